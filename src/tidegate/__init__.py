@@ -1,0 +1,42 @@
+"""Tidegate: live statistics about people, published under differential privacy.
+
+The names below load on first use, so that ``import tidegate`` and ``tidegate --help`` are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Event": "tidegate.policy",
+    "WEvent": "tidegate.policy",
+    "User": "tidegate.policy",
+    "Swellfish": "tidegate.policy",
+    "Guarantee": "tidegate.policy",
+    "Release": "tidegate.releases",
+    "Releases": "tidegate.releases",
+    "Status": "tidegate.releases",
+}
+_ROOMS = {"errors", "ledger", "mechanisms", "noise", "policy", "queries", "testing"}
+
+__all__ = ["__version__", *_HOMES, *_ROOMS]  # noqa: PLE0604  computed names
+
+if TYPE_CHECKING:
+    from tidegate import errors, ledger, mechanisms, noise, policy, queries, testing
+    from tidegate.policy import Event, Guarantee, Swellfish, User, WEvent
+    from tidegate.releases import Release, Releases, Status
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"tidegate.{name}")
+    raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

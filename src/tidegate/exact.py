@@ -1,0 +1,105 @@
+"""Exact numbers: budgets are fractions, and every conversion states its rounding direction."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from tidegate.errors import InvalidParameter
+
+ExactLike = str | int | Fraction | Decimal
+
+
+def exact(name: str, value: ExactLike) -> Fraction:
+    """Read an exact number from an int, a Fraction, a Decimal or a string such as "0.1" or "1/3".
+
+    A float is refused, because 0.1 as a float is not one tenth; the message shows the string to write.
+
+    Examples
+    --------
+    >>> exact("epsilon", "0.1")
+    Fraction(1, 10)
+    >>> exact("epsilon", 0.1)
+    Traceback (most recent call last):
+    tidegate.errors.InvalidParameter: epsilon=0.1 is refused: epsilon must be exact, and a float is not; write epsilon="0.1".
+    """
+    if isinstance(value, bool):
+        raise InvalidParameter(name, value, "a number", f'write {name}="1" for one')
+    if isinstance(value, Fraction | int):
+        return Fraction(value)
+    if isinstance(value, Decimal) and value.is_finite():
+        return Fraction(value)
+    if isinstance(value, str):
+        try:
+            return Fraction(value.strip().replace("_", ""))
+        except (ValueError, ZeroDivisionError, InvalidOperation):
+            raise InvalidParameter(
+                name, value, "a decimal number or a fraction", f'write for example {name}="0.5" or {name}="1/3"'
+            ) from None
+    if isinstance(value, float) and math.isfinite(value):
+        raise InvalidParameter(name, value, "exact, and a float is not", f'write {name}="{value!r}"')
+    raise InvalidParameter(
+        name, value, "an exact finite number", f'write it as a string, for example {name}="0.5"'
+    )
+
+
+def positive(name: str, value: ExactLike) -> Fraction:
+    """Read an exact number that must be greater than zero."""
+    number = exact(name, value)
+    if number <= 0:
+        raise InvalidParameter(name, value, "greater than 0", f'write for example {name}="1"')
+    return number
+
+
+def whole(name: str, value: int, least: int = 1, most: int | None = None) -> int:
+    """Read an integer in [least, most]; numpy integers are accepted, floats and booleans are not."""
+    try:
+        if isinstance(value, bool | float):
+            raise TypeError
+        number = value.__index__()
+    except (TypeError, AttributeError):
+        raise InvalidParameter(
+            name, value, "a whole number", f"write for example {name}={max(least, 1)}"
+        ) from None
+    if number < least:
+        raise InvalidParameter(name, value, f"at least {least}", f"write {name}={least} or more")
+    if most is not None and number > most:
+        raise InvalidParameter(name, value, f"at most {most}", f"write {name}={most} or less")
+    return number
+
+
+def float_up(value: Fraction) -> float:
+    """The smallest float that is not below the value: for noise scales, which round up."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def float_down(value: Fraction) -> float:
+    """The largest float that is not above the value: for spends, which round down."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+def show(value: Fraction) -> str:
+    """Print a fraction as a decimal where that is exact and short, else as p/q.
+
+    Examples
+    --------
+    >>> show(Fraction(1, 8)), show(Fraction(1, 3)), show(Fraction(5))
+    ('0.125', '1/3', '5')
+    """
+    denominator, twos, fives = value.denominator, 0, 0
+    while denominator % 2 == 0:
+        denominator //= 2
+        twos += 1
+    while denominator % 5 == 0:
+        denominator //= 5
+        fives += 1
+    places = max(twos, fives)
+    if denominator != 1 or places > 12:
+        return str(value)
+    scaled = abs(value.numerator) * 10**places // value.denominator
+    digits = str(scaled).rjust(places + 1, "0")
+    sign = "-" if value < 0 else ""
+    return sign + (f"{digits[:-places]}.{digits[-places:]}" if places else digits)

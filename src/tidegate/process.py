@@ -1,0 +1,20 @@
+"""Which process this is: a fork must neither reuse a keystream nor spend its parent's budget again."""
+
+from __future__ import annotations
+
+import os
+
+_epoch = object()
+
+
+def _renew() -> None:
+    global _epoch
+    _epoch = object()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
+def epoch() -> object:
+    """A token that stays the same in one process and differs in every fork of it."""
+    return _epoch
