@@ -1,0 +1,71 @@
+# Needs Python 3.11+, make and pip, nothing else.  PYTHON=python3.12 make test  chooses the interpreter.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SOURCES := $(shell find src -name '*.py')
+
+# Each stamp remembers one finished installation; a change of pyproject.toml makes all of them old.
+PLAIN := $(VENV)/.installed-plain
+TEST := $(VENV)/.installed-test
+BENCH := $(VENV)/.installed-bench
+
+# Workers for pytest (pytest-xdist); 0 runs everything in one process.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint services bench clean
+
+help:
+	@echo "make demo      install, then release a generated campus stream and draw it"
+	@echo "make test      install what tests need and run them all"
+	@echo "make lint      ruff, mypy and the import contract"
+	@echo "make bench     time the noise, the mechanisms and the ledger against their rivals"
+	@echo "make services  install and ready the system packages that tests need"
+	@echo "make clean     remove the virtual environment and all caches"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Tidegate needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
+	@$(PYTHON) -m venv $(VENV)
+
+# A plain installation copies the sources, so it is old as soon as one of them is newer.
+$(PLAIN): pyproject.toml $(SOURCES) | $(BIN)/python
+	@echo "installing tidegate into $(VENV)"
+	@$(PIP) .
+	@touch $@
+
+$(TEST): pyproject.toml | $(BIN)/python
+	@echo "installing tidegate and what its tests need into $(VENV)"
+	@$(PIP) --editable '.[test]'
+	@touch $@
+
+$(BENCH): pyproject.toml | $(BIN)/python
+	@echo "installing tidegate and its rivals into $(VENV)"
+	@$(PIP) --editable '.[test,bench]'
+	@touch $@ $(TEST)
+
+# Where tests are already installed the demo runs on that editable installation and leaves it in place.
+ifneq ($(wildcard $(TEST)),)
+demo: $(TEST)
+else
+demo: $(PLAIN)
+endif
+	@$(BIN)/tidegate demo
+
+test: $(TEST)
+	@$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(TEST)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+services:
+	@echo "no system packages are needed yet"
+
+bench: $(BENCH)
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
