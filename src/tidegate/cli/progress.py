@@ -1,0 +1,46 @@
+"""Progress on stderr, for people only: silent where nobody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def stages(total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show which of ``total`` stages is running and for how long.
+
+    Parameters
+    ----------
+    total : int
+        Number of stages.
+    quiet : bool
+        Show nothing, as with ``--json``.
+
+    Yields
+    ------
+    callable
+        Call it with a few words at the beginning of each stage.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=quiet or not console.is_terminal
+    ) as shown:
+        task = shown.add_task("starting", total=total)
+        begun = 0
+
+        def begin(description: str) -> None:
+            nonlocal begun
+            shown.update(task, description=description, completed=begun)
+            begun += 1
+
+        yield begin
