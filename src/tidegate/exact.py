@@ -81,6 +81,16 @@ def float_down(value: Fraction) -> float:
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
 
 
+def sqrt_up(value: Fraction) -> float:
+    """The smallest float whose square is not below the value."""
+    root = math.sqrt(value)
+    while Fraction(root) ** 2 < value:
+        root = math.nextafter(root, math.inf)
+    while root > 0 and Fraction(math.nextafter(root, 0.0)) ** 2 >= value:
+        root = math.nextafter(root, 0.0)
+    return root
+
+
 def show(value: Fraction) -> str:
     """Print a fraction as a decimal where that is exact and short, else as p/q.
 

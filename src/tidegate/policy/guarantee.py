@@ -1,0 +1,109 @@
+"""What is promised, as a frozen fact that reads as a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from tidegate.exact import show, whole
+from tidegate.policy.budget import Budget
+from tidegate.policy.units import Policy, User, WEvent
+
+CORRELATED = (
+    "records of one person or of several that influence one another are separate units here; "
+    "an attacker who knows how they are correlated may learn more than one unit's bound (PeGaSus, section 2.4)"
+)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a mechanism proves, for which unit, under which assumptions.
+
+    Parameters
+    ----------
+    mechanism
+        The name of the mechanism.
+    policy
+        What is protected.
+    assumptions
+        What must hold outside of the mechanism, one clause each.
+    calibration
+        "sound", or "paper" for a printed variant that does not keep its promise.
+    loss
+        For printed variants: how many times the stated budget they have been shown to lose.
+    unit
+        The protected unit in words; by default the policy's.
+    budget
+        By default the policy's.
+
+    Examples
+    --------
+    >>> print(Guarantee("Uniform", WEvent(epsilon="1", w=24)).over(steps=48).budget)
+    2-differentially private
+    """
+
+    mechanism: str
+    policy: Policy
+    assumptions: tuple[str, ...] = ()
+    calibration: str = "sound"
+    loss: Fraction | None = None
+    unit: str = ""
+    budget: Budget = field(default=None)  # type: ignore[assignment]  # filled in below, never None
+
+    def __post_init__(self) -> None:
+        if self.budget is None:
+            object.__setattr__(self, "budget", self.policy.budget)
+        if not self.unit:
+            object.__setattr__(self, "unit", self.policy.unit())
+
+    def __str__(self) -> str:
+        if self.calibration != "sound":
+            shown = f"at least {show(self.loss)} times that" if self.loss is not None else "more than that"
+            return (
+                f"{self.mechanism} in the printed calibration does NOT keep its promise: it claims to be {self.budget} "
+                f"for {self.unit}, and has been shown to lose {shown}. Not for people's data."
+            )
+        sentence = f"{self.mechanism} is {self.budget} for {self.unit} ({self.policy.name})."
+        if self.assumptions:
+            sentence += " It assumes that " + "; that ".join(self.assumptions) + "."
+        return sentence
+
+    def over(self, *, steps: int) -> Guarantee:
+        """What a sequence of `steps` consecutive steps gets: the number of windows it takes to cover it."""
+        count = whole("steps", steps)
+        window = self.policy.window
+        factor = 1 if window is None else -(-count // window)
+        return replace(
+            self,
+            unit=f"everything within any {count} consecutive steps",
+            budget=self.budget.times(factor),
+            assumptions=(*self.assumptions, CORRELATED),
+        )
+
+    def for_tuples(self, count: int) -> Guarantee:
+        """What a heavier user gets, whose data are `count` units (group privacy)."""
+        number = whole("count", count)
+        return replace(
+            self,
+            unit=f"{number} such units at once, each being {self.unit}",
+            budget=self.budget.times(number),
+            assumptions=(*self.assumptions, CORRELATED),
+        )
+
+    def implies(self, other: Guarantee) -> bool:
+        """Whether whoever has this guarantee also has the other (same change per step, no weaker anywhere)."""
+        mine, theirs = self.policy, other.policy
+        if self.calibration != "sound" or not self.budget.within(other.budget):
+            return False
+        same_change = (
+            mine.adjacency == theirs.adjacency
+            and Fraction(mine.max_change) >= Fraction(theirs.max_change)
+            and (mine.mobility == "moving" or theirs.mobility == "fixed")
+        )
+        if not same_change or "Swellfish" in (type(mine).__name__, type(theirs).__name__):
+            return same_change and mine == theirs
+        if isinstance(mine, User):
+            return theirs.horizon is not None and theirs.horizon <= mine.steps_charged
+        if isinstance(theirs, User):
+            return isinstance(mine, WEvent) and mine.w >= theirs.steps_charged
+        return mine.steps_charged >= theirs.steps_charged

@@ -1,0 +1,297 @@
+"""What is protected: one event, any w consecutive steps, a user, or secrets that change over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import ExactLike, exact, positive, show, whole
+from tidegate.policy import neighbours
+from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
+from tidegate.policy.secrets import Specification
+
+Matrix = npt.NDArray[np.int64]
+LONGEST = 2**40  # steps: windows and horizons beyond this would leave the ledger's integers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """A unit of protection and its budget; the common part of all policies.
+
+    Parameters
+    ----------
+    epsilon, delta, rho
+        The budget: ε, (ε, δ), or ρ for zCDP. Exact: an int, a Fraction or a string such as "0.1".
+    max_change
+        How much one protected unit can change the vector of one step, in L1 (Δ or α), when it is added or removed.
+    adjacency
+        "add-remove": a unit's contribution to a step is added or removed. "replace": it is replaced by another,
+        which may stand in another column and then changes the step by twice `max_change`.
+    mobility
+        "moving": within a window a unit may be in different columns at different steps. "fixed": it stays in one.
+    touches
+        The most columns that one unit touches in one step; None means all of them. It matters only where
+        pre-aggregated values are rounded to the grid, since rounding can move every touched column.
+    horizon
+        After how many steps the stream ends; None means never.
+    """
+
+    epsilon: ExactLike | None = None
+    delta: ExactLike = 0
+    rho: ExactLike | None = None
+    max_change: ExactLike = 1
+    adjacency: str = "add-remove"
+    mobility: str = "moving"
+    touches: int | None = None
+    horizon: int | None = None
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if (self.epsilon is None) == (self.rho is None):
+            raise InvalidParameter(
+                "epsilon", self.epsilon, "given, or else rho, but not both", 'write epsilon="1" or rho="0.5"'
+            )
+        if self.epsilon is not None:
+            put(self, "epsilon", positive("epsilon", self.epsilon))
+        delta = exact("delta", self.delta)
+        if not 0 <= delta < 1:
+            raise InvalidParameter("delta", self.delta, "in [0, 1)", 'write for example delta="1e-9"')
+        put(self, "delta", delta)
+        if self.rho is not None:
+            put(self, "rho", positive("rho", self.rho))
+            if delta:
+                raise InvalidParameter("delta", self.delta, "absent where rho is given", "drop one of the two")
+        put(self, "max_change", positive("max_change", self.max_change))
+        for field, allowed in (("adjacency", ("add-remove", "replace")), ("mobility", ("moving", "fixed"))):
+            if getattr(self, field) not in allowed:
+                raise InvalidParameter(
+                    field, getattr(self, field), " or ".join(map(repr, allowed)), f"write {field}={allowed[0]!r}"
+                )
+        if self.touches is not None:
+            put(self, "touches", whole("touches", self.touches))
+        if self.horizon is not None:
+            put(self, "horizon", whole("horizon", self.horizon, most=LONGEST))
+
+    @property
+    def budget(self) -> Budget:
+        """The budget as a frozen fact."""
+        if self.rho is not None:
+            return ZeroConcentrated(Fraction(self.rho))
+        assert self.epsilon is not None
+        epsilon, delta = Fraction(self.epsilon), Fraction(self.delta)
+        return Approximate(epsilon, delta) if delta else Pure(epsilon)
+
+    @property
+    def window(self) -> int | None:
+        """How many consecutive steps one unit may influence; None means all of them."""
+        raise NotImplementedError
+
+    @property
+    def steps_charged(self) -> int:
+        """Over how many steps the budget is shared when each gets the same."""
+        length = self.window or self.horizon
+        assert length is not None
+        return length
+
+    def step_sensitivity(self, columns: int) -> Fraction:
+        """The L1 distance by which one unit can change one step: THE place that decides about doubling.
+
+        Examples
+        --------
+        >>> WEvent(epsilon="1", w=3).step_sensitivity(columns=5)
+        Fraction(1, 1)
+        >>> WEvent(epsilon="1", w=3, adjacency="replace").step_sensitivity(columns=5)
+        Fraction(2, 1)
+        """
+        doubled = self.adjacency == "replace" and whole("columns", columns) > 1
+        return Fraction(self.max_change) * (2 if doubled else 1)
+
+    def grid_sensitivity(self, columns: int, grid: Fraction, *, rounded: bool) -> int:
+        """The same in units of the grid, rounded up; rounding pre-aggregated values adds one per touched column."""
+        steps = self.step_sensitivity(columns) / grid
+        sensitivity = -(-steps.numerator // steps.denominator)
+        if rounded:
+            touched = min(columns, self.touches or columns)
+            if self.adjacency == "replace" and columns > 1:
+                touched = min(columns, 2 * touched)
+            sensitivity += touched
+        return sensitivity
+
+    def distance(self, one: Matrix, other: Matrix) -> int:
+        """How many neighbours apart two streams (T × d arrays) are; 1 means that they are neighbours."""
+        return neighbours.distance(self, one, other)
+
+    def neighbour(self, stream: Matrix, first: int, change: Matrix) -> Matrix:
+        """Add a change (rows for steps first, first+1, …; 0-based) and check that the result is a neighbour."""
+        return neighbours.neighbour(self, stream, first, change)
+
+    def extreme_neighbour(self, stream: Matrix, choose: Callable[[int], int]) -> Matrix:
+        """A neighbour for tests and audits: every step of one window changes by Δ; choose(n) picks from range(n)."""
+        return neighbours.extreme_neighbour(self, stream, choose)
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the policy exactly, as JSON: fractions are strings."""
+        described: dict[str, Any] = {"policy": type(self).__name__}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            described[field.name] = show(value) if isinstance(value, Fraction) else value
+        return described
+
+    def unit(self) -> str:
+        """The protected unit, in words."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event(Policy):
+    """Event-level privacy: neighbouring streams differ in one step, by at most Δ.
+
+    Examples
+    --------
+    >>> Event(epsilon="0.5").unit()
+    'one event: a change of at most 1 in one step'
+    """
+
+    name: ClassVar[str] = "event-level privacy"
+
+    @property
+    def window(self) -> int:
+        """One step."""
+        return 1
+
+    def unit(self) -> str:
+        """One event."""
+        return f"one event: a change of at most {_amount(self)} in one step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WEvent(Policy):
+    """w-event privacy: neighbouring streams differ only inside one window of w consecutive steps.
+
+    Parameters
+    ----------
+    w
+        The length of the window in steps.
+
+    Examples
+    --------
+    >>> WEvent(epsilon="1", w=24).unit()
+    'everything within any 24 consecutive steps: a change of at most 1 in each of them'
+    """
+
+    w: int
+
+    name: ClassVar[str] = "w-event privacy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "w", whole("w", self.w, most=LONGEST))
+
+    @property
+    def window(self) -> int:
+        """The w of w-event."""
+        return self.w
+
+    def unit(self) -> str:
+        """All that happens within one window."""
+        return (
+            f"everything within any {self.w} consecutive steps: "
+            f"a change of at most {_amount(self)} in each of them"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class User(Policy):
+    """User-level privacy on a stream of a known length: neighbouring streams may differ in every step.
+
+    The `horizon` is required: an endless stream has no user-level guarantee at a finite budget.
+
+    Examples
+    --------
+    >>> User(epsilon="1", horizon=365).unit()
+    'one user over all 365 steps: a change of at most 1 in each of them'
+    """
+
+    name: ClassVar[str] = "user-level privacy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.horizon is None:
+            raise InvalidParameter(
+                "horizon", None, "the number of steps of the stream", "give one, or use WEvent on an endless stream"
+            )
+
+    @property
+    def window(self) -> None:
+        """All steps."""
+        return None
+
+    def unit(self) -> str:
+        """One user, over the whole stream."""
+        return f"one user over all {self.horizon} steps: a change of at most {_amount(self)} in each of them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swellfish(Policy):
+    """Swellfish privacy: public specifications say which secrets are to be hidden, and when.
+
+    Parameters
+    ----------
+    specifications
+        Sets of secrets, for example one for each household; see :class:`Specification`.
+    """
+
+    specifications: tuple[Specification, ...] = ()
+
+    name: ClassVar[str] = "Swellfish privacy"
+
+    def __post_init__(self) -> None:
+        if self.epsilon is None and self.rho is None and self.specifications:
+            least = min(Fraction(s.epsilon) for spec in self.specifications for s in spec.secrets)
+            object.__setattr__(self, "epsilon", least)
+        super().__post_init__()
+        object.__setattr__(self, "specifications", tuple(self.specifications))
+        if not self.specifications:
+            raise InvalidParameter(
+                "specifications", (), "at least one Specification", "declare which secrets are to be hidden"
+            )
+
+    @property
+    def window(self) -> int:
+        """The longest event of any secret."""
+        return max(s.duration for spec in self.specifications for s in spec.secrets)
+
+    def as_w_event(self) -> WEvent:
+        """The w-event policy that implies this one: the longest event, the smallest ε, the largest height."""
+        secrets = [s for spec in self.specifications for s in spec.secrets]
+        return WEvent(
+            epsilon=min(Fraction(s.epsilon) for s in secrets),
+            delta=self.delta,
+            w=self.window,
+            max_change=max(Fraction(s.height) for s in secrets),
+            adjacency=self.adjacency,
+            mobility=self.mobility,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the policy exactly, as JSON."""
+        described = super().describe()
+        described["specifications"] = [spec.describe() for spec in self.specifications]
+        return described
+
+    def unit(self) -> str:
+        """One placement of one secret's event inside its hiding interval."""
+        return "one occurrence of any specified event, wherever it stands in its hiding interval"
+
+
+def _amount(policy: Policy) -> str:
+    amount = show(Fraction(policy.max_change))
+    return f"{amount} (one contribution replaced by another)" if policy.adjacency == "replace" else amount

@@ -1,0 +1,169 @@
+"""What leaves the mechanism: one step's release, or a batch of them in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+Values = npt.NDArray[np.float64]
+
+
+class Status(IntEnum):
+    """How the values of a step came about."""
+
+    FRESH = 1  # measured at this step, with noise
+    APPROXIMATED = 2  # derived from measurements of other steps, because a new one would not pay
+    NULLIFIED = 3  # as approximated, because the budget was already absorbed by another step
+    PRUNED = 4  # not measured, because a coarser measurement said that there is nothing
+
+    @property
+    def label(self) -> str:
+        """The word that files and reports use."""
+        return self.name.lower()
+
+
+class Release:
+    """The published vector of one step.
+
+    Attributes
+    ----------
+    step
+        The number of the step, from 1.
+    values
+        The d published numbers.
+    status
+        How they came about.
+    source
+        The step at which they were measured.
+    scale
+        The scale of the noise on them (in the values' unit); 0 where nothing was ever measured.
+    units, unit
+        The budget that this step's data lost: an integer number of exact units; `spent` is their product.
+    delay
+        How many steps after the step itself the values became known.
+    """
+
+    __slots__ = ("delay", "scale", "source", "status", "step", "unit", "units", "values")
+
+    def __init__(
+        self,
+        step: int,
+        values: Values,
+        status: Status,
+        source: int,
+        scale: float,
+        units: int,
+        unit: Fraction,
+        delay: int = 0,
+    ) -> None:
+        self.step = step
+        self.values = values
+        self.status = status
+        self.source = source
+        self.scale = scale
+        self.units = units
+        self.unit = unit
+        self.delay = delay
+
+    @property
+    def spent(self) -> Fraction:
+        """The exact budget that this step's data lost."""
+        return self.units * self.unit
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the values were measured at this very step."""
+        return self.status is Status.FRESH
+
+    def __repr__(self) -> str:
+        return (
+            f"Release(step={self.step}, values={self.values.tolist()}, status={self.status.label}, "
+            f"source={self.source}, scale={self.scale:g}, spent={self.spent})"
+        )
+
+
+class Releases:
+    """The published vectors of consecutive steps, in columns.
+
+    Attributes
+    ----------
+    first_step
+        The number of the first step.
+    values
+        T × d published numbers.
+    status, source, scale, units
+        One entry a step, as in :class:`Release`.
+    unit
+        The exact value of one budget unit.
+    delay
+        How many steps after a step its values became known.
+    """
+
+    __slots__ = ("_source", "delay", "first_step", "scale", "status", "unit", "units", "values")
+
+    def __init__(
+        self,
+        first_step: int,
+        values: Values,
+        status: npt.NDArray[np.int8],
+        source: npt.NDArray[np.int64] | None,
+        scale: Values,
+        units: npt.NDArray[np.int64],
+        unit: Fraction,
+        delay: int = 0,
+    ) -> None:
+        self.first_step = first_step
+        self.values = values
+        self.status = status
+        self._source = source
+        self.scale = scale
+        self.units = units
+        self.unit = unit
+        self.delay = delay
+
+    @property
+    def source(self) -> npt.NDArray[np.int64]:
+        """The step at which each step's values were measured."""
+        return self.steps if self._source is None else self._source
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def fresh(self) -> npt.NDArray[np.bool_]:
+        """Which steps were measured."""
+        return self.status == Status.FRESH
+
+    @property
+    def spent(self) -> Values:
+        """The budget each step's data lost, for display; `units * unit` is exact."""
+        return self.units * float(self.unit)
+
+    @property
+    def steps(self) -> npt.NDArray[np.int64]:
+        """The numbers of the steps."""
+        return np.arange(self.first_step, self.first_step + len(self.values), dtype=np.int64)
+
+    def __getitem__(self, index: int) -> Release:
+        at = range(len(self.values))[index]
+        return Release(
+            self.first_step + at,
+            self.values[at],
+            Status(int(self.status[at])),
+            int(self.source[at]),
+            float(self.scale[at]),
+            int(self.units[at]),
+            self.unit,
+            self.delay,
+        )
+
+    def __iter__(self) -> Iterator[Release]:
+        return (self[index] for index in range(len(self.values)))
+
+    def __repr__(self) -> str:
+        steps, columns = self.values.shape
+        return f"Releases({steps} steps from step {self.first_step}, {columns} columns, {int(self.fresh.sum())} fresh)"

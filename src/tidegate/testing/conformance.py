@@ -1,0 +1,323 @@
+"""One suite that every mechanism passes, ours or a user's own.
+
+>>> from tidegate.testing.conformance import CHECKS
+>>> len(CHECKS) >= 12
+True
+
+Each check takes a configured mechanism and raises AssertionError, with a sentence, when it does not conform. The
+checks find the mechanism's own examples through ``Mechanism.examples()``; the test suite runs every check on every
+example of every mechanism in the catalogue.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import BudgetExceeded, InvalidInput, SnapshotError
+from tidegate.ledger import MemoryLedger
+from tidegate.mechanisms import Mechanism, Run
+from tidegate.noise import Source
+from tidegate.releases import Release, Releases
+from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install
+
+Check = Callable[[Mechanism], None]
+CHECKS: list[Check] = []
+STEPS = 60
+MARKER = 7_319_064_211  # a raw value that cannot come about by chance
+
+
+def check(function: Check) -> Check:
+    """Register a check."""
+    CHECKS.append(function)
+    return function
+
+
+def stream(mechanism: Mechanism, steps: int = STEPS, phase: int = 0) -> npt.NDArray[np.float64]:
+    """A stream that moves, stands still, is empty for a while and jumps, on the mechanism's grid."""
+    time = np.arange(steps)[:, np.newaxis] + phase
+    column = np.arange(mechanism.columns)[np.newaxis, :]
+    wave = 40 + 30 * np.sin(2 * np.pi * (time + 5 * column) / 24)
+    still = np.where((time // 20) % 3 == 1, 25.0, wave)
+    empty = np.where((time // 10) % 6 == 4, 0.0, still)
+    jumping = np.where(time % 37 == 0, 400.0, empty)
+    grid = Fraction(mechanism.grid)
+    return np.floor(jumping * grid.denominator + 0.5) / grid.denominator
+
+
+def same(one: Releases | list[Release], other: Releases | list[Release]) -> bool:
+    """Whether two sequences of releases are equal in every published field."""
+    left, right = list(one), list(other)
+    return len(left) == len(right) and all(
+        np.array_equal(a.values, b.values)
+        and (a.step, a.status, a.source, a.units, a.unit) == (b.step, b.status, b.source, b.units, b.unit)
+        and abs(a.scale - b.scale) <= 1e-12 * abs(a.scale)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def _pushed(run: Run, rows: npt.NDArray[Any]) -> list[Release]:
+    return [run.push(row) for row in rows]
+
+
+@check
+def push_equals_push_batch(mechanism: Mechanism) -> None:
+    """Single pushes and one batch give identical releases under fixed entropy."""
+    rows = stream(mechanism)
+    with fixed_entropy(11):
+        single = _pushed(mechanism.start(), rows)
+        batch = mechanism.start().push_batch(rows)
+    assert same(single, batch), "push and push_batch differ under the same entropy"
+
+
+@check
+def batches_may_be_cut_anywhere(mechanism: Mechanism) -> None:
+    """One batch, several batches and pushes in between give identical releases."""
+    rows = stream(mechanism)
+    with fixed_entropy(12):
+        whole = list(mechanism.start().push_batch(rows))
+        run = mechanism.start()
+        pieces = [*run.push_batch(rows[:1]), *run.push_batch(rows[1:17]), run.push(rows[17])]
+        pieces += [*run.push_batch(rows[18:18]), *run.push_batch(rows[18:])]
+    assert same(whole, pieces), "cutting a batch changes the releases"
+
+
+@check
+def restored_run_goes_on_unchanged(mechanism: Mechanism) -> None:
+    """A run restored from a snapshot at any of several steps goes on as if it had never stopped."""
+    rows = stream(mechanism)
+    with fixed_entropy(13):
+        run = mechanism.start()
+        whole, snapshots = [], {}
+        for index, row in enumerate(rows):
+            if index in (0, 1, 2, 7, 23, 24, 41):
+                snapshots[index] = run.snapshot()
+            whole.append(run.push(row))
+        for index, state in snapshots.items():
+            restored = mechanism.start(state=state)
+            assert restored.step == index, "the restored run stands at another step"
+            assert same(whole[index:], _pushed(restored, rows[index:])), f"restoring at step {index} changes releases"
+            again = mechanism.start(state=state).push_batch(rows[index:])
+            assert same(whole[index:], again), f"a batch after restoring at step {index} changes releases"
+
+
+@check
+def state_is_bounded(mechanism: Mechanism) -> None:
+    """The snapshot, which is all the state there is, does not grow with the stream."""
+    run = mechanism.start()
+    window = mechanism.policy.window or 1
+    run.push_batch(stream(mechanism, max(300, 4 * window)))
+    early = len(run.snapshot())
+    for repeat in range(4):
+        run.push_batch(stream(mechanism, max(300, 4 * window), phase=repeat))
+    late = len(run.snapshot())
+    assert late <= 1.5 * early + 200, f"the state grew from {early} to {late} bytes"
+
+
+@check
+def ledger_never_below_releases(mechanism: Mechanism) -> None:
+    """The ledger has at least the budget that the releases say was spent, in each window, and verifies."""
+    run = mechanism.start()
+    releases = [run.push(row) for row in stream(mechanism)]
+    verdict = run.ledger.verify()
+    assert verdict.ok, str(verdict)
+    window = mechanism.policy.window or STEPS
+    total = mechanism.policy.budget.total
+    for last in range(window, STEPS + 1):
+        spent = sum((release.spent for release in releases[last - window : last]), Fraction(0))
+        if not getattr(mechanism.policy, "delta", 0):
+            assert spent <= total, f"the releases of steps {last - window + 1} to {last} spent {spent}"
+
+
+@check
+def ledger_is_asked_before_noise_is_drawn(mechanism: Mechanism) -> None:
+    """On an exhausted ledger a push fails and draws nothing, and the run's step does not move."""
+    ledger = MemoryLedger(mechanism.policy, mechanism.units)
+    ledger.charge_batch(1, np.full(1, ledger.units, dtype=np.int64)) if not mechanism.policy.delta else None
+    counting = CountingEntropy()
+    with install(counting):
+        run = mechanism.start(ledger=ledger)
+        run.step = 0  # the exhausted step itself
+        rows = stream(mechanism, max(2, min(mechanism.policy.window or 2, STEPS)))
+        if mechanism.policy.delta:
+            return
+        refused = 0
+        for push in (lambda: run.push(rows[0]), lambda: run.push_batch(rows[:1])):
+            before = counting.words_drawn
+            try:
+                push()
+            except BudgetExceeded as error:
+                refused += 1
+                assert counting.words_drawn == before, "noise was drawn although the ledger refused"
+                assert error.remaining >= 0
+                assert run.step == 0, "the refused step was counted"
+        assert refused in (0, 2), "push and push_batch disagree about an exhausted ledger"
+
+
+@check
+def works_before_any_data(mechanism: Mechanism) -> None:
+    """A fresh run can be printed, verified, snapshotted, restored and given an empty batch."""
+    run = mechanism.start()
+    assert run.ledger.verify().ok
+    assert run.step == 0
+    assert mechanism.start(state=run.snapshot()).step == 0
+    nothing = run.push_batch(np.zeros((0, mechanism.columns), dtype=np.int64))
+    assert nothing.values.shape == (0, mechanism.columns)
+    assert len(nothing.status) == len(nothing.spent) == 0
+
+
+@check
+def input_is_not_aliased(mechanism: Mechanism) -> None:
+    """Input is neither changed nor kept: writing over it afterwards changes nothing."""
+    rows = stream(mechanism)
+    with fixed_entropy(14):
+        expected = _pushed(mechanism.start(), rows)
+        run, seen = mechanism.start(), []
+        for row in rows:
+            buffer = row.copy()
+            release = run.push(buffer)
+            assert np.array_equal(buffer, row), "push changed its input"
+            buffer[:] = -1
+            seen.append(release)
+        assert same(expected, seen), "writing over an input changed a later release"
+        matrix = rows.copy()
+        run = mechanism.start()
+        first = run.push_batch(matrix[:30])
+        kept = first.values.copy()
+        assert np.array_equal(matrix, rows), "push_batch changed its input"
+        matrix[:] = -1
+        assert np.array_equal(first.values, kept), "the releases alias the input"
+        rest = run.push_batch(rows[30:])
+        assert same(expected[30:], rest), "writing over a batch changed a later release"
+        rest.values[:] = -1
+
+
+@check
+def outputs_are_independent_of_each_other(mechanism: Mechanism) -> None:
+    """Writing over one release's values does not change another's."""
+    rows = stream(mechanism)
+    with fixed_entropy(15):
+        expected = [release.values.copy() for release in _pushed(mechanism.start(), rows)]
+        run = mechanism.start()
+        for row, values in zip(rows, expected, strict=True):
+            release = run.push(row)
+            assert np.array_equal(release.values, values), "a release changed because an earlier one was written over"
+            release.values[:] = 1e9
+
+
+@check
+def bad_values_are_refused_unharmed(mechanism: Mechanism) -> None:
+    """Wrong shapes, NaN, infinities, huge values and steps out of order are refused; nothing is charged."""
+    rows = stream(mechanism)
+    with fixed_entropy(16):
+        expected = _pushed(mechanism.start(), rows[:5])
+        run = mechanism.start()
+        good = _pushed(run, rows[:3])
+        columns = mechanism.columns
+        bad: list[Any] = [
+            np.zeros(columns + 1),
+            np.full(columns, np.nan),
+            np.full(columns, np.inf),
+            np.full(columns, 1e300),
+            np.full(columns, 2**62, dtype=np.int64),
+            ["a"] * columns,
+            np.zeros((columns, 2)),
+        ]
+        for values in bad:
+            _refused(lambda values=values: run.push(values))  # type: ignore[misc]
+            _refused(lambda values=values: run.push_batch([values, values]))  # type: ignore[misc]
+        _refused(lambda: run.push(rows[3], step=7))
+        assert run.step == 3
+        assert same(expected, good + _pushed(run, rows[3:5])), "a refused push changed the run"
+
+
+def _refused(push: Callable[[], object]) -> None:
+    try:
+        push()
+    except InvalidInput as error:
+        assert len(str(error).splitlines()) == 1, "an error message must be one sentence"
+        return
+    raise AssertionError("bad input was accepted")
+
+
+@check
+def foreign_snapshots_are_refused(mechanism: Mechanism) -> None:
+    """Damaged snapshots, and those of other mechanisms, versions or parameters, are refused."""
+    run = mechanism.start()
+    run.push_batch(stream(mechanism, 10))
+    state = run.snapshot()
+    other = dataclasses.replace(mechanism, columns=mechanism.columns + 1) if _free_shape(mechanism) else None
+    damaged = bytearray(state)
+    damaged[len(damaged) // 2] ^= 1
+    newer = bytearray(state)
+    newer[len(b"tidegate-run\n")] += 1
+    for where, data in [(mechanism, damaged), (mechanism, newer), (mechanism, state[:-1]), (mechanism, b"")] + (
+        [(other, state)] if other else []
+    ):
+        try:
+            where.start(state=bytes(data))
+        except SnapshotError:
+            continue
+        raise AssertionError("a foreign or damaged snapshot was accepted")
+
+
+def _free_shape(mechanism: Mechanism) -> bool:
+    try:
+        dataclasses.replace(mechanism, columns=mechanism.columns + 1)
+    except ValueError:
+        return False
+    return True
+
+
+@check
+def snapshot_carries_no_raw_value(mechanism: Mechanism) -> None:
+    """A marked raw value appears in the snapshot neither as an integer nor as a float nor as text."""
+    if getattr(type(mechanism), "keeps_raw_values", False):
+        return  # declared, with the reason, in the mechanism's Privacy section
+    run = mechanism.start()
+    marked = np.full((30, mechanism.columns), MARKER, dtype=np.int64)
+    run.push_batch(marked)
+    run.push(marked[0])
+    state = run.snapshot()
+    denominator = Fraction(mechanism.grid).denominator
+    for number in (MARKER, MARKER * denominator):
+        for needle in (struct.pack("<q", number), struct.pack("<d", number), str(number).encode()):
+            assert needle not in state, "the snapshot contains a raw value"
+
+
+@check
+def configuration_is_frozen_and_printable(mechanism: Mechanism) -> None:
+    """The configuration is immutable, comparable, describes itself as JSON and states its guarantee in words."""
+    json.dumps(mechanism.describe())
+    twin = dataclasses.replace(mechanism)
+    assert twin == mechanism
+    assert twin.fingerprint == mechanism.fingerprint
+    try:
+        mechanism.columns = 7  # type: ignore[misc]
+    except dataclasses.FrozenInstanceError:
+        pass
+    else:
+        raise AssertionError("the configuration can be changed")
+    sentence = str(mechanism.guarantee)
+    assert type(mechanism).__name__ in sentence
+    assert len(sentence.splitlines()) == 1
+    text = type(mechanism).__doc__ or ""
+    for section in ("Parameters", "Privacy", "Error", "Examples", "References"):
+        assert f"{section}\n    ---" in text, f"the docstring has no section {section}"
+
+
+@check
+def entropy_of_tests_is_marked(mechanism: Mechanism) -> None:
+    """A run on test entropy is marked in its ledger; one on the system's entropy is not."""
+    with fixed_entropy(17):
+        assert mechanism.start().ledger.marked
+    run = mechanism.start()
+    assert not run.ledger.marked
+    assert isinstance(run.source, Source)
