@@ -1,0 +1,122 @@
+"""Exact discrete Gaussian noise on the integers, P(k) ∝ exp(−k²/(2·sigma²)), in grid units.
+
+Rejection from the discrete Laplace distribution in compiled rounds; what the kernel cannot decide goes to
+`tidegate.noise.reference` with the same random words. See docs/proofs/noise_gaussian.md.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.noise import kernels, reference
+from tidegate.noise.discrete_laplace import BLOCK, Integers, element_words, fit, layout
+from tidegate.noise.entropy import Elements, Source, Words
+from tidegate.noise.scale import Scale, ScaleLike, prepare, prepare_each
+
+
+def gaussian(
+    source: Source, stream: str, step: int, sigma: ScaleLike, shape: tuple[int, ...] = ()
+) -> Integers:
+    """Draw exact discrete Gaussian noise.
+
+    Parameters
+    ----------
+    source
+        Where random words come from, normally ``tidegate.noise.current()``.
+    stream, step
+        The address of the noise; each kind of noise in a run has a stream name of its own.
+    sigma
+        In grid units, above 0 and at most 2^56: one float64 (taken as the exact number it is), one Fraction
+        (rounded up to a float64), or an array of float64 that broadcasts to the shape. The variance is below
+        sigma² by a little (Canonne, Kamath and Steinke 2020, Corollary 9).
+    shape
+        () or (d,) for one step, (T, d) for the steps from ``step`` to ``step + T − 1``.
+
+    Examples
+    --------
+    >>> from tidegate.noise import current
+    >>> gaussian(current(), "example", 0, 2.5, (3, 2)).shape
+    (3, 2)
+    """
+    size, draws = layout(shape)
+    out = np.empty(size, dtype=np.int64)
+    if isinstance(sigma, np.ndarray | list | tuple) and np.ndim(sigma):
+        each = prepare_each(np.asarray(sigma), shape, "sigma")
+        # Attempts are one word shorter at small scales, so the two kinds keep step separately.
+        large = each > 1 << reference.SMALL_EXPONENT
+        for chosen, count in ((~large, 1), (large, 2)):
+            elements = np.flatnonzero(chosen)
+            for start in range(0, elements.size, BLOCK):
+                _rounds(source, stream, step, draws, each, count, elements[start : start + BLOCK], out)
+        return out.reshape(shape)
+    prepared = prepare(sigma.item() if isinstance(sigma, np.ndarray) else sigma, "sigma")
+    count = 2 if prepared.shift else 1
+    for start in range(0, size, BLOCK):
+        _rounds(source, stream, step, draws, prepared, count, range(start, min(start + BLOCK, size)), out)
+    return out.reshape(shape)
+
+
+def _attempt(sigma: Scale | npt.NDArray[np.float64], elements: Elements, words: Words, out: Integers) -> int:
+    """One compiled attempt for each element; returns how many have no value yet."""
+    left: int
+    if not isinstance(sigma, Scale):
+        left = kernels.fill_gaussian_each(words[0], words[-2], words[-1], sigma[elements], out)
+    elif sigma.shift:
+        left = kernels.fill_gaussian_large(
+            words[0], words[1], words[2], sigma.part, sigma.factor, sigma.shift, out
+        )
+    else:
+        left = kernels.fill_gaussian_small(words[0], words[1], sigma.part, sigma.factor, out)
+    return left
+
+
+def _rounds(
+    source: Source,
+    stream: str,
+    step: int,
+    draws: int,
+    sigma: Scale | npt.NDArray[np.float64],
+    count: int,
+    elements: Elements,
+    out: Integers,
+) -> None:
+    """Attempt after attempt until every element has its value; an attempt takes ``count`` + 1 words."""
+    first = 0
+    while True:
+        words = source.words(stream, step, draws, elements, first, count + 1)
+        values = np.empty(len(elements), dtype=np.int64)
+        left = _attempt(sigma, elements, words, values)
+        rejected = values == kernels.REJECTED if left else None
+        if rejected is not None and left > np.count_nonzero(rejected):
+            for i in np.flatnonzero(values == kernels.UNDECIDED).tolist():
+                element = int(elements[i])
+                exact = sigma.exact if isinstance(sigma, Scale) else Fraction(float(sigma[element]))
+                taken = words[:, i].tolist()
+                values[i] = _decide(source, stream, step, draws, element, exact, first, taken)
+        if isinstance(elements, range):
+            out[elements.start : elements.stop] = values
+        else:
+            out[elements] = values
+        if rejected is None or not rejected.any():
+            return
+        chosen = np.flatnonzero(rejected)
+        elements = chosen + elements.start if isinstance(elements, range) else elements[chosen]
+        first += count + 1
+
+
+def _decide(
+    source: Source,
+    stream: str,
+    step: int,
+    draws: int,
+    element: int,
+    sigma: Fraction,
+    first: int,
+    taken: list[int],
+) -> int:
+    """The draw that the kernel left undecided at the attempt whose words start at ``first``."""
+    words = element_words(source, stream, step, draws, element, taken, first)
+    return fit(reference.gaussian(sigma, words))

@@ -1,0 +1,155 @@
+"""The one door for randomness: nothing else in Tidegate may touch a random number generator.
+
+Random words come from AES-256 in counter mode, keyed by the operating system. Every refill replaces the key
+by its own output before any word is served (fast key erasure), so whoever reads the memory later cannot
+reconstruct words that were served before. State is per thread, and a forked child starts from a new seed.
+
+A *source* serves words by address, so that tests can install one whose noise depends on nothing but the
+address (`tidegate.testing.fixed_entropy`). The production source ignores the address and never repeats.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from tidegate import process
+
+Words = npt.NDArray[np.uint64]
+Elements = range | npt.NDArray[np.int64]
+
+KEY_BYTES = 32
+# One refill for a large request: making a cipher (8 µs) is cheap beside it, and it fits into the L2 cache.
+CHUNK_WORDS = 1 << 15
+# One refill for small requests.
+POOL_WORDS = 1 << 10
+
+
+class Source(Protocol):
+    """Where noise takes its random words from.
+
+    An element is one draw of noise; it owns an endless sequence of words. Element e of a request stands for
+    draw e % draws of step ``step + e // draws`` of the named stream.
+    """
+
+    @property
+    def name(self) -> str:
+        """What a ledger calls this source."""
+        ...
+
+    @property
+    def marked(self) -> bool:
+        """Whether a run that uses this source must be marked as not private."""
+        ...
+
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """Words first, …, first + count − 1 of each element, as an array of shape (count, len(elements))."""
+        ...
+
+    def word(self, stream: str, step: int, draw: int, index: int) -> int:
+        """One word of one element."""
+        ...
+
+
+class Keystream:
+    """AES-256-CTR with fast key erasure. Belongs to one thread of one process.
+
+    Words wait in a pool that is wiped as they are taken; requests of a pool's size or more bypass it.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._epoch = process.epoch()
+        self._key = bytearray(os.urandom(KEY_BYTES))
+        self._zeros = memoryview(bytes(8 * CHUNK_WORDS))
+        self._pool = np.zeros(POOL_WORDS, dtype=np.uint64)
+        self._taken = POOL_WORDS
+        self._single: list[int] = []
+
+    def _generate(self, out: Words) -> None:
+        """Fill a contiguous array; the key is replaced before any word of it can be served."""
+        encryptor = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
+        encryptor.update_into(bytes(KEY_BYTES), self._key)
+        encryptor.update_into(self._zeros[: out.nbytes], out.data.cast("B"))
+
+    def owned(self) -> bool:
+        """Whether this process made the keystream; a fork of it must not go on with it."""
+        return self._epoch is process.epoch() and self._process == os.getpid()
+
+    def take(self, count: int) -> Words:
+        """The next words, in an array that belongs to the caller."""
+        if count <= POOL_WORDS - self._taken:
+            fresh = self._pool[self._taken : self._taken + count]
+            taken = fresh.copy()
+            fresh.fill(0)
+            self._taken += count
+            return taken
+        if count < POOL_WORDS // 4:
+            self._generate(self._pool)
+            self._taken = 0
+            return self.take(count)
+        taken = np.empty(count, dtype=np.uint64)
+        for start in range(0, count, CHUNK_WORDS):
+            self._generate(taken[start : start + CHUNK_WORDS])
+        return taken
+
+    def take_one(self) -> int:
+        """The next word as a Python integer."""
+        if not self._single:
+            batch = np.empty(POOL_WORDS, dtype=np.uint64)
+            self._generate(batch)
+            self._single = batch.tolist()
+            batch.fill(0)
+        return self._single.pop()
+
+
+class System:
+    """The production source: fresh words from this thread's keystream, whatever the address."""
+
+    name = "system"
+    marked = False
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def keystream(self) -> Keystream:
+        """The keystream of this thread in this process."""
+        stream: Keystream | None = getattr(self._local, "stream", None)
+        if stream is None or not stream.owned():
+            stream = self._local.stream = Keystream()
+        return stream
+
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """Fresh words of shape (count, len(elements))."""
+        return self.keystream().take(count * len(elements)).reshape(count, len(elements))
+
+    def word(self, stream: str, step: int, draw: int, index: int) -> int:
+        """One fresh word."""
+        return self.keystream().take_one()
+
+
+SYSTEM = System()
+_installed: ContextVar[Source] = ContextVar("tidegate_entropy", default=SYSTEM)
+
+
+def current() -> Source:
+    """The source that is installed here: production, unless a test has installed another."""
+    return _installed.get()
+
+
+@contextmanager
+def installed(source: Source) -> Iterator[Source]:
+    """Install a source for the duration of a with-block (of this thread or task only)."""
+    token = _installed.set(source)
+    try:
+        yield source
+    finally:
+        _installed.reset(token)

@@ -1,0 +1,87 @@
+"""Noise scales: float64 numbers, taken as the exact rational numbers that they are."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import float_up
+from tidegate.noise import kernels
+
+ScaleLike = float | Fraction | npt.NDArray[np.float64]
+
+# Up to here a draw fits in 64 bits but for a chance of exp(−127), less than 2^-183.
+LARGEST = 2.0**56
+_RANGE = "a number above 0 and at most 2^56 grid units"
+_REMEDY = "use a finite positive scale, a coarser grid or a larger epsilon"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """One noise scale in grid units with what the compiled draws need to know of it.
+
+    `value` is the float64 that is used; it is exactly the number `exact`, never below what was asked for.
+    """
+
+    value: float
+    exact: Fraction
+    part: float
+    factor: float
+    shift: int
+
+
+@lru_cache(maxsize=4096, typed=True)
+def prepare(scale: float | Fraction, name: str = "scale") -> Scale:
+    """Read a scale; a fraction that is not a float64 is rounded up.
+
+    Examples
+    --------
+    >>> prepare(Fraction(1, 3)).exact >= Fraction(1, 3)
+    True
+    >>> prepare(0.0)
+    Traceback (most recent call last):
+    tidegate.errors.InvalidParameter: scale=0.0 is refused: scale must be a number above 0 ...
+    """
+    if isinstance(scale, bool | np.bool) or not isinstance(scale, numbers.Real):
+        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
+    if isinstance(scale, numbers.Rational):
+        fraction = Fraction(int(scale.numerator), int(scale.denominator))
+        value = float_up(fraction) if 0 < fraction <= LARGEST else math.nan
+    else:
+        value = float(scale)
+    if not 0.0 < value <= LARGEST:
+        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
+    part, factor, shift = kernels.constants(value)
+    return Scale(value, Fraction(value), part, factor, shift)
+
+
+def prepare_each(
+    scales: npt.NDArray[np.float64], shape: tuple[int, ...], name: str = "scale"
+) -> npt.NDArray[np.float64]:
+    """Read an array of scales, broadcast to a shape and flattened."""
+    given = np.asarray(scales)
+    if given.dtype.kind not in "fiu":
+        raise InvalidParameter(
+            name, given.dtype, "an array of float64", "convert it with numpy.asarray(…, float)"
+        )
+    # Integers beyond 2^53 would be rounded to nearest, perhaps down.
+    each = given.astype(np.float64)
+    if given.dtype.kind != "f" and np.any(np.abs(each) > 2.0**53):
+        raise InvalidParameter(
+            name, "integers above 2^53", "an array of float64", "pass float64 scales, rounded up"
+        )
+    if not np.all((each > 0.0) & (each <= LARGEST)):
+        raise InvalidParameter(name, "an array with an element out of range", _RANGE, _REMEDY)
+    try:
+        return np.ascontiguousarray(np.broadcast_to(each, shape)).reshape(-1)
+    except ValueError:
+        raise InvalidParameter(
+            name, f"an array of shape {given.shape}", f"broadcastable to {shape}", "give one scale per column"
+        ) from None
