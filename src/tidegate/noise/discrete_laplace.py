@@ -22,6 +22,7 @@ Integers = npt.NDArray[np.int64]
 
 # Elements that are drawn at once: the words of a block are one refill of the keystream and stay in the cache.
 BLOCK = CHUNK_WORDS // 2
+ARRAYS = (np.ndarray, list, tuple)
 LARGEST_INTEGER = (1 << 63) - 1
 
 
@@ -45,7 +46,9 @@ def layout(shape: tuple[int, ...]) -> tuple[int, int]:
     """(number of elements, draws per step) of a result shape (), (d,) or (T, d)."""
     if len(shape) > 2:
         raise InvalidParameter("shape", shape, "(), (columns,) or (steps, columns)", "flatten the columns")
-    return math.prod(shape), max(shape[-1], 1) if shape else 1
+    if not shape:
+        return 1, 1
+    return math.prod(shape), max(shape[-1], 1)
 
 
 def decide(
@@ -86,13 +89,15 @@ def laplace(
     (3, 2)
     """
     size, draws = layout(shape)
-    if isinstance(scale, np.ndarray | list | tuple) and np.ndim(scale):
+    if isinstance(scale, ARRAYS) and np.ndim(scale):
         out = np.empty(size, dtype=np.int64)
         _fill_each(source, stream, step, draws, prepare_each(np.asarray(scale), shape), out)
         return out.reshape(shape)
     prepared = prepare(scale.item() if isinstance(scale, np.ndarray) else scale)
     if size == 1:
-        return np.array(_one(source, stream, step, 0, prepared), dtype=np.int64).reshape(shape)
+        single = np.empty(shape, dtype=np.int64)
+        single.fill(_one(source, stream, step, 0, prepared))
+        return single
     out = np.empty(size, dtype=np.int64)
     _fill(source, stream, step, draws, prepared, out)
     return out.reshape(shape)
@@ -107,19 +112,26 @@ def laplace_one(source: Source, stream: str, step: int, draw: int, scale: float 
 
 
 def _one(source: Source, stream: str, step: int, draw: int, scale: Scale) -> int:
-    first = source.word(stream, step, draw, 0)
-    magnitude: int = kernels.laplace_magnitude(first >> 1, scale.part, scale.factor)
-    taken = [first]
+    taken = [source.word(stream, step, draw, 0)]
     if scale.shift:
-        second = source.word(stream, step, draw, 1)
-        taken.append(second)
-        if magnitude >= 0:
-            magnitude = (magnitude << scale.shift) | (second & ((1 << scale.shift) - 1))
-            if second >> 40 >= kernels.SURELY_KEPT or (magnitude == 0 and first & 1):
-                magnitude = kernels.UNDECIDED
-    if magnitude < 0:
+        taken.append(source.word(stream, step, draw, 1))
+    value = attempt(scale, taken)
+    if value == kernels.UNDECIDED:
         # One element in one step with draw + 1 draws has this very address.
         return decide(source, stream, step, draw + 1, draw, scale.exact, taken)
+    return value
+
+
+def attempt(scale: Scale, leading: list[int]) -> int:
+    """A draw from its leading words, or UNDECIDED: `kernels.laplace_any` for a call from Python."""
+    first = leading[0]
+    magnitude = kernels.laplace_magnitude(first >> 1, scale.part, scale.factor)
+    if magnitude < 0:
+        return kernels.UNDECIDED
+    if scale.shift:
+        magnitude = (magnitude << scale.shift) | (leading[1] & ((1 << scale.shift) - 1))
+        if leading[1] >> 40 >= kernels.SURELY_KEPT or (magnitude == 0 and first & 1):
+            return kernels.UNDECIDED
     return -magnitude if first & 1 else magnitude
 
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ CHUNK_WORDS = 1 << 15
 POOL_WORDS = 1 << 10
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where noise takes its random words from.
 
@@ -146,7 +147,7 @@ def current() -> Source:
 
 
 @contextmanager
-def installed(source: Source) -> Iterator[Source]:
+def install(source: Source) -> Iterator[Source]:
     """Install a source for the duration of a with-block (of this thread or task only)."""
     token = _installed.set(source)
     try:

@@ -36,7 +36,6 @@ SURELY_KEPT = (1 << 24) - 33
 
 _SMALL_SCALE = 2.0**20
 _UNIT_63 = 2.0**-63
-_UNIT_64 = 2.0**-64
 _LN2_HIGH = float.fromhex("0x1.62e42feep-1")  # 32 significant bits: its product with an exponent is exact
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _LOG2_E = float.fromhex("0x1.71547652b82fep+0")
@@ -220,15 +219,20 @@ def fill_laplace_each(first: Array, second: Array, scales: Array, out: Array) ->
 
 
 @kernel
-def _test(proposal: Int64, test: Word, inverse: float) -> Int64:
-    """Keep, reject or leave open a Gaussian proposal, by its test word and 1/sigma."""
+def _test(proposal: Int64, test: Int64, inverse: float) -> Int64:
+    """Keep, reject or leave open a Gaussian proposal, by the leading 63 bits of its test and 1/sigma."""
     distance = np.float64(abs(proposal)) * inverse - 1.0
     probability = exp_minus(0.5 * distance * distance)
-    # A conversion of 63 bits is one instruction; the bit that it drops is part of the error.
-    gap = np.float64(np.int64(test >> np.uint64(1))) * _UNIT_63 - probability
+    gap = np.float64(test) * _UNIT_63 - probability
     decided = proposal if gap < 0.0 else REJECTED
     open_ = (proposal == UNDECIDED) | (abs(gap) <= EXP_ERROR)
     return UNDECIDED if open_ else decided
+
+
+@kernel
+def gaussian_verdict(proposal: int, test: int, sigma: float) -> int:
+    """`_test` for a call from Python: the proposal, REJECTED or UNDECIDED."""
+    return int(_test(np.int64(proposal), np.int64(test), _quotient(1.0, sigma)))
 
 
 @kernel
@@ -237,7 +241,7 @@ def fill_gaussian_small(words: Array, test: Array, part: float, factor: float, o
     inverse = _quotient(1.0, part)
     left = 0
     for i in range(out.size):
-        value = _test(laplace_small(words[i], part, factor), test[i], inverse)
+        value = _test(laplace_small(words[i], part, factor), np.int64(test[i] >> np.uint64(1)), inverse)
         out[i] = value
         left += value <= REJECTED
     return left
@@ -251,7 +255,11 @@ def fill_gaussian_large(
     inverse = _quotient(1.0, part * _from_bits((shift + 1023) << 52))
     left = 0
     for i in range(out.size):
-        value = _test(laplace_large(first[i], second[i], part, factor, shift), test[i], inverse)
+        value = _test(
+            laplace_large(first[i], second[i], part, factor, shift),
+            np.int64(test[i] >> np.uint64(1)),
+            inverse,
+        )
         out[i] = value
         left += value <= REJECTED
     return left
@@ -264,7 +272,7 @@ def fill_gaussian_each(first: Array, second: Array, test: Array, scales: Array, 
     fill_laplace_each(first, second, scales, out)
     left = 0
     for i in range(out.size):
-        value = _test(out[i], test[i], _quotient(1.0, scales[i]))
+        value = _test(out[i], np.int64(test[i] >> np.uint64(1)), _quotient(1.0, scales[i]))
         out[i] = value
         left += value <= REJECTED
     return left

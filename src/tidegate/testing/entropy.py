@@ -12,7 +12,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from tidegate.noise.entropy import Elements, Source, Words, installed
+from tidegate.noise.entropy import SYSTEM, Elements, Source, Words, install
+
+__all__ = ["CountingEntropy", "FixedEntropy", "ZeroEntropy", "fixed_entropy", "install", "zero_noise"]
 
 _MASK = (1 << 64) - 1
 # Odd constants with well spread bits: the golden ratio, and the multipliers of David Stafford's 13th mixer.
@@ -44,7 +46,7 @@ def _keys(seed: int | str, stream: str) -> tuple[int, int, int]:
     return int.from_bytes(digest[:8]), int.from_bytes(digest[8:16]), int.from_bytes(digest[16:])
 
 
-class Fixed:
+class FixedEntropy:
     """Words that are a hash of (seed, stream, step, draw, index): the same address, the same noise."""
 
     name = "fixed"
@@ -72,7 +74,7 @@ class Fixed:
         return _mix((_mix(base ^ ((index * _STRIDE) & _MASK)) + index_key) & _MASK)
 
 
-class Zero:
+class ZeroEntropy:
     """Words that make every draw zero: a uniform number next to 1, a positive sign, tests that pass."""
 
     name = "zero"
@@ -90,6 +92,26 @@ class Zero:
         return 0 if index else _MASK - 1
 
 
+class CountingEntropy:
+    """The system's words, counted: shows whether anything was drawn."""
+
+    name = "counting"
+    marked = True
+
+    def __init__(self) -> None:
+        self.words_drawn = 0
+
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """Fresh words."""
+        self.words_drawn += count * len(elements)
+        return SYSTEM.words(stream, step, draws, elements, first, count)
+
+    def word(self, stream: str, step: int, draw: int, index: int) -> int:
+        """One fresh word."""
+        self.words_drawn += 1
+        return SYSTEM.word(stream, step, draw, index)
+
+
 @contextmanager
 def fixed_entropy(seed: int | str = 0) -> Iterator[Source]:
     """Make noise a function of (seed, stream, step, draw) within a with-block.
@@ -103,12 +125,12 @@ def fixed_entropy(seed: int | str = 0) -> Iterator[Source]:
     >>> bool((batch[2] == third).all())
     True
     """
-    with installed(Fixed(seed)) as source:
+    with install(FixedEntropy(seed)) as source:
         yield source
 
 
 @contextmanager
 def zero_noise() -> Iterator[Source]:
     """Make every draw of noise zero within a with-block."""
-    with installed(Zero()) as source:
+    with install(ZeroEntropy()) as source:
         yield source
