@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+
+import tidegate
+from tidegate.cli import app, demo, main
+from tidegate.errors import InvalidInput
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """Every command that does something, as its words."""
+
+    def walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        children = getattr(command, "commands", None)
+        if children is None:
+            yield words
+        else:
+            for name, child in children.items():
+                yield from walk(child, (*words, name))
+
+    yield from walk(typer.main.get_command(app), ())
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`tidegate --help` answers at once because it imports no numerical library."""
+    script = (
+        "import sys; from tidegate.cli import main; code = main(['--help']); "
+        "heavy = {'numpy', 'numba', 'scipy', 'polars', 'matplotlib', 'rich'} & set(sys.modules); "
+        "sys.exit(code or ' '.join(sorted(heavy)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "demo" in done.stdout
+
+
+def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """A first-time user learns what there is."""
+    assert main([]) == 0
+    assert "Commands" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version is that of the package."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tidegate {tidegate.__version__}\n"
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_has_an_example_and_json(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--help shows an example of the command itself and offers --json."""
+    assert main([*words, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Example: tidegate " + " ".join(words) in shown
+    assert "--json" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["--nonsense"], ["demo", "--weeks", "x"], ["demo", "more"]]
+)
+def test_wrong_usage_is_one_sentence(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, one line, and where to look."""
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("tidegate: ")
+    assert shown.err.count("\n") == 1
+    assert "--help`." in shown.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (InvalidInput("columns=3 is refused."), 2, "columns=3 is refused."),
+        (FileNotFoundError(2, "No such file or directory", "there.csv"), 2, "'there.csv'"),
+        (KeyError("a record of somebody"), 1, "unexpected KeyError"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_a_failure_is_one_sentence_and_never_quotes_data(
+    error: BaseException,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Our own errors are shown; of unknown ones only the kind; a traceback never."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.delenv("TIDEGATE_TRACEBACK", raising=False)
+    monkeypatch.setattr(demo, "run_demo", fail)
+    assert main(["demo"]) == code
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert shown.count("\n") == 1
+    assert "Traceback" not in shown
+    assert "a record of somebody" not in shown
+
+
+def test_a_traceback_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who develops sets TIDEGATE_TRACEBACK."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("word")
+
+    monkeypatch.setenv("TIDEGATE_TRACEBACK", "1")
+    monkeypatch.setattr(demo, "run_demo", fail)
+    with pytest.raises(KeyError, match="word"):
+        main(["demo"])

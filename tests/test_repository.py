@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tidegate
+from tidegate.testing import proofs
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "src").glob("**/*.py"))
+
+# Sample data is public and seeded; all else draws from the one door.
+RANDOM_DOORS = {"noise/entropy.py", "testing/streams.py"}
+RANDOM_MODULES = {"random", "secrets", "numpy.random"}
+RANDOM_CALLS = {"os.urandom", "os.getrandom", "np.random", "numpy.random", "uuid.uuid4"}
+
+
+def tracked() -> Iterator[tuple[str, str]]:
+    """Every text file of the repository: its name and contents."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("this is not a git checkout, so there is no list of tracked files.")
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, listing.stdout.split("\0")):
+        path = ROOT / name
+        if path.is_file() and path.suffix not in {".png", ".parquet"}:
+            yield name, path.read_text(encoding="utf-8")
+
+
+def offenders(pattern: str) -> list[str]:
+    """Where a pattern occurs, as file:line; this file, which has to spell the patterns, is left out."""
+    return [
+        f"{name}:{number}"
+        for name, text in tracked()
+        if name != "tests/test_repository.py"
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def test_no_path_of_a_machine() -> None:
+    """Nothing names a folder that only one machine has."""
+    assert offenders(r"(?<![\w.])/(home|root|Users|work|mnt|workspace)/\w") == []
+
+
+def test_no_host_of_a_registry() -> None:
+    """Nothing names the host of a package registry: installers know where to look."""
+    assert (
+        offenders(r"(?i)pypi\.org|pythonhosted|artifactory|nexus\.|index-url|/simple/?$|npmjs|crates\.io")
+        == []
+    )
+
+
+def test_only_the_entropy_door_touches_randomness() -> None:
+    """Random numbers come from noise/entropy.py; streams.py makes public sample data."""
+    found = {}
+    for path in SOURCES:
+        name = path.relative_to(ROOT / "src" / "tidegate").as_posix()
+        used = sorted(set(_randomness(ast.parse(path.read_text(encoding="utf-8")))))
+        if used and name not in RANDOM_DOORS:
+            found[name] = used
+    assert found == {}
+
+
+def test_the_check_of_randomness_sees_every_way_in() -> None:
+    """The negative control: each of these is found, and an innocent name is not."""
+    guilty = ["import random", "from secrets import token_bytes", "import numpy.random as r"]
+    guilty += [
+        "from numpy import random",
+        "np.random.default_rng()",
+        "os.urandom(8)",
+        "from os import urandom",
+    ]
+    for line in guilty:
+        assert list(_randomness(ast.parse(line))), line
+    assert not list(_randomness(ast.parse("from tidegate.policy.secrets import Secret\nrandom_words = 3")))
+
+
+def _randomness(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in RANDOM_MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+            yield from names & (RANDOM_MODULES | RANDOM_CALLS)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in RANDOM_CALLS:
+            yield ast.unparse(node)
+
+
+def test_kernels_stand_where_the_cache_looks() -> None:
+    """Only kernels.py and kernels/ compile, because the cache of machine code is keyed by exactly these."""
+    strays = []
+    for path in SOURCES:
+        compiles = re.search(
+            r"^\s*(import numba|from numba|from tidegate\.compiled import.*\bkernel\b)",
+            path.read_text(),
+            re.MULTILINE,
+        )
+        if compiles and path.name not in {"kernels.py", "compiled.py"} and path.parent.name != "kernels":
+            strays.append(path.relative_to(ROOT).as_posix())
+    assert strays == []
+
+
+def test_every_mechanism_has_a_proof_and_tests() -> None:
+    """A mechanism is one source file, one page of proof that covers it, and one file of tests."""
+    pages = {proof.page.stem: proof for proof in proofs.proofs(ROOT)}
+    for name, mechanism in tidegate.mechanisms.catalogue().items():
+        module = mechanism.__module__.rpartition(".")[2]
+        source = f"src/tidegate/mechanisms/{module}.py"
+        assert module in pages, f"{name} has no proof; write docs/proofs/{module}.md."
+        assert source in pages[module].sources, f"docs/proofs/{module}.md does not cover {source}; add it."
+        tests = ROOT / "tests" / "mechanisms" / f"test_{module}.py"
+        assert tests.is_file(), f"{name} has no tests; write tests/mechanisms/test_{module}.py."
+
+
+def test_every_proof_was_read_against_the_present_source() -> None:
+    """A source that changed after its proof was read fails here until the proof is read again."""
+    assert [problem for proof in proofs.proofs(ROOT) if (problem := proof.problem(ROOT))] == []
+
+
+def test_a_changed_source_makes_its_proof_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write, accept, change, notice, accept."""
+    monkeypatch.chdir(tmp_path)
+    source, page = tmp_path / "mechanism.py", tmp_path / "docs" / "proofs" / "mechanism.md"
+    page.parent.mkdir(parents=True)
+    source.write_text("epsilon = 1\n")
+    page.write_text("# Proof\n\nCovers: `mechanism.py`\n\nText.\n")
+    assert proofs.main([]) == 1
+    assert proofs.main(["--accept", "another"]) == 1
+    assert proofs.main(["--accept", "mechanism"]) == 0
+    assert "\nText.\n" in page.read_text()
+    source.write_text("epsilon = 2\n")
+    assert proofs.main([]) == 1
+    assert proofs.main(["--accept"]) == 0
+    assert page.read_text().count("Read against:") == 1
+    source.unlink()
+    assert proofs.main([]) == 1
+
+
+def test_versions_agree() -> None:
+    """The package, its metadata and the change log name the same version."""
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert metadata["version"] == tidegate.__version__
+    assert f"## [{tidegate.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert metadata["license"] in (ROOT / "README.md").read_text()
+
+
+def test_every_dependency_has_a_tested_upper_bound() -> None:
+    """A new release of a dependency does not break an installation of an old Tidegate."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [entry for entries in project["optional-dependencies"].values() for entry in entries]
+    unbounded = [
+        entry
+        for entry in (*project["dependencies"], *extras)
+        if "tidegate[" not in entry and "<" not in entry
+    ]
+    assert unbounded == []
