@@ -20,7 +20,7 @@ def test_json_states_guarantee_verdict_and_error(tmp_path: Path, capsys: pytest.
     assert "24 consecutive steps" in report["guarantee"]
     assert report["ledger_ok"] is True
     assert report["steps"] == 168
-    # n = 1008 values |Lap(24)|: their mean has a standard deviation of 24/√n = 0.76; 6 is 8 of them, α < 1e-12.
+    # n = 1008 values of |Lap(24)|: their mean is off by 6, a quarter, with α < 1e-11 (Chernoff).
     assert abs(report["mean_absolute_error"] - report["expected_error"]) < 6
     assert abs(report["expected_error"] - 24) < 0.1
     assert sorted(Path(file).name for file in report["files"]) == [

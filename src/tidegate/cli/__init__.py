@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, EOFError):
-        return _fail("interrupted; files already written are complete, others are absent.", 130)
+        return _fail("interrupted.", 130)
     except TidegateError as error:
         return _fail(str(error), 2)
     except BrokenPipeError:

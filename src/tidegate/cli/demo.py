@@ -181,9 +181,6 @@ def _show(report: dict[str, Any]) -> None:
     )
     console.print(f"\n[bold]Guarantee[/]  {report['guarantee']}")
     console.print(f"[bold]Ledger[/]     {report['ledger']}")
-    seconds = report["seconds"]
-    console.print(
-        f"[bold]Time[/]       making up {seconds['make']:.2f} s, bounding {seconds['bound']:.2f} s, compiling {seconds['compile']:.2f} s, "
-        f"releasing {1000 * seconds['release']:.1f} ms"
-    )
+    times = ", ".join(f"{name} {1000 * value:,.0f} ms" for name, value in report["seconds"].items())
+    console.print(f"[bold]Time[/]       {times}")
     console.print("[bold]Files[/]      " + ", ".join(report["files"]), soft_wrap=True)
