@@ -62,9 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = app(
             args=None if arguments is None else list(arguments), prog_name="tidegate", standalone_mode=False
         )
+        if code == 130:  # newer typer turns an interruption into this code, older ones into Abort
+            return _fail("interrupted.", 130)
         return code if isinstance(code, int) else 0
-    except (KeyboardInterrupt, EOFError):
-        return _fail("interrupted.", 130)
     except TidegateError as error:
         return _fail(str(error), 2)
     except BrokenPipeError:
