@@ -58,7 +58,7 @@ def _central(count: int) -> Decimal:
 
 
 def _binomial(count: int, chosen: int) -> Decimal:
-    """C(count, chosen) for chosen ≥ count/2, walked from the centre, which alone is costly for large counts."""
+    """C(count, chosen) for chosen ≥ count/2, walked from the centre, which alone is costly."""
     number = _central(count)
     for heads in range(count // 2, chosen):
         number = number * (count - heads) / (heads + 1)
@@ -219,7 +219,7 @@ def _round_down(value: Fraction, bits: int = 60) -> Fraction:
 
 
 def simple_step(count: int, epsilon: Fraction, delta: Fraction) -> Fraction:
-    """The ε₀ of the closed bound k·ε₀·tanh(ε₀/2) + ε₀·√(2k·ln(1/δ)) ≤ ε, rounded down, for checks and large k.
+    """The ε₀ of the closed bound k·ε₀·tanh(ε₀/2) + ε₀·√(2k·ln(1/δ)) ≤ ε, rounded down.
 
     tanh(ε₀/2) ≤ ε₀/2 turns the bound into a quadratic inequality, which costs a relative ε₀²/12.
     """
@@ -289,13 +289,14 @@ def _log(value: Fraction) -> float:
 
 @lru_cache(maxsize=4096)
 def slots_of(size: int, unit: Fraction, most: int) -> int | None:
-    """How many steps of one unit dominate a single step of size·unit: the smallest such number, or None above `most`.
+    """The smallest number of steps of one unit that dominate one step of size·unit; None above `most`.
 
     Two equal-error tests decide it: k randomised responses of one unit dominate a randomised response of
     size·unit exactly when their total variation distance is at least tanh(size·unit/2).
     """
     if size <= 1:
         return size
+    most = min(most, LONGEST_COUNT)  # beyond it delta_of is only an upper bound
     needed = _tanh_up(size * unit / 2) * (1 + Fraction(1, 10**30))  # above the rounding of delta_of
 
     def enough(count: int) -> bool:
@@ -329,7 +330,7 @@ def group_delta(epsilon: Fraction, delta: Fraction, size: int) -> Fraction:
 
 
 def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
-    """An ε for which ρ-zCDP implies (ε, δ)-privacy, rounded up (Canonne, Kamath, Steinke 2020, Proposition 12).
+    """An ε for which ρ-zCDP implies (ε, δ)-privacy, rounded up (Canonne et al. 2020, Proposition 12).
 
     Examples
     --------

@@ -1,0 +1,299 @@
+"""The sliding account: what every window has spent, in whole units, with room, undo and late charges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidegate.errors import LedgerError, SnapshotError
+from tidegate.ledger import kernels as k
+from tidegate.ledger.kernels import Integers
+
+SMALLEST = 512  # rows of `entries` to begin with: 8 KiB
+
+
+class Mark(NamedTuple):
+    """All that is needed to return to an earlier moment; kernels only append, so old rows stay."""
+
+    entries: Integers
+    state: Integers
+    tail: Integers
+
+
+class Overspent(NamedTuple):
+    """A refused charge: the step it was for, and the fullest window it would have entered."""
+
+    step: int
+    window_end: int
+    spent: int
+    requested: int
+
+
+class Account:
+    """Units spent in every window of consecutive steps.
+
+    Parameters
+    ----------
+    window
+        Steps in a window, or None when everything ever charged adds up.
+    limit
+        Units that a window may spend.
+    horizon
+        The last step that may be charged, or None.
+    single
+        The most units that one charge from a compiled loop may have.
+    merges
+        Whether charges to the same step may share a row.
+
+    The rows of the last 2w − 1 steps are kept: a late charge to one of the last w steps is checked against
+    every window that contains it, and the earliest of those begins w − 1 steps before it.
+    """
+
+    def __init__(
+        self,
+        window: int | None,
+        limit: int,
+        horizon: int | None = None,
+        single: int = 2**62,
+        merges: bool = True,
+    ) -> None:
+        self.entries: Integers = np.zeros((SMALLEST, 2), dtype=np.int64)
+        self.state: Integers = np.zeros(k.SPANS + 3 * 4, dtype=np.int64)
+        self.state[[k.WINDOW, k.LIMIT, k.SINGLE, k.HORIZON, k.MERGES]] = (
+            window or 0, limit, single, horizon or 0, int(merges)
+        )  # fmt: skip
+
+    def __getitem__(self, position: int) -> int:
+        """One of the numbers that `kernels` names."""
+        return int(self.state[position])
+
+    @property
+    def kept_from(self) -> int:
+        """The first step whose charges are still known one by one."""
+        if not self[k.WINDOW]:
+            return self[k.LAST] + 1
+        return max(1, self[k.LAST] - 2 * self[k.WINDOW] + 2)
+
+    # room and undo
+
+    def make_room(self, count: int, last: int | None = None) -> None:
+        """Have room for `count` more rows, leaving out rows that no check from `last` on needs."""
+        end = self[k.END]
+        if end + count <= len(self.entries):
+            return
+        last = self[k.LAST] if last is None else last
+        first_kept = last - 2 * self[k.WINDOW] + 2
+        dropped = int(np.searchsorted(self.entries[:end, 0], first_kept))
+        kept = end - dropped
+        entries = np.zeros((max(SMALLEST, 2 * kept + count), 2), dtype=np.int64)
+        entries[:kept] = self.entries[dropped:end]
+        self.state[k.HEAD] = max(0, self[k.HEAD] - dropped)
+        self.state[k.END] = kept
+        self.entries = entries
+
+    def mark(self) -> Mark:
+        """Remember this moment."""
+        return Mark(self.entries, self.state.copy(), self.entries[max(0, self[k.END] - 1)].copy())
+
+    def undo(self, mark: Mark) -> None:
+        """Return to a remembered moment."""
+        self.entries, self.state = mark.entries, mark.state.copy()
+        self.entries[max(0, self[k.END] - 1)] = mark.tail
+
+    # charges
+
+    def place(self, step: int, units: int) -> Overspent | None:
+        """Charge one step; the answer tells why not."""
+        code = k.account_place(self.entries, self.state, step, units)
+        if code == k.FULL:
+            self.make_room(1)
+            code = k.account_place(self.entries, self.state, step, units)
+        if code == k.ACCEPTED:
+            return None
+        if code == k.LATE:
+            return self._place_late(step, np.array([units], dtype=np.int64))
+        spent = self[k.LIMIT] - int(k.account_remaining(self.entries, self.state, step))
+        return Overspent(step, step, spent, units)
+
+    def place_batch(self, first: int, units: Integers) -> Overspent | None:
+        """Charge consecutive steps, all or none."""
+        late = self[k.LAST] - first + 1
+        if late > 0:
+            before = self.mark()
+            refusal = self._place_late(first, units[:late])
+            if refusal is None and late < len(units):
+                refusal = self.place_batch(first + late, units[late:])
+            if refusal is not None:
+                self.undo(before)
+            return refusal
+        outcome = np.zeros(3, dtype=np.int64)
+        refused = int(k.account_check_batch(self.entries, self.state, first, units, outcome))
+        if refused >= 0:
+            return Overspent(first + refused, first + refused, int(outcome[0]), int(units[refused]))
+        begin, last = 0, first + len(units) - 1
+        if self[k.WINDOW]:
+            begin = max(0, len(units) - 2 * self[k.WINDOW] + 1)
+            self.make_room(len(units) - begin, last)
+        k.account_apply_batch(self.entries, self.state, first, units, begin, outcome)
+        return None
+
+    def place_span(self, first: int, last: int, units: int) -> Overspent | None:
+        """Charge a span once in each window that meets it; it may not begin before the last step."""
+        remaining = int(k.account_remaining(self.entries, self.state, first))
+        if units > remaining:
+            return Overspent(first, first, self[k.LIMIT] - remaining, units)
+        refusal = self.place(first, 0)  # moves the window on
+        assert refusal is None
+        self.state[k.TOTAL] += units
+        if self[k.TOTAL] > self[k.WORST]:
+            self.state[k.WORST], self.state[k.WORST_END] = self[k.TOTAL], first
+        if self[k.WINDOW] and units:
+            self._set_spans(np.vstack([self.spans(), [[first, last, units]]]))
+        return None
+
+    def _place_late(self, first: int, units: Integers) -> Overspent | None:
+        """Charge steps up to the last one: every window that contains one of them is checked."""
+        window, now = self[k.WINDOW], self[k.LAST]
+        if window and first <= now - window:
+            raise LedgerError(
+                f"step {first} cannot be charged any more: the ledger stands at step {now} and only the last "
+                f"{window} steps are open; charge a step before its window has passed."
+            )
+        outcome = np.zeros(3, dtype=np.int64)
+        empty = np.concatenate([self.state[: k.TOTAL], np.zeros(k.SPANS - k.TOTAL, dtype=np.int64)])
+        refused = int(k.account_check_batch(self.entries, empty, first, units, outcome))
+        if refused >= 0:  # too much even for an empty account; from here on no sum can leave 64 bits
+            return Overspent(first + refused, now, self.total(now - window + 1, now), int(units[refused]))
+        if not window:
+            return self._place_total(first, int(outcome[0]))
+        charged = np.flatnonzero(units)
+        rows = np.vstack([self.rows(), np.column_stack([first + charged, units[charged]])])
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        ends = np.unique(np.concatenate([rows[:, 0], self.spans()[:, 0], [first, now]]))
+        ends = ends[ends >= first]
+        totals = self._window_totals(rows, ends)
+        fullest = int(np.argmax(totals))
+        worst, end = int(totals[fullest]), int(ends[fullest])
+        if worst > self[k.LIMIT]:
+            asked = int(units[max(0, end - window + 1 - first) : end + 1 - first].sum())
+            return Overspent(min(end, first + len(units) - 1), end, worst - asked, asked)
+        if worst > self[k.WORST]:
+            self.state[k.WORST], self.state[k.WORST_END] = worst, end
+        self.entries = np.zeros((max(SMALLEST, 2 * len(rows)), 2), dtype=np.int64)
+        self.entries[: len(rows)] = rows
+        self.state[k.END] = len(rows)
+        self.state[k.HEAD] = np.searchsorted(rows[:, 0], now - window, side="right")
+        self.state[k.TOTAL] = totals[-1]  # the window that ends at the last step
+        return None
+
+    def _place_total(self, step: int, units: int) -> Overspent | None:
+        """Charge where everything ever charged adds up, so the order of steps is of no account."""
+        if units > self[k.LIMIT] - self[k.TOTAL]:
+            return Overspent(step, self[k.LAST], self[k.TOTAL], units)
+        self.state[k.TOTAL] += units
+        if self[k.TOTAL] > self[k.WORST]:
+            self.state[k.WORST], self.state[k.WORST_END] = self[k.TOTAL], self[k.LAST]
+        return None
+
+    # reading
+
+    def rows(self) -> Integers:
+        """The kept charges as rows (step, units)."""
+        return self.entries[: self[k.END]]
+
+    def spans(self) -> Integers:
+        """The kept spans as rows (first, last, units)."""
+        return self.state[k.SPANS : k.SPANS + 3 * self[k.SPAN_END]].reshape(-1, 3)
+
+    def _set_spans(self, spans: Integers) -> None:
+        now = self[k.LAST]
+        spans = spans[spans[:, 1] > now - 2 * self[k.WINDOW] + 1]
+        spans = spans[np.argsort(spans[:, 1], kind="stable")]
+        state = np.zeros(k.SPANS + 3 * (len(spans) + 4), dtype=np.int64)
+        state[: k.SPANS] = self.state[: k.SPANS]
+        state[k.SPANS : k.SPANS + 3 * len(spans)] = spans.ravel()
+        state[k.SPAN_END] = len(spans)
+        state[k.SPAN_HEAD] = np.searchsorted(spans[:, 1], now - self[k.WINDOW], side="right")
+        self.state = state
+
+    def _window_totals(self, rows: Integers, ends: Integers) -> Integers:
+        """Units of the windows that end at the given steps."""
+        sums = np.concatenate([[0], np.cumsum(rows[:, 1])])
+        begins = ends - self[k.WINDOW]
+        upper = np.searchsorted(rows[:, 0], ends, side="right")
+        lower = np.searchsorted(rows[:, 0], begins, side="right")
+        totals: Integers = sums[upper] - sums[lower]
+        for first, last, units in self.spans():
+            totals = totals + np.where((first <= ends) & (last > begins), units, 0)
+        return totals
+
+    def total(self, first: int, last: int) -> int:
+        """Units charged to the steps first to last, spans that meet them included."""
+        if not self[k.WINDOW]:
+            return self[k.TOTAL]
+        rows, spans = self.rows(), self.spans()
+        inside = (rows[:, 0] >= first) & (rows[:, 0] <= last)
+        met = (spans[:, 0] <= last) & (spans[:, 1] >= first)
+        return int(rows[inside, 1].sum()) + int(spans[met, 2].sum())
+
+    def remaining(self, step: int) -> int:
+        """Units that a charge to `step` may have: what is left in the fullest window that contains it."""
+        if step >= self[k.LAST] or not self[k.WINDOW]:
+            return int(k.account_remaining(self.entries, self.state, max(step, self[k.LAST])))
+        if step <= self[k.LAST] - self[k.WINDOW]:
+            return 0
+        ends = np.unique(np.concatenate([self.rows()[:, 0], self.spans()[:, 0], [step, self[k.LAST]]]))
+        ends = ends[(ends >= step) & (ends < step + self[k.WINDOW])]
+        return self[k.LIMIT] - int(self._window_totals(self.rows(), ends).max())
+
+    def consistent(self) -> bool:
+        """Whether the running total is the sum of the rows of the last window."""
+        if not self[k.WINDOW]:
+            return 0 <= self[k.TOTAL] <= self[k.LIMIT]
+        now = np.array([self[k.LAST]])
+        return (
+            int(self._window_totals(self.rows(), now)[0]) == self[k.TOTAL] <= self[k.WORST] <= self[k.LIMIT]
+        )
+
+    # snapshots
+
+    def snapshot(self) -> dict[str, Any]:
+        """The account as plain arrays; equal charges at equal distances are one run."""
+        rows = self.rows()
+        rows = rows[np.searchsorted(rows[:, 0], self.kept_from) :]
+        pairs = np.column_stack([np.diff(rows[:, 0], prepend=0), rows[:, 1]])
+        starts = np.flatnonzero(np.any(np.diff(pairs, axis=0, prepend=-1) != 0, axis=1))
+        counts = np.diff(np.append(starts, len(pairs)))
+        return {
+            "numbers": self.state[: k.SPANS].copy(),
+            "spans": self.spans().copy(),
+            "runs": np.column_stack([pairs[starts], counts]).astype(np.int64),
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Become what a snapshot of an account with the same rule was; refused when it contradicts itself."""
+        numbers, spans, runs = (
+            np.asarray(snapshot[name], dtype=np.int64) for name in ("numbers", "spans", "runs")
+        )
+        fixed = [k.WINDOW, k.LIMIT, k.SINGLE, k.HORIZON, k.MERGES]
+        if numbers.shape != (k.SPANS,) or (numbers[fixed] != self.state[fixed]).any():
+            raise SnapshotError(
+                "the ledger snapshot is of another policy; restore it into a ledger of its own policy."
+            )
+        runs, spans = runs.reshape(-1, 3), spans.reshape(-1, 3)
+        if (runs < 0).any() or int(runs[:, 2].sum()) > 2**31 or (spans < 0).any():
+            raise SnapshotError("the ledger snapshot is damaged; take an earlier one.")
+        pairs = np.repeat(runs[:, :2], runs[:, 2], axis=0)
+        rows = np.column_stack([np.cumsum(pairs[:, 0]), pairs[:, 1]])
+        before = self.mark()
+        self.entries = np.zeros((max(SMALLEST, 2 * len(rows)), 2), dtype=np.int64)
+        self.entries[: len(rows)] = rows
+        self.state = np.concatenate([numbers, np.zeros(12, dtype=np.int64)])
+        self.state[k.END] = len(rows)
+        self.state[k.HEAD] = np.searchsorted(rows[:, 0], self[k.LAST] - self[k.WINDOW], side="right")
+        self._set_spans(spans)
+        if not self.consistent():
+            self.undo(before)
+            raise SnapshotError("the ledger snapshot is damaged; take an earlier one.")

@@ -1,0 +1,113 @@
+"""What a ledger records and what it answers: frozen facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import show, whole
+
+MOST_UNITS = 2**50  # a window of 2^12 such charges still fits into 64 bits; budgets are at most 2^50 units
+MOST_STEPS = 2**60
+
+
+@dataclass(frozen=True)
+class Charge:
+    """An amount of privacy loss of the data of some steps.
+
+    Parameters
+    ----------
+    first, last
+        The steps whose data are touched: one step, or a span that counts once in each window that meets it.
+    units
+        The amount that every release costs, whatever its scope.
+    scope
+        A label for people: which run or part of it spent the units.
+    groups
+        Units by group of columns. Groups are disjoint parts of one step's data, so the largest counts.
+    levels
+        Units by level of a tree. Every level reads the same data, so they add.
+
+    Examples
+    --------
+    >>> Charge(3, 3, groups={"north": 2, "south": 5}).total
+    5
+    >>> Charge(3, 3, levels={"leaf": 2, "root": 5}).total
+    7
+    """
+
+    first: int
+    last: int
+    units: int = 0
+    scope: str = ""
+    groups: Mapping[str, int] = field(default_factory=dict)
+    levels: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "first", whole("step", self.first, most=MOST_STEPS))
+        put(self, "last", whole("last", self.last, least=self.first, most=MOST_STEPS))
+        put(self, "units", whole("units", self.units, least=0, most=MOST_UNITS))
+        for name in ("groups", "levels"):
+            parts = {
+                str(key): whole(name, value, 0, MOST_UNITS) for key, value in getattr(self, name).items()
+            }
+            put(self, name, dict(sorted(parts.items())))
+        if not isinstance(self.scope, str):
+            raise InvalidParameter("scope", self.scope, "a string", "write for example scope='counts'")
+
+    @property
+    def sizes(self) -> list[int]:
+        """The separate mechanisms that the charge stands for, by their size in units."""
+        sizes = [self.units, max(self.groups.values(), default=0), *self.levels.values()]
+        return [size for size in sizes if size]
+
+    @property
+    def total(self) -> int:
+        """The units of the charge: plain units, the largest group, and all levels."""
+        return sum(self.sizes)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of `verify`: whether the whole account holds, and how full the fullest window was.
+
+    Examples
+    --------
+    >>> print(Verdict(True, 672, 672, Fraction(1), (1, 24), "1", 24))
+    ledger verified: 672 steps, no window of 24 steps spent more than 1 (the fullest, steps 1 to 24, spent 1)
+    """
+
+    ok: bool
+    rows: int
+    steps: int
+    spent: Fraction
+    place: tuple[int, int]
+    budget: str
+    window: int | None
+    head: str = ""
+    problem: str = ""
+    bad_row: int | None = None
+    marked: bool = False
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        if not self.ok:
+            return f"ledger NOT verified: {self.problem}"
+        counted = f"{self.steps} step{'' if self.steps == 1 else 's'}"
+        windows = "all steps together" if self.window is None else f"no window of {self.window} steps"
+        if self.window is None:
+            amount = f"spent no more than {self.budget} (they spent {show(self.spent)})"
+        elif self.spent == 0:
+            amount = f"spent more than {self.budget} (nothing was spent)"
+        else:
+            amount = (
+                f"spent more than {self.budget} (the fullest, steps {self.place[0]} to {self.place[1]}, "
+                f"spent {show(self.spent)})"
+            )
+        mark = "; test entropy was used, so nothing of this run is private" if self.marked else ""
+        return f"ledger verified: {counted}, {windows} {amount}{mark}"

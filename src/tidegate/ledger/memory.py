@@ -1,0 +1,112 @@
+"""A ledger in memory: the last windows and a running verdict, bounded whatever the length of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidegate.errors import SnapshotError
+from tidegate.ledger import kernels as k
+from tidegate.ledger.account import Account
+from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Verdict
+from tidegate.ledger.kernels import account_place
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.rules import LedgerPolicy, Schedule
+from tidegate.process import epoch
+
+
+class MemoryLedger(Ledger):
+    """An account that lives and dies with the process.
+
+    Examples
+    --------
+    >>> from tidegate.policy import WEvent
+    >>> ledger = MemoryLedger(WEvent(epsilon="1", w=24), units=24)
+    >>> for step in range(1, 31):
+    ...     ledger.charge(step, 1)
+    >>> print(ledger.verify())
+    ledger verified: 30 steps, no window of 24 steps spent more than 1 (the fullest, steps 1 to 24, spent 1)
+    >>> ledger.charge(31, 2)
+    Traceback (most recent call last):
+    tidegate.errors.BudgetExceeded: the charge of 1/12 at step 31 is refused: steps 8 to 31 have spent ...
+    """
+
+    def __init__(self, policy: LedgerPolicy, units: int, schedule: Schedule = "adaptive") -> None:
+        super().__init__(policy, units, schedule)
+        # the most units of a charge that costs what it says, so that the kernel alone may judge it
+        self._plain_most = MOST_UNITS if self._adds else 1 if schedule == "adaptive" else -1
+
+    def charge(
+        self,
+        step: int,
+        units: int = 0,
+        *,
+        scope: str = "",
+        groups: Mapping[str, int] | None = None,
+        levels: Mapping[str, int] | None = None,
+    ) -> None:
+        """Charge one step before its noise is drawn; see `Ledger.charge`."""
+        # the path of every push: one plain amount; whatever is unusual falls through to the general path
+        if groups is None and levels is None and type(step) is int and type(units) is int:
+            with self._lock:
+                account = self._account
+                if (
+                    self._epoch is epoch()
+                    and not self._closed
+                    and self._batch is None
+                    and 0 < step <= MOST_STEPS
+                    and 0 <= units <= self._plain_most
+                    and account_place(account.entries, account.state, step, units) == 0
+                ):
+                    self._rows += 1
+                    return
+        super().charge(step, units, scope=scope, groups=groups, levels=levels)
+
+    def verify(self) -> Verdict:
+        """Check the account against its own rows and report the running verdict."""
+        with self._lock:
+            self._check()
+            return verdict(self, self._account, self._rows)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The account as numbers and arrays, for a run's snapshot; small when charges repeat."""
+        with self._lock:
+            self._check()
+            return {**self._account.snapshot(), "rows": self._rows, "marked": int(self.marked)}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Become what the snapshot was. Refused when this ledger has already charged later steps."""
+        with self._lock:
+            self._check()
+            try:
+                numbers, rows = snapshot["numbers"], int(snapshot["rows"])
+                if self._rows and int(numbers[k.LAST]) < self.step:
+                    raise SnapshotError(
+                        f"the snapshot stands at step {int(numbers[k.LAST])} and the ledger at step "
+                        f"{self.step}; restore into a new ledger, so that nothing spent is forgotten."
+                    )
+                self._account.restore(snapshot)
+                self._rows, self.marked = rows, bool(snapshot["marked"])
+            except (KeyError, TypeError, ValueError, IndexError) as error:
+                if isinstance(error, SnapshotError):
+                    raise
+                raise SnapshotError("the ledger snapshot is damaged; take an earlier one.") from None
+
+
+def verdict(ledger: Ledger, account: Account, rows: int, head: str = "") -> Verdict:
+    """The verdict of an account that was kept or replayed row by row."""
+    end, window = account[k.WORST_END], ledger.policy.window
+    first = 1 if window is None else max(1, end - window + 1)
+    ok = account.consistent()
+    return Verdict(
+        ok=ok,
+        rows=rows,
+        steps=account[k.STEPS],
+        spent=account[k.WORST] * ledger.unit,
+        place=(first, end),
+        budget=ledger.rule.limit,
+        window=window,
+        head=head,
+        problem="" if ok else "the running total differs from the sum of the charges in the last window.",
+        marked=ledger.marked,
+    )
