@@ -78,7 +78,7 @@ _quotient: Any = intrinsic(_type_quotient)
 
 @kernel
 def log(number: float) -> float:
-    """Natural logarithm of a positive normal number; error below 2^-45 for numbers in [2^-30, 1].
+    """Natural logarithm of a positive normal number; error below 2^-48 for numbers in [2^-30, 1].
 
     number = 2^e · f with f in [√½, √2), and ln f = 2·atanh(z) with z = (f − 1)/(f + 1), |z| < 0.1716.
     """
@@ -219,6 +219,13 @@ def fill_laplace_each(first: Array, second: Array, scales: Array, out: Array) ->
 
 
 @kernel
+def _inverse(sigma: float) -> float:
+    """1/sigma, kept finite: below 2^-1000 every proposal that a kernel decides is 0, whatever the inverse."""
+    inverse: float = _quotient(1.0, max(sigma, 2.0**-1000))
+    return inverse
+
+
+@kernel
 def _test(proposal: Int64, test: Int64, inverse: float) -> Int64:
     """Keep, reject or leave open a Gaussian proposal, by the leading 63 bits of its test and 1/sigma."""
     distance = np.float64(abs(proposal)) * inverse - 1.0
@@ -232,13 +239,13 @@ def _test(proposal: Int64, test: Int64, inverse: float) -> Int64:
 @kernel
 def gaussian_verdict(proposal: int, test: int, sigma: float) -> int:
     """`_test` for a call from Python: the proposal, REJECTED or UNDECIDED."""
-    return int(_test(np.int64(proposal), np.int64(test), _quotient(1.0, sigma)))
+    return int(_test(np.int64(proposal), np.int64(test), _inverse(sigma)))
 
 
 @kernel
 def fill_gaussian_small(words: Array, test: Array, part: float, factor: float, out: Array) -> int:
     """One attempt each at draws of one sigma ≤ 2^20; returns how many are REJECTED or UNDECIDED."""
-    inverse = _quotient(1.0, part)
+    inverse = _inverse(part)
     left = 0
     for i in range(out.size):
         value = _test(laplace_small(words[i], part, factor), np.int64(test[i] >> np.uint64(1)), inverse)
@@ -252,7 +259,7 @@ def fill_gaussian_large(
     first: Array, second: Array, test: Array, part: float, factor: float, shift: Int64, out: Array
 ) -> int:
     """One attempt each at draws of one sigma > 2^20; returns how many are REJECTED or UNDECIDED."""
-    inverse = _quotient(1.0, part * _from_bits((shift + 1023) << 52))
+    inverse = _inverse(part * _from_bits((shift + 1023) << 52))
     left = 0
     for i in range(out.size):
         value = _test(
@@ -272,7 +279,7 @@ def fill_gaussian_each(first: Array, second: Array, test: Array, scales: Array, 
     fill_laplace_each(first, second, scales, out)
     left = 0
     for i in range(out.size):
-        value = _test(out[i], np.int64(test[i] >> np.uint64(1)), _quotient(1.0, scales[i]))
+        value = _test(out[i], np.int64(test[i] >> np.uint64(1)), _inverse(scales[i]))
         out[i] = value
         left += value <= REJECTED
     return left

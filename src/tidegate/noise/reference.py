@@ -56,7 +56,7 @@ def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
     return low >> extra, min(-(-high >> extra), 1 << bits)
 
 
-class Uniform:
+class UniformReal:
     """A uniform real number in [0, 1) that is known to lie in [leading, leading + 1)/2^bits."""
 
     def __init__(self, leading: int, bits: int, words: Iterator[int]) -> None:
@@ -70,7 +70,7 @@ class Uniform:
         self.bits += WORD_BITS
 
     def side(self, bounds: Bounds) -> int:
-        """−1 if the number is certainly below an irrational boundary, 1 if above, 0 if not yet known."""
+        """−1 if the number is certainly below an irrational boundary in (0, 1), 1 if above, 0 if not yet known."""
         precision = self.bits + 32
         while True:
             low, high = bounds(precision)
@@ -80,7 +80,8 @@ class Uniform:
                 return -1
             if high <= start:
                 return 1
-            if start < low and high < end:
+            # Boundaries are above 0, however little: no precision need show that.
+            if (start < low or start == 0) and high < end:
                 return 0
             precision += 64
 
@@ -116,7 +117,7 @@ def _exponential(exponent: Fraction) -> Bounds:
     return lambda bits: exp_bounds(exponent, bits)
 
 
-def _invert(uniform: Uniform, scale: Fraction, tail: Callable[[int], Bounds]) -> int:
+def _invert(uniform: UniformReal, scale: Fraction, tail: Callable[[int], Bounds]) -> int:
     """The largest v with v = 0 or uniform < tail(v), where tail falls by exp(−1/scale) from step to step."""
     while True:
         # A guess in floating point, from the upper end of what is known; exact comparisons correct it.
@@ -134,14 +135,14 @@ def _invert(uniform: Uniform, scale: Fraction, tail: Callable[[int], Bounds]) ->
 def _attempt(scale: Fraction, shift: int, leading: list[int], words: Iterator[int]) -> int | None:
     """One attempt at a Laplace draw from its leading words; None if it is rejected."""
     first = leading[0]
-    uniform = Uniform(first >> 1, 63, words)
+    uniform = UniformReal(first >> 1, 63, words)
     if shift == 0:
         magnitude = _invert(uniform, scale, lambda v: _tail(scale, v))
         return -magnitude if first & 1 else magnitude
     part = scale / (1 << shift)
     high = _invert(uniform, part, lambda v: _exponential(v / part))
     low = leading[1] & ((1 << shift) - 1)
-    keep = Uniform(leading[1] >> (WORD_BITS - ACCEPT_BITS), ACCEPT_BITS, words)
+    keep = UniformReal(leading[1] >> (WORD_BITS - ACCEPT_BITS), ACCEPT_BITS, words)
     if low > 0 and not keep.below(_exponential(low / scale)):
         return None
     magnitude = (high << shift) + low
@@ -188,7 +189,7 @@ def gaussian(sigma: Fraction, words: Iterator[int]) -> int:
     shift = two_parts(sigma)
     while True:
         leading = [next(words) for _ in range(2 if shift else 1)]
-        test = Uniform(next(words), WORD_BITS, words)
+        test = UniformReal(next(words), WORD_BITS, words)
         proposal = _attempt(sigma, shift, leading, words)
         if proposal is None:
             continue
