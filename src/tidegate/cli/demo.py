@@ -63,23 +63,23 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
 
         events = campus(weeks=weeks)
         columns = len(events.names)
-        watch.stop("make")
+        watch.stop("stream")
 
         begin("bounding contributions")
         hourly = Contributions(start=events.start, length=events.length, steps=events.steps, columns=columns)
         counts = hourly.count(events.units, events.columns, events.times)
         everywhere = replace(hourly, most=columns).count(events.units, events.columns, events.times)
-        watch.stop("bound")
+        watch.stop("bounding")
 
         begin("compiling the noise (first time only)")
         mechanism = Uniform(policy, columns=columns)
         mechanism.start().push_batch(counts[:1] * 0)  # a run of its own, on zeros, that publishes nothing
-        watch.stop("compile")
+        watch.stop("compiling")
 
         begin("releasing")
         run = mechanism.start()
         releases = run.push_batch(counts)
-        watch.stop("release")
+        watch.stop("releasing")
         verdict = run.ledger.verify()
 
         begin("writing files and the picture")
@@ -142,13 +142,17 @@ def _write(events: Events, releases: Releases, events_file: Path, released_file:
     import numpy as np
     import polars as pl
 
+    from tidegate.exact import show
+
     times = pl.from_epoch("time", time_unit="s")
-    building = pl.Series(events.columns.astype(np.uint8)).cast(pl.Enum(events.names))
+    building = pl.Series(events.names, dtype=pl.Enum(events.names)).gather(events.columns)
     seen = pl.DataFrame({"device": events.units, "building": building, "time": events.times})
     seen.with_columns(times).write_parquet(events_file)
     hours = events.start + np.arange(events.steps) * events.length
-    columns = {name: releases.values[:, column] for column, name in enumerate(events.names)}
-    pl.DataFrame({"time": hours, **columns, "scale": releases.scale, "spent": releases.spent}).with_columns(
+    counts = releases.values.astype(np.int64)  # the grid is 1, so released counts are whole
+    columns = {name: counts[:, column] for column, name in enumerate(events.names)}
+    spent = [show(int(units) * releases.unit) for units in releases.units]
+    pl.DataFrame({"time": hours, **columns, "scale": releases.scale, "spent": spent}).with_columns(
         times
     ).write_csv(released_file, datetime_format="%Y-%m-%dT%H:%MZ")
 
@@ -179,8 +183,15 @@ def _show(report: dict[str, Any]) -> None:
         f"\nPredicted mean error {report['expected_error']:.1f}. "
         "The true counts may be shown because this stream is made up.",
     )
-    console.print(f"\n[bold]Guarantee[/]  {report['guarantee']}")
-    console.print(f"[bold]Ledger[/]     {report['ledger']}")
-    times = ", ".join(f"{name} {1000 * value:,.0f} ms" for name, value in report["seconds"].items())
-    console.print(f"[bold]Time[/]       {times}")
-    console.print("[bold]Files[/]      " + ", ".join(report["files"]), soft_wrap=True)
+    console.print()
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold")
+    facts.add_column()
+    facts.add_row("Guarantee", report["guarantee"])
+    facts.add_row("Ledger", report["ledger"])
+    facts.add_row(
+        "Time", ", ".join(f"{name} {1000 * seconds:,.0f} ms" for name, seconds in report["seconds"].items())
+    )
+    for number, file in enumerate(report["files"]):
+        facts.add_row("" if number else "Files", file)
+    console.print(facts)

@@ -52,7 +52,7 @@ def draw_demo(
 
     rows = len(events.names)
     height = 1.12 * rows + 1.55
-    figure = Figure(figsize=(11, height), dpi=96, facecolor="white")
+    figure = Figure(figsize=(11, height), dpi=90, facecolor="white")
     FigureCanvasAgg(figure)
     grid = figure.subplots(
         rows, 2, width_ratios=(2.9, 1), gridspec_kw={"hspace": 0.5, "wspace": 0.07}, squeeze=False
@@ -67,7 +67,7 @@ def draw_demo(
             _panel(
                 axes, times[hours], counts[hours, column], releases.values[hours, column], half_band[hours]
             )
-            axes.set_ylim(-0.5 * float(half_band.max()), top)
+            axes.set_ylim(-0.9 * float(half_band.max()), top)
         grid[column, 0].set_title(name, loc="left", fontsize=11, fontweight="bold", color=INK, pad=3)
         _weeks_axis(grid[column, 0], events, named=column == rows - 1)
         _day_axis(grid[column, 1], day, named=column == rows - 1)
