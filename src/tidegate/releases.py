@@ -19,6 +19,7 @@ class Status(IntEnum):
     APPROXIMATED = 2  # derived from measurements of other steps, because a new one would not pay
     NULLIFIED = 3  # as approximated, because the budget was already absorbed by another step
     PRUNED = 4  # not measured, because a coarser measurement said that there is nothing
+    PARTIAL = 5  # some columns were measured at this step, the others are approximated
 
     @property
     def label(self) -> str:

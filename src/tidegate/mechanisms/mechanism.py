@@ -155,7 +155,7 @@ class Run(ABC):
         header, fields_ = _read(mechanism, state) if state is not None else ({}, {})
         self.ledger = self._ledger(ledger, fields_.pop("ledger", None))
         if self.source.marked:
-            self.ledger.mark(self.source.name)
+            self.ledger.mark()
         self.step: int = header.get("step", self.ledger.step)
         if self.ledger.step > self.step:
             raise LedgerMismatch(

@@ -46,3 +46,18 @@ def add_noise(matrix: Any, noise: Any, grid: float) -> Any:
         for column in range(matrix.shape[1]):
             result[step, column] = (matrix[step, column] + noise[step, column]) * grid
     return result
+
+
+@kernel
+def hold(matrix: Any, noise: Any, measured: Any, last: Any, grid: float, values: Any) -> Any:
+    """Write the last measurement · grid into every row; rows `measured` are new ones. Returns the last of them."""
+    last = last.copy()
+    count = 0
+    for step in range(matrix.shape[0]):
+        if count < measured.size and measured[count] == step:
+            for column in range(last.size):
+                last[column] = matrix[step, column] + noise[count, column]
+            count += 1
+        for column in range(last.size):
+            values[step, column] = last[column] * grid
+    return last
