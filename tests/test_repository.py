@@ -23,11 +23,16 @@ RANDOM_CALLS = {"os.urandom", "os.getrandom", "np.random", "numpy.random", "uuid
 
 
 def tracked() -> Iterator[tuple[str, str]]:
-    """Every text file of the repository: its name and contents."""
-    if not (ROOT / ".git").exists() or shutil.which("git") is None:
-        pytest.skip("this is not a git checkout, so there is no list of tracked files.")
-    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in filter(None, listing.stdout.split("\0")):
+    """Every text file of the repository, or of an unpacked archive: its name and contents."""
+    if (ROOT / ".git").exists() and shutil.which("git"):
+        command = ["git", "ls-files", "-z"]
+        listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        names = listing.rstrip("\0").split("\0")
+    else:
+        folders = ("src", "tests", "docs", "benchmarks", ".ci")
+        files = [*ROOT.glob("*.*"), *(file for folder in folders for file in (ROOT / folder).glob("**/*"))]
+        names = [file.relative_to(ROOT).as_posix() for file in files if "__pycache__" not in file.parts]
+    for name in sorted(names):
         path = ROOT / name
         if path.is_file() and path.suffix not in {".png", ".parquet"}:
             yield name, path.read_text(encoding="utf-8")

@@ -73,7 +73,7 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
 
         begin("compiling the noise (first time only)")
         mechanism = Uniform(policy, columns=columns)
-        mechanism.start().push_batch(counts[:1] * 0)  # a run of its own, on zeros, that publishes nothing
+        mechanism.start().push_batch(counts * 0)  # a run of its own, on zeros, that publishes nothing
         watch.stop("compiling")
 
         begin("releasing")
