@@ -263,12 +263,20 @@ class Account:
         """The account as plain arrays; equal charges at equal distances are one run."""
         rows = self.rows()
         rows = rows[np.searchsorted(rows[:, 0], self.kept_from) :]
+        if self[k.MERGES] and len(rows):
+            steps, where = np.unique(rows[:, 0], return_index=True)
+            rows = np.column_stack([steps, np.add.reduceat(rows[:, 1], where)])
+        numbers = self.state[: k.SPANS].copy()
+        numbers[[k.HEAD, k.END, k.SPAN_HEAD, k.SPAN_END]] = (
+            0  # where things lie says nothing about the account
+        )
+        spans = self.spans()
         pairs = np.column_stack([np.diff(rows[:, 0], prepend=0), rows[:, 1]])
         starts = np.flatnonzero(np.any(np.diff(pairs, axis=0, prepend=-1) != 0, axis=1))
         counts = np.diff(np.append(starts, len(pairs)))
         return {
-            "numbers": self.state[: k.SPANS].copy(),
-            "spans": self.spans().copy(),
+            "numbers": numbers,
+            "spans": spans[spans[:, 1] > self[k.LAST] - 2 * self[k.WINDOW] + 1],
             "runs": np.column_stack([pairs[starts], counts]).astype(np.int64),
         }
 

@@ -138,8 +138,7 @@ class Ledger:
             refusal = self._account.place_batch(first, self.rule.costs(amounts))
             if refusal is not None:
                 self._refuse(refusal)
-            total = int(amounts.sum()) if self._adds else int(amounts.sum(dtype=object))
-            self._record("batch", _batch_charge(first, last, total, scope), amounts)
+            self._record("batch", _batch_charge(first, last, batch_total(amounts), scope), amounts)
 
     def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
         """Charge a span of steps: the units count once in each window that meets it.
@@ -316,6 +315,13 @@ def _batch_charge(first: int, last: int, total: int, scope: str) -> Charge:
     charge = Charge(first, last, 0, scope)
     object.__setattr__(charge, "units", total)  # a sum over many steps may exceed what one charge may have
     return charge
+
+
+def batch_total(amounts: Integers) -> int:
+    """The sum of a batch's units, at most 2^63 − 1: a number for people, which no check depends on."""
+    largest = int(amounts.max(initial=0))
+    exact = int(amounts.sum()) if largest * len(amounts) < 2**62 else sum(amounts.tolist())
+    return min(exact, 2**63 - 1)
 
 
 def whole_units(units: ArrayLike) -> Integers:

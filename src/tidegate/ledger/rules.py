@@ -3,8 +3,8 @@
 Three rules. Pure and zero-concentrated budgets add, so a unit is an N-th of the budget and a charge of n
 units costs n. An (ε, δ) budget is counted: a unit is the largest ε₀ of which N steps are (ε, δ)-private,
 and a charge of n units at once costs as many unit steps as dominate it, a rule that holds for schedules that
-depend on earlier releases. Where the whole schedule is public, the multiset of the charges in each window is judged
-exactly instead, which allows more. docs/proofs/ledger.md proves all three.
+depend on earlier releases. Where the whole schedule is public, the multiset of the charges in each window is
+judged exactly instead, which allows more. docs/proofs/ledger.md proves all three.
 """
 
 from __future__ import annotations

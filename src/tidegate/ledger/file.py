@@ -1,0 +1,230 @@
+"""The file of a durable ledger: creating, opening, locking, and every failure as one sentence."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import LedgerBusy, LedgerCorrupt, LedgerError, LedgerMismatch
+from tidegate.ledger.rows import genesis
+from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
+
+FORMAT = 1
+APPLICATION = 0x54494445  # "TIDE", in the file's header
+MAGIC = b"SQLite format 3\0"
+SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE charges (
+    row INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,      -- step, batch, span or mark
+    first INTEGER NOT NULL,  -- the steps whose data were touched
+    last INTEGER NOT NULL,
+    units INTEGER NOT NULL,  -- of the unit in meta; a batch's sum
+    scope TEXT NOT NULL,
+    parts TEXT NOT NULL,     -- groups (the largest counts) and levels (they add), as JSON
+    detail BLOB,             -- a batch's units, compressed
+    hash BLOB NOT NULL       -- SHA-256 over the hash of the row before and this row
+) STRICT;
+CREATE INDEX marks ON charges (row) WHERE kind = 'mark';
+CREATE TABLE head (only INTEGER PRIMARY KEY CHECK (only = 1), rows INTEGER NOT NULL, step INTEGER NOT NULL,
+                   hash BLOB NOT NULL) STRICT;
+CREATE TABLE checkpoint (only INTEGER PRIMARY KEY CHECK (only = 1), row INTEGER NOT NULL, hash BLOB NOT NULL,
+                         account BLOB NOT NULL, digest BLOB NOT NULL) STRICT;
+"""
+
+_locks: set[int] = set()
+_abandoned: list[Any] = []
+
+
+def _leave_locks() -> None:
+    """In a forked child: let go of the parent's locks, which stay the parent's."""
+    for descriptor in _locks:
+        os.close(descriptor)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_leave_locks)
+
+
+@dataclass(frozen=True)
+class StoredPolicy:
+    """As much of a policy as a ledger's file tells: enough to check the account without the program."""
+
+    budget: Budget
+    window: int | None
+    horizon: int | None
+    described: str
+
+    def describe(self) -> dict[str, Any]:
+        """The policy exactly, ready for JSON."""
+        described: dict[str, Any] = json.loads(self.described)
+        return described
+
+
+def budget_text(budget: Budget) -> str:
+    """A budget as text that `stored_policy` reads back exactly."""
+    if isinstance(budget, Approximate):
+        return f"approximate {budget.epsilon} {budget.delta}"
+    if isinstance(budget, ZeroConcentrated):
+        return f"zero-concentrated {budget.rho}"
+    return f"pure {budget.epsilon}"
+
+
+def stored_policy(meta: Mapping[str, str]) -> StoredPolicy:
+    """The policy that a file's meta describe."""
+    kinds = {"pure": Pure, "approximate": Approximate, "zero-concentrated": ZeroConcentrated}
+    kind, *numbers = meta["budget"].split()
+    budget: Budget = kinds[kind](*(Fraction(number) for number in numbers))
+    window, horizon = (int(meta[name]) or None for name in ("window", "horizon"))
+    return StoredPolicy(budget, window, horizon, meta["policy"])
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Turn every failure of the database or the file system into one sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = str(getattr(error, "sqlite_errorname", "") or "")
+        if name.startswith("SQLITE_FULL"):
+            raise LedgerError(
+                f"the disk of the ledger {path} is full; nothing was charged; free some space."
+            ) from None
+        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            raise LedgerError(
+                f"the ledger {path} cannot be written or created; make its folder writable or open it read-only."
+            ) from None
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            raise LedgerBusy(
+                f"another program has locked the ledger {path}; nothing was charged; close that program."
+            ) from None
+        if (
+            name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+            or (isinstance(error, sqlite3.OperationalError)
+            and ("no such table" in str(error) or "no such column" in str(error)))
+        ):
+            raise LedgerCorrupt(
+                f"the ledger {path} is truncated or damaged ({error}); restore it from a backup."
+            ) from None
+        raise LedgerError(
+            f"the ledger {path} cannot be used ({name or type(error).__name__}); nothing was charged; "
+            "check its disk and try again."
+        ) from None
+    except OSError as error:
+        raise LedgerError(
+            f"the ledger {path} cannot be used ({error.strerror}); check that its folder exists and is writable."
+        ) from None
+
+
+def take_lock(path: Path) -> int:
+    """Hold the lock beside the file, as its one writer; the system frees it when the process dies."""
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise LedgerBusy(
+            f"another run is writing to the ledger {path}; stop it, or open the ledger read-only."
+        ) from None
+    _locks.add(descriptor)
+    return descriptor
+
+
+def leave_lock(descriptor: int) -> None:
+    """Let go of the lock."""
+    if descriptor in _locks:
+        _locks.discard(descriptor)
+        os.close(descriptor)
+
+
+def abandon(connection: sqlite3.Connection) -> None:
+    """Keep a connection of the parent process alive but untouched: closing it here could disturb the parent."""
+    _abandoned.append(connection)
+
+
+def create(path: Path, meta: Mapping[str, str]) -> None:
+    """Write a new, empty ledger; it appears under its name only when it is complete and on disk."""
+    fresh = path.with_name(path.name + ".new")
+    for leftover in (fresh, Path(f"{fresh}-journal")):
+        leftover.unlink(missing_ok=True)
+    connection = sqlite3.connect(fresh, isolation_level=None)
+    try:
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA application_id={APPLICATION}")
+        connection.execute("BEGIN")
+        for statement in SCHEMA.split(";\n"):
+            connection.execute(statement)
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+        connection.execute("INSERT INTO head VALUES (1, 0, 0, ?)", (genesis(meta),))
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def look(path: Path) -> None:
+    """Refuse a file that is visibly no ledger, before SQLite touches it."""
+    with path.open("rb") as stream:
+        header = stream.read(100)
+    if not header:
+        raise LedgerCorrupt(
+            f"the ledger {path} is empty; restore it from a backup, or delete it to begin anew."
+        )
+    if header[: len(MAGIC)] != MAGIC[: len(header)]:
+        raise LedgerMismatch(f"{path} is not a ledger; give the path of a ledger or of a new file.")
+    if len(header) < 100:
+        raise LedgerCorrupt(f"the ledger {path} is truncated; restore it from a backup.")
+    if int.from_bytes(header[68:72], "big") != APPLICATION:
+        raise LedgerMismatch(
+            f"{path} is a database but not a ledger; give the path of a ledger or of a new file."
+        )
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Open an existing ledger file: WAL, and on disk before a commit returns."""
+    look(path)
+    if read_only:
+        address = path.as_uri() + "?mode=ro"
+        if not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK):
+            address += (
+                "&immutable=1"  # nobody can be writing here, and SQLite could not create its side files
+            )
+        connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+    else:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+        except sqlite3.Error:
+            connection.close()
+            raise
+    return connection
+
+
+def read_meta(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
+    """What the ledger is for; a newer format is refused."""
+    meta = dict(connection.execute("SELECT name, value FROM meta"))
+    missing = {"format", "policy", "budget", "window", "horizon", "units", "schedule"} - set(meta)
+    if missing:
+        raise LedgerCorrupt(
+            f"the ledger {path} lacks {', '.join(sorted(missing))}; restore it from a backup."
+        )
+    if meta["format"] != str(FORMAT):
+        raise LedgerMismatch(
+            f"the ledger {path} has format {meta['format']} and this program reads format {FORMAT}; "
+            "use the version of Tidegate that wrote it, or a newer one."
+        )
+    return meta

@@ -1,0 +1,252 @@
+"""Replaying a durable ledger row by row: the proof that no window was overspent, or the first bad row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import struct
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from tidegate.errors import TidegateError
+from tidegate.ledger import kernels as k
+from tidegate.ledger.account import Account
+from tidegate.ledger.events import Verdict
+from tidegate.ledger.file import connect, read_meta, stored_policy, told
+from tidegate.ledger.kernels import Integers
+from tidegate.ledger.rows import Row, account_bytes, chained, decode_batch, genesis, plain_hashes
+from tidegate.ledger.rules import Rule
+
+CHUNK = 20_000
+_COLUMNS = "kind, first, last, units, scope, parts, detail"
+_PLAIN = (
+    "SELECT first, units, scope, hash, kind = 'step' AND last = first AND parts = '' AND detail IS NULL "
+    "FROM charges WHERE row BETWEEN ? AND ? ORDER BY row"
+)
+_FULL = f"SELECT row, hash, {_COLUMNS} FROM charges WHERE row BETWEEN ? AND ? ORDER BY row"
+
+
+class BadRow(TidegateError):
+    """Why the account cannot be believed from a certain row on."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row = row
+
+
+def place_row(account: Account, rule: Rule, row: Row) -> bool:
+    """Charge a recorded row to an account: whether that was allowed."""
+    if row.kind == "mark":
+        return True
+    horizon = rule.policy.horizon
+    if row.first < 1 or row.last < row.first or (horizon is not None and row.last > horizon):
+        return False
+    if row.kind == "batch":
+        units = decode_batch(row.detail or b"")
+        if len(units) != row.last - row.first + 1 or int(units.min(initial=0)) < 0:
+            return False
+        return account.place_batch(row.first, rule.costs(units)) is None
+    charge = row.charge()
+    if row.kind == "span":
+        if charge.first < account[k.LAST]:
+            return False
+        return account.place_span(charge.first, charge.last, rule.cost(charge.units)) is None
+    if row.kind != "step":
+        return False
+    if rule.adds or rule.schedule != "public":
+        return account.place(charge.first, sum(rule.cost(size) for size in charge.sizes)) is None
+    return all(account.place(charge.first, size) is None for size in [0, *charge.sizes])
+
+
+def place_plain(account: Account, rule: Rule, steps: Integers, units: Integers) -> int:
+    """Charge plain rows to an account: the index of the first refused one, or -1."""
+    compiled = rule.adds or rule.schedule != "public"
+    costs, index = rule.costs(units), 0
+    while index < len(steps):
+        if compiled:
+            index = int(k.account_place_many(account.entries, account.state, steps, costs, index))
+            if index == len(steps):
+                break
+        # no room, a late charge, or an overspent window: the general path tells which
+        if int(steps[index]) < 1 or account.place(int(steps[index]), int(costs[index])) is not None:
+            return index
+        index += 1
+    return -1
+
+
+class Replay:
+    """Walks through the rows of a ledger, checking numbers, hashes and windows."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, rule: Rule, account: Account, row: int, digest: bytes
+    ) -> None:
+        self.connection = connection
+        self.rule = rule
+        self.account = account
+        self.row = row  # the last row done
+        self.digest = digest  # its hash
+        self.marked = False
+
+    def to(self, end: int) -> None:
+        """Replay up to and including row `end`."""
+        while self.row < end:
+            first, last = self.row + 1, min(end, self.row + CHUNK)
+            rows = self.connection.execute(_PLAIN, (first, last)).fetchall()
+            if len(rows) == last - first + 1:
+                firsts, units, scopes, hashes, plain = zip(*rows, strict=True)
+                if all(plain) and scopes.count(scopes[0]) == len(scopes):
+                    stored = b"".join(hashes)
+                    steps, amounts = np.array(firsts), np.array(units)
+                    if len(stored) == 32 * len(rows) and steps.dtype == amounts.dtype == np.int64:
+                        self._plain(steps, amounts, scopes[0], stored)
+                        self.row, self.digest = last, stored[-32:]
+                        continue
+            self._one_by_one(first, last)
+
+    def _plain(self, steps: Integers, units: Integers, scope: str, stored: bytes) -> None:
+        wrong = plain_hashes(self.digest, steps, units, scope, stored)
+        sound = int(wrong[0]) if len(wrong) else len(steps)
+        negative = np.flatnonzero(units[:sound] < 0)
+        refused = (
+            int(negative[0])
+            if len(negative)
+            else place_plain(self.account, self.rule, steps[:sound], units[:sound])
+        )
+        if refused >= 0:
+            raise self._overspent(self.row + 1 + refused, int(steps[refused]))
+        if len(wrong):
+            raise self._edited(self.row + 1 + sound)
+
+    def _one_by_one(self, first: int, last: int) -> None:
+        for number, stored, *columns in self.connection.execute(_FULL, (first, last)):
+            if number != self.row + 1:
+                raise BadRow(self.row + 1, f"row {self.row + 1} is missing; restore the file from a backup.")
+            try:
+                row = Row(*columns)
+                digest = chained(self.digest, row.message())
+            except (TypeError, AttributeError, ValueError, struct.error):
+                raise self._edited(number) from None
+            if digest != stored:
+                raise self._edited(number)
+            try:
+                allowed = place_row(self.account, self.rule, row)
+            except (TidegateError, ValueError, TypeError, AttributeError):
+                allowed = False
+            if not allowed:
+                raise self._overspent(number, row.first)
+            self.marked = self.marked or row.kind == "mark"
+            self.row, self.digest = number, digest
+        if self.row < last:
+            raise BadRow(self.row + 1, f"row {self.row + 1} is missing; restore the file from a backup.")
+
+    def _edited(self, row: int) -> BadRow:
+        return BadRow(
+            row,
+            f"row {row} was edited, or does not follow row {row - 1}: its hash is not that of its content; "
+            "restore the file from a backup.",
+        )
+
+    def _overspent(self, row: int, step: int) -> BadRow:
+        return BadRow(
+            row,
+            f"row {row} charges step {step} more than the budget of a window allows; the promise is broken there.",
+        )
+
+
+def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
+    """Replay a whole ledger from its first row; every problem is in the verdict."""
+    rule: Rule | None = None
+    account: Account | None = None
+    replay: Replay | None = None
+    problem, bad_row, meta = "", None, {}
+    try:
+        with told(path):
+            connection.execute("BEGIN")  # one consistent view, also while a writer goes on
+            try:
+                meta = read_meta(connection, path)
+                rule = _rule(meta)
+                account = rule.account()
+                replay = Replay(connection, rule, account, 0, genesis(meta))
+                _verify(replay, meta)
+            finally:
+                connection.execute("ROLLBACK")
+    except BadRow as error:
+        problem, bad_row = str(error), error.row
+    except TidegateError as error:
+        problem = str(error)
+    if rule is None or account is None or replay is None:
+        return Verdict(False, 0, 0, Fraction(0), (0, 0), "", None, problem=problem)
+    window, end = rule.policy.window, account[k.WORST_END]
+    return Verdict(
+        ok=not problem,
+        rows=replay.row,
+        steps=account[k.STEPS],
+        spent=account[k.WORST] * rule.unit,
+        place=(1 if window is None else max(1, end - window + 1), end),
+        budget=rule.limit,
+        window=window,
+        head=replay.digest.hex(),
+        problem=problem,
+        bad_row=bad_row,
+        marked=replay.marked or meta.get("marked") == "1",
+    )
+
+
+def _rule(meta: dict[str, str]) -> Rule:
+    return Rule(stored_policy(meta), int(meta["units"]), meta["schedule"])  # type: ignore[arg-type]
+
+
+def _verify(replay: Replay, meta: dict[str, str]) -> None:
+    connection = replay.connection
+    heads = connection.execute("SELECT rows, step, hash FROM head").fetchall()
+    if len(heads) != 1:
+        raise BadRow(0, "the head of the ledger is missing; restore the file from a backup.")
+    rows, step, digest = heads[0]
+    last = connection.execute("SELECT max(row) FROM charges").fetchone()[0] or 0
+    checkpoint = connection.execute("SELECT row, hash, account, digest FROM checkpoint").fetchone()
+    if checkpoint is not None and 0 <= checkpoint[0] <= last:
+        replay.to(checkpoint[0])
+        kept = account_bytes(replay.account)
+        if (
+            checkpoint[1] != replay.digest
+            or checkpoint[2] != kept
+            or checkpoint[3] != checkpoint_digest(*checkpoint[:3])
+        ):
+            raise BadRow(
+                checkpoint[0],
+                f"the checkpoint after row {checkpoint[0]} is not what the rows add up to; "
+                "restore the file from a backup.",
+            )
+    replay.to(last)
+    if last < rows:
+        raise BadRow(
+            last + 1,
+            f"row {last + 1} is missing: the head counts {rows} rows; restore the file from a backup.",
+        )
+    if (rows, step, digest) != (replay.row, replay.account[k.LAST], replay.digest):
+        raise BadRow(
+            last,
+            f"the head of the ledger does not belong to its last row, {last}; restore the file from a backup.",
+        )
+
+
+def checkpoint_digest(row: int, digest: bytes, account: bytes) -> bytes:
+    """Guards a checkpoint against damage."""
+    return hashlib.sha256(json.dumps([row, digest.hex()]).encode() + account).digest()
+
+
+def verify_file(path: str | Path) -> Verdict:
+    """Check the ledger in a file, without its program, its policy or a lock; damage is told in the verdict.
+
+    A file that is no ledger at all raises `LedgerError`.
+    """
+    where = Path(path).resolve()
+    with told(where):
+        connection = connect(where, read_only=True)
+    try:
+        return verify_connection(connection, where)
+    finally:
+        connection.close()
