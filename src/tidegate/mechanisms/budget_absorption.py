@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.publishing import ABSORPTION
@@ -58,6 +59,7 @@ class BudgetAbsorption(Publishing):
     """
 
     kind: ClassVar[int] = ABSORPTION
+    calibrations: ClassVar[tuple[str, ...]] = ("sound", "paper", "paper-float")
 
     @property
     def shares(self) -> tuple[int, int, int]:
@@ -69,11 +71,23 @@ class BudgetAbsorption(Publishing):
             return d * w, w, d * w
         return d * w, w, (d - w) * w
 
+    def repaid(self) -> npt.NDArray[np.int64]:
+        """Line 5 read literally never repays; in floating point ε_{l,2}/(ε/2w) − 1 may be one short."""
+        shares = np.arange(self.window + 1)
+        if self.calibration == "paper" and self.group_count == 1 and not self.shift:
+            return np.ones_like(shares)
+        if self.calibration == "paper-float":
+            share = float(self.policy.budget.total) / (2 * self.window)
+            return np.maximum((share * shares / share - 1).astype(np.int64) + 1, 1)
+        return super().repaid()
+
     @property
     def guarantee(self) -> Guarantee:
         """What is proved, under which assumptions."""
         if self.calibration == "sound":
             return super().guarantee
+        if self.calibration == "paper-float":
+            return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", Fraction(9, 8))
         if self.shift:
             loss = 1 + Fraction(self.window, self.columns)
         elif self.group_count > 1:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
 from tidegate.exact import ExactLike, positive, show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
+from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import snapshot
 from tidegate.mechanisms.kernels.values import most_extreme, round_to_grid
 from tidegate.noise import Source, current
@@ -101,6 +102,11 @@ class Mechanism(ABC):
     def assumptions(self) -> tuple[str, ...]:
         """What the guarantee takes for granted."""
         return (PUBLIC_CLOCK, BOUNDED)
+
+    @property
+    def enforced(self) -> bool:
+        """Whether a ledger may hold a run to its budget: not so for printed calibrations, which overspend."""
+        return getattr(self, "calibration", "sound") == "sound"
 
     @property
     def guarantee(self) -> Guarantee:
@@ -226,8 +232,13 @@ class Run(ABC):
 
     def _ledger(self, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
         mechanism = self.mechanism
+        if not mechanism.enforced and given is not None and not isinstance(given, UnenforcedLedger):
+            raise LedgerMismatch(
+                "a printed calibration overspends and may not use a ledger that protects people; start it without one."
+            )
         if given is None:
-            ledger = MemoryLedger(mechanism.policy, mechanism.units)
+            kind = MemoryLedger if mechanism.enforced else UnenforcedLedger
+            ledger = kind(mechanism.policy, mechanism.units)
             if saved is not None:
                 ledger.restore(saved)
             return ledger

@@ -58,6 +58,7 @@ class Publishing(Mechanism):
 
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event)
     kind: ClassVar[int] = loop.ABSORPTION
+    calibrations: ClassVar[tuple[str, ...]] = ("sound", "paper")
 
     def validate(self) -> None:
         """Check dissimilarity, groups, shift and calibration."""
@@ -75,8 +76,9 @@ class Publishing(Mechanism):
                 f"False where the number of columns ({self.columns}) is not above 2w ({2 * self.window})",
                 "leave it out: there is no budget to be gained",
             )
-        if self.calibration not in ("sound", "paper"):
-            raise InvalidParameter("calibration", self.calibration, "'sound' or 'paper'", "leave it out")
+        if self.calibration not in self.calibrations:
+            words = " or ".join(map(repr, self.calibrations))
+            raise InvalidParameter("calibration", self.calibration, words, "leave it out")
         if self.units >= 2**50 or self.score_scale > 2**50 or self.whole_scale > 2**55:
             raise InvalidParameter(
                 "w", self.window, f"small enough for {self.columns} columns to count its budget", "shorten the window"
@@ -149,6 +151,10 @@ class Publishing(Mechanism):
     def _epsilon(self) -> Fraction:
         return self.policy.budget.total
 
+    def repaid(self) -> npt.NDArray[np.int64]:
+        """For printed variants: by how many steps, plus one, a publication of n shares is repaid."""
+        return np.zeros(0, dtype=np.int64)
+
     def initial_groups(self) -> npt.NDArray[np.int64]:
         """The group of each column before anything was released."""
         group_of = np.zeros(self.columns, dtype=np.int64)
@@ -178,13 +184,13 @@ class PublishingRun(Run):
                 test,
                 pool // mechanism.window,
                 pool,
-                mechanism.calibration == "sound",
                 list(BUILT_IN).index(mechanism.measure.name) if mechanism.measure.name in BUILT_IN else -1,
             ],
             dtype=np.int64,
         )
         regroups = isinstance(mechanism.groups, int) and groups > 1
         self._regroup_every = (mechanism.regroup_every or mechanism.window) if regroups else 0
+        self._repaid = mechanism.repaid()
         self._given = np.zeros(max(groups, self._columns), dtype=np.int64)
         self._chosen = np.zeros(groups, dtype=np.bool_)
         self._scores = np.zeros(groups, dtype=np.int64)
@@ -294,6 +300,7 @@ class PublishingRun(Run):
                 batch.state,
                 self._memory,
                 self._paid,
+                self._repaid,
                 self._last,
                 self._measured,
                 self._scales,

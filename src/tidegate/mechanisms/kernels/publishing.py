@@ -42,8 +42,7 @@ WINDOW = 1
 TEST_UNITS = 2  # ledger units of one dissimilarity test
 STEP_UNITS = 3  # ledger units of one step's publication share (absorption)
 POOL_UNITS = 4  # ledger units that publications share in a window (distribution)
-NULLIFIES = 5  # 0: the literal reading of line 5, which never nullifies
-MEASURE = 6  # 0: L1, 1: largest difference, -1: the caller computes the scores
+MEASURE = 5  # 0: L1, 1: largest difference, -1: the caller computes the scores
 
 FRESH, APPROXIMATED, NULLIFIED, PARTIAL = 1, 2, 3, 5
 MOST = 2**61  # of a score
@@ -72,18 +71,21 @@ def offer(rule: Any, memory: Any, paid: Any, step: int) -> int:
 
 
 @kernel
-def remember(rule: Any, memory: Any, paid: Any, step: int, units: int) -> None:
-    """Note a publication; the caller made sure that `paid` has room."""
+def remember(rule: Any, memory: Any, paid: Any, repaid: Any, step: int, units: int) -> None:
+    """Note a publication; the caller made sure that `paid` has room.
+
+    `repaid` is empty: n shares are repaid by n − 1 nullified steps. Printed variants look up other numbers there.
+    """
+    memory[LATEST] = step
     if rule[KIND] == ABSORPTION:
-        memory[LATEST] = step
-        memory[TAKEN] = units // rule[STEP_UNITS] if rule[NULLIFIES] else 1
+        shares = units // rule[STEP_UNITS]
+        memory[TAKEN] = repaid[shares] if repaid.size else shares
         return
     at = (memory[HEAD] + memory[COUNT]) % paid.shape[0]
     paid[at, 0] = step
     paid[at, 1] = units
     memory[COUNT] += 1
     memory[POOL_USED] += units
-    memory[LATEST] = step
 
 
 @kernel
@@ -131,6 +133,7 @@ def publish(
     account: Any,
     memory: Any,
     paid: Any,
+    repaid: Any,
     last: Any,
     measured: Any,
     scales: Any,
@@ -213,7 +216,7 @@ def publish(
                 if chosen[group]:
                     measured[group] = step
                     scales[group] = width * grid
-            remember(rule, memory, paid, step, amount)
+            remember(rule, memory, paid, repaid, step, amount)
         if fresh == groups:
             status[index] = FRESH
         elif fresh:

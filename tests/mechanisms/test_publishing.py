@@ -1,0 +1,291 @@
+"""Budget Distribution and Budget Absorption: the paper's examples, a plain reference, every window, printed variants."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
+from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution
+from tidegate.mechanisms.dissimilarity import Dissimilarity
+from tidegate.mechanisms.kernels import publishing as loop
+from tidegate.noise import current, laplace
+from tidegate.releases import Status
+from tidegate.testing.entropy import fixed_entropy, zero_noise
+
+BOTH = pytest.mark.parametrize("kind", [BudgetAbsorption, BudgetDistribution])
+
+
+def published(run, values):
+    """What each step spent on its publication, in units of ε."""
+    tests = run.mechanism.shares[1]
+    total = run.mechanism.policy.budget.total
+    return [(run.push([value]).units - tests) * run.ledger.unit / total for value in values]
+
+
+def test_figure_3_of_the_paper():
+    """BD, w = 3, publications at 1, 3 and 4: ε/4, 0, ε/8, 3ε/16, and then nothing."""
+    with zero_noise():
+        run = BudgetDistribution(tg.WEvent(epsilon="1", w=3)).start()
+        budgets = published(run, [100, 100, 200, 300, 300, 300])
+    assert budgets == [Fraction(1, 4), 0, Fraction(1, 8), Fraction(3, 16), 0, 0]
+
+
+def test_figure_5_of_the_paper():
+    """BA, w = 3: publishes, skips, absorbs, is nullified, publishes its own share, skips."""
+    with zero_noise():
+        run = BudgetAbsorption(tg.WEvent(epsilon="1", w=3)).start()
+        releases = [run.push([value]) for value in [100, 100, 200, 300, 300, 300]]
+    assert [release.spent for release in releases] == [
+        Fraction(1, 6) + share for share in (Fraction(1, 6), 0, Fraction(1, 3), 0, Fraction(1, 6), 0)
+    ]
+    assert [release.status.label for release in releases] == [
+        "fresh", "approximated", "fresh", "nullified", "fresh", "approximated"
+    ]  # fmt: skip
+    assert [release.source for release in releases] == [1, 1, 3, 3, 5, 5]
+    assert [release.values[0] for release in releases] == [100, 100, 200, 200, 300, 300]
+    assert run.ledger.verify().ok
+
+
+def reference(mechanism, rows):
+    """SOUNDNESS.md's formulas in fractions, one step after the other, with noise from the same addresses."""
+    epsilon, w = mechanism.policy.budget.total, mechanism.window
+    delta, (steps, columns) = mechanism.sensitivity, rows.shape
+    total, test, pool = mechanism.shares
+    unit = epsilon / total
+    last, spends, latest, taken = np.zeros(columns, dtype=np.int64), [Fraction(0)] * steps, 0, 1
+    groups = [np.flatnonzero(mechanism.initial_groups() == g) for g in range(mechanism.group_count)]
+    result = []
+    for step in range(1, steps + 1):
+        row = rows[step - 1]
+        scale = loop_scale(mechanism.sensitivity / (test * unit))
+        noise = laplace(current(), "dissimilarity", step, scale, (len(groups),))
+        if isinstance(mechanism, BudgetAbsorption):
+            share = pool // w * unit
+            spend = 0 if step - latest <= taken - 1 else share * min(step - latest - taken + 1, w)
+        else:
+            left = pool * unit - sum(spends[max(0, step - w) : step - 1], Fraction(0))
+            spend = left / 2 // unit * unit
+        fresh = []
+        if spend:
+            for g, chosen in enumerate(groups):
+                score = int(np.abs(row[chosen] - last[chosen]).sum()) + int(noise[g])
+                if score > len(chosen) * Fraction(delta) / spend:
+                    fresh.extend(chosen)
+        if fresh:
+            width = loop.publication_scale(mechanism.whole_scale, int(spend / unit))
+            cells = laplace(current(), "publication", step, width, (columns,))
+            last[fresh] = row[fresh] + cells[fresh]
+            spends[step - 1], latest = spend, step
+            if isinstance(mechanism, BudgetAbsorption):
+                taken = int(spend / (pool // w * unit))
+        result.append((last.copy(), spends[step - 1] + test * unit, latest))
+    return result
+
+
+def loop_scale(value):
+    """A scale that rounds up."""
+    from tidegate.exact import float_up
+
+    return float_up(Fraction(value))
+
+
+@BOTH
+@pytest.mark.parametrize("columns", [1, 3, 16, 17, 40])
+@pytest.mark.parametrize("options", [{}, {"shift": True}, {"groups": "halves"}])
+def test_the_compiled_loop_is_the_reference(kind, columns, options):
+    """The kernel, inline or wide, releases exactly what the plain reference does."""
+    w = 3 if options.get("shift") else 7
+    if options.get("shift") and columns <= 2 * w:
+        return
+    options = dict(options)
+    if options.get("groups"):
+        if columns == 1:
+            return
+        options["groups"] = (tuple(range(0, columns, 2)), tuple(range(1, columns, 2)))
+    mechanism = kind(tg.WEvent(epsilon="2.5", w=w), columns=columns, **options)
+    steps = 150
+    level = 60 * (np.arange(steps) // 23 % 3)[:, None] + np.arange(columns)[None, :] % 5
+    with fixed_entropy(f"{kind.__name__}{columns}{options}"):
+        expected = reference(mechanism, level)
+        releases = mechanism.start().push_batch(level)
+    for release, (values, spent, latest) in zip(releases, expected, strict=True):
+        assert release.values.tolist() == values.tolist()
+        assert release.spent == spent
+        assert release.source == latest
+    assert releases.fresh.any() or (releases.status == Status.PARTIAL).any()
+
+
+@pytest.mark.parametrize("w", [1, 2, 3, 4, 5])
+def test_no_sequence_of_decisions_overspends(w):
+    """All publish-or-skip sequences of 11 steps: no window of w steps spends more than its pool."""
+    for kind, pool in ((loop.ABSORPTION, w), (loop.DISTRIBUTION, 64 * w)):
+        rule = np.array([kind, w, 1, pool // w, pool, 0])
+        worst = 0
+        for decisions in itertools.product((False, True), repeat=11):
+            memory = np.zeros(loop.MEMORY, dtype=np.int64)
+            memory[loop.TAKEN] = 1
+            paid = np.zeros((w + 1, 2), dtype=np.int64)
+            spent = []
+            for step, publishes in enumerate(decisions, 1):
+                amount = loop.offer(rule, memory, paid, step)
+                spent.append(amount if publishes and amount > 0 else 0)
+                if spent[-1]:
+                    loop.remember(rule, memory, paid, np.zeros(0, dtype=np.int64), step, amount)
+            worst = max(worst, *(sum(spent[first : first + w]) for first in range(11)))
+        assert worst == pool if kind == loop.ABSORPTION else worst <= pool
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.sampled_from(["1/7", "1", "50"]),
+    st.sampled_from(["add-remove", "replace"]),
+    st.sampled_from([BudgetAbsorption, BudgetDistribution]),
+    st.lists(st.integers(0, 3), min_size=20, max_size=60),
+    st.integers(0, 5),
+)
+def test_no_window_is_over_budget(w, columns, groups, epsilon, adjacency, kind, levels, seed):
+    """Data, d, w, groups: in every window the per-step losses Σ_t max_g ε_{t,g} stay within ε."""
+    groups = min(groups, columns)
+    policy = tg.WEvent(epsilon=epsilon, w=w, adjacency=adjacency)
+    mechanism = kind(policy, columns=columns, groups=groups if groups > 1 else None, regroup_every=None)
+    rows = 1000 * np.array(levels)[:, None] * (1 + np.arange(columns)) % 2999
+    with fixed_entropy(seed):
+        run = mechanism.start()
+        releases = run.push_batch(rows)
+    spent = [Fraction(int(units)) * releases.unit for units in releases.units]
+    for first in range(len(spent)):
+        assert sum(spent[first : first + w]) <= policy.budget.total
+    assert run.ledger.verify().ok
+    # the loss of a publication is Δ/scale, recomputed from the published scale alone
+    delta = policy.step_sensitivity(columns)
+    tests = mechanism.shares[1] * releases.unit
+    for release in releases:
+        if release.status in (Status.FRESH, Status.PARTIAL):
+            assert delta / Fraction(release.scale) + tests <= release.spent
+
+
+def test_groups_are_formed_from_releases():
+    """Quiet and loud columns are told apart by the root mean square of what was released."""
+    rows = np.zeros((400, 6), dtype=np.int64)
+    rows[:, [1, 3, 5]] = 5000 + 3000 * (np.arange(400) % 2)[:, None]
+    run = BudgetAbsorption(tg.WEvent(epsilon="10", w=4), columns=6, groups=2).start()
+    run.push_batch(rows)
+    groups = run._group_of
+    assert len(set(groups[[1, 3, 5]])) == 1
+    assert set(groups[[0, 2, 4]]) != set(groups[[1, 3, 5]])
+
+
+@BOTH
+def test_a_dissimilarity_of_ones_own(kind):
+    """A user's dissimilarity with its sensitivity replaces the built-in one; the same function gives the same run."""
+    own = Dissimilarity("mine", lambda values, last: int(np.abs(values - last).sum()), 1, float)
+    twice = Dissimilarity("twice", lambda values, last: 2 * int(np.abs(values - last).sum()), 2, lambda d: 2.0 * d)
+    policy = tg.WEvent(epsilon="3", w=4)
+    rows = 40 * (np.arange(60) // 9 % 2)[:, None] + np.zeros((60, 3), dtype=np.int64)
+    with fixed_entropy(3):
+        expected = kind(policy, columns=3).start().push_batch(rows)
+        mine = kind(policy, columns=3, dissimilarity=own).start().push_batch(rows)
+    assert np.array_equal(expected.values, mine.values)
+    assert kind(policy, columns=3, dissimilarity=twice).score_scale == 2 * kind(policy, columns=3).score_scale
+
+
+def test_shifting_moves_budget_to_publications():
+    """With d > 2w the test costs ε/d a step, and the pool grows from ε/2 to ε(1 − w/d)."""
+    policy = tg.WEvent(epsilon="1", w=10)
+    total, test, pool = BudgetAbsorption(policy, columns=100, shift=True).shares
+    assert (Fraction(test, total), Fraction(pool, total)) == (Fraction(1, 100), Fraction(9, 10))
+    total, test, pool = BudgetDistribution(policy, columns=100, shift=True).shares
+    assert (Fraction(test, total), Fraction(pool, total)) == (Fraction(1, 100), Fraction(9, 10))
+    with pytest.raises(InvalidParameter, match="leave it out"):
+        BudgetAbsorption(policy, columns=20, shift=True)
+
+
+def test_theorems_6_and_7():
+    """expected_error is the paper's bound, for Δ = 1 and the default budgets."""
+    policy = tg.WEvent(epsilon="1/2", w=20)
+    assert BudgetDistribution(policy, columns=10).expected_error(3) == pytest.approx(
+        4 * 7 / (3 * 0.5) + 2 * 20 / (0.5 * 10)
+    )
+    harmonic = 1 + 1 / 2 + 1 / 3
+    assert BudgetAbsorption(policy, columns=10).expected_error(2, nullified_error=7.0) == pytest.approx(
+        (2 * 20 / 0.5 * harmonic + 2 * 7.0) / 5 + 2 * 20 / (0.5 * 10)
+    )
+
+
+def test_printed_variants_overspend_and_say_so():
+    """Line 5 read literally reaches 1.5 ε, in floating point 1.125 ε, the shift without re-budgeting 1 + w/d."""
+    jumpy = np.array([0] * 9 + [10**6 * (step % 2 + 1) for step in range(30)])[:, None]
+    with zero_noise():
+        literal = BudgetAbsorption(tg.WEvent(epsilon="1", w=4), calibration="paper").start()
+        literal.push_batch(jumpy)
+        verdict = literal.ledger.verify()
+        assert not verdict.ok
+        assert verdict.spent == Fraction(3 * 4 - 1, 2 * 4)
+        assert "does NOT keep its promise" in str(literal.mechanism.guarantee)
+        floats = BudgetAbsorption(tg.WEvent(epsilon="0.7", w=4), calibration="paper-float").start()
+        pattern = [0, 0] + [10**6 * (step % 2 + 1) for step in range(30)]
+        floats.push_batch(np.array(pattern)[:, None])
+        assert floats.ledger.verify().spent / Fraction("0.7") == Fraction(9, 8)
+        shifted = BudgetAbsorption(tg.WEvent(epsilon="1", w=2), columns=8, shift=True, calibration="paper").start()
+        shifted.push_batch(np.repeat(jumpy, 8, axis=1))
+        assert shifted.ledger.verify().spent == 1 + Fraction(2, 8)
+
+
+def test_printed_variants_may_not_touch_a_real_ledger(tmp_path):
+    """A ledger that protects people is never lent to a printed calibration."""
+    with pytest.raises(LedgerMismatch, match="printed calibration"):
+        BudgetAbsorption(tg.WEvent(epsilon="1", w=4), calibration="paper").start(ledger=tmp_path / "ledger.db")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"groups": ((0, 1), (1, 2))}, "a partition of the columns"),
+        ({"groups": ((0, 1), ())}, "a partition of the columns"),
+        ({"groups": 4}, "at most 3"),
+        ({"groups": ((0,), (1, 2)), "regroup_every": 5}, "give a number of groups"),
+        ({"dissimilarity": "cosine"}, "'l1' or 'largest'"),
+        ({"calibration": "loose"}, "'sound' or 'paper'"),
+    ],
+)
+@BOTH
+def test_bad_options(kind, options, words):
+    """Each refusal names the parameter and the remedy."""
+    with pytest.raises(InvalidParameter, match=words):
+        kind(tg.WEvent(epsilon="1", w=4), columns=3, **options)
+
+
+@BOTH
+def test_a_window_beyond_the_numbers_is_refused(kind):
+    """An enormous w whose noise would leave the integers is refused before anything starts."""
+    with pytest.raises(InvalidParameter, match="shorten the window"):
+        kind(tg.WEvent(epsilon="1e-9", w=2**39), columns=1)
+
+
+@BOTH
+def test_other_columns_after_a_restore_are_refused(kind):
+    """A step with another number of columns is refused, and so is a snapshot of another width."""
+    run = kind(tg.WEvent(epsilon="1", w=4), columns=3).start()
+    run.push([1, 2, 3])
+    with pytest.raises(InvalidInput, match="has 3 columns"):
+        run.push([1, 2])
+    with pytest.raises(SnapshotError, match="other parameters"):
+        kind(tg.WEvent(epsilon="1", w=4), columns=2).start(state=run.snapshot())
+
+
+@BOTH
+def test_enormous_windows_cost_nothing(kind):
+    """A window of 2^30 steps starts at once and publishes."""
+    run = kind(tg.WEvent(epsilon="1000000", w=2**30)).start()
+    releases = run.push_batch(np.array([[10**9], [10**9], [2 * 10**9]]))
+    assert len(releases) == 3
+    assert run.ledger.verify().ok
+    assert len(run.snapshot()) < 5000
