@@ -51,6 +51,9 @@ class Charge:
         put(self, "last", whole("last", self.last, least=self.first, most=MOST_STEPS))
         put(self, "units", whole("units", self.units, least=0, most=MOST_UNITS))
         for name in ("groups", "levels"):
+            if not getattr(self, name):
+                put(self, name, {})
+                continue
             parts = {
                 str(key): whole(name, value, 0, MOST_UNITS) for key, value in getattr(self, name).items()
             }

@@ -100,16 +100,15 @@ def told(path: Path) -> Iterator[None]:
             ) from None
         if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
             raise LedgerError(
-                f"the ledger {path} cannot be written or created; make its folder writable or open it read-only."
+                f"the ledger {path} cannot be written; make its folder writable or open it read-only."
             ) from None
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise LedgerBusy(
                 f"another program has locked the ledger {path}; nothing was charged; close that program."
             ) from None
-        if (
-            name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
-            or (isinstance(error, sqlite3.OperationalError)
-            and ("no such table" in str(error) or "no such column" in str(error)))
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or (
+            isinstance(error, sqlite3.OperationalError)
+            and ("no such table" in str(error) or "no such column" in str(error))
         ):
             raise LedgerCorrupt(
                 f"the ledger {path} is truncated or damaged ({error}); restore it from a backup."
@@ -120,7 +119,7 @@ def told(path: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise LedgerError(
-            f"the ledger {path} cannot be used ({error.strerror}); check that its folder exists and is writable."
+            f"the ledger {path} cannot be used ({error.strerror}); make its folder writable."
         ) from None
 
 
@@ -146,7 +145,7 @@ def leave_lock(descriptor: int) -> None:
 
 
 def abandon(connection: sqlite3.Connection) -> None:
-    """Keep a connection of the parent process alive but untouched: closing it here could disturb the parent."""
+    """Keep a connection of the parent alive but untouched: closing it could disturb the parent."""
     _abandoned.append(connection)
 
 

@@ -1,9 +1,9 @@
 """The sliding account as plain arrays, so that a mechanism's own compiled loop can ask it before it draws.
 
 `entries` is an int64 array of rows (step, units) with the charges that some window may still contain, in
-order of steps; `state` is an int64 vector: the numbers named below, then the open spans as triples (first, last,
-units) in order of `last`. A kernel only ever appends to `entries`; making room, and taking a failed batch
-back, is the business of `account.Account`. Work per step is amortised O(1), whatever the window.
+order of steps; `state` is an int64 vector: the numbers named below, then the open spans as triples (first,
+last, units) in order of `last`. A kernel only ever appends to `entries`; making room, and taking a failed
+batch back, is the business of `account.Account`. Work per step is amortised O(1), whatever the window.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def account_place_many(
     for index in range(begin, steps.shape[0]):
         if account_place(entries, state, steps[index], units[index]) != ACCEPTED:
             return index
-    return steps.shape[0]
+    return len(steps)
 
 
 @kernel

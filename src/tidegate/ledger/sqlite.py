@@ -19,7 +19,7 @@ from tidegate.ledger import kernels as k
 from tidegate.ledger.events import Charge, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.ledger import Ledger
-from tidegate.ledger.replay import BadRow, Replay, checkpoint_digest, verify_connection
+from tidegate.ledger.replay import BadRowError, Replay, checkpoint_digest, verify_connection
 from tidegate.ledger.rows import account_bytes, account_from, chained, genesis, row_of
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 
@@ -28,7 +28,7 @@ _INSERT = "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class SQLiteLedger(Ledger):
-    """The whole account in one file: hash-chained rows, a head, and a checkpoint so that opening is quick.
+    """The whole account in one file: hash-chained rows, and a checkpoint so that opening is quick.
 
     Parameters
     ----------
@@ -42,7 +42,8 @@ class SQLiteLedger(Ledger):
         Look at a ledger, also while another process writes to it; charges are refused.
 
     One process writes to a file at a time. Each charge is committed (WAL, synchronous=FULL) before the call
-    returns; inside `transaction()` all charges, and whatever the caller writes through `connection`, are committed together.
+    returns; inside `transaction()` all charges, and whatever the caller writes through `connection`, are
+    committed together.
     """
 
     def __init__(
@@ -98,8 +99,8 @@ class SQLiteLedger(Ledger):
         for name in ("policy", "budget", "window", "horizon", "units", "schedule"):
             if meta[name] != wanted[name]:
                 raise LedgerMismatch(
-                    f"the ledger {self.path} was opened for {name} {meta[name]} and is now given {wanted[name]}; "
-                    "use the same as before, or a new file."
+                    f"the ledger {self.path} was opened for {name} {meta[name]} and is given "
+                    f"{wanted[name]}; use the same as before, or a new file."
                 )
         if fingerprint and meta.get("fingerprint") != wanted["fingerprint"]:
             raise LedgerMismatch(
@@ -119,17 +120,17 @@ class SQLiteLedger(Ledger):
             self._checkpoint_row = replay.row
             replay.to(rows)
             if head is None or tuple(head) != (rows, self._account[k.LAST], replay.digest):
-                raise BadRow(rows, f"the head of the ledger does not belong to its last row, {rows}.")
+                raise BadRowError(rows, f"the head of the ledger does not belong to its last row, {rows}.")
             marks = database.execute("SELECT row FROM charges WHERE kind = 'mark' LIMIT 1").fetchone()
             self.marked = self.marked or marks is not None
-        except BadRow as error:
+        except BadRowError as error:
             raise LedgerCorrupt(f"the ledger {self.path} is damaged: {error}") from None
         finally:
             database.execute("ROLLBACK")
         self._rows, self._digest = replay.row, replay.digest
 
     def _load_checkpoint(self, start: bytes) -> tuple[int, bytes]:
-        """Restore the account from the checkpoint if it is sound; the row it stands at and that row's hash."""
+        """Restore the account from a sound checkpoint; the row it stands at and that row's hash."""
         found = self.connection.execute("SELECT row, hash, account, digest FROM checkpoint").fetchone()
         if found is None:
             return 0, start
@@ -185,9 +186,9 @@ class SQLiteLedger(Ledger):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all charges inside, and the caller's own writes through `connection`, together or not at all.
+        """Commit all charges inside, and the caller's writes through `connection`, together or not at all.
 
-        An exception rolls the database and the account back. Transactions may be nested; the outermost commits.
+        An exception rolls the database and the account back. Transactions nest; the outermost commits.
         """
         with self._lock:
             self._check()
