@@ -139,7 +139,10 @@ def test_large_scales_reject_as_defined() -> None:
     assert reference.laplace(scale, iter([top, 0, top - 1, 5])) == 5
     kept_never = (0xFFFFFF << 40) | 1023  # the test is next to 1 and exp(−1023/2^30) is not
     assert reference.laplace(scale, iter([top, kept_never, top, 7])) == -7
-    assert laplace(Planted([top], [0], [top - 1], [5]), "", 0, 2.0**30, (1,)).tolist() == [5]
+    minus_zero = Planted([top, top], [0, 0], [top - 1, top], [5, 6])
+    for scales in (2.0**30, np.full(2, 2.0**30)):
+        assert laplace(minus_zero, "", 0, scales, (2,)).tolist() == [5, -6]
+    assert laplace_one(minus_zero, "", 0, 1, 2.0**30) == -6
     assert laplace(Planted([top, 9], [kept_never, 9], [top, 9], [7, 9]), "", 0, 2.0**30, (2,))[0] == -7
 
 

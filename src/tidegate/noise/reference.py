@@ -70,7 +70,7 @@ class UniformReal:
         self.bits += WORD_BITS
 
     def side(self, bounds: Bounds) -> int:
-        """−1 if the number is certainly below an irrational boundary in (0, 1), 1 if above, 0 if not yet known."""
+        """−1 if certainly below an irrational boundary in (0, 1), 1 if above, 0 if not yet known."""
         precision = self.bits + 32
         while True:
             low, high = bounds(precision)

@@ -1,0 +1,84 @@
+"""Compiled code is never stale, and kernels stand where the cache's key sees them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tidegate import compiled
+
+CALLEE = """from fake.compiled import kernel
+
+@kernel
+def inner(x):
+    return x + {added}
+"""
+CALLER = """from fake.compiled import kernel
+from fake.one.kernels import inner
+
+@kernel
+def outer(x):
+    return 10 * inner(x)
+"""
+
+
+def run(folder: Path, expression: str) -> str:
+    """The value of an expression in a fresh process that has the fake package and a cache of its own."""
+    code = f"from fake.two.kernels import outer; print({expression})"
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(folder)}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_a_changed_callee_in_another_file_is_noticed(tmp_path: Path) -> None:
+    """A kernel that calls a kernel of another file gives the new value after the callee has changed."""
+    package = tmp_path / "fake"
+    for name in ("one", "two"):
+        (package / name).mkdir(parents=True)
+        (package / name / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    shutil.copy(Path(compiled.__file__), package / "compiled.py")
+    callee = package / "one" / "kernels.py"
+    callee.write_text(CALLEE.format(added=1))
+    (package / "two" / "kernels.py").write_text(CALLER)
+    hits = "sum(outer.stats.cache_hits.values())"
+    assert run(tmp_path, f"outer(1), {hits}") == "20 0"
+    assert run(tmp_path, f"outer(1), {hits}") == "20 1"  # the cache is used at all
+    callee.write_text(CALLEE.format(added=2))
+    assert run(tmp_path, f"outer(1), {hits}") == "30 0"
+
+
+def test_kernels_stand_in_kernel_files_only() -> None:
+    """No source outside the files that the cache's key covers compiles anything."""
+    covered = set(compiled.kernel_sources())
+    compiles = re.compile(
+        r"\b(njit|jit|vectorize|guvectorize|cfunc|intrinsic|overload)\b *\(|^@\w*\.?(njit|jit|kernel)\b", re.M
+    )
+    offenders = [
+        path.relative_to(compiled.PACKAGE).as_posix()
+        for path in compiled.PACKAGE.rglob("*.py")
+        if path not in covered and compiles.search(path.read_text())
+    ]
+    assert offenders == []
+    assert any(compiles.search(path.read_text()) for path in covered)
+
+
+def test_the_digest_covers_every_kernel_source(tmp_path: Path) -> None:
+    """Any change of any kernel file, in either layout, changes the cache folder's name."""
+    for name in ("a/kernels.py", "b/kernels/deep.py", "compiled.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("one")
+    seen = {compiled.sources_digest(tmp_path)}
+    for name in ("a/kernels.py", "b/kernels/deep.py", "compiled.py"):
+        (tmp_path / name).write_text("two")
+        seen.add(compiled.sources_digest(tmp_path))
+    assert len(seen) == 4
+    (tmp_path / "a" / "other.py").write_text("not a kernel")
+    assert compiled.sources_digest(tmp_path) in seen
