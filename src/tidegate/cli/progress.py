@@ -26,15 +26,16 @@ def stages(total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda description: None
+        return
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         TimeElapsedColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=quiet or not console.is_terminal
-    ) as shown:
+    with Progress(*columns, console=console, transient=True) as shown:
         task = shown.add_task("starting", total=total)
         begun = 0
 
