@@ -1,5 +1,23 @@
 """From events to steps: a public clock, and a bound on what one unit contributes."""
 
+from tidegate.ingest.columns import Columns, Intervals
 from tidegate.ingest.contributions import Contributions
+from tidegate.ingest.intake import Intake, StepBlock
+from tidegate.ingest.query import Query
+from tidegate.ingest.schema import Schema
+from tidegate.ingest.sources import Source, open_source
+from tidegate.ingest.steps import PublicClock, Steps
 
-__all__ = ["Contributions"]
+__all__ = [
+    "Columns",
+    "Contributions",
+    "Intake",
+    "Intervals",
+    "PublicClock",
+    "Query",
+    "Schema",
+    "Source",
+    "StepBlock",
+    "Steps",
+    "open_source",
+]

@@ -1,0 +1,384 @@
+"""The intake: batches of a source in, vectors of closed steps out, each with the position to commit."""
+
+from __future__ import annotations
+
+import time as _time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tidegate.errors import InvalidParameter, TidegateError
+from tidegate.ingest.errors import MissingReading, TimeGoesBackwards
+from tidegate.ingest.kernels import in_order
+from tidegate.ingest.query import PREVIOUS, Mask, Matrix, Query
+from tidegate.ingest.schema import Schema, UnitReader
+from tidegate.ingest.sources.source import Batch, Position, Source
+from tidegate.ingest.spool import Spool
+from tidegate.ingest.steps import PublicClock, Steps
+from tidegate.ingest.times import TimeReader
+
+MOST_CELLS = 2**22  # of one block: long gaps come in several
+_LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
+
+
+@dataclass(frozen=True)
+class StepBlock:
+    """Consecutive closed steps, ready for `run.push_batch`.
+
+    Parameters
+    ----------
+    first_step
+        The number of the first of them; steps count from 1.
+    units
+        steps × columns, int64 in units of the grid.
+    grid
+        The public grid.
+    position
+        What to commit together with these steps, and to hand to a new intake to go on after them. JSON.
+    missing
+        None, or which cells have no reading and must be filled from the previous release (:meth:`row`).
+    """
+
+    first_step: int
+    units: Matrix
+    grid: Fraction
+    position: Position
+    missing: Mask | None = None
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    @property
+    def last_step(self) -> int:
+        """The number of the last step."""
+        return self.first_step + len(self.units) - 1
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """What a run takes: int64 on a grid of 1, else float64 that lie on the grid."""
+        if self.missing is not None:
+            raise InvalidParameter(
+                "fill", PREVIOUS, "used step by step", "push block.row(i, previous release) for each step"
+            )
+        return self._natural(self.units)
+
+    def row(self, index: int, previous: npt.ArrayLike | None = None) -> npt.NDArray[Any]:
+        """One step; missing readings are those of the previous release, or 0 before the first.
+
+        Parameters
+        ----------
+        index
+            0 for the first step of the block.
+        previous
+            The released values of the step before.
+        """
+        units = self.units[index]
+        if self.missing is not None and self.missing[index].any():
+            ticks = self.grid.denominator
+            last = np.zeros(len(units)) if previous is None else np.asarray(previous, dtype=np.float64)
+            rounded = np.floor(np.clip(last * ticks, -(2.0**53), 2.0**53) + 0.5).astype(np.int64)
+            units = np.where(self.missing[index], rounded, units)
+        return self._natural(units)
+
+    def _natural(self, units: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return units if self.grid == 1 else units / self.grid.denominator
+
+
+class Intake:
+    """Turns a source into blocks of closed steps; iterate over it once.
+
+    Parameters
+    ----------
+    source
+        Where records come from.
+    schema, steps, query
+        Which columns they have, the public clock, and what is counted.
+    position
+        The position of the last block that was committed; by default the beginning.
+    follow
+        False: the input is finite, and its steps close when all of it has been read and checked. True: steps
+        close by the public clock.
+    order
+        "any": a finite input that is out of order is sorted on disk. "time": it is refused.
+    clock
+        Public time in seconds since 1970.
+    folder
+        Where temporary files go.
+
+    Privacy
+    -------
+    Records outside of the clock, late, from the future, without a unit, or beyond the bound of their unit
+    are left out and counted in `dropped`, which is for the curator's eyes in a debugger: it is in no
+    position, message or log. A finite input is read once to check it before the first step is handed out, so
+    that a bad record refuses the whole input and does not cut a stream of releases short at a place that
+    depends on it.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        schema: Schema,
+        steps: Steps,
+        query: Query,
+        *,
+        position: Position | None = None,
+        follow: bool = False,
+        order: str = "any",
+        clock: Callable[[], float] | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        query.check_schema(schema)
+        if order not in ("any", "time"):
+            raise InvalidParameter("order", order, "'any' or 'time'", "write order='any'")
+        if not follow and steps.count is None:
+            raise InvalidParameter(
+                "count",
+                None,
+                "given for a finite input, because the last event must not decide where the stream ends",
+                "write how many steps there are, for example count=168",
+            )
+        self.source, self.schema, self.steps, self.query = source, schema, steps, query
+        self.follow, self.order, self.folder = follow, order, folder
+        self.clock = clock or PublicClock()
+        self.next_step: int = 1 + (position["step"] if position else 0)
+        self._from: Position | None = position["source"] if position else None
+        self._lenient: bool = getattr(source, "lenient", False)
+        self._times = TimeReader(schema.time_format, steps.zone)
+        self._units = UnitReader()
+        self._stopped = False
+        self.dropped = 0
+
+    def __iter__(self) -> Iterator[StepBlock]:
+        return self._live() if self.follow else self._finite()
+
+    def commit(self, position: Position) -> None:
+        """Tell the source that everything up to a block's position is safe."""
+        if position["source"] is not None:
+            self.source.commit(position["source"])
+
+    def stop(self) -> None:
+        """End a live intake soon; open steps stay open. Safe to call from a signal handler."""
+        self._stopped = True
+
+    def close(self) -> None:
+        """Let go of the source."""
+        self.source.close()
+
+    # finite input -------------------------------------------------------------------------------------------
+
+    def _finite(self) -> Iterator[StepBlock]:
+        if self.next_step > self._last:
+            return
+        if self._check():
+            yield from self._ordered()
+        elif self.order == "time":
+            raise TimeGoesBackwards(
+                f'the times of {self.source.name} go backwards; sort it by time, or write order="any" to '
+                "have it sorted."
+            )
+        else:
+            yield from self._unordered()
+
+    @property
+    def _last(self) -> int:
+        assert self.steps.count is not None
+        return self.steps.count
+
+    def _check(self) -> bool:
+        """Read everything once, refuse what cannot be read, and say whether steps come in order."""
+        times, units = TimeReader(self.schema.time_format, self.steps.zone), UnitReader()
+        wanted = (self.schema.time,) if self.source.typed else None
+        latest, reached, by_time, ordered = -(2**63), 0, True, True
+        for batch in self.source.batches(self._from, columns=wanted):
+            if self.source.typed:
+                moments = times.read(batch.frame[self.schema.time])
+            else:
+                moments = self.query.rows(batch.frame, self.schema, times, units)["time"]
+            if not ordered:
+                continue
+            found = moments.drop_nulls().to_numpy()
+            if not len(found):
+                continue
+            if by_time and in_order(found, latest):
+                latest = int(found[-1])
+                continue
+            if by_time:  # from here on steps are compared: within a step any order will do
+                by_time = False
+                reached = int(self.steps.numbers(np.array([latest], dtype=np.int64))[0])
+            numbers = self.steps.numbers(found)
+            numbers = numbers[numbers >= self.next_step]
+            if len(numbers):
+                ordered = in_order(numbers, reached)
+                reached = int(numbers[-1])
+            if not ordered and self.source.typed:
+                break
+        return ordered
+
+    def _ordered(self) -> Iterator[StepBlock]:
+        """Steps below the last one seen are complete, because the whole input is known to be in order."""
+        held: list[tuple[pl.DataFrame, Matrix]] = []
+        for batch in self.source.batches(self._from):
+            rows, numbers = self._accept(batch)
+            if not len(numbers):
+                continue
+            current = int(numbers[-1])
+            earliest = int(held[0][1][0] if held else numbers[0])
+            if earliest < current:
+                cut = int(np.searchsorted(numbers, current))
+                held.append((rows[:cut], numbers[:cut]))
+                yield from self._blocks(held, current - 1, batch.before)
+                held, rows, numbers = [], rows[cut:], numbers[cut:]
+            held.append((rows, numbers))
+        yield from self._blocks(held, self._last, self._from)
+
+    def _unordered(self) -> Iterator[StepBlock]:
+        spool = Spool(self.next_step, self._last, self.folder)
+        try:
+            for batch in self.source.batches(self._from):
+                spool.add(*self._accept(batch))
+            for start in spool.buckets():
+                end = min(start + spool.width - 1, self._last)
+                found = spool.take(start)
+                yield from self._blocks([found] if found else [], end, self._from)
+        finally:
+            spool.close()
+
+    # live input ---------------------------------------------------------------------------------------------
+
+    def _live(self) -> Iterator[StepBlock]:
+        held: list[tuple[pl.DataFrame, Matrix, Position]] = []
+        after: Position | None = self._from
+        batches = self.source.batches(self._from, patience=self._patience)
+        now = self.clock()
+        for batch in batches:
+            rows, numbers = self._accept(batch, latest=self.steps.latest(self.clock()))
+            if len(numbers):
+                held.append((rows, numbers, batch.before))
+            after = batch.after
+            if batch.caught_up:
+                # as of before the batch was read: whatever had arrived by then is in
+                held, blocks = self._close(held, min(self.steps.closed_by(now), self._end), after)
+                yield from blocks
+            if self._stopped or self.next_step > self._end:
+                return
+            now = self.clock()
+        # the input has ended: the step in which it did is the last
+        end = min(self.steps.closed_by(self.clock() + self._lateness) + 1, self._end)
+        while self.next_step <= end and not self._stopped:
+            held, blocks = self._close(held, min(self.steps.closed_by(self.clock()), end), after)
+            yield from blocks
+            _time.sleep(self._patience())
+
+    @property
+    def _lateness(self) -> int:
+        assert isinstance(self.steps.lateness, int)
+        return self.steps.lateness
+
+    @property
+    def _end(self) -> int:
+        return 2**62 if self.steps.count is None else self.steps.count
+
+    def _patience(self) -> float:
+        """Until the next step closes, but not longer than a quarter of a second."""
+        due = self.steps.boundary(self.next_step + 1) / 1e6 + self._lateness - self.clock()
+        return min(max(due, 0.001), _LONGEST_WAIT)
+
+    def _close(
+        self, held: list[tuple[pl.DataFrame, Matrix, Position]], last: int, after: Position | None
+    ) -> tuple[list[tuple[pl.DataFrame, Matrix, Position]], Iterator[StepBlock]]:
+        """Split what is held into closed and open steps."""
+        if last < self.next_step:
+            return held, iter(())
+        closed, still_open = [], []
+        for rows, numbers, before in held:
+            done = numbers <= last
+            if done.all():
+                closed.append((rows, numbers))
+            elif not done.any():
+                still_open.append((rows, numbers, before))
+            else:
+                closed.append((rows.filter(done), numbers[done]))
+                still_open.append((rows.filter(~done), numbers[~done], before))
+        position = still_open[0][2] if still_open else after
+        return still_open, self._blocks(closed, last, position)
+
+    # both ---------------------------------------------------------------------------------------------------
+
+    def _accept(self, batch: Batch, latest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
+        """The rows of a batch that count, and their steps."""
+        total = len(batch.frame)
+        if not total:
+            return pl.DataFrame(), np.zeros(0, dtype=np.int64)
+        rows = self._rows(batch.frame)
+        moments = rows["time"].to_numpy()
+        numbers = self.steps.numbers(moments)
+        counts = numbers >= self.next_step
+        if latest is not None:
+            counts &= moments <= latest
+        if not counts.all():
+            rows, numbers = rows.filter(counts), numbers[counts]
+        self.dropped += total - len(rows)
+        return rows, numbers
+
+    def _rows(self, frame: pl.DataFrame) -> pl.DataFrame:
+        if not self._lenient:
+            return self.query.rows(frame, self.schema, self._times, self._units)
+        # where anybody can send, nothing may be remembered from one record to the next, and a bad one is
+        # left out
+        try:
+            return self.query.rows(
+                frame, self.schema, TimeReader(self.schema.time_format, self.steps.zone), UnitReader()
+            )
+        except TidegateError:
+            pass
+        half = len(frame) // 2
+        if not half:
+            return self._rows(frame.clear())
+        return pl.concat([self._rows(frame[:half]), self._rows(frame[half:])])
+
+    def _blocks(
+        self, held: list[tuple[pl.DataFrame, Matrix]], last: int, source: Position | None
+    ) -> Iterator[StepBlock]:
+        """The vectors of all steps up to the last, in blocks of bounded size."""
+        held = [(rows, numbers) for rows, numbers in held if len(numbers)]
+        rows = pl.concat([rows for rows, _ in held], rechunk=True) if held else pl.DataFrame()
+        numbers = np.concatenate([numbers for _, numbers in held]) if held else np.zeros(0, dtype=np.int64)
+        if len(numbers) > 1 and not in_order(numbers, -(2**63)):
+            order = np.argsort(numbers, kind="stable")
+            rows, numbers = rows[order], numbers[order]
+        most = max(1, MOST_CELLS // self.query.width)
+        while self.next_step <= last:
+            first = self.next_step
+            end = min(first + most - 1, last)
+            low, high = np.searchsorted(numbers, [first, end + 1])
+            units, missing = self.query.vectors(
+                rows[int(low) : int(high)], numbers[low:high], first, end - first + 1, finite=not self.follow
+            )
+            missing = self._fill(units, missing, first)
+            self.next_step = end + 1
+            # before the last block of a group its records must be read again
+            position = {"step": end, "source": source if end == last else self._from}
+            yield StepBlock(first, units, Fraction(self.query.grid), position, missing)
+        self._from = source
+
+    def _fill(self, units: Matrix, missing: Mask | None, first: int) -> Mask | None:
+        """Put public constants where readings are missing; leave the previous release to the runtime."""
+        if missing is None or not missing.any():
+            return None
+        fill = self.query.fill
+        if fill is None:
+            raise MissingReading(
+                f"a reading is missing between steps {first} and {first + len(units) - 1}; declare what "
+                "stands for it: "
+                'fill="zero", fill="previous release" or a public constant.'
+            )
+        if fill == PREVIOUS:
+            return missing
+        units[missing] = int(Fraction(fill) * Fraction(self.query.grid).denominator)
+        return None

@@ -1,0 +1,92 @@
+"""Standard input."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tidegate.ingest.errors import EmptyInput, TooManyColumns
+from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.text import LONGEST_LINE, PIECE, TextSource, dialect
+
+NAME = "standard input"
+
+
+class PipeSource(Source):
+    """Standard input as CSV or JSON lines.
+
+    Until its end: it is copied to a temporary file first, because nothing may be released before all of it
+    has arrived, and a run that starts again is given the same input again. With `follow` lines are taken as
+    they come and cannot be read twice: what the open steps held is lost when the process dies.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        format: str = "csv",
+        separator: str = ",",
+        follow: bool = False,
+        descriptor: int | None = None,
+    ) -> None:
+        super().__init__(NAME, columns)
+        self.format = format
+        self.separator = separator
+        self.follow = follow
+        self.descriptor = sys.stdin.fileno() if descriptor is None else descriptor
+        self._copy: Path | None = None
+
+    def batches(
+        self,
+        position: Position | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        patience: Patience = no_patience,
+    ) -> Iterator[Batch]:
+        """Read pieces of whole lines."""
+        if self.follow:
+            yield from self._live(patience)
+            return
+        if self._copy is None:
+            handle, path = tempfile.mkstemp(prefix="tidegate-", suffix=".input")  # readable by its owner only
+            self._copy = Path(path)
+            with os.fdopen(handle, "wb") as copy, os.fdopen(os.dup(self.descriptor), "rb") as stream:
+                shutil.copyfileobj(stream, copy, PIECE)
+        file = TextSource(self._copy, self.columns, format=self.format, separator=self.separator, name=NAME)
+        yield from file.batches(position, columns=columns)
+
+    def _live(self, patience: Patience) -> Iterator[Batch]:
+        reader = dialect(self.format, NAME, self.columns, self.separator)
+        rest, begun, ended = b"", False, False
+        while not ended:
+            ready, _, _ = select.select([self.descriptor], [], [], max(0.0, patience()))
+            if ready:
+                data = os.read(self.descriptor, 2**20)
+                ended = not data
+                rest += data
+            if not begun and (b"\n" in rest or (ended and rest)):
+                line, _, after = rest.partition(b"\n")
+                rest = after if reader.header(line) else rest
+                begun = True
+            if not begun and len(rest) > LONGEST_LINE:
+                raise TooManyColumns(
+                    f"the first line of {NAME} is longer than {LONGEST_LINE} bytes; keep fewer columns."
+                )
+            end = (len(rest) if ended else reader.last_break(rest)) if begun else 0
+            frame = reader.parse(rest[:end], self.columns) if rest[:end].strip() else self.nothing()
+            rest = rest[end:]
+            more = bool(ready) and not ended and bool(select.select([self.descriptor], [], [], 0)[0])
+            yield Batch(frame, {}, {}, caught_up=not more)
+        if not begun:
+            raise EmptyInput(f"{NAME} is empty; it needs at least a header or one record.")
+
+    def close(self) -> None:
+        """Remove the copy."""
+        if self._copy is not None:
+            self._copy.unlink(missing_ok=True)
+            self._copy = None

@@ -1,0 +1,89 @@
+"""The shape of every source: batches of records, each with the position to go on from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+Position = dict[str, Any]  # JSON: never a record, a unit or a count of what was dropped
+Patience = Callable[[], float]  # how many seconds a live source may wait for something to arrive
+
+
+def no_patience() -> float:
+    """Do not wait."""
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Records in the order of the input.
+
+    Parameters
+    ----------
+    frame
+        The needed columns only.
+    before
+        A position from which this batch is read again.
+    after
+        A position from which the next one is read.
+    caught_up
+        Whether everything that had arrived has been read; only then may the clock close steps.
+    """
+
+    frame: pl.DataFrame
+    before: Position
+    after: Position
+    caught_up: bool = True
+
+
+class Source(ABC):
+    """An input that can be read in batches from a position on.
+
+    Parameters
+    ----------
+    name
+        How messages call it: never more than a file's name or a broker's address.
+    columns
+        The columns that are needed; all others are skipped.
+    """
+
+    typed = False  # whether the format itself knows the types, so that a check need not parse every value
+    start: Position = {}  # noqa: RUF012  read only
+
+    def __init__(self, name: str, columns: Sequence[str]) -> None:
+        self.name = name
+        self.columns = tuple(columns)
+
+    @abstractmethod
+    def batches(
+        self,
+        position: Position | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        patience: Patience = no_patience,
+    ) -> Iterator[Batch]:
+        """Read on from a position, or from the beginning.
+
+        A finite source ends; a live one goes on for ever and yields an empty batch whenever its patience is
+        over.
+        """
+
+    def commit(self, position: Position) -> None:  # noqa: B027  most sources have nothing to tell anybody
+        """Everything up to the position is safe: a broker may forget it."""
+
+    def close(self) -> None:  # noqa: B027  most sources hold nothing open
+        """Let go of files and connections."""
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def nothing(self) -> pl.DataFrame:
+        """A batch without records."""
+        return pl.DataFrame(schema=dict.fromkeys(self.columns, pl.String))

@@ -1,0 +1,237 @@
+"""Steps: event time cut into numbered intervals by public configuration alone."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+import zoneinfo
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import whole
+
+Times = npt.NDArray[np.int64]
+
+MICROSECONDS = 1_000_000
+CALENDAR_DAY = "calendar day"
+_SIZES = {"s": 1, "min": 60, "h": 3600}
+_LATEST = 2**62  # microseconds: arithmetic on times must not wrap around
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def seconds(name: str, value: int | str, least: int = 1) -> int:
+    """A duration in seconds from an int or from words such as "90s", "15min", "1h".
+
+    Examples
+    --------
+    >>> seconds("length", "15min")
+    900
+    >>> seconds("length", "1d")
+    Traceback (most recent call last):
+    tidegate.errors.InvalidParameter: length='1d' is refused: length must be a number of seconds, minutes or
+    hours, because days differ in length; write "24h", or "calendar day" for the days of a time zone.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        found = re.fullmatch(r"(\d+)\s*(s|min|h)", text)
+        if found:
+            value = int(found[1]) * _SIZES[found[2]]
+        elif re.fullmatch(r"\d+\s*(d|day|days)", text):
+            raise InvalidParameter(
+                name,
+                value,
+                "a number of seconds, minutes or hours, because days differ in length",
+                'write "24h", or "calendar day" for the days of a time zone',
+            )
+        else:
+            raise InvalidParameter(
+                name,
+                value,
+                "a number of seconds, minutes or hours",
+                'write for example "90s", "15min" or "1h"',
+            )
+    return whole(name, value, least=least, most=2**33)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The public clock of a stream: step t covers [start + (t − 1)·length, start + t·length), t = 1, 2, ….
+
+    Steps are counted in seconds of UTC from the start, so a change to or from summer time neither lengthens
+    nor shortens one. The exception is declared: with length "calendar day" a step is a day of the time zone,
+    from midnight to midnight, and has 23 or 25 hours twice a year; that schedule is as public as the other.
+
+    Parameters
+    ----------
+    start
+        When step 1 begins: "2026-03-02T00:00" in the time zone, or with an offset. For calendar days, a date.
+    length
+        Seconds, or "90s", "15min", "1h", or "calendar day".
+    zone
+        The IANA time zone of the start and of event times that carry none.
+    lateness
+        How long after its end a step waits for events when the stream is followed live.
+    count
+        How many steps the stream has; None means endless. Never taken from the data.
+
+    Privacy
+    -------
+    Nothing here depends on the events. A step closes when the public clock passes its end plus the lateness,
+    or, for a finite input, when the input is complete; never because an event with a later time has arrived.
+
+    Examples
+    --------
+    >>> steps = Steps(start="2026-03-29T00:00", length="1h", zone="Europe/Berlin", count=24)
+    >>> print(steps.begin(1), steps.begin(4))
+    2026-03-28 23:00:00+00:00 2026-03-29 02:00:00+00:00
+    """
+
+    start: str | datetime.datetime
+    length: int | str
+    zone: str = "UTC"
+    lateness: int | str = 0
+    count: int | None = None
+    origin: int = field(init=False, repr=False)  # microseconds since 1970, UTC
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        try:
+            zone = zoneinfo.ZoneInfo(self.zone)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
+            raise InvalidParameter(
+                "zone", self.zone, "an IANA time zone", 'write for example zone="Europe/Berlin" or zone="UTC"'
+            ) from None
+        begin = self.start
+        if not isinstance(begin, datetime.datetime):
+            try:
+                begin = datetime.datetime.fromisoformat(str(begin))
+            except ValueError:
+                raise InvalidParameter(
+                    "start",
+                    self.start,
+                    "a date or a time in ISO 8601",
+                    'write for example start="2026-03-02T00:00"',
+                ) from None
+        if begin.tzinfo is None:
+            begin = begin.replace(tzinfo=zone)
+            if begin.astimezone(datetime.UTC).astimezone(zone).replace(tzinfo=None) != begin.replace(
+                tzinfo=None
+            ):
+                raise InvalidParameter(
+                    "start",
+                    str(self.start),
+                    f"a time that exists in {self.zone}",
+                    "that hour is skipped when summer time begins; write the start with an offset",
+                )
+        put(self, "start", begin.isoformat())
+        put(self, "origin", (begin - _EPOCH) // datetime.timedelta(microseconds=1))
+        if self.length == CALENDAR_DAY:
+            local = begin.astimezone(zone)
+            if (local.hour, local.minute, local.second, local.microsecond) != (0, 0, 0, 0):
+                raise InvalidParameter(
+                    "start", str(self.start), f"midnight in {self.zone} for calendar days", "write a date"
+                )
+        else:
+            put(self, "length", seconds("length", self.length))
+        put(self, "lateness", seconds("lateness", self.lateness, least=0))
+        if self.count is not None:
+            put(self, "count", whole("count", self.count))
+            if not self.calendar and self.origin + self.count * self._microseconds > _LATEST:
+                raise InvalidParameter(
+                    "count", self.count, "such that the last step can be computed", "use fewer steps"
+                )
+            if self.calendar and self.count > 1_000_000:
+                raise InvalidParameter("count", self.count, "at most a million days", "use fewer steps")
+
+    @property
+    def calendar(self) -> bool:
+        """Whether steps are days of the time zone."""
+        return self.length == CALENDAR_DAY
+
+    @property
+    def _microseconds(self) -> int:
+        assert isinstance(self.length, int)
+        return self.length * MICROSECONDS
+
+    @cached_property
+    def _days(self) -> Times:
+        """Begins of the calendar days, of the whole stream or of two hundred years."""
+        zone = zoneinfo.ZoneInfo(self.zone)
+        day = _EPOCH + datetime.timedelta(microseconds=self.origin)
+        first = day.astimezone(zone).date()
+        begins = []
+        for number in range((self.count or 73_050) + 1):
+            try:
+                midnight = datetime.datetime.combine(
+                    first + datetime.timedelta(days=number), datetime.time(), zone
+                )
+            except OverflowError:
+                break
+            begins.append((midnight - _EPOCH) // datetime.timedelta(microseconds=1))
+        return np.array(begins, dtype=np.int64)
+
+    def boundary(self, step: int) -> int:
+        """When a step begins, in microseconds since 1970."""
+        if self.calendar:
+            days = self._days
+            return int(days[step - 1]) if step - 1 < len(days) else _LATEST
+        return self.origin + (step - 1) * self._microseconds
+
+    def begin(self, step: int) -> datetime.datetime:
+        """When a step begins."""
+        return _EPOCH + datetime.timedelta(microseconds=self.boundary(step))
+
+    def numbers(self, times: Times) -> Times:
+        """The step of each time (microseconds since 1970); 0 for times before the start or after the end."""
+        if self.calendar:
+            found = np.searchsorted(self._days, times, side="right").astype(np.int64)
+            found[found == len(self._days)] = 0
+            return found
+        end = _LATEST if self.count is None else self.boundary(self.count + 1)
+        outside = (times < self.origin) | (times >= end)  # compared before any arithmetic, which could wrap
+        found = (np.where(outside, self.origin, times) - self.origin) // self._microseconds + 1
+        found[outside] = 0
+        return found
+
+    def closed_by(self, now: float) -> int:
+        """The last step that has closed at a time of the public clock (seconds since 1970); 0 for none."""
+        assert isinstance(self.lateness, int)
+        moment = int((now - self.lateness) * MICROSECONDS)
+        if moment < self.origin:
+            return 0
+        if self.calendar:
+            closed = int(np.searchsorted(self._days, moment, side="right")) - 1
+        else:
+            closed = (moment - self.origin) // self._microseconds
+        return closed if self.count is None else min(closed, self.count)
+
+    def latest(self, now: float) -> int:
+        """The last moment, in microseconds, that an event may claim; later ones are dropped."""
+        assert isinstance(self.lateness, int)
+        return int((now + self.lateness) * MICROSECONDS)
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the clock exactly, as JSON (the lateness is no part of what a step is)."""
+        return {"origin": self.origin, "length": self.length, "zone": self.zone if self.calendar else "UTC"}
+
+
+class PublicClock:
+    """Wall-clock time that jumps neither way while a process runs.
+
+    It is read once and then advanced by a clock that nobody sets, so that a correction of the system's time,
+    which would close steps early, has no effect until the next start.
+    """
+
+    def __init__(self) -> None:
+        self._tick = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        self._offset = time.time() - time.clock_gettime(self._tick)
+
+    def __call__(self) -> float:
+        """Seconds since 1970."""
+        return self._offset + time.clock_gettime(self._tick)
