@@ -80,8 +80,10 @@ def prepare_each(
     if not np.all((each > 0.0) & (each <= LARGEST)):
         raise InvalidParameter(name, "an array with an element out of range", _RANGE, _REMEDY)
     try:
-        return np.ascontiguousarray(np.broadcast_to(each, shape)).reshape(-1)
+        # A broadcast view cannot be written to, for which the kernels would be compiled once more.
+        full = each if each.shape == shape else np.array(np.broadcast_to(each, shape))
     except ValueError:
         raise InvalidParameter(
             name, f"an array of shape {given.shape}", f"broadcastable to {shape}", "give one scale per column"
         ) from None
+    return np.ascontiguousarray(full).reshape(-1)
