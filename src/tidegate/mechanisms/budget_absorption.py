@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.publishing import ABSORPTION
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.publishing import Publishing, PublishingRun
+from tidegate.mechanisms.pan_private import SINGLE
+from tidegate.mechanisms.publishing import Publishing
 from tidegate.policy import Event, Guarantee, WEvent
 
 
@@ -29,7 +28,7 @@ class BudgetAbsorption(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, calibration
+    dissimilarity, groups, regroup_every, shift, pan_private, calibration
         As for :class:`Publishing`.
 
     Privacy
@@ -65,16 +64,23 @@ class BudgetAbsorption(Publishing):
     def shares(self) -> tuple[int, int, int]:
         """(all units, units of one dissimilarity test, units of publications in a window)."""
         w, d = self.window, self.columns
+        if self.pan_private == SINGLE:  # shares of ε/(4w): a quarter of ε is kept for the intrusion
+            return 4 * w, 2, w
         if not self.shift:
             return 2 * w, 1, w
         if self.calibration == "paper":  # ε/d for each test, but the pool is not re-budgeted: it takes all of ε
             return d * w, w, d * w
         return d * w, w, (d - w) * w
 
+    @property
+    def reserve(self) -> int:
+        """An unnoticed intrusion costs at most the w shares of one publication: one share a step."""
+        return 1 if self.pan_private == SINGLE and self.enforced else 0
+
     def repaid(self) -> npt.NDArray[np.int64]:
         """Line 5 read literally never repays; in floating point ε_{l,2}/(ε/2w) − 1 may be one short."""
         shares = np.arange(self.window + 1)
-        if self.calibration == "paper" and self.group_count == 1 and not self.shift:
+        if self.calibration == "paper" and self.group_count == 1 and not self.shift and not self.pan_private:
             return np.ones_like(shares)
         if self.calibration == "paper-float":
             share = float(self.policy.budget.total) / (2 * self.window)
@@ -88,6 +94,8 @@ class BudgetAbsorption(Publishing):
             return super().guarantee
         if self.calibration == "paper-float":
             return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", Fraction(9, 8))
+        if self.pan_private:
+            return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper")
         if self.shift:
             loss = 1 + Fraction(self.window, self.columns)
         elif self.group_count > 1:
@@ -113,10 +121,6 @@ class BudgetAbsorption(Publishing):
         published = (share * harmonic + absorbed * nullified_error) / (absorbed + count)
         return published + self.score_scale * grid / self.columns
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> PublishingRun:
-        """Begin, or go on with, a run."""
-        return PublishingRun(self, ledger, state)
-
     @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
@@ -126,5 +130,7 @@ class BudgetAbsorption(Publishing):
             cls(WEvent(epsilon="3", w=6), columns=18, groups=4, regroup_every=7),
             cls(WEvent(epsilon="3", w=3), columns=8, groups=((0, 2, 4), (1, 3, 5, 6), (7,)), dissimilarity="largest"),
             cls(WEvent(epsilon="9", w=4), columns=20, shift=True),
+            cls(WEvent(epsilon="4", w=3), columns=2, pan_private="single"),
+            cls(WEvent(epsilon="4", w=3), columns=2, pan_private="announced"),
             cls(Event(epsilon="1")),
         ]

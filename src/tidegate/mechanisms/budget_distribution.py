@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.publishing import DISTRIBUTION
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.publishing import Publishing, PublishingRun
+from tidegate.mechanisms.pan_private import SINGLE
+from tidegate.mechanisms.publishing import Publishing
 from tidegate.policy import Event, Guarantee, WEvent
 
 FINENESS = 30  # binary places of a publication's share of the pool
@@ -30,7 +29,7 @@ class BudgetDistribution(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, calibration
+    dissimilarity, groups, regroup_every, shift, pan_private, calibration
         As for :class:`Publishing`.
 
     Privacy
@@ -65,6 +64,9 @@ class BudgetDistribution(Publishing):
     def shares(self) -> tuple[int, int, int]:
         """(all units, units of one dissimilarity test, units of publications in a window)."""
         w, d = self.window, self.columns
+        if self.pan_private == SINGLE:  # a pool of ε/3 (printed: ε/2), and ε/6 kept for the intrusion
+            fine = 1 << max(0, min(FINENESS, 46 - w.bit_length()))
+            return 6 * w * fine, 3 * fine, (2 if self.enforced else 3) * w * fine
         if not self.shift:
             fine = 1 << max(0, min(FINENESS, 48 - w.bit_length()))
             return 2 * w * fine, fine, w * fine
@@ -73,11 +75,18 @@ class BudgetDistribution(Publishing):
         return d * fine, fine, pool * fine
 
     @property
+    def reserve(self) -> int:
+        """An unnoticed intrusion costs at most half of the pool: as much in every window, spread over its steps."""
+        return self.shares[2] // (2 * self.window) if self.pan_private == SINGLE and self.enforced else 0
+
+    @property
     def guarantee(self) -> Guarantee:
         """What is proved, under which assumptions."""
         if self.calibration == "sound":
             return super().guarantee
         loss = 1 + Fraction(self.window, self.columns) if self.shift else None
+        if self.pan_private == SINGLE:
+            loss = Fraction(7, 6)
         return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", loss)
 
     def expected_error(self, publications: int) -> float:
@@ -92,10 +101,6 @@ class BudgetDistribution(Publishing):
         half = 2 * self.whole_scale / self.shares[2] * grid  # the scale of a window's first publication
         return half * (2.0**publications - 1) / publications + self.score_scale * grid / self.columns
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> PublishingRun:
-        """Begin, or go on with, a run."""
-        return PublishingRun(self, ledger, state)
-
     @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
@@ -105,5 +110,7 @@ class BudgetDistribution(Publishing):
             cls(WEvent(epsilon="3", w=6), columns=18, groups=4, regroup_every=7),
             cls(WEvent(epsilon="9", w=4, adjacency="replace"), columns=20, shift=True),
             cls(WEvent(epsilon="6", w=50)),
+            cls(WEvent(epsilon="4", w=3), columns=2, pan_private="single"),
+            cls(WEvent(epsilon="4", w=3), columns=2, pan_private="announced"),
             cls(Event(epsilon="1")),
         ]

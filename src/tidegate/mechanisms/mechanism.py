@@ -163,9 +163,10 @@ class Run(ABC):
         if self.source.marked:
             self.ledger.mark()
         self.step: int = header.get("step", self.ledger.step)
-        if self.ledger.step > self.step:
+        charged = header.get("charged", self.ledger.step)
+        if self.ledger.step > charged:
             raise LedgerMismatch(
-                f"the ledger stands at step {self.ledger.step} but the snapshot at step {self.step}; going on from it "
+                f"the ledger stands at step {self.ledger.step} but the snapshot at step {charged}; going on from it "
                 "would release steps twice, so use the last snapshot taken."
             )
         self._begin(fields_ or None)
@@ -224,6 +225,7 @@ class Run(ABC):
             "mechanism": type(self.mechanism).__name__,
             "fingerprint": self.mechanism.fingerprint,
             "step": self.step,
+            "charged": self.ledger.step,
         }
         state = self._state()
         if isinstance(self.ledger, MemoryLedger):

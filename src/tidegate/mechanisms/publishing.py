@@ -6,6 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,11 +14,12 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import float_up, whole
-from tidegate.ledger import Batch
+from tidegate.ledger import Batch, Ledger
 from tidegate.ledger.kernels import account_remaining
 from tidegate.mechanisms.dissimilarity import BUILT_IN, L1, Dissimilarity
 from tidegate.mechanisms.kernels import publishing as loop
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.pan_private import ANNOUNCED, SINGLE, PanPrivateRun
 from tidegate.noise import laplace
 from tidegate.noise.discrete_laplace import decide
 from tidegate.policy import Event, Policy, WEvent
@@ -46,6 +48,9 @@ class Publishing(Mechanism):
         After how many steps groups are formed anew; by default every w steps.
     shift
         Give the dissimilarity only ε/d a step and the rest to publications; allowed where d > 2w.
+    pan_private
+        None; "single": the state may be seen once, unannounced; "announced": it may be seen any number of times, and
+        each intrusion is announced to the run. Not together with groups, shift or a dissimilarity of one's own.
     calibration
         "sound", or "paper" for the printed variant, which is not private (see docs/proofs).
     """
@@ -54,6 +59,7 @@ class Publishing(Mechanism):
     groups: int | tuple[tuple[int, ...], ...] | None = None
     regroup_every: int | None = None
     shift: bool = False
+    pan_private: str | None = None
     calibration: str = "sound"
 
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event)
@@ -75,6 +81,15 @@ class Publishing(Mechanism):
                 True,
                 f"False where the number of columns ({self.columns}) is not above 2w ({2 * self.window})",
                 "leave it out: there is no budget to be gained",
+            )
+        if self.pan_private not in (None, SINGLE, ANNOUNCED):
+            raise InvalidParameter("pan_private", self.pan_private, "'single', 'announced' or None", "leave it out")
+        if self.pan_private and (self.groups is not None or self.shift or self.measure is not L1):
+            raise InvalidParameter(
+                "pan_private",
+                self.pan_private,
+                "None with groups, shift or another dissimilarity",
+                "choose one of them: their noised state has not been worked out together",
             )
         if self.calibration not in self.calibrations:
             words = " or ".join(map(repr, self.calibrations))
@@ -132,9 +147,29 @@ class Publishing(Mechanism):
         """(all units, units of one dissimilarity test, units of publications in a window)."""
 
     @property
+    def reserve(self) -> int:
+        """Units charged to every step for an intrusion that nobody notices."""
+        return 0
+
+    @property
     def units(self) -> int:
         """Into how many exact units the whole budget is divided on the ledger."""
         return self.shares[0]
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee takes for granted; who may look into the state, where anybody may."""
+        intruders = {
+            SINGLE: "an intruder sees the run's state at most once, between two events",
+            ANNOUNCED: "every look of an intruder into the run's state, between two events, is announced before the next event",
+        }
+        return super().assumptions + ((intruders[self.pan_private],) if self.pan_private else ())
+
+    def start(
+        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
+    ) -> PublishingRun | PanPrivateRun:
+        """Begin, or go on with, a run."""
+        return (PanPrivateRun if self.pan_private else PublishingRun)(self, ledger, state)
 
     @cached_property
     def score_scale(self) -> float:

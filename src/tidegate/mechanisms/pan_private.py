@@ -1,0 +1,220 @@
+"""Pan-private Budget Distribution and Budget Absorption: events arrive one by one, and no raw count is ever kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import BudgetExceeded, InvalidInput
+from tidegate.mechanisms.kernels import publishing as loop
+from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.noise import expected_absolute_laplace, laplace
+from tidegate.releases import Release, Releases, Status
+
+if TYPE_CHECKING:
+    from tidegate.mechanisms.publishing import Publishing
+
+SINGLE = "single"  # one intrusion that nobody notices
+ANNOUNCED = "announced"  # any number of intrusions, each noticed just after it happened
+
+
+class PanPrivateRun(Run):
+    """A run that an intruder may look into.
+
+    Between any two events the whole state is: the last release, public counters, and two histograms of the step
+    in progress whose cells carried noise before the first event was added. At the end of the step the decision and the
+    release add fresh noise of the same scale, so that what arrives after an intrusion is protected too.
+
+    Feed it with :meth:`arrive` and :meth:`close_step`; :meth:`push` does both for a whole step. After a noticed
+    intrusion call :meth:`announce_intrusion`.
+    """
+
+    mechanism: Publishing
+
+    def _begin(self, state: State | None) -> None:
+        mechanism = self.mechanism
+        factor = self.ledger.units // mechanism.units
+        _, test, pool = (share * factor for share in mechanism.shares)
+        self._fixed = test + mechanism.reserve * factor  # charged to every step
+        self._whole = mechanism.whole_scale * factor
+        self._printed = mechanism.calibration != "sound"
+        self._rule = np.array([mechanism.kind, mechanism.window, test, pool // mechanism.window, pool, 0])
+        memory = np.zeros(loop.MEMORY, dtype=np.int64)
+        memory[loop.TAKEN] = 1
+        fresh: State = {
+            "memory": memory,
+            "paid": np.zeros((0, 2), dtype=np.int64),
+            "last": np.zeros(self._columns, dtype=np.int64),
+            "counts": np.zeros(0, dtype=np.int64),
+            "differences": np.zeros(0, dtype=np.int64),
+            "scale": 0.0,
+            "amount": 0,
+            "intrusions": 0,
+            "open": False,
+        }
+        for name, value in {**fresh, **(state or {})}.items():
+            setattr(self, f"_{name}", value)
+
+    def _state(self) -> State:
+        return self.memory()
+
+    def memory(self) -> State:
+        """Everything that the run keeps between two events; what an intruder would find."""
+        live = (self._memory[loop.HEAD] + np.arange(self._memory[loop.COUNT])) % max(1, len(self._paid))
+        memory = self._memory.copy()
+        memory[loop.HEAD] = 0
+        return {
+            "memory": memory,
+            "paid": self._paid[live] if len(self._paid) else self._paid,
+            "last": self._last,
+            "counts": self._counts,
+            "differences": self._differences,
+            "scale": self._scale,
+            "amount": self._amount,
+            "intrusions": self._intrusions,
+            "open": self._open,
+        }
+
+    # events ------------------------------------------------------------------------------------------------------
+
+    def arrive(self, column: int, value: float = 1) -> None:
+        """Add one contribution to the step in progress; it is kept nowhere but in the noised cells."""
+        if not 0 <= column < self._columns:
+            raise InvalidInput(f"column {column} does not exist: columns are 0 to {self._columns - 1}; check the input.")
+        amount = int(self._on_grid(np.asarray([value]))[0])
+        self._open_step()
+        if self._counts.size:
+            self._counts[column] += amount
+            self._differences[column] += amount
+
+    def announce_intrusion(self) -> None:
+        """Tell the run that somebody has seen its state: the step is charged as published, all cells get new noise."""
+        if self.mechanism.pan_private != ANNOUNCED:
+            raise InvalidInput(
+                'this run was promised at most one intrusion, unannounced; use pan_private="announced" for several.'
+            )
+        if not self._counts.size:
+            return  # no cell of the state depends on the step in progress
+        step = self.step + 1
+        if not self._intrusions:
+            self.ledger.charge(step, self._amount, scope="intrusion")
+        self._intrusions += 1
+        stream = f"after intrusion {self._intrusions}"
+        self._counts += laplace(self.source, f"counts {stream}", step, self._publication_scale(), (self._columns,))
+        scale = self.mechanism.score_scale
+        self._differences += laplace(self.source, f"differences {stream}", step, scale, (self._columns,))
+
+    def close_step(self) -> Release:
+        """End the step by the public clock: decide, and publish or approximate."""
+        self._within_horizon(1)
+        self._open_step()
+        step = self.step + 1
+        units, amount = self._fixed, self._amount
+        status = Status.NULLIFIED if amount < 0 else Status.APPROXIMATED
+        if self._counts.size and self._decide(step):
+            if not self._intrusions:  # else it is charged already
+                self.ledger.charge(step, amount, scope="publication")
+            noise = self._output_noise("output", step, self._publication_scale(), self._columns)
+            self._last = np.clip(self._counts + noise, -loop.FURTHEST, loop.FURTHEST)
+            self._scale = self._publication_scale() * self._grid
+            status = Status.FRESH
+        if self._counts.size and (status is Status.FRESH or self._intrusions):
+            units += amount
+            self._remember(step, amount)
+        self._counts = self._differences = np.zeros(0, dtype=np.int64)
+        self._open, self._intrusions, self._amount = False, 0, 0
+        self.step = step
+        source = int(self._memory[loop.LATEST])
+        return Release(step, self._last * self._grid, status, source, self._scale, units, self.ledger.unit)
+
+    def _open_step(self) -> None:
+        """Charge the step and lay out its cells, noised before anything arrives."""
+        if self._open:
+            return
+        step = self.step + 1
+        self._make_room()
+        amount = int(loop.offer(self._rule, self._memory, self._paid, step))
+        if self._printed and self.mechanism.kind == loop.DISTRIBUTION:
+            amount = amount * 2 // 3  # printed: a third of what remains
+        self.ledger.charge(step, self._fixed)
+        self._amount, self._open, self._intrusions = amount, True, 0
+        if amount > 0 and self.ledger.remaining(step) < amount * self.ledger.unit:
+            self._amount = 0  # somebody else spent it: nothing about this step is collected
+        if self._amount > 0:
+            shape = (self._columns,)
+            self._counts = laplace(self.source, "counts", step, self._publication_scale(), shape)
+            self._differences = laplace(self.source, "differences", step, self.mechanism.score_scale, shape)
+
+    def _decide(self, step: int) -> bool:
+        """Compare the dissimilarity of the noised cells with the error of a publication, under fresh noise."""
+        if self._intrusions:
+            return True
+        scale = self.mechanism.score_scale
+        distance = np.abs(self._differences - self._last)
+        score = int(np.minimum(distance, loop.MOST // max(64, self._columns)).sum())
+        score += int(self._output_noise("decision", step, scale, 1)[0])
+        # the cells' own noise adds this much to the dissimilarity, whatever the data
+        own = self._columns * expected_absolute_laplace(scale)
+        return score - own > self._columns * self._publication_scale()
+
+    def _output_noise(self, stream: str, step: int, scale: float, count: int) -> npt.NDArray[np.int64]:
+        if self._printed:  # printed: what is in the cells is published as it is
+            return np.zeros(count, dtype=np.int64)
+        return laplace(self.source, stream, step, scale, (count,))
+
+    def _publication_scale(self) -> float:
+        return float(loop.publication_scale(self._whole, self._amount))
+
+    def _remember(self, step: int, amount: int) -> None:
+        self._make_room()  # again: the run may have been restored in mid-step
+        loop.remember(self._rule, self._memory, self._paid, self.mechanism.repaid(), step, amount)
+
+    def _make_room(self) -> None:
+        if self._rule[loop.KIND] == loop.DISTRIBUTION and self._memory[loop.COUNT] + 1 >= len(self._paid):
+            live = self.memory()["paid"]
+            self._paid = np.zeros((2 * len(live) + 4, 2), dtype=np.int64)
+            self._paid[: len(live)] = live
+            self._memory[loop.HEAD] = 0
+
+    # whole steps -------------------------------------------------------------------------------------------------
+
+    def _push(self, row: Row) -> Release:
+        if self._open:
+            raise InvalidInput("a step is in progress; close it with close_step() before a whole step is pushed.")
+        self.step -= 1  # close_step advances it
+        try:
+            self._open_step()
+        except BudgetExceeded:
+            self.step += 1  # as the caller, who takes it back, expects
+            raise
+        if self._counts.size:
+            self._counts += row
+            self._differences += row
+        return self.close_step()
+
+    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
+        releases = []
+        with self.ledger.transaction():
+            before = self.step
+            kept: dict[str, Any] = {name: np.copy(value) for name, value in self.memory().items()}
+            try:
+                for row in matrix:
+                    self.step += 1
+                    releases.append(self._push(row))
+            except BaseException:
+                for name, value in kept.items():
+                    setattr(self, f"_{name}", value if value.ndim else value.item())
+                raise
+            finally:
+                self.step = before  # the caller advances it
+        return Releases(
+            first_step,
+            np.array([release.values for release in releases]).reshape(matrix.shape),
+            np.array([release.status for release in releases], dtype=np.int8),
+            np.array([release.source for release in releases], dtype=np.int64),
+            np.array([release.scale for release in releases]),
+            np.array([release.units for release in releases], dtype=np.int64),
+            self.ledger.unit,
+        )
