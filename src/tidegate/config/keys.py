@@ -1,0 +1,258 @@
+"""Every key of ``tidegate.toml``, documented once, for the reader, the page and the JSON schema."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from tidegate.ingest.query import AGGREGATES
+from tidegate.ingest.sources.directory import RULES
+from tidegate.ingest.sources.factory import FORMATS
+
+# kind → (JSON schema, words)
+KINDS: dict[str, tuple[dict[str, Any], str]] = {
+    "text": ({"type": "string"}, "text"),
+    "whole": ({"type": "integer"}, "whole number"),
+    "exact": ({"type": ["string", "integer"]}, "exact number"),
+    "duration": ({"type": ["string", "integer"]}, "duration"),
+    "seconds": ({"type": "number"}, "seconds"),
+    "switch": ({"type": "boolean"}, "true or false"),
+    "texts": ({"type": "array", "items": {"type": ["string", "integer"]}}, "list of texts"),
+    "exacts": ({"type": "array", "items": {"type": ["string", "integer"]}}, "list of exact numbers"),
+}
+
+
+def key(doc: str, kind: str = "text", default: Any = MISSING, choices: tuple[str, ...] = ()) -> Any:
+    """A key with its one description."""
+    about = {"doc": doc, "kind": kind, "choices": choices}
+    if default is MISSING:
+        return field(metadata=about)
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceKeys:
+    """Where the events are, and which of their columns say when, who, where and how much."""
+
+    location: str = key(
+        'A file, a folder that files arrive in, "-" for standard input, or a broker: '
+        '"mqtt://host:1883/topic/#". Relative paths start at the folder of this file.'
+    )
+    format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)
+    separator: str = key("The character between two fields of CSV.", default=",")
+    time: str = key("The column of the event's time.")
+    time_format: str = key(
+        "auto reads timestamps, seconds since 1970 and ISO 8601; or iso, seconds, milliseconds, "
+        "microseconds, "
+        'nanoseconds, or a pattern such as "%d.%m.%Y %H:%M".',
+        default="auto",
+    )
+    unit: str | None = key(
+        "The column that names the protected unit: a person, a device, a household. Without it every record "
+        "is a "
+        "unit of its own, and a person with several records is not protected as one.",
+        default=None,
+    )
+    column: str | None = key(
+        "The column of the category, or of the series in long pre-aggregated input.", default=None
+    )
+    value: str | None = key("The column of the number that is added up, averaged or sorted.", default=None)
+    order: str = key(
+        "Whether a finite input must be in the order of time; any sorts it on disk where it is not.",
+        default="any",
+        choices=("any", "time"),
+    )
+    follow: bool = key(
+        "Whether the input goes on arriving. Then steps close by the public clock, else at the end of the "
+        "input.",
+        kind="switch",
+        default=False,
+    )
+    pattern: str = key("Which files of a folder are read.", default="*")
+    completed: str = key(
+        "When a file of a folder is complete: it got its final name (rename), a file of the same name plus "
+        ".done "
+        "is beside it (done), or it has not changed for a while (stable).",
+        default="rename",
+        choices=RULES,
+    )
+    settle: float = key("After how long without change a file is stable.", kind="seconds", default=10.0)
+    client: str = key(
+        "The name of the session at the broker: the same at every start, different for every stream.",
+        default="tidegate",
+    )
+    fields: tuple[str, ...] = key("The fields of a message in CSV, in order.", kind="texts", default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsKeys:
+    """The public clock. Nothing in it may be taken from the data."""
+
+    start: str = key('When step 1 begins, in the time zone or with an offset: "2026-03-02T00:00".')
+    length: str | int = key(
+        'The length of a step: "90s", "15min", "1h", a number of seconds, or "calendar day" for the days of '
+        "the "
+        "time zone, which have 23 or 25 hours when summer time begins or ends.",
+        kind="duration",
+    )
+    zone: str = key("The IANA time zone of the start and of times that carry none.", default="UTC")
+    lateness: str | int = key(
+        "How long after its end a step waits for events when the input is followed; events that claim to be "
+        "further "
+        "than this in the future are dropped.",
+        kind="duration",
+        default=0,
+    )
+    count: int | None = key(
+        "The number of steps; needed where the input is finite.", kind="whole", default=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryKeys:
+    """What is counted or added up for each step and column."""
+
+    aggregate: str = key(
+        "count: events. distinct: units, each once in a column. sum: of clipped values. mean: sum and count, "
+        "which "
+        "share the budget. histogram: events by intervals of the value. given: the input is already "
+        "aggregated.",
+        default="count",
+        choices=AGGREGATES,
+    )
+    columns: tuple[str, ...] = key(
+        "The public list of categories (or of series, where the input is given). Without it there is one "
+        "column.",
+        kind="texts",
+        default=(),
+    )
+    edges: tuple[str, ...] = key(
+        "Edges of public intervals of the value, instead of a list of categories.", kind="exacts", default=()
+    )
+    outside: str = key(
+        "What becomes of an event in no column: dropped, or counted in one more column. Never a new column.",
+        default="drop",
+        choices=("drop", "other"),
+    )
+    most: int = key(
+        "The most contributions of one unit in one step; the first ones by time are kept.",
+        kind="whole",
+        default=1,
+    )
+    weighting: str = key(
+        "Whether each of several contributions counts in full (keep) or as 1/most (share).",
+        default="keep",
+        choices=("keep", "share"),
+    )
+    clip: tuple[str, ...] = key(
+        "The bounds of one value for sum and mean, on the grid.", kind="exacts", default=()
+    )
+    grid: str | int = key(
+        "The public resolution of all values, one over a whole number.", kind="exact", default=1
+    )
+    share: str | int = key(
+        "The part of the budget of a mean that goes to the sum.", kind="exact", default="1/2"
+    )
+    layout: str = key(
+        "Whether given input has a row for each step and column (long) or for each step (wide).",
+        default="long",
+        choices=("long", "wide"),
+    )
+    fill: str | int | None = key(
+        'What stands for a missing reading of given input: "zero", "previous release", or a public constant. '
+        "Without it a missing reading is refused.",
+        kind="exact",
+        default=None,
+    )
+    rounding: str = key(
+        "Given readings that are not on the grid are refused, or rounded to the nearest, which costs "
+        "accuracy.",
+        default="refuse",
+        choices=("refuse", "nearest"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectKeys:
+    """Who is protected, how strongly, and where the account of the budget is kept."""
+
+    policy: str = key(
+        "event: one step of a unit. w-event: everything within any window of steps. user: a unit over all "
+        "steps of a "
+        "stream that ends.",
+        default="w-event",
+        choices=("event", "w-event", "user"),
+    )
+    epsilon: str | int | None = key("The budget ε.", kind="exact", default=None)
+    delta: str | int = key("The δ of (ε, δ); 0 for pure differential privacy.", kind="exact", default=0)
+    rho: str | int | None = key("The budget ρ of zCDP, instead of epsilon.", kind="exact", default=None)
+    window: int | None = key("The w of w-event: how many consecutive steps.", kind="whole", default=None)
+    horizon: int | None = key(
+        "After how many steps the stream ends; for user, by default the count of [steps].",
+        kind="whole",
+        default=None,
+    )
+    max_change: str | int | None = key(
+        "By how much one unit can change one step (Δ). Without it, it is derived from the query; smaller "
+        "than that "
+        "is refused. Needed where the input is given.",
+        kind="exact",
+        default=None,
+    )
+    adjacency: str = key(
+        "Whether a unit's contribution is added or removed, or replaced by another.",
+        default="add-remove",
+        choices=("add-remove", "replace"),
+    )
+    mobility: str = key(
+        "Whether a unit may be in different columns at different steps of a window.",
+        default="moving",
+        choices=("moving", "fixed"),
+    )
+    touches: int | None = key(
+        "The most columns of given input that one unit touches in a step; by default all.",
+        kind="whole",
+        default=None,
+    )
+    ledger: str | None = key(
+        "A file or a PostgreSQL URL for the ledger, the state and the positions; by default this file's name "
+        "with "
+        "the ending .ledger.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismKeys:
+    """Which mechanism releases the steps. Further keys of this section are its own parameters."""
+
+    name: str = key("The mechanism's name.", default="Uniform")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkKeys:
+    """Where the releases go."""
+
+    location: str = key('A file, "-" for standard output, or a broker\'s URL.', default="-")
+    format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)
+    layout: str = key(
+        "One row a step (wide) or one row for each step and column (long).",
+        default="wide",
+        choices=("wide", "long"),
+    )
+
+
+SECTIONS: dict[str, type[Any]] = {
+    "source": SourceKeys,
+    "steps": StepsKeys,
+    "query": QueryKeys,
+    "protect": ProtectKeys,
+    "mechanism": MechanismKeys,
+    "sink": SinkKeys,
+}
+OPEN = {"mechanism"}  # sections with keys of their own
+
+
+def required(section: type[Any]) -> list[str]:
+    """The keys that have no default."""
+    return [item.name for item in fields(section) if item.default is MISSING]

@@ -1,0 +1,423 @@
+"""Reading ``tidegate.toml``: text → checked keys → clock, query, policy and mechanism."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tidegate.config.errors import ConfigError
+from tidegate.config.keys import (
+    OPEN,
+    SECTIONS,
+    MechanismKeys,
+    ProtectKeys,
+    QueryKeys,
+    SinkKeys,
+    SourceKeys,
+    StepsKeys,
+    required,
+)
+from tidegate.errors import InvalidParameter
+from tidegate.ingest import Columns, Intake, Intervals, Query, Schema, Steps, open_source
+from tidegate.ingest.columns import MOST
+from tidegate.ingest.query import ALL
+from tidegate.mechanisms import Mechanism, catalogue
+from tidegate.policy import Event, Policy, User, WEvent
+
+_T = TypeVar("_T")
+LARGEST_FILE = 256 * 2**20
+_GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
+# names of parameters that are spelt differently in the file
+_SPELT = {"w": "window", "names": "columns"}
+
+
+class Pointed(str):
+    """A number with a point, as it stands in the file."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A checked configuration.
+
+    Parameters
+    ----------
+    path
+        The file it was read from; relative locations start at its folder.
+    source, steps_keys, query_keys, protect, mechanism_keys, sink
+        The sections as they were written, with defaults.
+    parameters
+        The mechanism's own parameters.
+    schema, steps, query, policy, mechanism
+        What they mean.
+
+    Examples
+    --------
+    >>> from tidegate.config.document import EXAMPLE
+    >>> config = parse_config(EXAMPLE)
+    >>> print(config.policy.unit())
+    everything within any 24 consecutive steps: a change of at most 1 in each of them
+    >>> config.mechanism.columns
+    2
+    """
+
+    path: Path
+    source: SourceKeys
+    steps_keys: StepsKeys
+    query_keys: QueryKeys
+    protect: ProtectKeys
+    mechanism_keys: MechanismKeys
+    sink: SinkKeys
+    parameters: dict[str, Any]
+    schema: Schema
+    steps: Steps
+    query: Query
+    policy: Policy
+    mechanism: Mechanism
+
+    def locate(self, location: str) -> str:
+        """A location as a path from here; URLs and "-" stay."""
+        if location == "-" or re.match(r"[a-z]+://", location):
+            return location
+        return str(self.path.parent / location)
+
+    @property
+    def ledger(self) -> str:
+        """Where ledger, state and positions are kept."""
+        return (
+            self.locate(self.protect.ledger) if self.protect.ledger else str(self.path.with_suffix(".ledger"))
+        )
+
+    def open(
+        self,
+        position: dict[str, Any] | None = None,
+        *,
+        follow: bool | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> Intake:
+        """The intake of this stream, from the beginning or from a committed position."""
+        keys = self.source
+        follow = keys.follow if follow is None else follow
+        live = keys.location.startswith(("mqtt:", "mqtts:"))
+        source = open_source(
+            self.locate(keys.location),
+            self.query.needed(self.schema),
+            format=keys.format,
+            separator=keys.separator,
+            follow=follow,
+            pattern=keys.pattern,
+            completed=keys.completed,
+            settle=keys.settle,
+            client=keys.client,
+            fields=keys.fields,
+        )
+        return Intake(
+            source,
+            self.schema,
+            self.steps,
+            self.query,
+            position=position,
+            follow=follow or live,
+            order=keys.order,
+            clock=clock,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What must not change while a stream runs, as JSON."""
+        return {
+            "steps": self.steps.describe(),
+            "query": self.query.describe(),
+            "unit": self.schema.unit,
+            "mechanism": self.mechanism.describe(),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of :meth:`describe`."""
+        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:32]
+
+
+def read_config(path: str | Path) -> Config:
+    """Read and check a configuration file."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > LARGEST_FILE:
+            raise ConfigError(file.name, None, f"it is larger than {LARGEST_FILE} bytes; keep fewer columns.")
+        text = file.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise ConfigError(file.name, None, "it is not UTF-8 text; save it as such.") from None
+    except OSError as error:
+        raise ConfigError(file.name, None, f"it cannot be read: {error.strerror}.") from None
+    return parse_config(text, file)
+
+
+def parse_config(text: str, path: str | Path = "tidegate.toml") -> Config:
+    """Check the text of a configuration file."""
+    return _Reader(text, Path(path)).read()
+
+
+class _Reader:
+    def __init__(self, text: str, path: Path) -> None:
+        self.text = text
+        self.path = path
+
+    def fail(self, sentence: str, section: str = "", name: str = "") -> ConfigError:
+        return ConfigError(self.path.name, _line(self.text, section, name), sentence)
+
+    def read(self) -> Config:
+        try:
+            found = tomllib.loads(self.text, parse_float=Pointed)
+        except tomllib.TOMLDecodeError as error:
+            at = re.search(r"line (\d+)", str(error))
+            raise ConfigError(
+                self.path.name, int(at[1]) if at else None, "it is not valid TOML; correct it."
+            ) from None
+        for name, value in found.items():
+            if name not in SECTIONS:
+                raise self.fail(f"unknown section [{name}]{_nearest(name, list(SECTIONS))}.", name)
+            if not isinstance(value, dict):
+                raise self.fail(f"{name!r} must be a section; write [{name}].", "", name)
+        sections: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        for name, section in SECTIONS.items():
+            given = dict(found.get(name, {}))
+            known = [item.name for item in fields(section)]
+            if name in OPEN:
+                extra = {key: given.pop(key) for key in list(given) if key not in known}
+            sections[name] = self.section(name, section, known, given)
+        return self.build(sections, extra)
+
+    def section(self, name: str, section: type[Any], known: list[str], given: dict[str, Any]) -> Any:
+        for key in given:
+            if key not in known:
+                raise self.fail(f"unknown key {key!r} in [{name}]{_nearest(key, known)}.", name, key)
+        for key in required(section):
+            if key not in given:
+                raise self.fail(f"[{name}] needs the key {key!r}; see docs/config.md.", name)
+        read = {}
+        for item in fields(section):
+            if item.name in given:
+                value = self.value(name, item.name, given[item.name], item.metadata["kind"])
+                choices = item.metadata["choices"]
+                if choices and value not in choices:
+                    near = _nearest(str(value), list(choices))
+                    raise self.fail(
+                        f"{item.name} = {json.dumps(value)} is none of {', '.join(choices)}{near}.",
+                        name,
+                        item.name,
+                    )
+                read[item.name] = value
+        return section(**read)
+
+    def value(self, section: str, name: str, value: Any, kind: str) -> Any:
+        """Check the type of a value; numbers with a point are refused where exact ones are due."""
+        if kind in ("texts", "exacts"):
+            if not isinstance(value, list):
+                raise self.fail(f'{name} must be a list; write {name} = ["…", "…"].', section, name)
+            if len(value) > MOST:
+                raise self.fail(f"{name} has more than {MOST} entries; group them.", section, name)
+            return tuple(str(self.value(section, name, item, "exact")) for item in value)
+        if isinstance(value, Pointed):
+            if kind == "seconds":
+                return float(value)
+            raise self.fail(
+                f'{name} = {value} is not exact; write {name} = "{value}".'
+                if kind == "exact"
+                else f"{name} must not be a number with a point; see docs/config.md.",
+                section,
+                name,
+            )
+        allowed: dict[str, tuple[type, ...]] = {
+            "text": (str,),
+            "whole": (int,),
+            "exact": (str, int),
+            "duration": (str, int),
+            "seconds": (int,),
+            "switch": (bool,),
+        }
+        if isinstance(value, bool) != (kind == "switch") or not isinstance(value, allowed[kind]):
+            words = {"text": "text in quotes", "whole": "a whole number", "switch": "true or false"}
+            raise self.fail(
+                f"{name} must be {words.get(kind, 'a whole number, or text in quotes')}; see docs/config.md.",
+                section,
+                name,
+            )
+        return value
+
+    def build(self, sections: dict[str, Any], extra: dict[str, Any]) -> Config:
+        source: SourceKeys = sections["source"]
+        query_keys: QueryKeys = sections["query"]
+        clock: StepsKeys = sections["steps"]
+        protect: ProtectKeys = sections["protect"]
+        schema = self.make(
+            "source",
+            lambda: Schema(
+                time=source.time,
+                unit=source.unit,
+                column=source.column,
+                value=source.value,
+                time_format=source.time_format,
+            ),
+        )
+        steps = self.make(
+            "steps",
+            lambda: Steps(
+                start=clock.start,
+                length=clock.length,
+                zone=clock.zone,
+                lateness=clock.lateness,
+                count=clock.count,
+            ),
+        )
+        live = source.follow or source.location.startswith(("mqtt:", "mqtts:"))
+        if clock.count is None and not live:
+            raise self.fail(
+                "a finite input needs the key 'count', because the last event must not decide where the "
+                "stream ends.",
+                "steps",
+            )
+        query = self.make("query", lambda: _query(query_keys))
+        self.make("source", lambda: query.check_schema(schema))
+        policy = self.make("protect", lambda: self.policy(protect, query, schema, steps))
+        self.make("protect", lambda: query.check(policy, records=schema.unit is None))
+        mechanism = self.mechanism(sections["mechanism"], extra, policy, query)
+        return Config(
+            self.path,
+            source,
+            clock,
+            query_keys,
+            protect,
+            sections["mechanism"],
+            sections["sink"],
+            extra,
+            schema,
+            steps,
+            query,
+            policy,
+            mechanism,
+        )
+
+    def make(self, section: str, build: Callable[[], _T]) -> _T:
+        """Build something, and say in which line a refused parameter stands."""
+        try:
+            return build()
+        except InvalidParameter as error:
+            name = _SPELT.get(error.name, error.name)
+            raise self.fail(str(error), section, name) from None
+
+    def policy(self, keys: ProtectKeys, query: Query, schema: Schema, steps: Steps) -> Policy:
+        change: Any = keys.max_change
+        if change is None:
+            change = query.max_change(keys.adjacency, records=schema.unit is None)
+            if change is None:
+                raise InvalidParameter(
+                    "max_change",
+                    None,
+                    "given for given input: only you know it",
+                    'write for example max_change="1"',
+                )
+        common: dict[str, Any] = {
+            "epsilon": keys.epsilon,
+            "delta": keys.delta,
+            "rho": keys.rho,
+            "max_change": change,
+            "adjacency": keys.adjacency,
+            "mobility": keys.mobility,
+            "touches": keys.touches,
+            "horizon": keys.horizon,
+        }
+        if keys.policy == "user" and keys.horizon is None:
+            common["horizon"] = steps.count
+        if keys.policy == "w-event":
+            if keys.window is None:
+                raise InvalidParameter("window", None, "given for w-event", "write for example window = 24")
+            return WEvent(w=keys.window, **common)
+        if keys.window is not None:
+            raise InvalidParameter("window", keys.window, f"absent for {keys.policy}", "drop it")
+        return Event(**common) if keys.policy == "event" else User(**common)
+
+    def mechanism(
+        self, keys: MechanismKeys, extra: dict[str, Any], policy: Policy, query: Query
+    ) -> Mechanism:
+        known = catalogue()
+        kind = known.get(keys.name)
+        if kind is None:
+            raise self.fail(
+                f"unknown mechanism {keys.name!r}{_nearest(keys.name, list(known))}.", "mechanism", "name"
+            )
+        own = {item.name: item for item in fields(kind) if item.init and item.name not in _GIVEN_BY_OTHERS}
+        read = {}
+        for key, value in extra.items():
+            if key not in own:
+                near = _nearest(key, ["name", *own]) or f"; {keys.name} has no parameters of its own"
+                raise self.fail(f"unknown key {key!r} in [mechanism]{near}.", "mechanism", key)
+            if key == "calibration" and value != "sound":
+                raise self.fail(
+                    'calibration must be "sound": a printed variant does not keep its promise; drop the key.',
+                    "mechanism",
+                    key,
+                )
+            read[key] = self.parameter(key, value, str(own[key].type))
+        arguments: dict[str, Any] = {"columns": query.width, "grid": query.grid, "rounding": query.rounding}
+        return self.make("mechanism", lambda: kind(policy, **arguments, **read))
+
+    def parameter(self, name: str, value: Any, annotation: str) -> Any:
+        """A mechanism's parameter; lists become tuples, and a number with a point needs a float to go to."""
+        if isinstance(value, Pointed):
+            if re.search(r"\bfloat\b", annotation) and "ExactLike" not in annotation:
+                return float(value)
+            raise self.fail(f'{name} = {value} is not exact; write {name} = "{value}".', "mechanism", name)
+        if isinstance(value, list):
+            return tuple(self.parameter(name, item, annotation) for item in value)
+        if isinstance(value, dict):
+            return {key: self.parameter(name, item, annotation) for key, item in value.items()}
+        return value
+
+
+def _query(keys: QueryKeys) -> Query:
+    if keys.columns and keys.edges:
+        raise InvalidParameter("edges", "given", "absent where columns are named", "drop one of the two")
+    columns: Columns | Intervals = ALL
+    if keys.edges:
+        columns = Intervals(keys.edges, keys.outside)
+    elif keys.columns:
+        columns = Columns(keys.columns, keys.outside)
+    return Query(
+        aggregate=keys.aggregate,
+        columns=columns,
+        most=keys.most,
+        clip=keys.clip or None,  # type: ignore[arg-type]  # the query checks the number of bounds
+        grid=keys.grid,
+        weighting=keys.weighting,
+        share=keys.share,
+        layout=keys.layout,
+        fill=keys.fill,
+        rounding=keys.rounding,
+    )
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """Words that offer the nearest known name."""
+    lower = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+    return f"; did you mean {lower[near[0]]!r}" if near else ""
+
+
+def _line(text: str, section: str, name: str) -> int | None:
+    """The line of a key, or of its section if the key is not there."""
+    inside, header = section == "", None
+    for number, line in enumerate(text.splitlines(), start=1):
+        found = re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?", line)
+        if found and not re.match(r"\s*\[\s*[\"'\d]", line):
+            inside = found[1].strip("\"' ") == section
+            header = number if inside else header
+        elif inside and name and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*(=|\.)", line):
+            return number
+    return header

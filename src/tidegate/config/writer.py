@@ -1,0 +1,202 @@
+"""Writing a first ``tidegate.toml``, from the names and types of the input's columns alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from tidegate.errors import InvalidParameter
+from tidegate.ingest.errors import EmptyInput, SourceUnavailable, UnreadableInput, attempt
+from tidegate.ingest.schema import check_header
+from tidegate.ingest.sources.directory import format_of
+from tidegate.ingest.sources.text import LONGEST_LINE
+
+_TIME = ("time", "timestamp", "datetime", "date", "ts", "when", "at")
+_UNIT = (
+    "unit",
+    "user",
+    "person",
+    "device",
+    "household",
+    "customer",
+    "patient",
+    "client",
+    "member",
+    "mac",
+    "id",
+)
+_PLACE = (
+    "column",
+    "category",
+    "place",
+    "building",
+    "region",
+    "zone",
+    "station",
+    "location",
+    "site",
+    "group",
+    "type",
+)
+_VALUE = ("value", "amount", "consumption", "power", "load", "price", "duration", "quantity", "reading")
+
+
+def input_columns(location: str | Path, *, format: str = "auto", separator: str = ",") -> dict[str, str]:
+    """Names and types of a file's columns, from its header or schema; no record of CSV or Parquet is read.
+
+    Of JSON lines the first line is read for its keys and kinds of values, since there is no header.
+
+    Returns
+    -------
+    dict
+        Name → "time", "number", "whole number", "text" or "unknown".
+    """
+    path = Path(location)
+    kind = format_of(path) if format == "auto" else format
+    refusal = UnreadableInput(f"the header of {path.name!r} cannot be read; check the file and its format.")
+    if kind is None:
+        raise InvalidParameter("format", format, "csv, jsonl or parquet", 'write format="csv"')
+    if kind == "parquet":
+        schema = attempt(lambda: pl.read_parquet_schema(path), refusal)
+        return {name: _words(dtype) for name, dtype in schema.items()}
+    try:
+        with path.open("rb") as file:
+            line = file.readline(LONGEST_LINE)
+    except OSError as error:
+        raise SourceUnavailable(f"{path.name!r} cannot be opened: {error.strerror}.") from None
+    if not line.strip():
+        raise EmptyInput(f"{path.name!r} is empty; it needs at least a header or one record.")
+    if kind == "jsonl":
+        found = attempt(lambda: json.loads(line), refusal)
+        if not isinstance(found, dict):
+            raise refusal
+        return {name: _json_words(value) for name, value in found.items()}
+    text = attempt(lambda: line.decode("utf-8-sig"), refusal)
+    names = [name.strip() for name in next(csv.reader([text.rstrip("\r\n")], delimiter=separator), [])]
+    check_header(names, (), repr(path.name))
+    return dict.fromkeys(names, "unknown")
+
+
+def _words(dtype: pl.DataType) -> str:
+    if dtype.is_temporal():
+        return "time"
+    if dtype.is_integer():
+        return "whole number"
+    return "number" if dtype.is_numeric() else "text"
+
+
+def _json_words(value: object) -> str:
+    if isinstance(value, bool | str) or value is None:
+        return "text"
+    return "whole number" if isinstance(value, int) else "number"
+
+
+def _guess(
+    columns: Mapping[str, str], words: Sequence[str], taken: set[str], kinds: Sequence[str]
+) -> str | None:
+    """The first column of a fitting type whose name is, ends in or contains one of the words."""
+    free = [name for name, kind in columns.items() if name not in taken and kind in (*kinds, "unknown")]
+    for fits in (str.__eq__, str.endswith, str.__contains__):
+        for word in words:
+            for name in free:
+                if (len(word) > 2 or fits is not str.__contains__) and fits(name.lower(), word):
+                    return name
+    return None
+
+
+def write_config(
+    location: str | Path,
+    columns: Mapping[str, str],
+    *,
+    time: str | None = None,
+    unit: str | None = None,
+    column: str | None = None,
+    value: str | None = None,
+    aggregate: str = "distinct",
+    categories: Sequence[str] = (),
+    clip: Sequence[str] = (),
+    start: str = "2026-01-01T00:00",
+    length: str = "1h",
+    zone: str = "UTC",
+    count: int = 168,
+    epsilon: str = "1",
+    window: int = 24,
+    mechanism: str = "Uniform",
+    sink: str = "released.csv",
+) -> str:
+    """A commented configuration as text.
+
+    Parameters
+    ----------
+    location
+        Where the input is.
+    columns
+        Names and types of its columns, as :func:`input_columns` gives them. What is not named is guessed
+        from these.
+    time, unit, column, value
+        The columns to use.
+    aggregate, categories, clip, start, length, zone, count, epsilon, window, mechanism, sink
+        The keys of the file.
+    """
+    for given in (time, unit, column, value):
+        if given is not None:
+            check_header(list(columns), (given,), "the input")
+    taken = {name for name in (time, unit, column, value) if name}
+    if time is None:
+        time = next((name for name, kind in columns.items() if kind == "time" and name not in taken), None)
+        time = time or _guess(columns, _TIME, taken, ("time", "whole number", "text"))
+        if time is None:
+            raise InvalidParameter("time", None, "the column of the event's time", "say which one it is")
+        taken.add(time)
+    if unit is None:
+        unit = _guess(columns, _UNIT, taken, ("whole number", "text"))
+        taken |= {unit} if unit else set()
+    if column is None and categories:
+        column = _guess(columns, _PLACE, taken, ("text", "whole number"))
+        taken |= {column} if column else set()
+    if value is None and aggregate in ("sum", "mean", "histogram"):
+        value = _guess(columns, _VALUE, taken, ("number", "whole number"))
+    if unit is None and aggregate == "distinct":
+        aggregate = "count"
+    quoted = json.dumps
+    names = ", ".join(quoted(str(name), ensure_ascii=False) for name in categories)
+    bounds = ", ".join(quoted(str(bound)) for bound in clip)
+
+    def line(key: str, given: str | None, comment: str) -> str:
+        text = f"{key} = {quoted(given, ensure_ascii=False)}" if given is not None else f'# {key} = "…"'
+        return f"{text}{' ' * max(1, 34 - len(text))}# {comment}\n"
+
+    return f"""\
+# Everything in this file is public. Nothing in it may be taken from the data. All keys: docs/config.md
+
+[source]
+{line("location", str(location), "a file, a folder, - for standard input, or mqtt://host/topic")}\
+{line("time", time, "when")}\
+{line("unit", unit, "who: the person or device that is protected")}\
+{line("column", column, "where: the category")}\
+{line("value", value, "how much, for a sum or a mean")}
+[steps]
+{line("start", start, "when step 1 begins: chosen by you, not the first event")}\
+{line("length", length, "of a step")}\
+{line("zone", zone, "of the start, and of times that carry none")}\
+count = {count}{" " * max(1, 26 - len(str(count)))}# how many steps there are
+
+[query]
+{line("aggregate", aggregate, "count, distinct, sum, mean, histogram or given")}\
+{f"columns = [{names}]" if names else '# columns = ["…", "…"]'}  # the public list of categories
+most = 1                          # contributions of one unit in one step
+{f"clip = [{bounds}]" if bounds else '# clip = ["0", "100"]'}  # bounds of one value, for a sum or a mean
+
+[protect]
+policy = "w-event"                # event, w-event or user
+{line("epsilon", epsilon, "the budget of any window")}\
+window = {window}{" " * max(1, 25 - len(str(window)))}# how many consecutive steps are protected together
+
+[mechanism]
+{line("name", mechanism, "how the budget is spent")}
+[sink]
+{line("location", sink, "where the releases go")}"""
