@@ -239,6 +239,45 @@ def test_printed_variants_overspend_and_say_so():
         assert shifted.ledger.verify().spent == 1 + Fraction(2, 8)
 
 
+@BOTH
+def test_fixed_units_have_the_full_budget_in_each_group(kind):
+    """Groups decide and spend by themselves; each account is within ε, and the guarantee names the assumption."""
+    policy = tg.WEvent(epsilon="1", w=4, mobility="fixed")
+    mechanism = kind(policy, columns=4, groups=((0, 1), (2, 3)))
+    rows = np.zeros((60, 4), dtype=np.int64)
+    rows[:, :2] = 10**5 * (np.arange(60) % 2)[:, None]
+    run = mechanism.start()
+    releases = run.push_batch(rows)
+    assert run.ledger.verify().ok
+    assert Status.PARTIAL in releases.status
+    assert len(run.ledger.parts) == 2
+    alone = kind(policy, columns=2)
+    with fixed_entropy(8):
+        together = mechanism.start().push_batch(rows)
+        run = alone.start()
+        run.source = type(mechanism.start()._runs[0].source)(run.source, "group 0: ")
+        assert np.array_equal(run.push_batch(rows[:, :2]).values, together.values[:, :2])
+    assert "stays in the columns of one group" in str(mechanism.guarantee)
+    with pytest.raises(InvalidParameter, match="declare that units move"):
+        kind(policy, columns=4, groups=2, regroup_every=10)
+
+
+def test_independent_groups_overspend_for_moving_units():
+    """Printed column partitioning: the sum over steps of the largest group's spend exceeds ε, and verify says so."""
+    rows = np.zeros((80, 4), dtype=np.int64)
+    for step in range(80):  # every group waits for w steps and then publishes with w shares, one after the other
+        for group in range(4):
+            rows[step, group] = 10**6 * ((step + group) // 4)
+    with zero_noise():
+        mechanism = BudgetAbsorption(tg.WEvent(epsilon="1", w=4), columns=4, groups=4, calibration="paper")
+        run = mechanism.start()
+        run.push_batch(rows)
+    verdict = run.ledger.verify()
+    assert not verdict.ok
+    assert verdict.spent > Fraction(5, 4)
+    assert "2.5 times" in str(mechanism.guarantee)
+
+
 def test_printed_variants_may_not_touch_a_real_ledger(tmp_path):
     """A ledger that protects people is never lent to a printed calibration."""
     with pytest.raises(LedgerMismatch, match="printed calibration"):

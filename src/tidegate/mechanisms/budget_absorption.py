@@ -130,6 +130,7 @@ class BudgetAbsorption(Publishing):
             cls(WEvent(epsilon="3", w=6), columns=18, groups=4, regroup_every=7),
             cls(WEvent(epsilon="3", w=3), columns=8, groups=((0, 2, 4), (1, 3, 5, 6), (7,)), dissimilarity="largest"),
             cls(WEvent(epsilon="9", w=4), columns=20, shift=True),
+            cls(WEvent(epsilon="3", w=6, mobility="fixed"), columns=5, groups=2),
             cls(WEvent(epsilon="4", w=3), columns=2, pan_private="single"),
             cls(WEvent(epsilon="4", w=3), columns=2, pan_private="announced"),
             cls(Event(epsilon="1")),

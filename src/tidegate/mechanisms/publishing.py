@@ -17,6 +17,7 @@ from tidegate.exact import float_up, whole
 from tidegate.ledger import Batch, Ledger
 from tidegate.ledger.kernels import account_remaining
 from tidegate.mechanisms.dissimilarity import BUILT_IN, L1, Dissimilarity
+from tidegate.mechanisms.grouped import GroupedRun
 from tidegate.mechanisms.kernels import publishing as loop
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
 from tidegate.mechanisms.pan_private import ANNOUNCED, SINGLE, PanPrivateRun
@@ -43,7 +44,8 @@ class Publishing(Mechanism):
         None: all columns are published together. A number: so many groups of columns, formed by the
         root mean square of past releases and re-formed every `regroup_every` steps. A tuple of tuples of column
         numbers: these groups, for ever. For moving units all groups share one account, which is charged
-        the largest spend of any group.
+        the largest spend of any group; for fixed units each group has an account of its own with the whole
+        budget, and the groups stay as they are, because re-forming them must not forget what a column has spent.
     regroup_every
         After how many steps groups are formed anew; by default every w steps.
     shift
@@ -75,6 +77,13 @@ class Publishing(Mechanism):
                 raise InvalidParameter("dissimilarity", self.dissimilarity, names, f"write {L1.name!r}")
             put(self, "dissimilarity", BUILT_IN[self.dissimilarity])
         self._validate_groups()
+        if self.independent and (self.shift or self.regroup_every is not None):
+            raise InvalidParameter(
+                "regroup_every" if self.regroup_every is not None else "shift",
+                self.regroup_every or self.shift,
+                "absent where groups have budgets of their own",
+                "leave it out, or declare that units move",
+            )
         if self.shift and self.columns <= 2 * self.window:
             raise InvalidParameter(
                 "shift",
@@ -142,6 +151,11 @@ class Publishing(Mechanism):
         return self.groups if isinstance(self.groups, int) else len(self.groups)
 
     @property
+    def independent(self) -> bool:
+        """Whether groups run by themselves, each with the full budget: sound for fixed units only."""
+        return self.group_count > 1 and (self.policy.mobility == "fixed" or self.calibration == "paper")
+
+    @property
     @abstractmethod
     def shares(self) -> tuple[int, int, int]:
         """(all units, units of one dissimilarity test, units of publications in a window)."""
@@ -163,12 +177,16 @@ class Publishing(Mechanism):
             SINGLE: "an intruder sees the run's state at most once, between two events",
             ANNOUNCED: "every look of an intruder into the run's state, between two events, is announced before the next event",
         }
-        return super().assumptions + ((intruders[self.pan_private],) if self.pan_private else ())
+        fixed = "a unit stays in the columns of one group within any window"
+        more = (intruders[self.pan_private],) if self.pan_private else ()
+        return super().assumptions + more + ((fixed,) if self.independent else ())
 
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> PublishingRun | PanPrivateRun:
+    ) -> PublishingRun | PanPrivateRun | GroupedRun:
         """Begin, or go on with, a run."""
+        if self.independent:
+            return GroupedRun(self, ledger, state)
         return (PanPrivateRun if self.pan_private else PublishingRun)(self, ledger, state)
 
     @cached_property

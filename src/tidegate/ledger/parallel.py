@@ -1,0 +1,78 @@
+"""Accounts side by side, for units that stay in one group of columns: each group may spend the whole budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidegate.errors import LedgerMismatch
+from tidegate.ledger.events import Verdict
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.memory import MemoryLedger
+
+
+class ParallelLedger(MemoryLedger):
+    """One ledger for each part of the columns; the policy must say that units are fixed.
+
+    A fixed unit has data in one part only, so what the other parts spend does not concern it. Charges go
+    to the parts; the whole only reports. `verify` is true when every part is.
+
+    Parameters
+    ----------
+    parts
+        Ledgers of one policy, in memory or on disk.
+    """
+
+    def __init__(self, parts: Sequence[Ledger]) -> None:
+        first = parts[0]
+        super().__init__(first.policy, first.units)
+        if getattr(first.policy, "mobility", "moving") != "fixed" or any(part.policy != first.policy for part in parts):
+            raise LedgerMismatch(
+                'accounts side by side need one policy with mobility="fixed"; moving units share one account.'
+            )
+        self.parts = tuple(parts)
+
+    @property
+    def step(self) -> int:
+        """The last step that any part was charged."""
+        return max(part.step for part in self.parts)
+
+    @property
+    def rows(self) -> int:
+        """How many charges were recorded in all parts."""
+        return sum(part.rows for part in self.parts)
+
+    def mark(self) -> None:
+        """Record that test entropy was used."""
+        super().mark()
+        for part in self.parts:
+            part.mark()
+
+    def verify(self) -> Verdict:
+        """The worst verdict of all parts."""
+        verdicts = [part.verify() for part in self.parts]
+        worst = max(verdicts, key=lambda verdict: (not verdict.ok, verdict.spent))
+        return replace(worst, rows=self.rows, steps=max(verdict.steps for verdict in verdicts))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The accounts of all parts that live in memory."""
+        saved = {}
+        for number, part in enumerate(self.parts):
+            if isinstance(part, MemoryLedger):
+                saved |= {f"{number}.{name}": value for name, value in part.snapshot().items()}
+        return saved
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Become what the snapshot was, part by part."""
+        for number, part in enumerate(self.parts):
+            if isinstance(part, MemoryLedger):
+                mine = f"{number}."
+                names = [name for name in snapshot if name.startswith(mine)]
+                part.restore({name[len(mine) :]: snapshot[name] for name in names})
+
+    def close(self) -> None:
+        """Give up all parts."""
+        super().close()
+        for part in self.parts:
+            part.close()
