@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -168,3 +169,49 @@ class Releases:
     def __repr__(self) -> str:
         steps, columns = self.values.shape
         return f"Releases({steps} steps from step {self.first_step}, {columns} columns, {int(self.fresh.sum())} fresh)"
+
+
+class GroupedRelease(Release):
+    """A release with the measurements behind it, and the group of steps each of them belongs to.
+
+    Attributes
+    ----------
+    noisy
+        The d measurements of this very step; `values` are smoothed from them and those of earlier steps.
+    groups
+        For each column the first step of the group that this step belongs to; 0 where nothing was measured.
+    weights
+        For each column how precise the measurement is: its budget, in whole units.
+
+    All of it is private output already, so questions may smooth it again in their own way.
+    """
+
+    __slots__ = ("groups", "noisy", "weights")
+
+    def __init__(
+        self, *release: Any, noisy: Values, groups: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]
+    ) -> None:
+        super().__init__(*release)
+        self.noisy = noisy
+        self.groups = groups
+        self.weights = weights
+
+
+class GroupedReleases(Releases):
+    """Releases with the measurements behind them (T × d arrays), as in `GroupedRelease`."""
+
+    __slots__ = ("groups", "noisy", "weights")
+
+    def __init__(
+        self, *releases: Any, noisy: Values, groups: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]
+    ) -> None:
+        super().__init__(*releases)
+        self.noisy = noisy
+        self.groups = groups
+        self.weights = weights
+
+    def __getitem__(self, index: int) -> GroupedRelease:
+        plain, at = super().__getitem__(index), range(len(self.values))[index]
+        fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
+        behind = {"noisy": self.noisy[at], "groups": self.groups[at], "weights": self.weights[at]}
+        return GroupedRelease(*fields, plain.delay, **behind)

@@ -1,0 +1,264 @@
+"""PeGaSus: perturb every count, group stable stretches privately, and smooth within the groups."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import ExactLike, exact, float_up, positive, show, whole
+from tidegate.ledger import Ledger
+from tidegate.mechanisms.grouper import LONGEST, SMOOTHERS, Grouper
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.sparse_vector import SparseVector
+from tidegate.noise import expected_absolute_laplace, laplace
+from tidegate.policy import Event, Policy, User, WEvent
+from tidegate.releases import GroupedRelease, GroupedReleases, Status
+
+BLOCK = 1 << 13  # cells that are handled at once: their noise stays in the cache
+LARGEST_SCALE = 2**50
+
+
+@dataclass(frozen=True)
+class PeGaSus(Mechanism):
+    """Measure every step, and let steps of a stable stretch share their measurements.
+
+    The Perturber adds noise to every count. The Grouper, which spends a budget of its own, extends the last
+    group by the new step as long as a noisy test says that the group's counts deviate little from their
+    mean. The Smoother answers the step from all noisy counts of its group. Every column is grouped for
+    itself, and a step is answered when it arrives. The releases carry the noisy counts and the groups, so
+    that any number of other questions (:mod:`tidegate.queries`: windows, monitors, aggregations) are
+    answered from them at no further budget.
+
+    Parameters
+    ----------
+    policy, columns, grid, rounding
+        As for every :class:`Mechanism`.
+    perturber_share
+        The part of the budget that the Perturber spends; the Grouper has the rest.
+    threshold
+        How far a group's counts may deviate from their mean, summed (θ); by default 5Δ/ε_g. Public.
+    smoother
+        "median", "average" or "james-stein".
+    longest_group
+        A group of so many steps is closed, which is public and free, so that an endless constant stream
+        needs bounded memory. At most 2^20.
+    snapshots
+        "open": a snapshot keeps the raw counts of the open groups. "closed": taking one closes them; see
+        Privacy.
+
+    Privacy
+    -------
+    Unit and neighbours: the policy's. At event level the Perturber adds Lap(Δ/ε_p) to every count. A group
+    is one run of the sparse vector technique with ρ ~ Lap(4Δ/ε_g) for its threshold and ν ~ Lap(8Δ/ε_g) for
+    each test, since one unit changes the deviation by less than 2Δ. The count that fails a test becomes a
+    closed group of its own, so each count enters exactly one run (paper, Theorems 3.1 and 3.4; sound as
+    printed). Columns do not multiply the loss, because Δ bounds the change over all of them together. Under
+    a w-event policy all budgets are divided by w, under a user-level policy by the horizon. Departures:
+    deviations are rounded down to the grid, θ up to it; for the Grouper alone, counts are clipped to
+    ±2^60/longest_group grid units, which cannot raise a sensitivity.
+
+    Memory and snapshots hold raw data: the deviation of an open group needs its counts, so a run keeps them,
+    as a sorted multiset, until the group closes, together with the group's noisy threshold. A snapshot with
+    ``snapshots="open"`` contains them and must be guarded like the stream itself. With
+    ``snapshots="closed"`` taking a snapshot closes the open groups first and the bytes contain only private
+    output; the releases then depend on when snapshots were taken, and frequent ones shorten the groups. The
+    releases never contain raw data.
+
+    Error
+    -----
+    Never far above the Laplace mechanism with ε_p, and for a group of n nearly equal counts about 1/√n of
+    that (:meth:`expected_error`). Smoothing pays where the deviation is below :meth:`deviation_that_pays`
+    (Theorem 3.6). Time O(log n) a step, memory O(n) for open groups of n different counts.
+
+    Examples
+    --------
+    >>> mechanism = PeGaSus(Event(epsilon="0.1"))
+    >>> mechanism.scale, mechanism.grouping.threshold_scale, mechanism.limit
+    (12.5, 200.0, 250)
+    >>> run = mechanism.start()
+    >>> releases = run.push_batch(np.zeros(1000, dtype=np.int64))
+    >>> releases.values.shape, releases.groups.shape, run.ledger.verify().ok
+    ((1000, 1), (1000, 1), True)
+
+    References
+    ----------
+    Chen, Machanavajjhala, Hay, Miklau: PeGaSus: Data-adaptive differentially private stream processing. CCS
+    2017.
+    """
+
+    perturber_share: ExactLike = "0.8"
+    threshold: ExactLike | None = None
+    smoother: str = "median"
+    longest_group: int = 2**16
+    snapshots: str = "open"
+
+    supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
+    keeps_raw_values: ClassVar[bool] = True  # the open groups' counts; see Privacy
+
+    def validate(self) -> None:
+        """Check the split, the threshold, the smoother and the cap."""
+        put = object.__setattr__
+        put(self, "perturber_share", share("perturber_share", self.perturber_share))
+        if self.threshold is not None:
+            put(self, "threshold", positive("threshold", self.threshold))
+        check_grouping(self.smoother, self.longest_group, self.snapshots)
+        put(self, "longest_group", whole("longest_group", self.longest_group, most=LONGEST))
+        if max(self.scale, self.grouping.question_scale, self.limit) > LARGEST_SCALE:
+            raise InvalidParameter(
+                "epsilon",
+                show(self.policy.budget.total),
+                f"large enough that noise stays below 2^50 grid units ({show(Fraction(self.grid))})",
+                "raise epsilon, or choose a coarser grid",
+            )
+
+    @property
+    def units(self) -> int:
+        """One unit a step."""
+        return self.policy.steps_charged
+
+    @property
+    def step_epsilon(self) -> Fraction:
+        """The budget of one step."""
+        return self.policy.budget.total / self.units
+
+    @cached_property
+    def scale(self) -> float:
+        """The noise scale of the Perturber in grid units; rounded up."""
+        return float_up(self.sensitivity / (Fraction(self.perturber_share) * self.step_epsilon))
+
+    @cached_property
+    def grouping(self) -> SparseVector:
+        """One group is one run of this: its questions are deviations, of sensitivity 2Δ."""
+        return SparseVector((1 - Fraction(self.perturber_share)) * self.step_epsilon, 2 * self.sensitivity)
+
+    @cached_property
+    def limit(self) -> int:
+        """The threshold θ in grid units; rounded up."""
+        if self.threshold is None:
+            return math.ceil(5 * self.sensitivity / Fraction(self.grouping.epsilon))
+        return math.ceil(Fraction(self.threshold) / Fraction(self.grid))
+
+    def expected_error(self, group: int = 1) -> float:
+        """The mean absolute error of a step that is the n-th of equal counts in its group, for large n about.
+
+        The mean of n Laplace values has the variance 2b²/n and their median about b²/n.
+        """
+        size, scale = whole("group", group), self.scale * float(Fraction(self.grid))
+        if size < 3:  # the median of two is their mean, whose absolute value is 3b/4 on average
+            return expected_absolute_laplace(self.scale) * float(Fraction(self.grid)) * (1.0, 0.75)[size - 1]
+        variance = scale * scale / size * (1 if self.smoother == "median" else 2)
+        return math.sqrt(2 / math.pi * variance)
+
+    def deviation_that_pays(self, group: int) -> float:
+        """Theorem 3.6: up to which deviation averaging n steps has a smaller error than no smoothing.
+
+        Examples
+        --------
+        >>> round(PeGaSus(Event(epsilon="0.1")).deviation_that_pays(100), 1)
+        30.3
+        """
+        size = whole("group", group, least=2)
+        scale = self.scale * float(Fraction(self.grid))
+        return math.sqrt(2 * max(size - math.log(size) - 1, 0.0)) / (1 + math.log(size - 1)) * scale
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> PeGaSusRun:
+        """Begin, or go on with, a run."""
+        return PeGaSusRun(self, ledger, state)
+
+    @classmethod
+    def examples(cls) -> list[Mechanism]:
+        """Small configurations on which the conformance suite runs."""
+        return [
+            cls(Event(epsilon="1")),
+            cls(Event(epsilon="1/3", adjacency="replace"), columns=3, smoother="average", longest_group=7),
+            cls(WEvent(epsilon="10", w=6), columns=2, perturber_share="1/2", threshold=40),
+            cls(WEvent(epsilon="3", w=2, max_change="0.5"), grid="0.25", smoother="james-stein"),
+            cls(User(epsilon="900", horizon=9000), columns=2),
+        ]
+
+
+def share(name: str, value: ExactLike) -> Fraction:
+    """Read a part of the budget: above 0 and below 1."""
+    part = exact(name, value)
+    if not 0 < part < 1:
+        raise InvalidParameter(name, value, "above 0 and below 1", f'write for example {name}="0.8"')
+    return part
+
+
+def check_grouping(smoother: str, longest_group: int, snapshots: str) -> None:
+    """Check what all mechanisms with a Grouper have in common."""
+    if smoother not in SMOOTHERS:
+        raise InvalidParameter("smoother", smoother, " or ".join(map(repr, SMOOTHERS)), "write 'median'")
+    whole("longest_group", longest_group, most=LONGEST)
+    if snapshots not in ("open", "closed"):
+        raise InvalidParameter("snapshots", snapshots, "'open' or 'closed'", "leave it out")
+
+
+class PeGaSusRun(Run):
+    """PeGaSus at work."""
+
+    mechanism: PeGaSus
+
+    def _begin(self, state: State | None) -> None:
+        mechanism = self.mechanism
+        self._charge = self.ledger.units // mechanism.units
+        self._shown_scale = mechanism.scale * self._grid
+        self._grouper = Grouper(
+            self._columns, mechanism.limit, mechanism.longest_group, mechanism.smoother, self._grid
+        )
+        if state is not None:
+            self._grouper.restore(state)
+
+    def _state(self) -> State:
+        if self.mechanism.snapshots == "closed":
+            self._grouper.close()
+        return self._grouper.state()
+
+    def _push(self, row: Row) -> GroupedRelease:
+        return self._push_batch(row[np.newaxis], self.step)[0]
+
+    def _push_batch(self, matrix: Matrix, first_step: int) -> GroupedReleases:
+        steps = len(matrix)
+        units = np.broadcast_to(np.int64(self._charge), steps)
+        self.ledger.charge_batch(first_step, units)
+        values, noisy = np.empty(matrix.shape), np.empty(matrix.shape)
+        groups = np.empty(matrix.shape, dtype=np.int64)
+        length = max(1, BLOCK // self._columns)
+        for start in range(0, steps, length):
+            block = slice(start, start + length)
+            self._release(matrix[block], first_step + start, values[block], noisy[block], groups[block])
+        return GroupedReleases(
+            first_step,
+            values,
+            np.broadcast_to(np.int8(Status.FRESH), steps),
+            None,
+            np.broadcast_to(np.float64(self._shown_scale), steps),
+            units,
+            self.ledger.unit,
+            noisy=noisy,
+            groups=groups,
+            weights=np.broadcast_to(np.int64(1), matrix.shape),
+        )
+
+    def _release(
+        self,
+        rows: Matrix,
+        step: int,
+        values: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+        noisy: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+        groups: Matrix,
+    ) -> None:
+        mechanism, grouping, shape = self.mechanism, self.mechanism.grouping, rows.shape
+        measured = rows + laplace(self.source, "perturber", step, mechanism.scale, shape)
+        tests = laplace(self.source, "test", step, grouping.question_scale, shape)
+        thresholds = laplace(self.source, "threshold", step, grouping.threshold_scale, shape)
+        weights = np.ones(shape, dtype=np.int64)
+        self._grouper.advance(step, rows, measured, weights, tests, thresholds, values, groups)
+        np.multiply(measured, self._grid, out=noisy)
