@@ -186,7 +186,7 @@ def _show(report: dict[str, Any]) -> None:
     console.print()
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold")
-    facts.add_column()
+    facts.add_column(overflow="fold")  # a long path is wrapped, never shortened
     facts.add_row("Guarantee", report["guarantee"])
     facts.add_row("Ledger", report["ledger"])
     facts.add_row(
