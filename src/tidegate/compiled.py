@@ -14,12 +14,13 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import config
+from numba.core import config as numba_config
 
 PACKAGE = Path(__file__).parent
+config: Any = numba_config  # its attributes are set at run time
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -51,7 +52,6 @@ def kernel(function: _F) -> _F:
     previous = config.CACHE_DIR
     config.CACHE_DIR = cache_folder()
     try:
-        compiled: _F = numba.njit(cache=True, nogil=True)(function)
+        return cast(_F, numba.njit(cache=True, nogil=True)(function))
     finally:
         config.CACHE_DIR = previous
-    return compiled

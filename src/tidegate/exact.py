@@ -22,7 +22,7 @@ def exact(name: str, value: ExactLike) -> Fraction:
     Fraction(1, 10)
     >>> exact("epsilon", 0.1)
     Traceback (most recent call last):
-    tidegate.errors.InvalidParameter: epsilon=0.1 is refused: epsilon must be exact, and a float is not; write epsilon="0.1".
+    tidegate.errors.InvalidParameter: epsilon=0.1 is refused: ... write epsilon="0.1".
     """
     if isinstance(value, bool):
         raise InvalidParameter(name, value, "a number", f'write {name}="1" for one')
@@ -35,7 +35,10 @@ def exact(name: str, value: ExactLike) -> Fraction:
             return Fraction(value.strip().replace("_", ""))
         except (ValueError, ZeroDivisionError, InvalidOperation):
             raise InvalidParameter(
-                name, value, "a decimal number or a fraction", f'write for example {name}="0.5" or {name}="1/3"'
+                name,
+                value,
+                "a decimal number or a fraction",
+                f'write for example {name}="0.5" or {name}="1/3"',
             ) from None
     if isinstance(value, float) and math.isfinite(value):
         raise InvalidParameter(name, value, "exact, and a float is not", f'write {name}="{value!r}"')

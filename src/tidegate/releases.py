@@ -138,12 +138,12 @@ class Releases:
     @property
     def fresh(self) -> npt.NDArray[np.bool_]:
         """Which steps were measured."""
-        return self.status == Status.FRESH
+        return np.equal(self.status, Status.FRESH)
 
     @property
     def spent(self) -> Values:
         """The budget each step's data lost, for display; `units * unit` is exact."""
-        return self.units * float(self.unit)
+        return np.asarray(self.units * float(self.unit), dtype=np.float64)
 
     @property
     def steps(self) -> npt.NDArray[np.int64]:

@@ -120,7 +120,9 @@ def test_the_printed_pool_of_distribution_overspends():
     """A third of what remains of ε/2 tends to ε/2; with the intrusion's ε/6 that is 7ε/6."""
     w = 60
     with zero_noise():
-        run = BudgetDistribution(tg.WEvent(epsilon="1", w=w), pan_private="single", calibration="paper").start()
+        run = BudgetDistribution(
+            tg.WEvent(epsilon="1", w=w), pan_private="single", calibration="paper"
+        ).start()
         published = Fraction(0)
         for step in range(w):
             before = run.ledger.spent()

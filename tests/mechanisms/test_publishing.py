@@ -187,7 +187,9 @@ def test_groups_are_formed_from_releases():
 def test_a_dissimilarity_of_ones_own(kind):
     """A user's dissimilarity with its sensitivity replaces the built-in one; the same function gives the same run."""
     own = Dissimilarity("mine", lambda values, last: int(np.abs(values - last).sum()), 1, float)
-    twice = Dissimilarity("twice", lambda values, last: 2 * int(np.abs(values - last).sum()), 2, lambda d: 2.0 * d)
+    twice = Dissimilarity(
+        "twice", lambda values, last: 2 * int(np.abs(values - last).sum()), 2, lambda d: 2.0 * d
+    )
     policy = tg.WEvent(epsilon="3", w=4)
     rows = 40 * (np.arange(60) // 9 % 2)[:, None] + np.zeros((60, 3), dtype=np.int64)
     with fixed_entropy(3):
@@ -234,7 +236,9 @@ def test_printed_variants_overspend_and_say_so():
         pattern = [0, 0] + [10**6 * (step % 2 + 1) for step in range(30)]
         floats.push_batch(np.array(pattern)[:, None])
         assert floats.ledger.verify().spent / Fraction("0.7") == Fraction(9, 8)
-        shifted = BudgetAbsorption(tg.WEvent(epsilon="1", w=2), columns=8, shift=True, calibration="paper").start()
+        shifted = BudgetAbsorption(
+            tg.WEvent(epsilon="1", w=2), columns=8, shift=True, calibration="paper"
+        ).start()
         shifted.push_batch(np.repeat(jumpy, 8, axis=1))
         assert shifted.ledger.verify().spent == 1 + Fraction(2, 8)
 
@@ -265,7 +269,9 @@ def test_fixed_units_have_the_full_budget_in_each_group(kind):
 def test_independent_groups_overspend_for_moving_units():
     """Printed column partitioning: the sum over steps of the largest group's spend exceeds ε, and verify says so."""
     rows = np.zeros((80, 4), dtype=np.int64)
-    for step in range(80):  # every group waits for w steps and then publishes with w shares, one after the other
+    for step in range(
+        80
+    ):  # every group waits for w steps and then publishes with w shares, one after the other
         for group in range(4):
             rows[step, group] = 10**6 * ((step + group) // 4)
     with zero_noise():
@@ -281,7 +287,9 @@ def test_independent_groups_overspend_for_moving_units():
 def test_printed_variants_may_not_touch_a_real_ledger(tmp_path):
     """A ledger that protects people is never lent to a printed calibration."""
     with pytest.raises(LedgerMismatch, match="printed calibration"):
-        BudgetAbsorption(tg.WEvent(epsilon="1", w=4), calibration="paper").start(ledger=tmp_path / "ledger.db")
+        BudgetAbsorption(tg.WEvent(epsilon="1", w=4), calibration="paper").start(
+            ledger=tmp_path / "ledger.db"
+        )
 
 
 @pytest.mark.parametrize(

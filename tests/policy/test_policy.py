@@ -123,8 +123,15 @@ def test_distance_counts_windows():
     assert moved((0, 0, 1), (1, 1, -1), (2, 0, 1)) == 1  # a moving unit inside one window
     assert moved((0, 0, 1), (3, 0, 1)) == 2  # two windows
     assert moved((0, 0, 2)) == 2  # twice the change in one step
-    assert moved((0, 0, 1), (0, 1, -1)) == 2  # a row that changes column is two changes when rows are added or removed
-    assert tg.WEvent(epsilon=1, w=3, adjacency="replace").distance(base, base + [[1, -1]] * 1 * (base[:, :1] == 9)) == 0
+    assert (
+        moved((0, 0, 1), (0, 1, -1)) == 2
+    )  # a row that changes column is two changes when rows are added or removed
+    assert (
+        tg.WEvent(epsilon=1, w=3, adjacency="replace").distance(
+            base, base + [[1, -1]] * 1 * (base[:, :1] == 9)
+        )
+        == 0
+    )
 
 
 def test_distance_of_fixed_and_replaced_units():

@@ -27,7 +27,9 @@ class ParallelLedger(MemoryLedger):
     def __init__(self, parts: Sequence[Ledger]) -> None:
         first = parts[0]
         super().__init__(first.policy, first.units)
-        if getattr(first.policy, "mobility", "moving") != "fixed" or any(part.policy != first.policy for part in parts):
+        if getattr(first.policy, "mobility", "moving") != "fixed" or any(
+            part.policy != first.policy for part in parts
+        ):
             raise LedgerMismatch(
                 'accounts side by side need one policy with mobility="fixed"; moving units share one account.'
             )
@@ -57,7 +59,7 @@ class ParallelLedger(MemoryLedger):
 
     def snapshot(self) -> dict[str, Any]:
         """The accounts of all parts that live in memory."""
-        saved = {}
+        saved: dict[str, Any] = {}
         for number, part in enumerate(self.parts):
             if isinstance(part, MemoryLedger):
                 saved |= {f"{number}.{name}": value for name, value in part.snapshot().items()}

@@ -33,8 +33,8 @@ class BudgetAbsorption(Publishing):
 
     Privacy
     -------
-    Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities, ε/(2w) at
-    each step; the other half is counted in whole units u = ε/(2w): a publication spends n·u. Any w consecutive steps
+    Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities,
+    ε/(2w) at each step; the other half is counted in whole units u = ε/(2w): a publication spends n·u. Any w consecutive steps
     publish at most w·u (w-event paper, Theorem 5, proved for the integer rule in docs/proofs/budget_absorption.md).
     Departures from the paper: the budget in line 5 is that of the LAST publication, as the prose says (read
     literally, with ``calibration="paper"``, it loses up to 1.5 ε); counted in integers, because in floating point the
@@ -68,7 +68,9 @@ class BudgetAbsorption(Publishing):
             return 4 * w, 2, w
         if not self.shift:
             return 2 * w, 1, w
-        if self.calibration == "paper":  # ε/d for each test, but the pool is not re-budgeted: it takes all of ε
+        if (
+            self.calibration == "paper"
+        ):  # ε/d for each test, but the pool is not re-budgeted: it takes all of ε
             return d * w, w, d * w
         return d * w, w, (d - w) * w
 
@@ -128,7 +130,12 @@ class BudgetAbsorption(Publishing):
             cls(WEvent(epsilon="4", w=5), columns=3),
             cls(WEvent(epsilon="1/3", w=1, adjacency="replace"), columns=20, grid="0.5"),
             cls(WEvent(epsilon="3", w=6), columns=18, groups=4, regroup_every=7),
-            cls(WEvent(epsilon="3", w=3), columns=8, groups=((0, 2, 4), (1, 3, 5, 6), (7,)), dissimilarity="largest"),
+            cls(
+                WEvent(epsilon="3", w=3),
+                columns=8,
+                groups=((0, 2, 4), (1, 3, 5, 6), (7,)),
+                dissimilarity="largest",
+            ),
             cls(WEvent(epsilon="9", w=4), columns=20, shift=True),
             cls(WEvent(epsilon="3", w=6, mobility="fixed"), columns=5, groups=2),
             cls(WEvent(epsilon="4", w=3), columns=2, pan_private="single"),

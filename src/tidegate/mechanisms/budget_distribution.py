@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-import numpy as np
-
 from tidegate.mechanisms.kernels.publishing import DISTRIBUTION
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pan_private import SINGLE
@@ -34,8 +32,8 @@ class BudgetDistribution(Publishing):
 
     Privacy
     -------
-    Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities, ε/(2w) at
-    each step; a publication at step i spends half of ε/2 minus what the last w − 1 steps spent, so the window's
+    Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities,
+    ε/(2w) at each step; a publication at step i spends half of ε/2 minus what the last w − 1 steps spent, so the window's
     publications never exceed ε/2 (w-event paper, Theorem 4; docs/proofs/budget_distribution.md).
     Departures from the paper: the half is rounded DOWN to a unit of the ledger, because exact denominators double with
     each publication, and a publication that rounds to nothing is skipped; a row that may change column has

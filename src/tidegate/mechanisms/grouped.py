@@ -71,7 +71,12 @@ class GroupedRun(Run):
         self._runs = []
         for number, members in enumerate(self._members):
             one = replace(
-                mechanism, columns=len(members), groups=None, regroup_every=None, shift=False, calibration="sound"
+                mechanism,
+                columns=len(members),
+                groups=None,
+                regroup_every=None,
+                shift=False,
+                calibration="sound",
             )
             ledger = self.ledger.parts[number] if isinstance(self.ledger, ParallelLedger) else None
             part = (state or {}).get(f"run {number}")
@@ -81,7 +86,8 @@ class GroupedRun(Run):
 
     def _state(self) -> State:
         return {
-            f"run {number}": np.frombuffer(run.snapshot(), dtype=np.uint8) for number, run in enumerate(self._runs)
+            f"run {number}": np.frombuffer(run.snapshot(), dtype=np.uint8)
+            for number, run in enumerate(self._runs)
         }
 
     def _push(self, row: Row) -> Release:

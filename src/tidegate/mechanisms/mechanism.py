@@ -65,7 +65,9 @@ class Mechanism(ABC):
         name = type(self).__name__
         if not isinstance(self.policy, self.supports):
             kinds = " or ".join(kind.__name__ for kind in self.supports)
-            raise InvalidParameter("policy", type(self.policy).__name__, f"{kinds} for {name}", f"use {kinds}")
+            raise InvalidParameter(
+                "policy", type(self.policy).__name__, f"{kinds} for {name}", f"use {kinds}"
+            )
         if type(self.policy.budget).__name__ not in self.budgets:
             raise InvalidParameter(
                 "policy",
@@ -76,7 +78,9 @@ class Mechanism(ABC):
         put(self, "columns", whole("columns", self.columns, most=2**31))
         grid = positive("grid", self.grid)
         if grid.numerator != 1:
-            raise InvalidParameter("grid", self.grid, "one over a whole number", 'write for example grid="0.01"')
+            raise InvalidParameter(
+                "grid", self.grid, "one over a whole number", 'write for example grid="0.01"'
+            )
         put(self, "grid", grid)
         if self.rounding not in ("refuse", "nearest"):
             raise InvalidParameter(
@@ -84,7 +88,7 @@ class Mechanism(ABC):
             )
         self.validate()
 
-    def validate(self) -> None:
+    def validate(self) -> None:  # noqa: B027  most mechanisms have nothing to add
         """Check what is particular to a mechanism; called once by the constructor."""
 
     @cached_property
@@ -156,7 +160,9 @@ class Run(ABC):
         self.source: Source = current()
         grid = mechanism.grid
         assert isinstance(grid, Fraction)
-        self._grid = float(grid)  # exact when 1/grid is a power of two; else rounding after the noise, which is free
+        self._grid = float(
+            grid
+        )  # exact when 1/grid is a power of two; else rounding after the noise, which is free
         self._columns = mechanism.columns
         header, fields_ = _read(mechanism, state) if state is not None else ({}, {})
         self.ledger = self._ledger(ledger, fields_.pop("ledger", None))
@@ -173,7 +179,7 @@ class Run(ABC):
 
     # what a mechanism writes -----------------------------------------------------------------------------------
 
-    def _begin(self, state: State | None) -> None:
+    def _begin(self, state: State | None) -> None:  # noqa: B027  a run may have no state
         """Set up the state, from a snapshot's fields if given."""
 
     def _state(self) -> State:
@@ -201,7 +207,9 @@ class Run(ABC):
             The number of the step, if the caller wants it checked: steps come in order and without gaps.
         """
         if step is not None and step != self.step + 1:
-            raise InvalidInput(f"step {step} is out of order: the next step is {self.step + 1}; push steps in order.")
+            raise InvalidInput(
+                f"step {step} is out of order: the next step is {self.step + 1}; push steps in order."
+            )
         row = self._row(values)
         self._within_horizon(1)
         self.step += 1
@@ -244,7 +252,9 @@ class Run(ABC):
             if saved is not None:
                 ledger.restore(saved)
             return ledger
-        opened = open_ledger(given, mechanism.policy, mechanism.units) if isinstance(given, Path | str) else given
+        opened = (
+            open_ledger(given, mechanism.policy, mechanism.units) if isinstance(given, Path | str) else given
+        )
         if opened.policy != mechanism.policy:
             raise LedgerMismatch(
                 "the ledger keeps the account of another policy; open it with the policy of this mechanism."
@@ -265,7 +275,9 @@ class Run(ABC):
             )
 
     def _row(self, values: Any) -> Row:
-        if type(values) is int and self._columns == 1 and self._grid == 1.0:  # the quick way for scalar streams
+        if (
+            type(values) is int and self._columns == 1 and self._grid == 1.0
+        ):  # the quick way for scalar streams
             if -LARGEST <= values <= LARGEST:
                 return np.array((values,), dtype=np.int64)
             raise _beyond()
@@ -311,7 +323,8 @@ class Run(ABC):
                 f"a value does not lie on the grid of {show(grid)}; round each contribution to the grid before "
                 'summing, or declare rounding="nearest", which raises the sensitivity.'
             )
-        return rounded.reshape(array.shape)
+        on_grid: npt.NDArray[np.int64] = rounded.reshape(array.shape)
+        return on_grid
 
 
 def _read(mechanism: Mechanism, state: bytes) -> tuple[State, State]:

@@ -32,6 +32,15 @@ class PanPrivateRun(Run):
     """
 
     mechanism: Publishing
+    _memory: npt.NDArray[np.int64]  # the budget rule's counters, public
+    _paid: npt.NDArray[np.int64]  # publications of the last w steps, public
+    _last: npt.NDArray[np.int64]  # the last release
+    _counts: npt.NDArray[np.int64]  # noised cells of the step in progress, for its publication
+    _differences: npt.NDArray[np.int64]  # the same with other noise, for its dissimilarity
+    _scale: float
+    _amount: int  # units of a publication at the step in progress
+    _intrusions: int  # announced at the step in progress
+    _open: bool
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
@@ -82,7 +91,9 @@ class PanPrivateRun(Run):
     def arrive(self, column: int, value: float = 1) -> None:
         """Add one contribution to the step in progress; it is kept nowhere but in the noised cells."""
         if not 0 <= column < self._columns:
-            raise InvalidInput(f"column {column} does not exist: columns are 0 to {self._columns - 1}; check the input.")
+            raise InvalidInput(
+                f"column {column} does not exist: columns are 0 to {self._columns - 1}; check the input."
+            )
         amount = int(self._on_grid(np.asarray([value]))[0])
         self._open_step()
         if self._counts.size:
@@ -102,7 +113,9 @@ class PanPrivateRun(Run):
             self.ledger.charge(step, self._amount, scope="intrusion")
         self._intrusions += 1
         stream = f"after intrusion {self._intrusions}"
-        self._counts += laplace(self.source, f"counts {stream}", step, self._publication_scale(), (self._columns,))
+        self._counts += laplace(
+            self.source, f"counts {stream}", step, self._publication_scale(), (self._columns,)
+        )
         scale = self.mechanism.score_scale
         self._differences += laplace(self.source, f"differences {stream}", step, scale, (self._columns,))
 
@@ -127,7 +140,8 @@ class PanPrivateRun(Run):
         self._open, self._intrusions, self._amount = False, 0, 0
         self.step = step
         source = int(self._memory[loop.LATEST])
-        return Release(step, self._last * self._grid, status, source, self._scale, units, self.ledger.unit)
+        values = np.multiply(self._last, self._grid, dtype=np.float64)
+        return Release(step, values, status, source, self._scale, units, self.ledger.unit)
 
     def _open_step(self) -> None:
         """Charge the step and lay out its cells, noised before anything arrives."""
@@ -182,7 +196,9 @@ class PanPrivateRun(Run):
 
     def _push(self, row: Row) -> Release:
         if self._open:
-            raise InvalidInput("a step is in progress; close it with close_step() before a whole step is pushed.")
+            raise InvalidInput(
+                "a step is in progress; close it with close_step() before a whole step is pushed."
+            )
         self.step -= 1  # close_step advances it
         try:
             self._open_step()

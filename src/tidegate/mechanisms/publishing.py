@@ -92,7 +92,9 @@ class Publishing(Mechanism):
                 "leave it out: there is no budget to be gained",
             )
         if self.pan_private not in (None, SINGLE, ANNOUNCED):
-            raise InvalidParameter("pan_private", self.pan_private, "'single', 'announced' or None", "leave it out")
+            raise InvalidParameter(
+                "pan_private", self.pan_private, "'single', 'announced' or None", "leave it out"
+            )
         if self.pan_private and (self.groups is not None or self.shift or self.measure is not L1):
             raise InvalidParameter(
                 "pan_private",
@@ -105,7 +107,10 @@ class Publishing(Mechanism):
             raise InvalidParameter("calibration", self.calibration, words, "leave it out")
         if self.units >= 2**50 or self.score_scale > 2**50 or self.whole_scale > 2**55:
             raise InvalidParameter(
-                "w", self.window, f"small enough for {self.columns} columns to count its budget", "shorten the window"
+                "w",
+                self.window,
+                f"small enough for {self.columns} columns to count its budget",
+                "shorten the window",
             )
 
     def _validate_groups(self) -> None:
@@ -118,7 +123,9 @@ class Publishing(Mechanism):
             return
         groups = tuple(tuple(int(column) for column in group) for group in self.groups)
         put(self, "groups", groups)
-        if sorted(column for group in groups for column in group) != list(range(self.columns)) or not all(groups):
+        if sorted(column for group in groups for column in group) != list(range(self.columns)) or not all(
+            groups
+        ):
             raise InvalidParameter(
                 "groups",
                 f"{len(groups)} groups",
@@ -127,7 +134,10 @@ class Publishing(Mechanism):
             )
         if self.regroup_every is not None:
             raise InvalidParameter(
-                "regroup_every", self.regroup_every, "absent where the groups are given", "give a number of groups"
+                "regroup_every",
+                self.regroup_every,
+                "absent where the groups are given",
+                "give a number of groups",
             )
 
     @property
@@ -175,7 +185,7 @@ class Publishing(Mechanism):
         """What the guarantee takes for granted; who may look into the state, where anybody may."""
         intruders = {
             SINGLE: "an intruder sees the run's state at most once, between two events",
-            ANNOUNCED: "every look of an intruder into the run's state, between two events, is announced before the next event",
+            ANNOUNCED: "every look of an intruder into the run's state is announced before the next event",
         }
         fixed = "a unit stays in the columns of one group within any window"
         more = (intruders[self.pan_private],) if self.pan_private else ()
@@ -366,12 +376,22 @@ class PublishingRun(Run):
             step = first_step + index
             if reason == loop.SCORE_NOISE:
                 scale = self.mechanism.score_scale
-                self._draw("dissimilarity", first_step, groups, index * groups, scale, score_words, self._given[:groups])
+                self._draw(
+                    "dissimilarity",
+                    first_step,
+                    groups,
+                    index * groups,
+                    scale,
+                    score_words,
+                    self._given[:groups],
+                )
             elif reason == loop.CELL_NOISE:
                 amount = int(self._memory[loop.AMOUNT])
                 scale = loop.publication_scale(self._whole, amount)
                 if draws:
-                    self._draw("publication", first_step, draws, index * draws, scale, cell_words, self._given)
+                    self._draw(
+                        "publication", first_step, draws, index * draws, scale, cell_words, self._given
+                    )
                 else:
                     self._given[:] = laplace(self.source, "publication", step, scale, (columns,))
             elif reason == loop.REFUSED:
@@ -409,13 +429,16 @@ class PublishingRun(Run):
         needed = min(self.mechanism.window, int(self._memory[loop.COUNT]) + steps)
         if needed > len(self._paid):
             live = self._live()
-            self._paid = np.zeros((max(needed, min(2 * len(self._paid), self.mechanism.window)), 2), dtype=np.int64)
+            self._paid = np.zeros(
+                (max(needed, min(2 * len(self._paid), self.mechanism.window)), 2), dtype=np.int64
+            )
             self._paid[: len(live)] = live
             self._memory[loop.HEAD] = 0
 
     def _live(self) -> npt.NDArray[np.int64]:
         order = (self._memory[loop.HEAD] + np.arange(self._memory[loop.COUNT])) % len(self._paid)
-        return self._paid[order]
+        live: npt.NDArray[np.int64] = self._paid[order]
+        return live
 
     def _weigh(self) -> None:
         """The score that noise of scale 1 would cause by itself, for each group."""

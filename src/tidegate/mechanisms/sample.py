@@ -63,7 +63,9 @@ class Sample(Mechanism):
     def validate(self) -> None:
         """Fill in the period."""
         length = self.policy.steps_charged
-        object.__setattr__(self, "every", length if self.every is None else whole("every", self.every, most=length))
+        object.__setattr__(
+            self, "every", length if self.every is None else whole("every", self.every, most=length)
+        )
 
     @property
     def period(self) -> int:
@@ -126,7 +128,9 @@ class SampleRun(Run):
         fresh = since == 0
         if fresh:
             self.ledger.charge(self.step, self._charge)
-            self._last = row + self._draw(self.source, "sample", number, self.mechanism.scale, (self._columns,))
+            self._last = row + self._draw(
+                self.source, "sample", number, self.mechanism.scale, (self._columns,)
+            )
             self._measured = self.step
         return Release(
             self.step,

@@ -61,7 +61,9 @@ def unpack(data: bytes) -> tuple[Fields, Fields]:
     for name, kind, shape in header.pop("arrays"):
         dtype = np.dtype(kind)
         if dtype.kind not in _KINDS:
-            raise SnapshotError(f"the snapshot's field {name!r} has a type that is not a number; use an intact copy.")
+            raise SnapshotError(
+                f"the snapshot's field {name!r} has a type that is not a number; use an intact copy."
+            )
         count = int(np.prod(shape, dtype=np.int64))
         array = np.frombuffer(whole, dtype=dtype, count=count, offset=offset).reshape(shape)
         state[name] = array.astype(dtype.newbyteorder("="))

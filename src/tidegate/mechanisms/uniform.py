@@ -119,7 +119,7 @@ class UniformRun(Run):
     def _push(self, row: Row) -> Release:
         self.ledger.charge(self.step, self._charge)
         noise = self._draw(self.source, "uniform", self.step, self.mechanism.scale, (self._columns,))
-        values = (row + noise) * self._grid
+        values = np.multiply(row + noise, self._grid, dtype=np.float64)
         return Release(
             self.step, values, Status.FRESH, self.step, self._shown_scale, self._charge, self.ledger.unit
         )

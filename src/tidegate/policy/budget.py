@@ -50,9 +50,7 @@ class Approximate:
 
     def within(self, other: Budget) -> bool:
         """Whether this budget is at least as strong as the other."""
-        return (
-            isinstance(other, Approximate) and self.epsilon <= other.epsilon and self.delta <= other.delta
-        )
+        return isinstance(other, Approximate) and self.epsilon <= other.epsilon and self.delta <= other.delta
 
     @property
     def total(self) -> Fraction:

@@ -32,7 +32,9 @@ def windows_needed(demand: Sequence[int], window: int | None) -> int:
     """
     if window is None:
         return max(demand, default=0)
-    opened: list[tuple[int, int]] = []  # (first step, how many windows start there), the last `window` steps only
+    opened: list[
+        tuple[int, int]
+    ] = []  # (first step, how many windows start there), the last `window` steps only
     covering = total = 0
     for step, needed in enumerate(demand):
         while opened and opened[0][0] <= step - window:
@@ -55,7 +57,9 @@ def distance(policy: Policy, one: Matrix, other: Matrix) -> int:
     gains = np.maximum(difference, 0)
     losses = np.maximum(-difference, 0)
     if policy.mobility == "moving":
-        worst = np.maximum(gains.sum(axis=1), losses.sum(axis=1)) if replace else np.abs(difference).sum(axis=1)
+        worst = (
+            np.maximum(gains.sum(axis=1), losses.sum(axis=1)) if replace else np.abs(difference).sum(axis=1)
+        )
         return windows_needed(_units(worst, change), policy.window)
     columns = [windows_needed(_units(column, change), policy.window) for column in np.abs(difference).T]
     total = sum(columns)

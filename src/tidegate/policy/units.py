@@ -68,12 +68,17 @@ class Policy:
         if self.rho is not None:
             put(self, "rho", positive("rho", self.rho))
             if delta:
-                raise InvalidParameter("delta", self.delta, "absent where rho is given", "drop one of the two")
+                raise InvalidParameter(
+                    "delta", self.delta, "absent where rho is given", "drop one of the two"
+                )
         put(self, "max_change", positive("max_change", self.max_change))
         for field, allowed in (("adjacency", ("add-remove", "replace")), ("mobility", ("moving", "fixed"))):
             if getattr(self, field) not in allowed:
                 raise InvalidParameter(
-                    field, getattr(self, field), " or ".join(map(repr, allowed)), f"write {field}={allowed[0]!r}"
+                    field,
+                    getattr(self, field),
+                    " or ".join(map(repr, allowed)),
+                    f"write {field}={allowed[0]!r}",
                 )
         if self.touches is not None:
             put(self, "touches", whole("touches", self.touches))
@@ -226,7 +231,10 @@ class User(Policy):
         super().__post_init__()
         if self.horizon is None:
             raise InvalidParameter(
-                "horizon", None, "the number of steps of the stream", "give one, or use WEvent on an endless stream"
+                "horizon",
+                None,
+                "the number of steps of the stream",
+                "give one, or use WEvent on an endless stream",
             )
 
     @property

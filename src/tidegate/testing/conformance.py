@@ -26,8 +26,8 @@ from tidegate.ledger import MemoryLedger
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Mechanism, Run
 from tidegate.noise import Source
-from tidegate.releases import Release, Releases
 from tidegate.noise.entropy import Elements, Words
+from tidegate.releases import Release, Releases
 from tidegate.testing.entropy import CountingEntropy, ZeroEntropy, fixed_entropy, install
 
 Check = Callable[[Mechanism], None]
@@ -105,7 +105,9 @@ def restored_run_goes_on_unchanged(mechanism: Mechanism) -> None:
         for index, state in snapshots.items():
             restored = mechanism.start(state=state)
             assert restored.step == index, "the restored run stands at another step"
-            assert same(whole[index:], _pushed(restored, rows[index:])), f"restoring at step {index} changes releases"
+            assert same(whole[index:], _pushed(restored, rows[index:])), (
+                f"restoring at step {index} changes releases"
+            )
             again = mechanism.start(state=state).push_batch(rows[index:])
             assert same(whole[index:], again), f"a batch after restoring at step {index} changes releases"
 
@@ -215,7 +217,9 @@ def outputs_are_independent_of_each_other(mechanism: Mechanism) -> None:
         run = mechanism.start()
         for row, values in zip(rows, expected, strict=True):
             release = run.push(row)
-            assert np.array_equal(release.values, values), "a release changed because an earlier one was written over"
+            assert np.array_equal(release.values, values), (
+                "a release changed because an earlier one was written over"
+            )
             release.values[:] = 1e9
 
 
@@ -265,9 +269,12 @@ def foreign_snapshots_are_refused(mechanism: Mechanism) -> None:
     damaged[len(damaged) // 2] ^= 1
     newer = bytearray(state)
     newer[len(b"tidegate-run\n")] += 1
-    for where, data in [(mechanism, damaged), (mechanism, newer), (mechanism, state[:-1]), (mechanism, b"")] + (
-        [(other, state)] if other else []
-    ):
+    for where, data in [
+        (mechanism, damaged),
+        (mechanism, newer),
+        (mechanism, state[:-1]),
+        (mechanism, b""),
+    ] + ([(other, state)] if other else []):
         try:
             where.start(state=bytes(data))
         except SnapshotError:

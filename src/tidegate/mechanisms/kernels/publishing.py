@@ -50,13 +50,13 @@ FURTHEST = 2**54  # of a published value: truncating it is post-processing
 
 
 @kernel
-def publication_scale(whole: float, units: int) -> float:
+def publication_scale(whole: float, units: int) -> Any:
     """The noise scale of a publication that spends so many units: whole/units, rounded up."""
     return np.nextafter(whole / units, np.inf)
 
 
 @kernel
-def offer(rule: Any, memory: Any, paid: Any, step: int) -> int:
+def offer(rule: Any, memory: Any, paid: Any, step: int) -> Any:
     """Units that a publication at this step would spend; 0: it must be skipped, -1: the step is nullified."""
     if rule[KIND] == ABSORPTION:
         waited = step - memory[LATEST]
@@ -93,7 +93,7 @@ def _scores(row: Any, last: Any, group_of: Any, measure: int, scores: Any) -> No
     """The dissimilarity of each group; sums stop at MOST, which keeps their sensitivity and 64 bits."""
     scores[:] = 0
     if scores.size == 1 and measure == 0:
-        total = np.int64(0)
+        total: Any = np.int64(0)
         for start in range(0, row.size, 64):  # 64 differences below 2^55 cannot leave 64 bits
             piece = np.int64(0)
             for column in range(start, min(start + 64, row.size)):
@@ -171,7 +171,9 @@ def publish(
                         noise = given[group]
                     else:
                         at = index * groups + group
-                        noise, decided = laplace_draw(score_words[0, at], score_words[1, at], part, factor, shift)
+                        noise, decided = laplace_draw(
+                            score_words[0, at], score_words[1, at], part, factor, shift
+                        )
                         if not decided:
                             memory[PHASE] = SCORE_NOISE
                             return index, SCORE_NOISE

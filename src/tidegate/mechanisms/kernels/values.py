@@ -10,7 +10,7 @@ from tidegate.compiled import kernel
 
 
 @kernel
-def most_extreme(values: Any) -> int:
+def most_extreme(values: Any) -> Any:
     """The largest absolute value; the smallest int64 counts as the largest there is."""
     low = np.int64(0)
     high = np.int64(0)
