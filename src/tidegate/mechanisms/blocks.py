@@ -1,0 +1,287 @@
+"""Blocks: any finite-stream mechanism, restarted on disjoint blocks of w steps, for w-event privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import ExactLike
+from tidegate.ledger import Ledger, MemoryLedger
+from tidegate.ledger import kernels as k
+from tidegate.ledger.events import MOST_UNITS
+from tidegate.ledger.unenforced import UnenforcedLedger
+from tidegate.mechanisms import snapshot
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.sample import Sample
+from tidegate.mechanisms.uniform import Uniform
+from tidegate.noise import Source, install
+from tidegate.noise.entropy import Elements, Words
+from tidegate.policy import Policy, Pure, User, WEvent, ZeroConcentrated
+from tidegate.releases import Release, Releases
+
+
+@dataclass(frozen=True)
+class Blocks(Mechanism):
+    """Cut the stream into blocks of w steps and run a user-level mechanism afresh on each.
+
+    The mechanism is one for a finite stream: its policy is ``User(epsilon, horizon=w)``. A window of w steps
+    meets at most two blocks, so the whole is 2ε-private for any w consecutive steps. Mechanisms that can use the
+    sliding ledger directly do better; this is the way for those that need a beginning and an end.
+
+    Parameters
+    ----------
+    mechanism
+        What runs on each block; its policy is a :class:`User` policy with a pure or a zCDP budget. Everything
+        else (columns, grid, rounding, sensitivity) is taken from it.
+
+    Privacy
+    -------
+    Unit: everything within any w consecutive steps, at twice the budget of a block; `policy` is that w-event
+    policy. Neighbours differ in one window, which meets at most two blocks; in each of them they are user-level
+    neighbours, and blocks use independent noise (w-event paper, section 3; docs/proofs/blocks.md). Every charge
+    of a block is forwarded to the ledger of the whole stream, at the step it belongs to, so the ledger shows
+    what the windows have really spent, often less than 2ε.
+
+    Error
+    -----
+    That of the mechanism with half of the budget. Time and memory are the mechanism's, and a restart a block.
+
+    Examples
+    --------
+    >>> mechanism = Blocks(Uniform(User(epsilon="1/2", horizon=24), columns=2))
+    >>> mechanism.policy.unit()
+    'everything within any 24 consecutive steps: a change of at most 1 in each of them'
+    >>> run = mechanism.start()
+    >>> run.push_batch(np.zeros((100, 2), dtype=np.int64)).values.shape, run.ledger.verify().spent
+    ((100, 2), Fraction(1, 2))
+
+    References
+    ----------
+    Kellaris, Papadopoulos, Xiao, Papadias: Differentially private event sequences over infinite streams. PVLDB 2014.
+    """
+
+    policy: Policy = field(init=False)
+    columns: int = field(init=False)
+    grid: ExactLike = field(init=False)
+    rounding: str = field(init=False)
+    mechanism: Mechanism
+
+    supports: ClassVar[tuple[type[Policy], ...]] = (WEvent,)
+    budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
+
+    def __post_init__(self) -> None:
+        inner = self.mechanism
+        if not isinstance(inner, Mechanism) or not isinstance(inner.policy, User):
+            raise InvalidParameter(
+                "mechanism",
+                type(inner).__name__,
+                "a mechanism with a User policy",
+                'write for example Blocks(Uniform(User(epsilon="0.5", horizon=24)))',
+            )
+        put = object.__setattr__
+        put(self, "policy", doubled(inner.policy))
+        for name in ("columns", "grid", "rounding"):
+            put(self, name, getattr(inner, name))
+        super().__post_init__()
+
+    @property
+    def inner(self) -> Mechanism:
+        """What runs on each block."""
+        return self.mechanism
+
+    @property
+    def units(self) -> int:
+        """Twice the units of a block."""
+        return 2 * self.mechanism.units
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> BlocksRun:
+        """Begin, or go on with, a run."""
+        return BlocksRun(self, ledger, state)
+
+    @classmethod
+    def examples(cls) -> list[Mechanism]:
+        """Small configurations on which the conformance suite runs."""
+        return [
+            cls(Uniform(User(epsilon="1/2", horizon=5), columns=2)),
+            cls(Sample(User(epsilon="1", horizon=12, adjacency="replace"), columns=3, grid="0.5", every=5)),
+            cls(Uniform(User(rho="1/2", horizon=1))),
+        ]
+
+
+def doubled(policy: User) -> WEvent:
+    """The w-event policy that two neighbouring blocks of a user-level policy keep together."""
+    budget = policy.budget
+    match budget:
+        case Pure():
+            amount: dict[str, Fraction] = {"epsilon": 2 * budget.epsilon}
+        case ZeroConcentrated():
+            amount = {"rho": 2 * budget.rho}
+        case _:
+            raise InvalidParameter(
+                "policy", str(budget), "a pure or a zCDP budget for Blocks", "write epsilon or rho alone"
+            )
+    return WEvent(
+        **amount,
+        w=policy.steps_charged,
+        max_change=policy.max_change,
+        adjacency=policy.adjacency,
+        mobility=policy.mobility,
+        touches=policy.touches,
+    )
+
+
+class Blockwise(Protocol):
+    """A mechanism that runs another one on blocks."""
+
+    @property
+    def inner(self) -> Mechanism:
+        """What runs on each block, under a user-level policy whose horizon is the length of a block."""
+
+
+class BlocksRun(Run):
+    """A mechanism at work on one block after the other."""
+
+    def _ledger(self, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
+        if getattr(self.mechanism, "calibration", "sound") == "sound":
+            return super()._ledger(given, saved)
+        return unenforced(self.mechanism, given, saved)
+
+    def _begin(self, state: State | None) -> None:
+        self._denominator = Fraction(self.mechanism.grid).denominator
+        self._factor = self.ledger.units // self.mechanism.units
+        blockwise: Blockwise = self.mechanism  # type: ignore[assignment]
+        self._inner = blockwise.inner
+        self._length = self._inner.policy.steps_charged
+        self._offset = state["offset"] if state else 0
+        self._open(state["inner"].tobytes() if state else None)
+
+    def _open(self, state: bytes | None = None) -> None:
+        """Begin the block after `offset` steps, or go on with it."""
+        self._account = BlockLedger(self._inner, self.ledger, self._offset, self._factor)
+        if state is not None:
+            _, fields = snapshot.unpack(state)
+            saved = {name[7:]: value for name, value in fields.items() if name.startswith("ledger.")}
+            self._account.restore(saved)
+        with install(Shifted(self.source, self._offset)):
+            self._run = self._inner.start(self._account, state)
+
+    def _state(self) -> State:
+        return {"offset": self._offset, "inner": np.frombuffer(self._run.snapshot(), dtype=np.uint8)}
+
+    def _reserve(self, step: int) -> None:
+        """Go on only if the ledger can pay all that the block may still spend: noise is drawn later."""
+        if self._run.step == self._length:
+            self._offset += self._length
+            self._open()
+        needed = self._account.remaining(self._run.step + 1)
+        if needed > self.ledger.remaining(step) and not isinstance(self.ledger, UnenforcedLedger):
+            self.ledger.charge(step, int(needed / self.ledger.unit))  # raises the refusal
+
+    def _values(self, rows: Matrix) -> ArrayLike:
+        """Grid units as the values that the block's run is given, exactly."""
+        return rows if self._denominator == 1 else rows / self._denominator
+
+    def _push(self, row: Row) -> Release:
+        self._reserve(self.step)
+        release = self._run.push(np.asarray(self._values(row)))
+        release.step += self._offset
+        release.source += self._offset if release.source else 0
+        release.units *= self._factor
+        release.unit = self.ledger.unit
+        return release
+
+    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
+        steps = len(matrix)
+        values = np.empty(matrix.shape)
+        status = np.empty(steps, dtype=np.int8)
+        source, units = np.empty(steps, dtype=np.int64), np.empty(steps, dtype=np.int64)
+        scale = np.empty(steps)
+        kept = self._state()
+        start, delay = 0, 0
+        try:
+            with self.ledger.transaction():
+                while start < steps:
+                    self._reserve(first_step + start)
+                    stop = min(steps, start + self._length - self._run.step)
+                    part = self._run.push_batch(self._values(matrix[start:stop]))
+                    values[start:stop], status[start:stop], scale[start:stop] = part.values, part.status, part.scale
+                    source[start:stop] = np.where(part.source > 0, part.source + self._offset, 0)
+                    units[start:stop] = part.units * self._factor
+                    start, delay = stop, part.delay
+        except BaseException:
+            self._begin(kept)
+            raise
+        return Releases(first_step, values, status, source, scale, units, self.ledger.unit, delay)
+
+
+class BlockLedger(MemoryLedger):
+    """The account of one block, which forwards every charge to the ledger of the whole stream."""
+
+    def __init__(self, mechanism: Mechanism, whole: Ledger, offset: int, factor: int) -> None:
+        super().__init__(mechanism.policy, mechanism.units)
+        self._whole, self._offset, self._factor = whole, offset, factor
+        if isinstance(whole, UnenforcedLedger):
+            self._account.state[k.LIMIT] = MOST_UNITS
+
+    def charge(
+        self,
+        step: int,
+        units: int = 0,
+        *,
+        scope: str = "",
+        groups: Mapping[str, int] | None = None,
+        levels: Mapping[str, int] | None = None,
+    ) -> None:
+        """Charge the block, then the whole."""
+        super().charge(step, units, scope=scope, groups=groups, levels=levels)
+        parts = [
+            {name: amount * self._factor for name, amount in (part or {}).items()} for part in (groups, levels)
+        ]
+        self._whole.charge(
+            step + self._offset, units * self._factor, scope=scope, groups=parts[0] or None, levels=parts[1] or None
+        )
+
+    def charge_batch(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
+        """Charge the block, then the whole."""
+        super().charge_batch(first, units, scope=scope)
+        self._whole.charge_batch(first + self._offset, np.asarray(units) * self._factor, scope=scope)
+
+    def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
+        """Charge the block, then the whole."""
+        super().charge_span(first, last, units, scope=scope)
+        self._whole.charge_span(first + self._offset, last + self._offset, units * self._factor, scope=scope)
+
+
+def unenforced(mechanism: Mechanism, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
+    """The ledger of a printed calibration: in memory, and it refuses nothing."""
+    if given is not None:
+        raise InvalidParameter(
+            "ledger", "given", "absent with calibration='paper'", "use the sound calibration on a real ledger"
+        )
+    ledger = UnenforcedLedger(mechanism.policy, mechanism.units)
+    if saved is not None:
+        ledger.restore(saved)
+    return ledger
+
+
+class Shifted:
+    """A source of random words whose steps are counted from the beginning of a block."""
+
+    def __init__(self, source: Source, offset: int) -> None:
+        self._source, self._offset = source, offset
+        self.name, self.marked = source.name, source.marked
+
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """The words of the step of the whole stream."""
+        return self._source.words(stream, step + self._offset, draws, elements, first, count)
+
+    def word(self, stream: str, step: int, draw: int, index: int) -> int:
+        """One word of the step of the whole stream."""
+        return self._source.word(stream, step + self._offset, draw, index)

@@ -1,0 +1,158 @@
+"""The compiled loop of FAST: measure where the controller asks for it and the ledger allows it, else predict.
+
+It pauses (returns) where Python must help: for a draw that floating point cannot decide, for the noise of
+a wide step, or because the ledger refused. One controller serves all columns (`due.size == 1`), or, in the
+printed calibration, each column has its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.compiled import kernel
+from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
+from tidegate.mechanisms.kernels.kalman import ESTIMATE, absorb
+from tidegate.mechanisms.kernels.pid import fast_interval, feedback
+from tidegate.noise.kernels import constants, laplace_draw
+
+# why the loop returned
+DONE = 0
+NOISE = 1  # the caller supplies the noise of this step in `given`; the step is already charged
+REFUSED = 2  # the ledger refused the step
+
+# positions in `rule`
+CHARGE = 0  # ledger units of a measured step
+SAMPLES = 1  # measurements that a window allows
+WINDOW = 2  # steps in a window, 0: all steps
+PERIOD = 3  # steps between measurements without control, 0: the controller decides
+RULE = 4
+
+# positions in `numbers`
+SCALE = 0  # of the noise, in grid units
+VARIANCE = 1  # that the filter takes the noise to have
+GRID = 2
+SANITY = 3  # the least denominator of a relative error, in grid units
+NUMBERS = 4
+
+# the arrays that a run keeps, in the order of the loop's parameters
+STATE = ("belief", "due", "counts", "last", "intervals", "errors", "taken")
+
+FRESH, APPROXIMATED, PARTIAL = 1, 2, 5
+
+
+@kernel
+def _room(rule: Any, taken: Any, controller: int, count: int, step: int) -> bool:
+    """Whether a column's own window allows another measurement (printed calibration)."""
+    oldest = taken[controller, count % rule[SAMPLES]]  # 0: fewer than SAMPLES were taken
+    return oldest == 0 or (rule[WINDOW] > 0 and oldest <= step - rule[WINDOW])
+
+
+@kernel
+def _control(
+    rule: Any, settings: Any, errors: Any, count: int, change: float, size: float, gap: int, interval: float
+) -> float:
+    """The next interval after measurement number `count`."""
+    if rule[PERIOD] > 0:
+        return float(rule[PERIOD])
+    # what was not predicted is not an error of a prediction
+    error = change / size if count > 1 else 0.0
+    signal = feedback(errors, count, error, gap, settings)
+    return fast_interval(interval, signal, settings) if count > 1 else interval
+
+
+@kernel
+def release(
+    rows: Any,
+    begin: int,
+    paused: bool,
+    first_step: int,
+    rule: Any,
+    numbers: Any,
+    model: Any,
+    settings: Any,
+    words: Any,
+    given: Any,
+    chosen: Any,
+    entries: Any,
+    account: Any,
+    belief: Any,
+    due: Any,
+    counts: Any,
+    last: Any,
+    intervals: Any,
+    errors: Any,
+    taken: Any,
+    values: Any,
+    status: Any,
+    source: Any,
+    scale: Any,
+    units: Any,
+) -> Any:
+    """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
+    part, factor, shift = constants(numbers[SCALE])
+    columns = rows.shape[1]
+    controllers = due.size
+    inline = words.shape[1] > 0
+    grid = numbers[GRID]
+    for index in range(begin, rows.shape[0]):
+        step = first_step + index
+        row = rows[index]
+        fresh = 0
+        if not paused:
+            for controller in range(controllers):
+                wanted = step >= due[controller]
+                if wanted and controllers > 1:
+                    wanted = _room(rule, taken, controller, counts[controller], step)
+                chosen[controller] = wanted
+                fresh += wanted
+            if fresh and account_remaining(entries, account, step) < rule[CHARGE]:
+                fresh = 0  # wait: the first step that the ledger allows is taken
+            if fresh:
+                if account_charge(entries, account, step, rule[CHARGE]) != ACCEPTED:
+                    return index, REFUSED
+                units[index] = rule[CHARGE]
+                if not inline:
+                    return index, NOISE
+                for column in range(columns):
+                    if chosen[column % controllers]:
+                        at = index * columns + column
+                        noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
+                        if not decided:
+                            return index, NOISE
+                        given[column] = noise
+        else:
+            paused = False
+            for controller in range(controllers):
+                fresh += chosen[controller]
+        if fresh:
+            for controller in range(controllers):
+                if chosen[controller]:
+                    gap = step - last[controller]
+                    first = counts[controller] == 0
+                    change, size = 0.0, 0.0
+                    for column in range(controller, columns, controllers):
+                        change += abs(
+                            absorb(belief, column, row[column] + given[column], numbers[VARIANCE], gap, model, first)
+                        )
+                        size += max(belief[ESTIMATE, column], 0.0)
+                    if controllers > 1:
+                        taken[controller, counts[controller] % rule[SAMPLES]] = step
+                    counts[controller] += 1
+                    intervals[controller] = _control(
+                        rule,
+                        settings,
+                        errors[controller],
+                        counts[controller],
+                        change,
+                        max(size, numbers[SANITY]),
+                        gap,
+                        intervals[controller],
+                    )
+                    last[controller] = step
+                    due[controller] = step + int(intervals[controller])
+        status[index] = FRESH if fresh == controllers else (PARTIAL if fresh else APPROXIMATED)
+        source[index] = last.max()
+        scale[index] = numbers[SCALE] * grid if source[index] > 0 else 0.0
+        for column in range(columns):
+            values[index, column] = belief[ESTIMATE, column] * grid
+    return rows.shape[0], DONE
