@@ -173,7 +173,7 @@ class Query:
         if self.weighting == "share":
             if self.aggregate == "mean":
                 raise InvalidParameter("weighting", "share", '"keep" for a mean', "drop it")
-            if self._weight == 0 or (self.aggregate == "sum" and self._bounds == (0, 0)):
+            if self._bounds == (0, 0) if self.aggregate == "sum" else self._weight == 0:
                 raise InvalidParameter(
                     "grid",
                     show(Fraction(self.grid)),
