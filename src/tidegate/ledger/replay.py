@@ -244,6 +244,20 @@ def _verify(replay: Replay, meta: dict[str, str]) -> None:
         )
 
 
+def units_between(connection: sqlite3.Connection, rule: Rule, first: int, last: int) -> int:
+    """What all rows charged to the steps first to last, spans that meet them included."""
+    total = 0
+    wanted = f"SELECT {_COLUMNS} FROM charges WHERE first <= ? AND last >= ?"
+    for columns in connection.execute(wanted, (last, first)):
+        row = Row(*columns)
+        if row.kind == "batch":
+            units = rule.costs(decode_batch(row.detail or b""))
+            total += int(units[max(0, first - row.first) : last - row.first + 1].sum())
+        elif row.kind != "mark":
+            total += sum(rule.cost(size) for size in row.charge().sizes)
+    return total
+
+
 def checkpoint_digest(row: int, digest: bytes, account: bytes) -> bytes:
     """Guards a checkpoint against damage."""
     return hashlib.sha256(json.dumps([row, digest.hex()]).encode() + account).digest()

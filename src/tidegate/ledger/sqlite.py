@@ -7,6 +7,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from numpy.typing import ArrayLike
 
 from tidegate import process
 from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, SnapshotError
+from tidegate.exact import whole
 from tidegate.ledger import file
 from tidegate.ledger import kernels as k
 from tidegate.ledger.events import Charge, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.ledger import Ledger
-from tidegate.ledger.replay import BadRowError, Replay, checkpoint_digest, verify_connection
+from tidegate.ledger.replay import BadRowError, Replay, checkpoint_digest, units_between, verify_connection
 from tidegate.ledger.rows import account_bytes, account_from, chained, genesis, row_of
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 
@@ -233,6 +235,17 @@ class SQLiteLedger(Ledger):
         self._checkpoint_row = self._rows
 
     # reading and closing
+
+    def spent(self, first: int | None = None, last: int | None = None) -> Fraction:
+        """What the steps first to last were charged, however long ago."""
+        account = self._account
+        if first is None or last is None or first >= account.kept_from:
+            return super().spent(first, last)
+        with self._lock:
+            self._check()
+            steps = whole("first", first), whole("last", last, least=0)
+            with file.told(self.path):
+                return units_between(self.connection, self.rule, *steps) * self.unit
 
     def verify(self) -> Verdict:
         """Replay the whole account from the first row; the verdict names the first bad row, if any."""
