@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter
+from tidegate.ledger import MemoryLedger
+from tidegate.mechanisms import BinaryTree, HybridTree
+from tidegate.noise import current, laplace
+from tidegate.policy import Event, Swellfish, User, WEvent
+from tidegate.testing.entropy import fixed_entropy, zero_noise
+from tidegate.testing.statistics import ALPHA, compare_counts
+
+
+@given(
+    steps=st.integers(1, 200),
+    branching=st.integers(2, 7),
+    estimator=st.sampled_from(["honaker", "plain"]),
+    data=st.data(),
+)
+def test_without_noise_the_running_sum_is_exact(steps, branching, estimator, data):
+    """Whatever the branching and the estimator, nodes add up to every prefix."""
+    rows = np.array(data.draw(st.lists(st.integers(-50, 50), min_size=steps, max_size=steps)))
+    mechanism = BinaryTree(Event(epsilon="1"), branching=branching, estimator=estimator, horizon=steps)
+    with zero_noise():
+        released = mechanism.start().push_batch(rows)
+    assert np.allclose(released.values[:, 0], np.cumsum(rows), atol=1e-9)
+
+
+@given(horizon=st.integers(1, 3000), branching=st.integers(2, 9))
+def test_a_step_is_in_one_node_of_each_level(horizon, branching):
+    """The number of completed nodes that contain a step never exceeds the levels, and somewhere reaches them."""
+    mechanism = BinaryTree(Event(epsilon="1"), branching=branching, horizon=horizon)
+    nodes = np.zeros(horizon, dtype=int)
+    level, size = 0, 1
+    while size <= horizon:
+        nodes[: horizon // size * size] += 1
+        level, size = level + 1, size * branching
+    assert nodes.max() == mechanism.levels == level
+    assert mechanism.scale >= mechanism.levels  # Δ = ε = 1
+
+
+def test_honaker_is_least_squares_on_all_released_nodes():
+    """The estimate after step 7 is the best linear one: it agrees with the normal equations."""
+    mechanism = BinaryTree(Event(epsilon="1"), horizon=8)
+    scale = mechanism.scale
+    with fixed_entropy(3):
+        release = mechanism.start().push_batch([5, 1, 4, 1, 5, 9, 2])[6]
+        design, measured = [], []
+        for level in range(3):
+            size = 2**level
+            noise = laplace(current(), f"tree 0 level {level}", 0, scale, (7 // size, 1))
+            for node in range(7 // size):
+                row = np.zeros(7)
+                row[node * size : (node + 1) * size] = 1
+                design.append(row)
+                measured.append(np.dot(row, [5, 1, 4, 1, 5, 9, 2]) + noise[node, 0])
+    solved, *_ = np.linalg.lstsq(np.array(design), np.array(measured), rcond=None)
+    assert release.values[0] == pytest.approx(solved.sum())
+    covariance = np.linalg.inv(np.array(design).T @ np.array(design)) * mechanism.noise_variance(4)
+    assert mechanism.standard_deviation(7) == pytest.approx(math.sqrt(covariance.sum()))
+
+
+@pytest.mark.parametrize("policy", [Event(epsilon="1", max_change=100), Event(rho="1/2", max_change=100)])
+@pytest.mark.parametrize("kind", [BinaryTree, HybridTree])
+def test_the_closed_form_is_the_empirical_error(policy, kind):
+    """Standard deviation and coverage of the interval over 4,000 streams side by side, level ALPHA."""
+    mechanism = kind(policy, columns=4000, **({"horizon": 50} if kind is BinaryTree else {}))
+    values = mechanism.start().push_batch(np.zeros((50, 4000), dtype=np.int64)).values
+    for step in (1, 8, 31, 50):
+        inside = int(np.count_nonzero(np.abs(values[step - 1]) <= mechanism.radius(step, 0.9)))
+        assert compare_counts({"inside": (inside, 0.9)}, 4000).p_value > ALPHA
+        error = np.abs(values[step - 1]).mean()
+        assert error == pytest.approx(mechanism.expected_error(step), rel=0.12)
+
+
+def test_a_scale_that_is_one_level_short_is_caught():
+    """The planted mistake: intervals of the printed scale log₂ n cover too little; n = 4000, level ALPHA."""
+    right = BinaryTree(Event(epsilon="1"), columns=4000, horizon=16)
+    wrong = BinaryTree(Event(epsilon="1"), horizon=15)  # 4 levels instead of 5
+    values = right.start().push_batch(np.zeros((16, 4000), dtype=np.int64)).values
+    inside = int(np.count_nonzero(np.abs(values[14]) <= wrong.radius(15, 0.9)))
+    assert not compare_counts({"inside": (inside, 0.9)}, 4000).ok
+
+
+def test_scales_of_all_policies():
+    """The formulas of the docstring, in numbers."""
+    assert BinaryTree(Event(epsilon="1", max_change=3), horizon=1023).scale == 30
+    assert BinaryTree(Event(epsilon="1", max_change=3), horizon=1024).scale == 33
+    assert BinaryTree(WEvent(epsilon="1/2", w=10), horizon=1024).scale == 220
+    assert BinaryTree(User(epsilon="1", horizon=100)).scale == 700
+    assert BinaryTree(Event(rho="1/2"), horizon=8).scale == 2
+    squares = 3 * (1 + 2 + 3 + 3)
+    assert BinaryTree(WEvent(rho="1/2", w=3), horizon=8).scale ** 2 == pytest.approx(squares)
+    assert BinaryTree(Event(epsilon="1", adjacency="replace"), columns=2, horizon=8).scale == 8
+
+
+@given(
+    w=st.integers(1, 9),
+    first=st.integers(0, 20),
+    signs=st.lists(st.sampled_from([-1, 0, 1]), min_size=9, max_size=9),
+)
+def test_the_gaussian_sensitivity_covers_every_window(w, first, signs):
+    """Brute force: the squared norm of the change of all nodes is at most what σ was made for."""
+    horizon = 32
+    mechanism = BinaryTree(WEvent(rho="1/2", w=w), horizon=horizon)
+    change = np.zeros(horizon)
+    change[first : first + w] = signs[: len(change[first : first + w])]
+    norm = sum(
+        float(np.sum(change.reshape(-1, 2**level).sum(axis=1) ** 2)) for level in range(mechanism.levels)
+    )
+    touched = np.count_nonzero(change)
+    assert norm <= mechanism.scale**2 * (1 + 1e-12)
+    assert norm <= mechanism.scale**2 * touched / w * (
+        1 + 1e-12
+    )  # what the ledger was charged for these steps
+
+
+def test_answers_that_are_linear_in_the_sums_have_their_deviation():
+    """The deviation of a difference of two sums, against 20,000 streams, within 3 per cent."""
+    mechanism = BinaryTree(Event(rho="1/2"), columns=20_000, horizon=40)
+    values = mechanism.start().push_batch(np.zeros((40, 20_000), dtype=np.int64)).values
+    weights = np.zeros(37)
+    weights[36], weights[20], weights[7] = 1, -1, 0.5
+    answer = values[36] - values[20] + 0.5 * values[7]
+    assert mechanism.deviation_of(weights) == pytest.approx(answer.std(), rel=0.03)
+
+
+def test_the_ledger_holds_the_whole_loss_of_a_step():
+    """Under an event policy a second counter of the same budget does not fit beside the first."""
+    ledger = MemoryLedger(Event(epsilon="1"), 1)
+    mechanism = BinaryTree(Event(epsilon="1"), horizon=10)
+    mechanism.start(ledger).push(3)
+    assert ledger.spent(1, 1) == 1
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(1, 1)
+
+
+def test_the_state_is_a_kilobyte():
+    """At n = 10⁹ the whole snapshot, ledger included, is little more than 1 KB."""
+    run = BinaryTree(Event(epsilon="1"), horizon=10**9).start()
+    run.push_batch(np.ones(100_000, dtype=np.int64))
+    assert len(run.snapshot()) < 1500
+
+
+def test_refusals_name_the_remedy():
+    """A horizon that is exceeded, or missing, or a policy without a proof: one sentence each, nothing charged."""
+    run = BinaryTree(Event(epsilon="1"), horizon=5).start()
+    with pytest.raises(InvalidInput, match="HybridTree"):
+        run.push_batch([1] * 6)
+    assert run.ledger.step == 0
+    with pytest.raises(InvalidParameter, match="HybridTree"):
+        BinaryTree(Event(epsilon="1"))
+    with pytest.raises(InvalidParameter, match="estimator"):
+        BinaryTree(Event(epsilon="1"), horizon=5, estimator="best")
+    with pytest.raises(InvalidParameter, match="branching"):
+        BinaryTree(Event(epsilon="1"), horizon=5, branching=1)
+    assert Swellfish not in BinaryTree.supports
+
+
+def test_nodes_beyond_64_bits_wrap_and_do_not_fail():
+    """Extreme data cannot stop a run: sums wrap, which depends on the noisy sums alone."""
+    run = BinaryTree(Event(epsilon="1"), horizon=5000).start()
+    assert np.isfinite(run.push_batch(np.full(4096, 2**53)).values).all()
+
+
+def test_units_are_exact():
+    """A release says what its step lost."""
+    releases = BinaryTree(WEvent(epsilon="1", w=4), horizon=9).start().push_batch([1, 2, 3])
+    assert releases[2].spent == Fraction(1, 4)
