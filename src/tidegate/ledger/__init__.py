@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from os import PathLike
 
+from tidegate.ledger.batch import Batch
 from tidegate.ledger.events import Charge, Verdict
-from tidegate.ledger.ledger import Batch, Ledger
+from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.memory import MemoryLedger
+from tidegate.ledger.replay import verify_file
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
+from tidegate.ledger.sqlite import SQLiteLedger
 
-__all__ = ["Batch", "Charge", "Ledger", "MemoryLedger", "Rule", "Verdict", "open_ledger"]
+__all__ = [
+    "Batch",
+    "Charge",
+    "Ledger",
+    "MemoryLedger",
+    "Rule",
+    "SQLiteLedger",
+    "Verdict",
+    "open_ledger",
+    "verify_file",
+]
 
 
 def open_ledger(
@@ -18,6 +31,4 @@ def open_ledger(
     """A ledger in memory for None, or the one in the SQLite file at a path, created if there is none."""
     if target is None:
         return MemoryLedger(policy, units, schedule)
-    from tidegate.ledger.sqlite import SQLiteLedger  # only durable runs need sqlite3
-
     return SQLiteLedger(target, policy, units, schedule)

@@ -14,15 +14,15 @@ from fractions import Fraction
 from types import TracebackType
 from typing import Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tidegate import process
-from tidegate.errors import BudgetExceeded, InvalidInput, LedgerBusy, LedgerError, LedgerMismatch
+from tidegate.errors import BudgetExceeded, LedgerBusy, LedgerError, LedgerMismatch
 from tidegate.exact import whole
 from tidegate.ledger import kernels as k
-from tidegate.ledger.account import Mark, Overspent
-from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Charge, Verdict
+from tidegate.ledger.account import Overspent
+from tidegate.ledger.batch import Batch, batch_charge, whole_units
+from tidegate.ledger.events import MOST_STEPS, Charge, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 
@@ -133,12 +133,11 @@ class Ledger:
             self._check()
             if not len(amounts):
                 return
-            last = first + len(amounts) - 1
-            self._within_horizon(last)
+            self._within_horizon(first + len(amounts) - 1)
             refusal = self._account.place_batch(first, self.rule.costs(amounts))
             if refusal is not None:
                 self._refuse(refusal)
-            self._record("batch", _batch_charge(first, last, batch_total(amounts), scope), amounts)
+            self._record("batch", batch_charge(first, amounts, scope), amounts)
 
     def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
         """Charge a span of steps: the units count once in each window that meets it.
@@ -252,87 +251,3 @@ class Ledger:
             window=(first, refusal.window_end),
             step=refusal.step,
         )
-
-
-class Batch:
-    """The account, lent to a compiled loop that asks it step by step with `kernels.account_charge`.
-
-    What the loop did to the arrays is a rehearsal: `record` takes it back and charges the same amounts for
-    good, all of them or none. Leaving the block without `record` charges nothing.
-
-    Examples
-    --------
-    >>> from tidegate.ledger import MemoryLedger
-    >>> from tidegate.ledger.kernels import account_charge
-    >>> from tidegate.policy import WEvent
-    >>> ledger = MemoryLedger(WEvent(epsilon="1", w=2), units=2)
-    >>> with ledger.begin_batch(3) as batch:
-    ...     answers = [account_charge(batch.entries, batch.state, step, 1) for step in (1, 2, 3)]
-    ...     batch.record(1, [1, 1, 1])
-    >>> answers, ledger.step
-    ([0, 0, 0], 3)
-    """
-
-    def __init__(self, ledger: Ledger, count: int) -> None:
-        self._ledger = ledger
-        account = ledger._account
-        account.make_room(count)
-        self._before: Mark | None = account.mark()
-        self.entries: Integers = account.entries
-        self.state: Integers = account.state
-        ledger._batch = self
-
-    def _return(self) -> None:
-        ledger = self._ledger
-        if self._before is not None and ledger._batch is self:
-            ledger._account.undo(self._before)
-            ledger._batch = None
-        self._before = None
-
-    def record(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
-        """Charge what the loop charged: units[i] to step first + i."""
-        with self._ledger._lock:
-            self._return()
-            self._ledger.charge_batch(first, units, scope=scope)
-
-    def refuse(self, step: int, units: int) -> None:
-        """Take the whole batch back and raise the refusal of one step in it."""
-        with self._ledger._lock:
-            spent = self.state[k.LIMIT] - k.account_remaining(self.entries, self.state, step)
-            self._return()
-            self._ledger._refuse(Overspent(step, step, int(spent), units))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._return()
-
-
-def _batch_charge(first: int, last: int, total: int, scope: str) -> Charge:
-    charge = Charge(first, last, 0, scope)
-    object.__setattr__(charge, "units", total)  # a sum over many steps may exceed what one charge may have
-    return charge
-
-
-def batch_total(amounts: Integers) -> int:
-    """The sum of a batch's units, at most 2^63 − 1: a number for people, which no check depends on."""
-    largest = int(amounts.max(initial=0))
-    exact = int(amounts.sum()) if largest * len(amounts) < 2**62 else sum(amounts.tolist())
-    return min(exact, 2**63 - 1)
-
-
-def whole_units(units: ArrayLike) -> Integers:
-    """Read an array of units: one-dimensional, whole numbers, none negative."""
-    amounts = np.asarray(units)
-    if amounts.ndim != 1 or (amounts.size and amounts.dtype.kind not in "iu"):
-        raise InvalidInput(
-            "units of a batch must be a one-dimensional array of whole numbers; pass int64 units."
-        )
-    if amounts.size and (int(amounts.min()) < 0 or int(amounts.max()) > MOST_UNITS):
-        raise InvalidInput(
-            f"units of a batch must lie between 0 and {MOST_UNITS}; check how they were computed."
-        )
-    return np.ascontiguousarray(amounts, dtype=np.int64)
