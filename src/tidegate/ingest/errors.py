@@ -66,7 +66,7 @@ class InputChanged(InvalidInput):
     """The input is not the one that the committed position belongs to."""
 
 
-class SourceUnavailable(TidegateError):  # noqa: N818  named for what is refused, like its siblings
+class SourceUnavailable(TidegateError):
     """A file, a folder or a broker cannot be reached."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time as _time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,10 @@ class StepBlock:
     """
 
     first_step: int
-    units: Matrix
+    units: Matrix = field(repr=False)  # raw: it must not even be shown by accident
     grid: Fraction
     position: Position
-    missing: Mask | None = None
+    missing: Mask | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.units)
@@ -152,6 +152,7 @@ class Intake:
         self._times = TimeReader(schema.time_format, steps.zone)
         self._units = UnitReader()
         self._stopped = False
+        self._rehearsed = False
         self.dropped = 0
 
     def __iter__(self) -> Iterator[StepBlock]:
@@ -175,7 +176,11 @@ class Intake:
     def _finite(self) -> Iterator[StepBlock]:
         if self.next_step > self._last:
             return
-        if self._check():
+        ordered = self._check()
+        if self.query.aggregate == "given" and not self._rehearsed:
+            for _ in self._rehearsal():
+                pass
+        if ordered:
             yield from self._ordered()
         elif self.order == "time":
             raise TimeGoesBackwards(
@@ -185,6 +190,22 @@ class Intake:
         else:
             yield from self._unordered()
 
+    def _rehearsal(self) -> Intake:
+        """The same from here, to find missing and repeated readings before the first step is handed out."""
+        position = {"step": self.next_step - 1, "source": self._from}
+        other = Intake(
+            self.source,
+            self.schema,
+            self.steps,
+            self.query,
+            position=position,
+            order=self.order,
+            clock=self.clock,
+            folder=self.folder,
+        )
+        other._rehearsed = True
+        return other
+
     @property
     def _last(self) -> int:
         assert self.steps.count is not None
@@ -193,7 +214,12 @@ class Intake:
     def _check(self) -> bool:
         """Read everything once, refuse what cannot be read, and say whether steps come in order."""
         times, units = TimeReader(self.schema.time_format, self.steps.zone), UnitReader()
-        wanted = (self.schema.time,) if self.source.typed else None
+        wanted: tuple[str, ...] | None = None
+        if self.source.typed:  # one batch tells the types of all columns; of the rest the times are enough
+            for batch in self.source.batches(self._from):
+                self.query.rows(batch.frame, self.schema, times, units)
+                break
+            wanted = (self.schema.time,)
         latest, reached, by_time, ordered = -(2**63), 0, True, True
         for batch in self.source.batches(self._from, columns=wanted):
             if self.source.typed:

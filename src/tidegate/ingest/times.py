@@ -9,6 +9,7 @@ from tidegate.ingest.errors import BadTimes, MixedTimes, NotNumeric, attempt
 
 FORMATS = ("auto", "iso", "seconds", "milliseconds", "microseconds", "nanoseconds")
 _PER_MICROSECOND = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+_NUMBER = r"^[+-]?\d+(?:\.\d*)?$"
 _OFFSET = r"(?:[Zz]|[+-]\d{2}:?\d{2})$"
 
 
@@ -81,7 +82,14 @@ class TimeReader:
             f'the column of times holds text that time_format="{self.format}" cannot read; '
             'declare its pattern, for example time_format="%d.%m.%Y %H:%M".'
         )
-        if self.format in FORMATS[2:]:
+        unit = self.format
+        if (
+            unit == "auto"
+            and text.drop_nulls().head(1).str.contains(_NUMBER).all()
+            and text.null_count() < len(text)
+        ):
+            unit = "seconds"
+        if unit in FORMATS[2:]:
             number = attempt(
                 lambda: text.cast(
                     pl.Float64 if text.str.contains(".", literal=True).any() else pl.Int64, strict=False
@@ -90,7 +98,7 @@ class TimeReader:
             )
             if number.null_count() != text.null_count():
                 raise NotNumeric(
-                    f"the column of times holds text that is no number of {self.format}; correct time_format."
+                    f"the column of times holds text that is no number of {unit}; correct time_format."
                 )
             return self._numbers(number)
         if self.format not in FORMATS:

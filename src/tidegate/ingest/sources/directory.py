@@ -119,11 +119,6 @@ class DirectorySource(Source):
             return ParquetSource(self.path / name, self.columns)
         return TextSource(self.path / name, self.columns, format=kind, separator=self.separator)
 
-    @property
-    def typed(self) -> bool:  # type: ignore[override]
-        """Whether all files know their types."""
-        return self.format == "parquet"
-
     def batches(
         self,
         position: Position | None = None,

@@ -88,7 +88,8 @@ class MqttSource(Source):
         self._messages: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._outstanding: dict[int, int] = {}  # identifier at the broker → our number
-        self._last = 0
+        self._last = 0  # the number of the newest message
+        self._taken = 0  # the number of the newest that was handed out
         self._connected_at: float | None = None
         self._refused: str | None = None
         self._client = self._make(parts.scheme == "mqtts", client, parts.username, parts.password)
@@ -154,7 +155,6 @@ class MqttSource(Source):
     ) -> Iterator[Batch]:
         """Take messages as they come; positions are numbers of messages in this connection's session."""
         self._connect()
-        taken = 0
         while True:
             if self._refused:
                 raise SourceUnavailable(
@@ -162,9 +162,12 @@ class MqttSource(Source):
                 )
             settled = self._connected_at is not None and time.monotonic() - self._connected_at >= self.settle
             messages = self._take(max(0.0, patience()))
-            before, taken = taken, messages[-1][0] if messages else taken
+            before = self._taken
+            self._taken = messages[-1][0] if messages else before
             frame = self._read([payload for _, payload in messages])
-            yield Batch(frame, {"message": before}, {"message": taken}, settled and self._messages.empty())
+            yield Batch(
+                frame, {"message": before}, {"message": self._taken}, settled and self._messages.empty()
+            )
 
     def _connect(self) -> None:
         properties = _paho("properties").Properties(_paho("packettypes").PacketTypes.CONNECT)

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.errors import InvalidParameter
+from tidegate.ingest import Columns, Intake, Query, Schema, Steps
+from tidegate.ingest.errors import SourceUnavailable
+from tidegate.ingest.sources import mqtt
+
+SCHEMA = Schema(time="time", unit="unit", column="place")
+QUERY = Query(aggregate="distinct", columns=Columns(("a", "b")))
+NEEDED = QUERY.needed(SCHEMA)
+Require = Callable[[str, str], None]
+
+
+class Broker:
+    """A real Mosquitto on a free port that keeps its sessions on disk."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.program = program
+        self.settings = folder / "mosquitto.conf"
+        self.settings.write_text(
+            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\n"
+            f"persistence_location {folder}/\nmax_queued_messages 0\nmax_inflight_messages 0\nuser root\n"
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start, and wait until it listens."""
+        self.process = subprocess.Popen(
+            [self.program, "-c", str(self.settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(100):
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError("the broker does not listen")
+
+    def stop(self) -> None:
+        """Stop it, with its sessions saved."""
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(10)
+
+    def source(self, **more: Any) -> mqtt.MqttSource:
+        """A source with a short settling time."""
+        more = {"settle": 0.2, "client": "reader", **more}
+        return mqtt.MqttSource(f"mqtt://127.0.0.1:{self.port}/events/#", NEEDED, **more)
+
+    def send(self, *payloads: bytes | str) -> None:
+        """Publish and wait until the broker has them."""
+        import paho.mqtt.client as paho
+
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2)  # type: ignore[attr-defined]
+        client.connect("127.0.0.1", self.port)
+        client.loop_start()
+        for info in [client.publish("events/x", payload, qos=1) for payload in payloads]:
+            info.wait_for_publish(10)
+        client.disconnect()
+        client.loop_stop()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, require_service: Require) -> Iterator[Broker]:
+    """A broker of its own for a test."""
+    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+    if program is None:
+        require_service("mosquitto", "an MQTT broker to test against")
+    pytest.importorskip("paho.mqtt.client")
+    running = Broker(str(program), tmp_path)
+    yield running
+    running.stop()
+
+
+def message(time: int, unit: str, place: str = "a") -> str:
+    """One event as JSON."""
+    return json.dumps({"time": time, "unit": unit, "place": place, "more": [1, 2]})
+
+
+def drain(source: mqtt.MqttSource, wanted: int, seconds: float = 10.0) -> list[tuple[str, ...]]:
+    """Records until there are enough, then a little longer for those that should not come."""
+    rows: list[tuple[str, ...]] = []
+    end = time.monotonic() + seconds
+    for batch in source.batches(patience=lambda: 0.05):
+        rows += batch.frame.rows()
+        if len(rows) >= wanted:
+            end = min(end, time.monotonic() + 0.2)
+        if time.monotonic() > end and (batch.caught_up or len(rows) < wanted):
+            break
+    return rows
+
+
+def test_payloads_of_every_shape(broker: Broker) -> None:
+    """Objects, arrays and lines are read; what cannot be read is dropped without a word and stops nobody."""
+    with broker.source() as source:
+        drain(source, 0, 0.5)
+        broker.send(
+            message(1, "u"),
+            f"[{message(2, 'v')}, {message(3, 'w')}]",
+            message(4, "x") + "\n" + message(5, "y"),
+            b"\xff\xfe",
+            "not json",
+            "[1",
+            "17",
+            "",
+            message(6, "z"),
+        )
+        rows = drain(source, 6)
+    assert [row[:2] for row in rows if row[0] is not None] == [
+        (str(n), unit) for n, unit in enumerate("uvwxyz", 1)
+    ]
+
+
+def test_csv_payloads(broker: Broker) -> None:
+    """Fields in a declared order."""
+    with broker.source(format="csv", fields=("place", "noise", "time", "unit")) as source:
+        drain(source, 0, 0.5)
+        broker.send("a,0,1,u\nb,0,2,v", "a,0,3,w\n")
+        assert sorted(drain(source, 3)) == [("1", "u", "a"), ("2", "v", "b"), ("3", "w", "a")]
+
+
+def test_what_was_not_committed_comes_again(broker: Broker) -> None:
+    """A reader that dies before its commit loses nothing; one that committed gets nothing twice."""
+    with broker.source() as source:
+        drain(source, 0, 0.5)
+        broker.send(*[message(n, "u") for n in range(50)])
+        assert len(drain(source, 50)) == 50
+        # dies here: nothing was committed
+    with broker.source() as source:
+        rows = drain(source, 50)
+        assert len(rows) == 50
+        source.commit({"message": 30})
+        time.sleep(0.3)
+    with broker.source() as source:
+        again = [int(row[0]) for row in drain(source, 20)]
+    assert again == list(range(30, 50))
+
+
+def test_messages_wait_while_the_reader_is_away(broker: Broker) -> None:
+    """The session is persistent, and no step closes before the backlog has been read."""
+    with broker.source() as source:
+        drain(source, 0, 0.5)
+    now = int(time.time())
+    broker.send(*[message(now - 25 + n, f"u{n}") for n in range(20)])
+    steps = Steps(start="1970-01-01", length=10)
+    first = (now - 25) // 10
+    intake = Intake(
+        broker.source(), SCHEMA, steps, QUERY, follow=True, position={"step": first, "source": {"message": 0}}
+    )
+    total = 0
+    for block in intake:
+        total += int(block.values.sum())
+        intake.commit(block.position)
+        if block.last_step >= (now - 6) // 10 + 1:
+            intake.stop()
+    intake.close()
+    assert total == 20
+
+
+def test_a_broker_that_goes_away_is_waited_for(broker: Broker) -> None:
+    """The source says so, does not claim to have caught up, and goes on; a message sent again counts once."""
+    with broker.source() as source:
+        batches = source.batches(patience=lambda: 0.05)
+        while source.status.startswith("waiting"):
+            next(batches)
+        broker.send(message(1, "u"), message(2, "v"))
+        rows: list[tuple[str, ...]] = []
+        while len(rows) < 2:
+            rows += next(batches).frame.rows()
+        broker.stop()
+        while source.status.startswith("connected"):
+            next(batches)
+        assert "waiting for the broker at 127.0.0.1" in source.status
+        assert not next(batches).caught_up
+        broker.start()
+        while source.status.startswith("waiting"):
+            next(batches)
+        broker.send(message(3, "w"))
+        while len(rows) < 3:
+            rows += next(batches).frame.rows()
+        for _ in range(5):
+            rows += next(batches).frame.rows()
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+
+
+def test_bad_records_stop_nobody(broker: Broker) -> None:
+    """A device that sends nonsense, or times without a zone, leaves the others as they are."""
+    now = int(time.time())
+    start = now - now % 10
+    steps = Steps(start="1970-01-01", length=10, lateness=1)
+    intake = Intake(
+        broker.source(), SCHEMA, steps, QUERY, follow=True, position={"step": start // 10 - 1, "source": None}
+    )
+    with broker.source() as source:  # makes the session
+        drain(source, 0, 0.5)
+    broker.send(
+        message(start - 5, "u"), '{"time": "noon", "unit": 5}', message(start - 4, "w"), '{"unit": 7}'
+    )
+    intake.clock = lambda: start + 5.0
+    total = 0
+    for block in intake:
+        total += int(block.values.sum())
+        intake.stop()
+    intake.close()
+    assert total == 2
+
+
+def test_ten_thousand_events_a_second(broker: Broker) -> None:
+    """Events in messages of a hundred arrive and are parsed; the time is not asserted, only that none is lost."""
+    with broker.source() as source:
+        drain(source, 0, 0.5)
+        body = "[" + ",".join(message(n, f"u{n}") for n in range(100)) + "]"
+        broker.send(*[body] * 100)
+        assert len(drain(source, 10_000)) == 10_000
+
+
+def test_wrong_addresses_are_refused_without_the_password() -> None:
+    """The message shows the host and what to write."""
+    with pytest.raises(InvalidParameter) as caught:
+        mqtt.MqttSource("mqtt://user:hunter2@host", NEEDED)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(InvalidParameter, match="fields"):
+        mqtt.MqttSource("mqtt://host/topic", NEEDED, format="csv", fields=("time",))
+
+
+def test_the_client_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the sentence says what to install."""
+    monkeypatch.setitem(__import__("sys").modules, "paho.mqtt.client", None)
+    with pytest.raises(SourceUnavailable, match=r"tidegate\[mqtt\]"):
+        mqtt.MqttSource("mqtt://host/topic", NEEDED)
