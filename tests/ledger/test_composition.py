@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate import composition
 from tidegate.composition import (
     delta_of,
     group_delta,
     largest_step,
+    optimal,
     simple_step,
     slots_of,
     zcdp_delta,
@@ -106,13 +106,13 @@ def test_coarser_lattices_and_long_compositions_only_round_up(monkeypatch):
     """Where the exact sum would be too large, the bound is larger, never smaller."""
     sizes, unit, epsilon = {7: 12, 10: 9, 13: 5}, Fraction(1, 300), Fraction(1, 4)
     exact_bound = delta_of(sizes, unit, epsilon)
-    composition._delta_of.cache_clear()
-    monkeypatch.setattr(composition, "LONGEST_LATTICE", 60)
+    optimal._delta_of.cache_clear()
+    monkeypatch.setattr(optimal, "LONGEST_LATTICE", 60)
     coarse = delta_of(sizes, unit, epsilon)
-    composition._delta_of.cache_clear()
-    monkeypatch.setattr(composition, "LONGEST_LATTICE", 10)
+    optimal._delta_of.cache_clear()
+    monkeypatch.setattr(optimal, "LONGEST_LATTICE", 10)
     hoeffding = delta_of(sizes, unit, epsilon)
-    composition._delta_of.cache_clear()
+    optimal._delta_of.cache_clear()
     assert exact_bound <= coarse <= 1
     assert exact_bound <= hoeffding <= 1
     assert largest_step(10**6, Fraction(1), Fraction("1e-9")) == simple_step(

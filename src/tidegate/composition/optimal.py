@@ -1,52 +1,33 @@
-"""How privacy losses add up: optimal composition of pure steps, group privacy and zCDP, all rounded up.
+"""Optimal composition of pure steps: the exact (ε, δ) of many steps together, rounded up.
 
 A step that is n·u-differentially private is dominated by randomised response with parameter n·u (Kairouz,
 Oh, Viswanath 2015), so the worst case of a composition is a sum of independent losses ±n·u, a distribution on
 a lattice. Its hockey-stick divergence at ε is the smallest δ for which the composition is (ε, δ)-private.
 
 Everything is computed in decimals of 110 digits, whose operations are correctly rounded, and the accumulated
-relative error, far below `_SLACK`, is added to the result; docs/proofs/ledger.md has the count of operations.
+relative error, far below `SLACK`, is added to the result; docs/proofs/ledger.md has the count of operations.
 Nothing here knows policies or ledgers.
 
 References
 ----------
 Kairouz, Oh, Viswanath, "The composition theorem for differential privacy", ICML 2015.
 Murtagh, Vadhan, "The complexity of computing the optimal composition of differential privacy", TCC 2016.
-Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
+from tidegate.composition.decimals import DOWN, SLACK, WORK, as_decimal, fraction_up, log_of
 from tidegate.errors import InvalidParameter
 
-_DIGITS = 110
-_WORK = Context(prec=_DIGITS, Emin=-(10**15), Emax=10**15)
-_UP = Context(prec=40, rounding=ROUND_CEILING, Emin=-(10**15), Emax=10**15)
-_DOWN = Context(prec=40, rounding=ROUND_FLOOR, Emin=-(10**15), Emax=10**15)
-_SLACK = Decimal(
-    "1e-60"
-)  # covers every rounding below: at most 2^26 operations of relative error 1e-109 each
 _BITS = 384  # fixed point of the lattice convolution; one coefficient is at most 2^-_BITS too large
 LONGEST_COUNT = 2**17  # beyond this many steps the closed bound replaces the exact sum
-LONGEST_LATTICE = (
-    2**14
-)  # beyond this many lattice points the sizes of steps are rounded up to a coarser lattice
-
-
-def _decimal(value: Fraction) -> Decimal:
-    """The fraction to _DIGITS digits, in the working context."""
-    return Decimal(value.numerator) / Decimal(value.denominator)
-
-
-def _fraction_up(value: Decimal) -> Fraction:
-    """A readable upper bound: 40 digits, rounded up after the slack is added."""
-    return Fraction(_UP.plus(value + abs(value) * _SLACK))
+LONGEST_LATTICE = 2**14  # beyond this many lattice points sizes are rounded up to a coarser lattice
 
 
 @lru_cache(maxsize=64)
@@ -70,9 +51,9 @@ def _homogeneous(count: int, step: Fraction, epsilon: Fraction) -> Decimal:
     first = math.floor((epsilon / step + count) / 2) + 1
     if first > count:
         return Decimal(0)
-    ratio = (-_decimal(step)).exp()  # q/p
+    ratio = (-as_decimal(step)).exp()  # q/p
     weight = _binomial(count, first) * ratio ** (count - first) / (1 + ratio) ** count
-    excess = _decimal(epsilon - (2 * first - count) * step).exp()
+    excess = as_decimal(epsilon - (2 * first - count) * step).exp()
     shrink = ratio * ratio
     total = Decimal(0)
     for heads in range(first, count + 1):
@@ -104,8 +85,8 @@ def _coarsened(counts: Mapping[int, int], unit: Fraction) -> tuple[dict[int, int
 
 def _fixed_pmf(size: int, count: int, unit: Fraction) -> list[int]:
     """P(i tails among count), times 2^_BITS, rounded up, for randomised responses of size·unit."""
-    ratio = (-_decimal(unit * size)).exp()
-    scale = Decimal(2) ** _BITS * (1 + _SLACK)
+    ratio = (-as_decimal(unit * size)).exp()
+    scale = Decimal(2) ** _BITS * (1 + SLACK)
     weight = scale / (1 + ratio) ** count
     weights = []
     for tails in range(count + 1):
@@ -141,8 +122,8 @@ def _heterogeneous(counts: Mapping[int, int], unit: Fraction, epsilon: Fraction)
         masses = _convolve(masses, spread)
     total = Decimal(0)
     scale = Decimal(2) ** _BITS
-    excess = _decimal(epsilon - reach * unit).exp()
-    grow = _decimal(2 * unit).exp()
+    excess = as_decimal(epsilon - reach * unit).exp()
+    grow = as_decimal(2 * unit).exp()
     for index, mass in enumerate(masses):
         if (reach - 2 * index) * unit <= epsilon:
             break
@@ -157,7 +138,7 @@ def _delta_of(counts: tuple[tuple[int, int], ...], unit: Fraction, epsilon: Frac
     if reach <= epsilon:
         return Fraction(0)
     steps = sum(count for _, count in counts)
-    with localcontext(_WORK):
+    with localcontext(WORK):
         if len(counts) == 1 and steps <= LONGEST_COUNT:
             bound = _homogeneous(steps, counts[0][0] * unit, epsilon)
         elif steps <= LONGEST_LATTICE:
@@ -167,8 +148,8 @@ def _delta_of(counts: tuple[tuple[int, int], ...], unit: Fraction, epsilon: Frac
             if mean >= epsilon:
                 return Fraction(1)
             square = sum(count * (size * unit) ** 2 for size, count in counts)
-            bound = _decimal(-((epsilon - mean) ** 2) / (2 * square)).exp()
-        return min(Fraction(1), _fraction_up(bound + Decimal("1e-100")))
+            bound = as_decimal(-((epsilon - mean) ** 2) / (2 * square)).exp()
+        return min(Fraction(1), fraction_up(bound + Decimal("1e-100")))
 
 
 def delta_of(counts: Mapping[int, int], unit: Fraction, epsilon: Fraction) -> Fraction:
@@ -206,9 +187,9 @@ def delta_of(counts: Mapping[int, int], unit: Fraction, epsilon: Fraction) -> Fr
 
 def _tanh_up(half: Fraction) -> Fraction:
     """tanh, rounded up."""
-    with localcontext(_WORK):
-        tail = _decimal(-2 * half).exp()
-        return min(_fraction_up((1 - tail) / (1 + tail) + Decimal("1e-100")), half)
+    with localcontext(WORK):
+        tail = as_decimal(-2 * half).exp()
+        return min(fraction_up((1 - tail) / (1 + tail) + Decimal("1e-100")), half)
 
 
 def _round_down(value: Fraction, bits: int = 60) -> Fraction:
@@ -223,10 +204,10 @@ def simple_step(count: int, epsilon: Fraction, delta: Fraction) -> Fraction:
 
     tanh(ε₀/2) ≤ ε₀/2 turns the bound into a quadratic inequality, which costs a relative ε₀²/12.
     """
-    with localcontext(_WORK):
-        root = (2 * count * -(_decimal(delta).ln()) * (1 + _SLACK)).sqrt()
-        solved = (-root + (root * root + 2 * count * _decimal(epsilon)).sqrt()) / count
-        step = _round_down(Fraction(_DOWN.plus(solved - abs(solved) * _SLACK)))
+    with localcontext(WORK):
+        root = (2 * count * -(as_decimal(delta).ln()) * (1 + SLACK)).sqrt()
+        solved = (-root + (root * root + 2 * count * as_decimal(epsilon)).sqrt()) / count
+        step = _round_down(Fraction(DOWN.plus(solved - abs(solved) * SLACK)))
     return step
 
 
@@ -255,7 +236,7 @@ def largest_step(count: int, epsilon: Fraction, delta: Fraction) -> Fraction:
     def excess(step: Fraction) -> tuple[bool, float]:
         """Whether the step is allowed, exactly; and how far it is off, roughly, to guess the next one."""
         found = delta_of({1: count}, step, epsilon)
-        return found <= delta, (-math.inf if found == 0 else _log(found) - _log(delta))
+        return found <= delta, (-math.inf if found == 0 else log_of(found) - log_of(delta))
 
     low_value, high = excess(low)[1], low * 2
     while (reading := excess(high))[0]:
@@ -282,11 +263,6 @@ def largest_step(count: int, epsilon: Fraction, delta: Fraction) -> Fraction:
     return low
 
 
-def _log(value: Fraction) -> float:
-    """The natural logarithm, for values far below the smallest float too."""
-    return math.log(value.numerator) - math.log(value.denominator)
-
-
 @lru_cache(maxsize=4096)
 def slots_of(size: int, unit: Fraction, most: int) -> int | None:
     """The smallest number of steps of one unit that dominate one step of size·unit; None above `most`.
@@ -309,82 +285,3 @@ def slots_of(size: int, unit: Fraction, most: int) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-def group_delta(epsilon: Fraction, delta: Fraction, size: int) -> Fraction:
-    """The δ of a group of `size` units: δ·(e^(kε) − 1)/(e^ε − 1), rounded up, at most 1.
-
-    Examples
-    --------
-    >>> group_delta(Fraction(1), Fraction("1e-9"), 1)
-    Fraction(1, 1000000000)
-    """
-    if size <= 1:
-        return delta
-    with localcontext(_WORK):
-        base = _decimal(epsilon).exp()
-        if epsilon * size > 1000 + delta.denominator.bit_length():
-            return Fraction(1)
-        series = (base**size - 1) / (base - 1) if base != 1 else Decimal(size)
-        return min(Fraction(1), _fraction_up(_decimal(delta) * series * (1 + Decimal("1e-50"))))
-
-
-def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
-    """An ε for which ρ-zCDP implies (ε, δ)-privacy, rounded up (Canonne et al. 2020, Proposition 12).
-
-    Examples
-    --------
-    >>> round(float(zcdp_epsilon(Fraction(1, 2), Fraction("1e-6"))), 2)
-    5.22
-    """
-    log_delta = _log(delta)
-
-    def rough(order: float) -> float:
-        return float(rho) * order - (log_delta + math.log(order)) / (order - 1) + math.log1p(-1 / order)
-
-    order = _best_order(rough, math.sqrt(-log_delta / float(rho)))
-    with localcontext(_WORK):
-        exact_order = _decimal(Fraction(order))
-        bound = (
-            _decimal(rho) * exact_order
-            - (_decimal(delta).ln() + exact_order.ln()) / (exact_order - 1)
-            + (1 - 1 / exact_order).ln()
-        )
-        return max(Fraction(0), _fraction_up(bound + Decimal("1e-50")))
-
-
-def zcdp_delta(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """A δ for which ρ-zCDP implies (ε, δ)-privacy, rounded up, at most 1.
-
-    Examples
-    --------
-    >>> float(zcdp_delta(Fraction(1, 2), Fraction("5.23"))) < 1e-6
-    True
-    """
-
-    def rough(order: float) -> float:
-        return (
-            (order - 1) * (order * float(rho) - float(epsilon))
-            - math.log(order - 1)
-            + order * math.log1p(-1 / order)
-        )
-
-    order = _best_order(rough, max((float(epsilon / rho) - 1) / 2, 0.1))
-    with localcontext(_WORK):
-        exact_order = _decimal(Fraction(order))
-        exponent = (exact_order - 1) * (exact_order * _decimal(rho) - _decimal(epsilon))
-        exponent += exact_order * (1 - 1 / exact_order).ln() - (exact_order - 1).ln()
-        bound = (exponent + Decimal("1e-50")).exp()
-        return min(Fraction(1), _fraction_up(bound))
-
-
-def _best_order(rough: Callable[[float], float], around: float) -> float:
-    """A Rényi order near the minimum of a unimodal function; any order gives a valid bound."""
-    low, high = math.log(max(around, 1e-9)) - 12, math.log(max(around, 1e-9)) + 12
-    for _ in range(200):
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        if rough(1 + math.exp(left)) < rough(1 + math.exp(right)):
-            high = right
-        else:
-            low = left
-    return 1 + math.exp((low + high) / 2)

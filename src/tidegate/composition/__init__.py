@@ -1,0 +1,8 @@
+"""How privacy losses add up: optimal composition, group privacy and zCDP, all rounded to the safe side."""
+
+from __future__ import annotations
+
+from tidegate.composition.conversions import group_delta, zcdp_delta, zcdp_epsilon
+from tidegate.composition.optimal import delta_of, largest_step, simple_step, slots_of
+
+__all__ = ["delta_of", "group_delta", "largest_step", "simple_step", "slots_of", "zcdp_delta", "zcdp_epsilon"]
