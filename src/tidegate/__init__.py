@@ -22,7 +22,24 @@ _HOMES = {
 }
 _ROOMS = {"errors", "ledger", "mechanisms", "noise", "policy", "queries", "testing"}
 
-__all__ = ["__version__", *_HOMES, *_ROOMS]  # noqa: PLE0604  computed names
+__all__ = [
+    "Event",
+    "Guarantee",
+    "Release",
+    "Releases",
+    "Status",
+    "Swellfish",
+    "User",
+    "WEvent",
+    "__version__",
+    "errors",
+    "ledger",
+    "mechanisms",
+    "noise",
+    "policy",
+    "queries",
+    "testing",
+]
 
 if TYPE_CHECKING:
     from tidegate import errors, ledger, mechanisms, noise, policy, queries, testing

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution
+from tidegate.noise.entropy import UNBUFFERED
 from tidegate.releases import Status
 from tidegate.testing.conformance import LoudEntropy
 from tidegate.testing.entropy import fixed_entropy, install, zero_noise
@@ -153,6 +154,17 @@ def test_the_printed_variant_gives_later_arrivals_away(kind):
         differences[calibration] = exact
     assert differences["paper"] == 60
     assert differences["sound"] < 15  # chance of noise 0 at scale 20 and more: below 3 % a run
+
+
+def test_no_future_noise_waits_in_memory():
+    """A pan-private run takes each word from the operating system, never from a pool that an intruder could read."""
+    run = BudgetAbsorption(tg.WEvent(epsilon="1", w=3), columns=2, pan_private="single").start()
+    assert run.source is UNBUFFERED
+    assert not vars(run.source)
+    assert not run.ledger.marked
+    values = {run.push([5, 5]).values[0] for _ in range(20)}
+    assert run.ledger.verify().ok
+    assert len(values) > 1
 
 
 def test_refusals():

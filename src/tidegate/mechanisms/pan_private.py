@@ -11,6 +11,7 @@ from tidegate.errors import BudgetExceeded, InvalidInput
 from tidegate.mechanisms.kernels import publishing as loop
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.noise import expected_absolute_laplace, laplace
+from tidegate.noise.entropy import SYSTEM, UNBUFFERED
 from tidegate.releases import Release, Releases, Status
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class PanPrivateRun(Run):
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
+        if self.source is SYSTEM:  # words that wait in its pool would tell an intruder the noise to come
+            self.source = UNBUFFERED
         factor = self.ledger.units // mechanism.units
         _, test, pool = (share * factor for share in mechanism.shares)
         self._fixed = test + mechanism.reserve * factor  # charged to every step

@@ -15,7 +15,7 @@ from tidegate.exact import float_up, sqrt_up
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import add_noise
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run
-from tidegate.noise import expected_absolute_gaussian, expected_absolute_laplace, gaussian, laplace
+from tidegate.noise import add_laplace, expected_absolute_gaussian, expected_absolute_laplace, gaussian, laplace
 from tidegate.policy import Approximate, Event, Policy, Pure, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases, Status
 
@@ -128,10 +128,16 @@ class UniformRun(Run):
         steps = len(matrix)
         units = np.broadcast_to(np.int64(self._charge), steps)
         self.ledger.charge_batch(first_step, units)
-        noise = self._draw(self.source, "uniform", first_step, self.mechanism.scale, matrix.shape)
+        if self._draw is laplace:
+            values = add_laplace(
+                self.source, "uniform", first_step, self.mechanism.scale, matrix, self._grid
+            )
+        else:
+            noise = self._draw(self.source, "uniform", first_step, self.mechanism.scale, matrix.shape)
+            values = add_noise(matrix, noise, self._grid)
         return Releases(
             first_step,
-            add_noise(matrix, noise, self._grid),
+            values,
             np.broadcast_to(np.int8(Status.FRESH), steps),
             None,
             np.broadcast_to(np.float64(self._shown_scale), steps),

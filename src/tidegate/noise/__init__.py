@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.noise.discrete_gaussian import gaussian
     from tidegate.noise.discrete_gaussian import variance as variance_gaussian
     from tidegate.noise.discrete_laplace import expected_absolute as expected_absolute_laplace
-    from tidegate.noise.discrete_laplace import laplace, laplace_one
+    from tidegate.noise.discrete_laplace import add_laplace, laplace, laplace_one
     from tidegate.noise.discrete_laplace import quantile as quantile_laplace
     from tidegate.noise.discrete_laplace import radius as radius_laplace
     from tidegate.noise.discrete_laplace import variance as variance_laplace
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Scale",
     "Source",
+    "add_laplace",
     "current",
     "expected_absolute_gaussian",
     "expected_absolute_laplace",
@@ -40,6 +41,7 @@ __all__ = [
 
 _WHERE = {
     "Scale": ("scale", "Scale"),
+    "add_laplace": ("discrete_laplace", "add_laplace"),
     "expected_absolute_gaussian": ("discrete_gaussian", "expected_absolute"),
     "expected_absolute_laplace": ("discrete_laplace", "expected_absolute"),
     "gaussian": ("discrete_gaussian", "gaussian"),

@@ -103,6 +103,25 @@ def laplace(
     return out.reshape(shape)
 
 
+def add_laplace(
+    source: Source, stream: str, step: int, scale: float | Fraction, values: Integers, grid: float
+) -> npt.NDArray[np.float64]:
+    """(values + noise) · grid for T × d integers, block by block while the noise is in the cache.
+
+    The noise is that of `laplace` with the same address and the shape of the values.
+    """
+    steps, draws = values.shape
+    prepared = prepare(scale)
+    result = np.empty(values.shape)
+    flat, given = result.reshape(-1), np.ascontiguousarray(values).reshape(-1)
+    noise = np.empty(min(BLOCK, flat.size), dtype=np.int64)
+    for start in range(0, flat.size, BLOCK):
+        block = noise[: flat.size - start]
+        _fill_block(source, stream, step, max(draws, 1), prepared, start, block)
+        kernels.add_scaled(given[start : start + BLOCK], block, grid, flat[start : start + BLOCK])
+    return result
+
+
 def laplace_one(source: Source, stream: str, step: int, draw: int, scale: float | Fraction) -> int:
     """One draw as a Python integer: the fast way for a stream of single values.
 
@@ -136,20 +155,25 @@ def attempt(scale: Scale, leading: list[int]) -> int:
 
 
 def _fill(source: Source, stream: str, step: int, draws: int, scale: Scale, out: Integers) -> None:
-    count = 2 if scale.shift else 1
     for start in range(0, out.size, BLOCK):
-        block = out[start : start + BLOCK]
-        words = source.words(stream, step, draws, range(start, start + block.size), 0, count)
-        if scale.shift:
-            undecided = kernels.fill_laplace_large(
-                words[0], words[1], scale.part, scale.factor, scale.shift, block
-            )
-        else:
-            undecided = kernels.fill_laplace_small(words[0], scale.part, scale.factor, block)
-        if undecided:
-            for i in np.flatnonzero(block == kernels.UNDECIDED).tolist():
-                taken = words[:, i].tolist()
-                block[i] = decide(source, stream, step, draws, start + i, scale.exact, taken)
+        _fill_block(source, stream, step, draws, scale, start, out[start : start + BLOCK])
+
+
+def _fill_block(
+    source: Source, stream: str, step: int, draws: int, scale: Scale, start: int, block: Integers
+) -> None:
+    """Draw the elements from ``start`` on."""
+    words = source.words(stream, step, draws, range(start, start + block.size), 0, 2 if scale.shift else 1)
+    if scale.shift:
+        undecided = kernels.fill_laplace_large(
+            words[0], words[1], scale.part, scale.factor, scale.shift, block
+        )
+    else:
+        undecided = kernels.fill_laplace_small(words[0], scale.part, scale.factor, block)
+    if undecided:
+        for i in np.flatnonzero(block == kernels.UNDECIDED).tolist():
+            taken = words[:, i].tolist()
+            block[i] = decide(source, stream, step, draws, start + i, scale.exact, taken)
 
 
 def _fill_each(

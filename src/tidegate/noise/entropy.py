@@ -137,7 +137,27 @@ class System:
         return self.keystream().take_one()
 
 
+class Unbuffered:
+    """The operating system's own words, one request at a time: no key and no word to come is in memory.
+
+    Slower than `System`; for runs whose memory an intruder may see.
+    """
+
+    name = "system"
+    marked = False
+
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """Fresh words of shape (count, len(elements))."""
+        fresh = np.frombuffer(bytearray(os.urandom(8 * count * len(elements))), dtype=np.uint64)
+        return fresh.reshape(count, len(elements))
+
+    def word(self, stream: str, step: int, draw: int, index: int) -> int:
+        """One fresh word."""
+        return int.from_bytes(os.urandom(8))
+
+
 SYSTEM = System()
+UNBUFFERED = Unbuffered()
 _installed: ContextVar[Source] = ContextVar("tidegate_entropy", default=SYSTEM)
 
 

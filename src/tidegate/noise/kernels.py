@@ -194,6 +194,13 @@ def fill_laplace_small(words: Array, part: float, factor: float, out: Array) -> 
 
 
 @kernel
+def add_scaled(values: Array, noise: Array, grid: float, out: Array) -> None:
+    """(values + noise) · grid."""
+    for i in range(out.size):
+        out[i] = (values[i] + noise[i]) * grid
+
+
+@kernel
 def fill_laplace_large(
     first: Array, second: Array, part: float, factor: float, shift: Int64, out: Array
 ) -> int:

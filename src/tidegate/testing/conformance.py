@@ -12,6 +12,7 @@ example of every mechanism in the catalogue.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import struct
 from collections.abc import Callable
@@ -178,7 +179,7 @@ def works_before_any_data(mechanism: Mechanism) -> None:
     assert run.step == 0
     assert mechanism.start(state=run.snapshot()).step == 0
     nothing = run.push_batch(np.zeros((0, mechanism.columns), dtype=np.int64))
-    assert nothing.values.shape == (0, mechanism.columns)
+    assert nothing.values.shape == (0, mechanism.outputs)
     assert len(nothing.status) == len(nothing.spent) == 0
 
 
@@ -337,9 +338,9 @@ def configuration_is_frozen_and_printable(mechanism: Mechanism) -> None:
     sentence = str(mechanism.guarantee)
     assert type(mechanism).__name__ in sentence
     assert len(sentence.splitlines()) == 1
-    text = type(mechanism).__doc__ or ""
+    text = inspect.getdoc(type(mechanism)) or ""
     for section in ("Parameters", "Privacy", "Error", "Examples", "References"):
-        assert f"{section}\n    ---" in text, f"the docstring has no section {section}"
+        assert f"\n{section}\n---" in text, f"the docstring has no section {section}"
 
 
 @check
