@@ -98,6 +98,11 @@ class Mechanism(ABC):
         return self.policy.grid_sensitivity(self.columns, self.grid, rounded=self.rounding == "nearest")
 
     @property
+    def outputs(self) -> int:
+        """The number of columns of each release; more than `columns` where aggregates are released as well."""
+        return self.columns
+
+    @property
     @abstractmethod
     def units(self) -> int:
         """Into how many exact units the whole budget is divided on the ledger."""

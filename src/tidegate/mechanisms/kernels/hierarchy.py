@@ -1,0 +1,59 @@
+"""Compiled sums and pruning of a hierarchy: which nodes of a step are measured, and where paths end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.compiled import kernel
+
+# how a node takes part in a step
+PRUNED = 0
+PASSES = 1  # measured, and so are its children
+ENDS = 2  # measured, the last one on its paths: a leaf, or its children are pruned
+
+COUNTS = 0
+PRIVTREE = 1
+MOST = 2**61
+
+
+@kernel
+def sum_up(rows: Any, leaves: Any, parents: Any, counts: Any) -> None:
+    """The counts of all nodes; parents stand before their children. Sums stop at ±MOST, which no test can see."""
+    for index in range(rows.shape[0]):
+        counts[index, :] = 0
+        for column in range(leaves.size):
+            counts[index, leaves[column]] = rows[index, column]
+        for node in range(parents.size - 1, -1, -1):
+            if parents[node] >= 0:
+                total = counts[index, parents[node]] + counts[index, node]
+                counts[index, parents[node]] = min(max(total, -MOST), MOST)
+
+
+@kernel
+def prune(
+    counts: Any,
+    noise: Any,
+    parents: Any,
+    levels: Any,
+    is_leaf: Any,
+    method: int,
+    limit: int,
+    decay: int,
+    part: Any,
+) -> None:
+    """Decide how each node takes part. `limit` is β and `decay` PrivTree's δ, both public, in grid units."""
+    for index in range(counts.shape[0]):
+        for node in range(parents.size):
+            parent = parents[node]
+            if parent >= 0 and part[index, parent] != PASSES:
+                part[index, node] = PRUNED
+            elif is_leaf[node]:
+                part[index, node] = ENDS
+            else:
+                score = counts[index, node]
+                if method == PRIVTREE:
+                    score = max(score - (levels[node] - 1) * decay, limit - decay)
+                    passes = score + noise[index, node] > limit
+                else:
+                    passes = score + noise[index, node] >= limit
+                part[index, node] = PASSES if passes else ENDS
