@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
+from tidegate.ingest.kernels import add_bounded
 
 # Steps are computed in 64-bit integers; a clock that ends beyond them would wrap around.
 _LATEST = 2**62
@@ -45,7 +46,7 @@ class Contributions:
 
     Error
     -----
-    Time O(n log n) and memory O(n) in the number of events.
+    Time O(n·most) and memory O(n) in the number of events.
 
     Examples
     --------
@@ -110,14 +111,22 @@ class Contributions:
         if unit.dtype.kind not in "iu":
             unit = np.unique(unit, return_inverse=True)[1]
 
-        order = np.lexsort((column, time, unit))
-        unit, column, step = unit[order], column[order], (time[order] - self.start) // self.length
-        # A group is one unit in one step; sorted by time, its events stand together.
-        group = np.cumsum(_begins(unit) | _begins(step)) - 1
-        kept = _first_columns(group, column, self.most)
-        cells = step[kept] * self.columns + column[kept]
-        counts = np.bincount(cells, minlength=self.steps * self.columns)
-        return counts.astype(np.int64, copy=False).reshape(self.steps, self.columns)
+        step = (time - self.start) // self.length
+        order = np.argsort(step, kind="stable")
+        counts = np.zeros((self.steps, self.columns), dtype=np.int64)
+        add_bounded(
+            step[order],
+            time[order],
+            unit[order].astype(np.int64),
+            column[order],
+            np.zeros(0, dtype=np.int64),
+            1,
+            0,
+            self.most,
+            True,
+            counts,
+        )
+        return counts
 
 
 def _parallel(*arrays: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
@@ -135,26 +144,3 @@ def _parallel(*arrays: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any
         if array.dtype.kind not in "iu" and len(array):
             raise InvalidInput(f"{name} have type {array.dtype}, but must be integers; convert them first.")
     return who, where, when
-
-
-def _begins(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where a new run of equal values begins."""
-    begins = np.ones(len(values), dtype=np.bool_)
-    np.not_equal(values[1:], values[:-1], out=begins[1:])
-    return begins
-
-
-def _first_columns(
-    group: npt.NDArray[np.int64], column: npt.NDArray[np.int64], most: int
-) -> npt.NDArray[np.int64]:
-    """Positions of the first event in each of a group's first ``most`` distinct columns."""
-    if most == 1:
-        return np.flatnonzero(_begins(group))
-    # The sort is stable, so the first of equal (group, column) is the earliest.
-    by_column = np.lexsort((column, group))
-    distinct = _begins(group[by_column]) | _begins(column[by_column])
-    positions = np.sort(by_column[distinct])
-    begins = np.flatnonzero(_begins(group[positions]))
-    sizes = np.diff(np.append(begins, len(positions)))
-    rank = np.arange(len(positions)) - np.repeat(begins, sizes)
-    return positions[rank < most]

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from tidegate.config import ConfigError, parse_config, read_config
+from tidegate.config.document import EXAMPLE
+from tidegate.mechanisms import catalogue
+from tidegate.policy import Event, User, WEvent
+
+EVENTS = """time,device,building
+2026-03-02T00:10,1,Library
+2026-03-02T00:20,1,Cafeteria
+2026-03-02T00:30,2,Cafeteria
+2026-03-02T01:00,2,Library
+2026-03-02T01:00,2,Attic
+"""
+
+
+def changed(old: str, new: str) -> str:
+    """The example with one change."""
+    assert old in EXAMPLE
+    return EXAMPLE.replace(old, new)
+
+
+def line_of(text: str, part: str) -> int:
+    """The number of the line that contains something."""
+    return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
+
+
+def test_a_file_says_it_all(tmp_path: Path) -> None:
+    """From the file to closed steps and a mechanism that takes them."""
+    (tmp_path / "sightings.csv").write_text(EVENTS)
+    path = tmp_path / "tidegate.toml"
+    path.write_text(EXAMPLE)
+    config = read_config(path)
+    assert config.policy == WEvent(epsilon="1", w=24)
+    assert config.ledger == str(tmp_path / "tidegate.ledger")
+    assert config.sink.location == "released.csv"
+    intake = config.open()
+    run = config.mechanism.start()
+    blocks = list(intake)
+    assert [row for block in blocks for row in block.values.tolist()][:3] == [[1, 1], [1, 0], [0, 0]]
+    assert sum(len(run.push_batch(block.values).values) for block in blocks) == config.steps.count == 168
+
+
+def test_the_fingerprint_knows_what_matters() -> None:
+    """Another ε is another stream; another file name is not."""
+    same = parse_config(changed("sightings.csv", "other.csv")).fingerprint
+    assert parse_config(EXAMPLE).fingerprint == same
+    assert parse_config(changed('epsilon = "1"', 'epsilon = "2"')).fingerprint != same
+    assert parse_config(changed('length = "1h"', 'length = "2h"')).fingerprint != same
+    assert parse_config(changed('"Cafeteria"]', '"Cafeteria", "Attic"]')).fingerprint != same
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part", "words"),
+    [
+        ("aggregate =", "agregate =", "agregate", "did you mean 'aggregate'"),
+        ("[protect]", "[protection]", "[protection]", "did you mean 'protect'"),
+        ('name = "Uniform"', 'name = "uniforn"', "uniforn", "did you mean 'Uniform'"),
+        ('name = "Uniform"', 'name = "Uniform"\nsampels = 3', "sampels", "unknown key 'sampels'"),
+        ('epsilon = "1"', "epsilon = 0.1", "epsilon", 'write epsilon = "0.1"'),
+        ('epsilon = "1"', "epsilon = true", "epsilon", "epsilon must be"),
+        ('epsilon = "1"', 'epsilon = "-1"', "epsilon", "greater than 0"),
+        ("window = 24", 'window = "24"', "window", "whole number"),
+        ("window = 24", "window = 0", "window", "w=0"),
+        ("window = 24", "", "[protect]", "window"),
+        ('policy = "w-event"', 'policy = "wevent"', "policy", "did you mean 'w-event'"),
+        ('policy = "w-event"', 'policy = "event"', "window", "absent for event"),
+        ('length = "1h"', 'length = "1d"', "length", "24h"),
+        ('zone = "Europe/Berlin"', 'zone = "Berlin"', "zone", "IANA"),
+        ("count = 168", "", "[steps]", "count"),
+        ('time = "time"', "", "[source]", "needs the key 'time'"),
+        ('columns = ["Library", "Cafeteria"]', 'columns = "Library"', "columns", "must be a list"),
+        ('columns = ["Library", "Cafeteria"]', 'columns = ["x", "x"]', "columns", "each category once"),
+        ("count = 168", "count = 168\n?", "?", "not valid TOML"),
+        ('aggregate = "distinct"', 'aggregate = "distinct"\nmost = 2\n[protect.x]', "[protect.x]", ""),
+        ("window = 24", 'window = 24\nmax_change = "1/2"', "max_change", 'write max_change="1"'),
+        ('aggregate = "distinct"', 'aggregate = "sum"', "[query]", "clip"),
+        ('column = "building"', "", "[source]", "column"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(old: str, new: str, part: str, words: str) -> None:
+    """File, line, what is wrong and what to write."""
+    text = changed(old, new)
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text)
+    sentence = str(caught.value)
+    assert words in sentence
+    assert "\n" not in sentence
+    if words:
+        assert sentence.startswith(f"tidegate.toml, line {line_of(text, part)}:"), sentence
+
+
+def test_the_printed_calibration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command that touches people's data accepts it."""
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Printed(catalogue()["Uniform"]):  # type: ignore[misc]
+        """A mechanism with parameters of its own."""
+
+        calibration: str = "sound"
+        threshold: float = 1.0
+        pair: tuple[int, ...] = ()
+
+    known = catalogue() | {"Printed": Printed}
+    monkeypatch.setattr("tidegate.config.reader.catalogue", lambda: known)
+    text = changed(
+        'name = "Uniform"', 'name = "Printed"\nthreshold = 0.5\npair = [1, 2]\ncalibration = "sound"'
+    )
+    mechanism = parse_config(text).mechanism
+    assert (mechanism.threshold, mechanism.pair) == (0.5, (1, 2))  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r'line .*calibration must be "sound"'):
+        parse_config(text.replace('"sound"', '"paper"'))
+    with pytest.raises(ConfigError, match="did you mean 'threshold'"):
+        parse_config(text.replace("threshold", "treshold"))
+
+
+def test_max_change_is_derived(tmp_path: Path) -> None:
+    """Without it the query's Δ is used; given input must declare it."""
+    text = changed('aggregate = "distinct"', 'aggregate = "sum"\nclip = ["-2", "5"]\nmost = 3')
+    text = text.replace('column = "building"', 'column = "building"\nvalue = "kwh"')
+    assert parse_config(text).policy.max_change == 15
+    replace = text.replace("window = 24", 'window = 24\nadjacency = "replace"')
+    assert parse_config(replace).policy.max_change == 21
+    given = changed('aggregate = "distinct"', 'aggregate = "given"\nlayout = "wide"\nrounding = "nearest"')
+    with pytest.raises(ConfigError, match="only you know it"):
+        parse_config(given)
+    config = parse_config(given.replace("window = 24", "window = 24\nmax_change = 4\ntouches = 1"))
+    assert config.mechanism.sensitivity == 5
+
+
+def test_policies_and_means() -> None:
+    """The other policies, and a mean with twice the columns."""
+    user = changed('policy = "w-event"', 'policy = "user"').replace("window = 24", "")
+    assert parse_config(user).policy == User(epsilon="1", horizon=168)
+    event = changed('policy = "w-event"', 'policy = "event"').replace("window = 24", 'delta = "1e-9"')
+    assert parse_config(event).policy == Event(epsilon="1", delta="1e-9")
+    mean = changed('aggregate = "distinct"', 'aggregate = "mean"\nclip = ["0", "8"]\ngrid = "0.5"')
+    config = parse_config(mean.replace('column = "building"', 'column = "building"\nvalue = "kwh"'))
+    assert config.mechanism.columns == 4
+    assert config.policy.max_change == Fraction(8)
+    edges = changed('columns = ["Library", "Cafeteria"]', 'edges = [0, "0.5", "2"]')
+    edges = edges.replace('column = "building"', 'value = "kwh"').replace('"distinct"', '"histogram"')
+    assert parse_config(edges).query.labels == ("[0, 0.5)", "[0.5, 2)")
+
+
+def test_unreadable_files_are_one_sentence(tmp_path: Path) -> None:
+    """Absent, not text, or far too large."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_config(tmp_path / "absent.toml")
+    path = tmp_path / "tidegate.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        read_config(path)
