@@ -75,12 +75,12 @@ class MemoryLedger(Ledger):
             return {**self._account.snapshot(), "rows": self._rows, "marked": int(self.marked)}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Become what the snapshot was. Refused when this ledger has already charged later steps."""
+        """Become what the snapshot was. Refused when this ledger has gone further than the snapshot."""
         with self._lock:
             self._check()
             try:
                 numbers, rows = snapshot["numbers"], int(snapshot["rows"])
-                if self._rows and int(numbers[k.LAST]) < self.step:
+                if int(numbers[k.LAST]) < self.step or rows < self._rows:
                     raise SnapshotError(
                         f"the snapshot stands at step {int(numbers[k.LAST])} and the ledger at step "
                         f"{self.step}; restore into a new ledger, so that nothing spent is forgotten."
