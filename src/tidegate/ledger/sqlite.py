@@ -25,7 +25,9 @@ from tidegate.ledger.replay import BadRowError, Replay, checkpoint_digest, units
 from tidegate.ledger.rows import account_bytes, account_from, chained, genesis, row_of
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 
-CHECKPOINT_ROWS = 50_000  # rows between checkpoints: what opening may have to replay
+CHECKPOINT_ROWS = (
+    50_000  # rows between checkpoints, or an eighth of a long window: what opening may have to replay
+)
 _INSERT = "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -224,7 +226,7 @@ class SQLiteLedger(Ledger):
             if self._rows != rows:
                 head = (self._rows, self.step, self._digest)
                 self.connection.execute("UPDATE head SET rows = ?, step = ?, hash = ?", head)
-                if self._rows - self._checkpoint_row >= max(CHECKPOINT_ROWS, 2 * len(self._account.rows())):
+                if self._rows - self._checkpoint_row >= max(CHECKPOINT_ROWS, len(self._account.rows()) // 8):
                     self._write_checkpoint()
             self.connection.execute("COMMIT")
 
