@@ -61,12 +61,14 @@ class HierarchicalPeGaSus(Mechanism):
     calibration
         "sound", or "paper" for the printed test of pruning, which is not private for four levels or more.
 
-    Privacy ------- Unit and neighbours: the policy's. One unit changes the nodes of each level by at most Δ
-    together, so what is spent along a path from a root to a leaf adds up and nothing else does (paper,
-    Theorem 5.1). Every level has 1/h of ε_p + ε_g; the node at which a path ends, by pruning or because a
-    leaf stands higher than others, spends what is left for its path (also what is left of ε_pr, a departure
-    from the paper that makes every path spend exactly ε). Which nodes end their paths is decided by private
-    tests, before anything else of the step is drawn.
+    Privacy
+    -------
+    Unit and neighbours: the policy's. One unit changes the nodes of each level by at most Δ together, so
+    what is spent along a path from a root to a leaf adds up and nothing else does (paper, Theorem 5.1).
+    Every level has 1/h of ε_p + ε_g; the node at which a path ends, by pruning or because a leaf stands
+    higher than others, spends what is left for its path (also what is left of ε_pr, a departure from the
+    paper that makes every path spend exactly ε). Which nodes end their paths is decided by private tests,
+    before anything else of the step is drawn.
 
     Departure: the printed PRUNE is unsound for h ≥ 4. "counts" adds a single Lap((h−1)Δ/ε_pr) to the count
     and compares with a noiseless threshold; a leaf is not tested. "privtree" tests max(c − (level−1)·δ, β −
@@ -76,8 +78,10 @@ class HierarchicalPeGaSus(Mechanism):
 
     Memory and snapshots hold the raw counts of open groups, see :class:`PeGaSus`.
 
-    Error ----- Without pruning that of :class:`PeGaSus` with ε/h; a pruned branch has the error of its true
-    counts. Time O(log n) a node and step, memory O(n) for open groups of n different counts.
+    Error
+    -----
+    Without pruning that of :class:`PeGaSus` with ε/h; a pruned branch has the error of its true counts.
+    Time O(log n) a node and step, memory O(n) for open groups of n different counts.
 
     Examples
     --------
@@ -88,9 +92,11 @@ class HierarchicalPeGaSus(Mechanism):
     >>> releases.values.shape, run.ledger.verify().ok
     ((20, 8), True)
 
-    References ---------- Chen, Machanavajjhala, Hay, Miklau: PeGaSus: Data-adaptive differentially private
-    stream processing. CCS 2017. Zhang, Xiao, Xie: PrivTree: A differentially private algorithm for
-    hierarchical decompositions. SIGMOD 2016.
+    References
+    ----------
+    Chen, Machanavajjhala, Hay, Miklau: PeGaSus: Data-adaptive differentially private stream processing. CCS
+    2017. Zhang, Xiao, Xie: PrivTree: A differentially private algorithm for hierarchical decompositions.
+    SIGMOD 2016.
     """
 
     hierarchy: Hierarchy | None = None

@@ -1,0 +1,133 @@
+"""Consistent hierarchies: parents equal the sum of their children, and no count is negative."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidInput
+from tidegate.queries.hierarchy import Hierarchy
+from tidegate.queries.kernels import consistency as loop
+from tidegate.releases import GroupedRelease, GroupedReleases, Release, Releases
+
+Values = npt.NDArray[np.float64]
+FAINT = 1e-6  # the weight of a node about which nothing was measured, relative to the faintest one that was
+
+
+def reconcile(hierarchy: Hierarchy, values: Values, weights: Values | None = None) -> Values:
+    """The consistent values nearest to given ones: non-negative weighted least squares, exactly.
+
+    Parameters
+    ----------
+    hierarchy
+        The forest.
+    values
+        T × nodes.
+    weights
+        T × nodes, one over the variance of each value (up to a factor); all equal by default.
+
+    Examples
+    --------
+    >>> tree = Hierarchy.from_parents({"all": None, "a": "all", "b": "all"})
+    >>> reconcile(tree, np.array([[9.0, 4.0, 2.0]]))
+    array([[8., 5., 3.]])
+    >>> reconcile(tree, np.array([[4.0, 4.0, -2.0]]))
+    array([[4., 4., 0.]])
+    """
+    shape = (len(values), len(hierarchy.names))
+    if values.shape != shape:
+        raise InvalidInput(
+            f"the values have the shape {values.shape} and the hierarchy {shape[1]} nodes; give one column a node."
+        )
+    given = np.ones(shape) if weights is None else np.ascontiguousarray(weights, dtype=np.float64)
+    order, begins, ends = _numbering(hierarchy)
+    out = np.empty(shape)
+    loop.consistent(
+        np.ascontiguousarray(values, dtype=np.float64),
+        given,
+        order,
+        np.array(hierarchy.parents, dtype=np.int64),
+        np.empty(shape[1], dtype=np.int64),
+        hierarchy.is_leaf,
+        begins,
+        ends,
+        out,
+    )
+    return out
+
+
+def _numbering(
+    hierarchy: Hierarchy,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(nodes with children before parents, first leaf below each node, one past the last), leaves depth first."""
+    nodes = len(hierarchy.names)
+    children: list[list[int]] = [[] for _ in range(nodes)]
+    roots: list[int] = []
+    for node, parent in enumerate(hierarchy.parents):
+        (roots if parent < 0 else children[parent]).append(node)
+    order: list[int] = []
+    begins, ends = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
+    leaves = 0
+    stack = [(node, False) for node in reversed(roots)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            ends[node] = leaves
+            order.append(node)
+            continue
+        begins[node] = leaves
+        leaves += not children[node]
+        stack.append((node, True))
+        stack += [(child, False) for child in reversed(children[node])]
+    return np.array(order, dtype=np.int64), begins, ends
+
+
+class Consistent:
+    """Makes releases of a hierarchy consistent, step by step.
+
+    Every node's released value weighs by its precision: the budget of all measurements of its group so far.
+    Pruned nodes say next to nothing, so that what their parent holds is spread over them.
+
+    Parameters
+    ----------
+    hierarchy
+        The hierarchy of the releases.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> tree = Hierarchy.balanced(4)
+    >>> run = tg.mechanisms.HierarchicalPeGaSus(tg.Event(epsilon="1"), hierarchy=tree).start()
+    >>> consistent = Consistent(tree).push_batch(run.push_batch(np.full((10, 4), 30)))
+    >>> bool(np.allclose(consistent, tree.sum(consistent[:, list(tree.leaves)]))), bool((consistent >= 0).all())
+    (True, True)
+    """
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self.hierarchy = hierarchy
+        self._last = np.zeros(len(hierarchy.names), dtype=np.int64)
+        self._sizes = np.zeros(len(hierarchy.names))
+
+    def push(self, release: Release) -> Values:
+        """The consistent values of all nodes at the next step."""
+        one = release.values[np.newaxis]
+        if not isinstance(release, GroupedRelease):
+            return self._reconcile(one, None)[0]  # type: ignore[no-any-return]
+        weights = self._weights(release.groups[np.newaxis], release.weights[np.newaxis])
+        return self._reconcile(one, weights)[0]  # type: ignore[no-any-return]
+
+    def push_batch(self, releases: Releases) -> Values:
+        """The consistent values of all nodes at each of the next steps."""
+        if not isinstance(releases, GroupedReleases):
+            return self._reconcile(releases.values, None)
+        return self._reconcile(releases.values, self._weights(releases.groups, releases.weights))
+
+    def _reconcile(self, values: Values, weights: Values | None) -> Values:
+        return reconcile(self.hierarchy, values, weights)
+
+    def _weights(self, groups: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]) -> Values:
+        found = np.empty(groups.shape)
+        loop.precisions(groups, weights, self._last, self._sizes, found)
+        measured = np.where(found > 0, found, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+        faint = FAINT * np.where(np.isfinite(measured), measured, 1.0)
+        return np.where(found > 0, found, faint)
