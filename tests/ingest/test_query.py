@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
+from tidegate.ingest.aggregate import read_rows, step_vectors
 from tidegate.ingest.errors import MixedTypes, NotNumeric, TooManyColumns
 from tidegate.ingest.schema import UnitReader
 from tidegate.ingest.times import TimeReader
@@ -54,10 +55,10 @@ def vectors(query: Query, rows: list[Event]) -> npt.NDArray[np.int64]:
         {name: [row[at] for row in rows] for at, name in enumerate(("time", "unit", "place", "value"))},
         schema={"time": pl.Int64, "unit": pl.String, "place": pl.String, "value": pl.Float64},
     )
-    prepared = query.rows(frame, SCHEMA, TimeReader(), UnitReader())
+    prepared = read_rows(query, frame, SCHEMA, TimeReader(), UnitReader())
     numbers = STEPS.numbers(prepared["time"].to_numpy())
     inside = numbers > 0
-    return query.vectors(prepared.filter(inside), numbers[inside], 1, 4)[0]
+    return step_vectors(query, prepared.filter(inside), numbers[inside], 1, 4)[0]
 
 
 def ticks(query: Query) -> int:
@@ -145,8 +146,8 @@ def test_records_without_a_unit_count_for_themselves() -> None:
     query = Query(aggregate="count", columns=Columns(("a", "b")))
     schema = Schema(time="time", column="place")
     frame = pl.DataFrame({"time": [1, 1, 2, 15], "place": ["a", "a", "b", "a"]})
-    rows = query.rows(frame, schema, TimeReader(), UnitReader())
-    found, _ = query.vectors(rows, STEPS.numbers(rows["time"].to_numpy()), 1, 2)
+    rows = read_rows(query, frame, schema, TimeReader(), UnitReader())
+    found, _ = step_vectors(query, rows, STEPS.numbers(rows["time"].to_numpy()), 1, 2)
     assert found.tolist() == [[2, 1], [1, 0]]
     assert query.max_change(records=True) == 1
 
@@ -172,8 +173,8 @@ def test_means_come_back_from_their_parts(values: list[float]) -> None:
     rounded = [np.floor(min(max(value, -1), 4) * 4 + 0.5) / 4 for value in values]
     schema = Schema(time="time", unit="unit", value="value")
     frame = pl.DataFrame(rows, schema=["time", "unit", "place", "value"], orient="row")
-    prepared = query.rows(frame, schema, TimeReader(), UnitReader())
-    units, _ = query.vectors(prepared, np.ones(len(prepared), dtype=np.int64), 1, 1)
+    prepared = read_rows(query, frame, schema, TimeReader(), UnitReader())
+    units, _ = step_vectors(query, prepared, np.ones(len(prepared), dtype=np.int64), 1, 1)
     mean, count = query.answers(units / 4)[0]
     assert mean == pytest.approx(float(np.mean(rounded)))
     assert count == pytest.approx(len(values))
@@ -214,21 +215,24 @@ def test_given_input_is_taken_as_it_is() -> None:
     """Readings go to their cells, missing ones are marked, and the grid is respected."""
     wide = Query(aggregate="given", columns=Columns(("x", "y")), layout="wide", grid="0.5", fill="zero")
     frame = pl.DataFrame({"time": [5, 25], "x": [1.5, None], "y": [2.0, -3.0]})
-    rows = wide.rows(frame, Schema(time="time"), TimeReader(), UnitReader())
-    units, missing = wide.vectors(rows, STEPS.numbers(rows["time"].to_numpy()), 1, 3)
+    rows = read_rows(wide, frame, Schema(time="time"), TimeReader(), UnitReader())
+    units, missing = step_vectors(wide, rows, STEPS.numbers(rows["time"].to_numpy()), 1, 3)
     assert units.tolist() == [[3, 4], [0, 0], [0, -6]]
     assert missing is not None
     assert missing.tolist() == [[False, False], [True, True], [True, False]]
     assert wide.max_change() is None
     off = pl.DataFrame({"time": [5], "x": [1.25], "y": [2.0]})
     with pytest.raises(InvalidInput, match="does not lie on the grid"):
-        wide.rows(off, Schema(time="time"), TimeReader(), UnitReader())
+        read_rows(wide, off, Schema(time="time"), TimeReader(), UnitReader())
     nearest = Query(
         aggregate="given", columns=Columns(("x", "y")), layout="wide", grid="0.5", rounding="nearest"
     )
-    assert nearest.rows(off, Schema(time="time"), TimeReader(), UnitReader())["value"].to_list() == [3, 4]
+    assert read_rows(nearest, off, Schema(time="time"), TimeReader(), UnitReader())["value"].to_list() == [
+        3,
+        4,
+    ]
     with pytest.raises(InvalidInput, match="coarser grid"):
-        nearest.rows(off.with_columns(x=pl.lit(1e300)), Schema(time="time"), TimeReader(), UnitReader())
+        read_rows(nearest, off.with_columns(x=pl.lit(1e300)), Schema(time="time"), TimeReader(), UnitReader())
 
 
 @pytest.mark.parametrize(

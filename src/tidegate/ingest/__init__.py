@@ -1,8 +1,9 @@
 """From events to steps: a public clock, and a bound on what one unit contributes."""
 
+from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.columns import Columns, Intervals
 from tidegate.ingest.contributions import Contributions
-from tidegate.ingest.intake import Intake, StepBlock
+from tidegate.ingest.intake import Intake
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema
 from tidegate.ingest.sources import Source, open_source

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time as _time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from tidegate.errors import InvalidParameter, TidegateError
+from tidegate.ingest.aggregate import Mask, Matrix, read_rows, step_vectors
+from tidegate.ingest.arrays import never_decreases
+from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.errors import MissingReading, TimeGoesBackwards
-from tidegate.ingest.kernels import in_order
-from tidegate.ingest.query import PREVIOUS, Mask, Matrix, Query
+from tidegate.ingest.query import PREVIOUS, Query
 from tidegate.ingest.schema import Schema, UnitReader
 from tidegate.ingest.sources.source import Batch, Position, Source
 from tidegate.ingest.spool import Spool
@@ -25,69 +24,6 @@ from tidegate.ingest.times import TimeReader
 
 MOST_CELLS = 2**22  # of one block: long gaps come in several
 _LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
-
-
-@dataclass(frozen=True)
-class StepBlock:
-    """Consecutive closed steps, ready for `run.push_batch`.
-
-    Parameters
-    ----------
-    first_step
-        The number of the first of them; steps count from 1.
-    units
-        steps × columns, int64 in units of the grid.
-    grid
-        The public grid.
-    position
-        What to commit together with these steps, and to hand to a new intake to go on after them. JSON.
-    missing
-        None, or which cells have no reading and must be filled from the previous release (:meth:`row`).
-    """
-
-    first_step: int
-    units: Matrix = field(repr=False)  # raw: it must not even be shown by accident
-    grid: Fraction
-    position: Position
-    missing: Mask | None = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.units)
-
-    @property
-    def last_step(self) -> int:
-        """The number of the last step."""
-        return self.first_step + len(self.units) - 1
-
-    @property
-    def values(self) -> npt.NDArray[Any]:
-        """What a run takes: int64 on a grid of 1, else float64 that lie on the grid."""
-        if self.missing is not None:
-            raise InvalidParameter(
-                "fill", PREVIOUS, "used step by step", "push block.row(i, previous release) for each step"
-            )
-        return self._natural(self.units)
-
-    def row(self, index: int, previous: npt.ArrayLike | None = None) -> npt.NDArray[Any]:
-        """One step; missing readings are those of the previous release, or 0 before the first.
-
-        Parameters
-        ----------
-        index
-            0 for the first step of the block.
-        previous
-            The released values of the step before.
-        """
-        units = self.units[index]
-        if self.missing is not None and self.missing[index].any():
-            ticks = self.grid.denominator
-            last = np.zeros(len(units)) if previous is None else np.asarray(previous, dtype=np.float64)
-            rounded = np.floor(np.clip(last * ticks, -(2.0**53), 2.0**53) + 0.5).astype(np.int64)
-            units = np.where(self.missing[index], rounded, units)
-        return self._natural(units)
-
-    def _natural(self, units: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        return units if self.grid == 1 else units / self.grid.denominator
 
 
 class Intake:
@@ -217,7 +153,7 @@ class Intake:
         wanted: tuple[str, ...] | None = None
         if self.source.typed:  # one batch tells the types of all columns; of the rest the times are enough
             for batch in self.source.batches(self._from):
-                self.query.rows(batch.frame, self.schema, times, units)
+                read_rows(self.query, batch.frame, self.schema, times, units)
                 break
             wanted = (self.schema.time,)
         latest, reached, by_time, ordered = -(2**63), 0, True, True
@@ -225,13 +161,13 @@ class Intake:
             if self.source.typed:
                 moments = times.read(batch.frame[self.schema.time])
             else:
-                moments = self.query.rows(batch.frame, self.schema, times, units)["time"]
+                moments = read_rows(self.query, batch.frame, self.schema, times, units)["time"]
             if not ordered:
                 continue
             found = moments.drop_nulls().to_numpy()
             if not len(found):
                 continue
-            if by_time and in_order(found, latest):
+            if by_time and never_decreases(found, latest):
                 latest = int(found[-1])
                 continue
             if by_time:  # from here on steps are compared: within a step any order will do
@@ -240,7 +176,7 @@ class Intake:
             numbers = self.steps.numbers(found)
             numbers = numbers[numbers >= self.next_step]
             if len(numbers):
-                ordered = in_order(numbers, reached)
+                ordered = never_decreases(numbers, reached)
                 reached = int(numbers[-1])
             if not ordered and self.source.typed:
                 break
@@ -354,12 +290,16 @@ class Intake:
 
     def _rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         if not self._lenient:
-            return self.query.rows(frame, self.schema, self._times, self._units)
+            return read_rows(self.query, frame, self.schema, self._times, self._units)
         # where anybody can send, nothing may be remembered from one record to the next, and a bad one is
         # left out
         try:
-            return self.query.rows(
-                frame, self.schema, TimeReader(self.schema.time_format, self.steps.zone), UnitReader()
+            return read_rows(
+                self.query,
+                frame,
+                self.schema,
+                TimeReader(self.schema.time_format, self.steps.zone),
+                UnitReader(),
             )
         except TidegateError:
             pass
@@ -375,7 +315,7 @@ class Intake:
         held = [(rows, numbers) for rows, numbers in held if len(numbers)]
         rows = pl.concat([rows for rows, _ in held], rechunk=True) if held else pl.DataFrame()
         numbers = np.concatenate([numbers for _, numbers in held]) if held else np.zeros(0, dtype=np.int64)
-        if len(numbers) > 1 and not in_order(numbers, -(2**63)):
+        if not never_decreases(numbers):
             order = np.argsort(numbers, kind="stable")
             rows, numbers = rows[order], numbers[order]
         most = max(1, MOST_CELLS // self.query.width)
@@ -383,8 +323,13 @@ class Intake:
             first = self.next_step
             end = min(first + most - 1, last)
             low, high = np.searchsorted(numbers, [first, end + 1])
-            units, missing = self.query.vectors(
-                rows[int(low) : int(high)], numbers[low:high], first, end - first + 1, finite=not self.follow
+            units, missing = step_vectors(
+                self.query,
+                rows[int(low) : int(high)],
+                numbers[low:high],
+                first,
+                end - first + 1,
+                finite=not self.follow,
             )
             missing = self._fill(units, missing, first)
             self.next_step = end + 1

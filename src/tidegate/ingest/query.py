@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
-from tidegate.ingest import kernels
-from tidegate.ingest.columns import Columns, Intervals, numbers
-from tidegate.ingest.errors import RepeatedReading
-from tidegate.ingest.schema import Schema, UnitReader, unit_codes
-from tidegate.ingest.times import TimeReader
+from tidegate.ingest.columns import Columns, Intervals
+from tidegate.ingest.schema import Schema
 from tidegate.policy import Policy
-
-Matrix = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 AGGREGATES = ("count", "distinct", "sum", "mean", "histogram", "given")
 ZERO, PREVIOUS = "zero", "previous release"
-_LARGEST = 2**53  # in grid units: what a mechanism accepts
+LARGEST = 2**53  # in grid units: what a mechanism accepts
 ALL = Columns(("all",))  # one column for everything
-_NOTHING = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +85,7 @@ class Query:
         _one_of("rounding", self.rounding, ("refuse", "nearest"))
         put(self, "most", whole("most", self.most, most=10_000))
         grid = positive("grid", self.grid)
-        if grid.numerator != 1 or grid.denominator > _LARGEST:
+        if grid.numerator != 1 or grid.denominator > LARGEST:
             raise InvalidParameter(
                 "grid", self.grid, "one over a whole number", 'write for example grid="0.01"'
             )
@@ -130,9 +121,9 @@ class Query:
                 raise InvalidParameter(
                     "clip", show(bound), f"on the grid of {show(grid)}", "round it to the grid"
                 )
-            if abs(bound / grid) > _LARGEST:
+            if abs(bound / grid) > LARGEST:
                 raise InvalidParameter(
-                    "clip", show(bound), f"within {_LARGEST} grid units", "choose a coarser grid"
+                    "clip", show(bound), f"within {LARGEST} grid units", "choose a coarser grid"
                 )
         object.__setattr__(self, "clip", (low, high))
 
@@ -173,7 +164,7 @@ class Query:
         if self.weighting == "share":
             if self.aggregate == "mean":
                 raise InvalidParameter("weighting", "share", '"keep" for a mean', "drop it")
-            if self._bounds == (0, 0) if self.aggregate == "sum" else self._weight == 0:
+            if self.bounds == (0, 0) if self.aggregate == "sum" else self.weight == 0:
                 raise InvalidParameter(
                     "grid",
                     show(Fraction(self.grid)),
@@ -197,37 +188,37 @@ class Query:
         return len(self.columns) * (2 if self.aggregate == "mean" else 1)
 
     @property
-    def _ticks(self) -> int:
+    def ticks(self) -> int:
         """Grid units in 1."""
         return Fraction(self.grid).denominator
 
     @property
-    def _weight(self) -> int:
+    def weight(self) -> int:
         """What one contribution counts, in grid units."""
-        return self._ticks // self.most if self.weighting == "share" else self._ticks
+        return self.ticks // self.most if self.weighting == "share" else self.ticks
 
     @property
-    def _bounds(self) -> tuple[int, int]:
+    def bounds(self) -> tuple[int, int]:
         """Bounds of one contribution's value in grid units, after sharing or centring."""
         assert self.clip is not None
-        low, high = (int(Fraction(bound) * self._ticks) for bound in self.clip)
+        low, high = (int(Fraction(bound) * self.ticks) for bound in self.clip)
         if self.aggregate == "mean":
-            return low - self._centre, high - self._centre
+            return low - self.centre, high - self.centre
         if self.weighting == "share":
             return _towards_zero(low, self.most), _towards_zero(high, self.most)
         return low, high
 
     @property
-    def _centre(self) -> int:
+    def centre(self) -> int:
         """The public middle of the clip, in grid units: a mean is measured as a deviation from it."""
         assert self.clip is not None
-        low, high = (int(Fraction(bound) * self._ticks) for bound in self.clip)
+        low, high = (int(Fraction(bound) * self.ticks) for bound in self.clip)
         return (low + high) // 2
 
     @property
-    def _count_weight(self) -> int:
+    def count_weight(self) -> int:
         """What a count of 1 weighs in a mean, in grid units: this is how sum and count share the budget."""
-        largest = max(abs(bound) for bound in self._bounds)
+        largest = max(abs(bound) for bound in self.bounds)
         share = Fraction(self.share)
         return max(1, round(largest * (1 - share) / share))
 
@@ -248,12 +239,12 @@ class Query:
         if self.aggregate == "distinct":
             times = min(times, len(self.columns))
         if self.aggregate in ("sum", "mean"):
-            low, high = self._bounds
+            low, high = self.bounds
             change = max(high, 0) + max(-low, 0) if adjacency == "replace" else max(abs(low), abs(high))
-            change += self._count_weight if self.aggregate == "mean" else 0
+            change += self.count_weight if self.aggregate == "mean" else 0
         else:
-            change = self._weight
-        return Fraction(times * change, self._ticks)
+            change = self.weight
+        return Fraction(times * change, self.ticks)
 
     def check(self, policy: Policy, *, records: bool = False) -> None:
         """Refuse a policy that promises to hide less than one unit can change."""
@@ -281,26 +272,35 @@ class Query:
         described["fill"] = show(self.fill) if isinstance(self.fill, Fraction) else self.fill
         return described
 
-    # what a batch of input becomes --------------------------------------------------------------------------
+    # what is read --------------------------------------------------------------------------
+
+    @property
+    def wide(self) -> bool:
+        """Whether the input has a row for each step and a column for each series."""
+        return self.aggregate == "given" and self.layout == "wide"
 
     def needed(self, schema: Schema) -> tuple[str, ...]:
         """The columns of the input that are read."""
-        if self.aggregate == "given" and self.layout == "wide":
+        if self.wide:
             assert isinstance(self.columns, Columns)
             return (schema.time, *self.columns.names)
         return schema.needed
 
     def check_schema(self, schema: Schema) -> None:
         """Refuse a schema that lacks what the query needs."""
-        wide = self.aggregate == "given" and self.layout == "wide"
-        if schema.value is None and not wide:
+        if schema.value is None and not self.wide:
             if self.aggregate in ("sum", "mean", "histogram", "given"):
                 raise InvalidParameter(
                     "value", None, f'given for "{self.aggregate}"', "name the column of values"
                 )
             if isinstance(self.columns, Intervals):
                 raise InvalidParameter("value", None, "given for intervals", "name the column of values")
-        if schema.column is None and isinstance(self.columns, Columns) and len(self.columns) > 1 and not wide:
+        if (
+            schema.column is None
+            and isinstance(self.columns, Columns)
+            and len(self.columns) > 1
+            and not self.wide
+        ):
             raise InvalidParameter(
                 "column", None, "given for several columns", "name the column of categories"
             )
@@ -310,141 +310,6 @@ class Query:
             raise InvalidParameter(
                 "most", self.most, "1 where every record is a unit", "name the column of units"
             )
-
-    def rows(self, frame: pl.DataFrame, schema: Schema, times: TimeReader, units: UnitReader) -> pl.DataFrame:
-        """A batch as rows of time, unit, column and value in grid units; incomplete records are left out."""
-        time = times.read(frame[schema.time])
-        if self.aggregate == "given" and self.layout == "wide":
-            return self._wide_rows(frame, time)
-        parts: dict[str, Any] = {"time": time}
-        if schema.unit is not None and self.aggregate != "given":
-            parts["unit"] = units.read(frame[schema.unit])
-        values = None
-        if schema.value is not None and self.aggregate in ("sum", "mean", "given"):
-            values = numbers(frame[schema.value], schema.value)
-            parts["value"] = self._on_grid(values)
-        if isinstance(self.columns, Intervals):
-            assert schema.value is not None
-            parts["column"] = self.columns.indices(frame[schema.value])
-        elif schema.column is not None:
-            parts["column"] = self.columns.indices(frame[schema.column])
-        else:
-            parts["column"] = np.zeros(len(frame), dtype=np.int32)
-        rows = pl.DataFrame(parts)
-        if values is not None and values.dtype.kind == "f":
-            lacking = np.isnan(values)
-            if lacking.any():
-                rows = rows.filter(~lacking)
-        return rows.drop_nulls() if any(rows[name].null_count() for name in rows.columns) else rows
-
-    def _wide_rows(self, frame: pl.DataFrame, time: pl.Series) -> pl.DataFrame:
-        assert isinstance(self.columns, Columns)
-        parts = []
-        for index, name in enumerate(self.columns.names):
-            values = numbers(frame[name], name)
-            part = pl.DataFrame(
-                {
-                    "time": time,
-                    "value": self._on_grid(values),
-                    "column": np.full(len(frame), index, dtype=np.int32),
-                }
-            )
-            parts.append(part.filter(~np.isnan(values)) if values.dtype.kind == "f" else part)
-        return pl.concat(parts).drop_nulls().sort("time", maintain_order=True)
-
-    def _on_grid(self, values: npt.NDArray[Any]) -> Matrix:
-        """Clip, then round to grid units with floor(x/g + ½); NaN becomes 0, to be left out by the caller."""
-        ticks = self._ticks
-        low, high = (
-            (-_LARGEST, _LARGEST) if self.clip is None else (int(Fraction(b) * ticks) for b in self.clip)
-        )
-        if values.dtype.kind == "f":
-            usable = np.nan_to_num(values, nan=0.0, posinf=math.inf, neginf=-math.inf)
-            scaled = np.clip(usable, float(low) / ticks, float(high) / ticks) * ticks
-            units = np.floor(scaled + 0.5).astype(np.int64)
-            if self.aggregate == "given":
-                self._check_readings(usable, units)
-        else:
-            if (
-                self.aggregate == "given"
-                and self.clip is None
-                and len(values)
-                and int(np.abs(values).max()) > _LARGEST // ticks
-            ):
-                raise _beyond()
-            units = np.clip(values, -(-low // ticks) - 1, high // ticks + 1) * ticks
-        units = np.clip(units, low, high).astype(np.int64, copy=False)
-        if self.aggregate == "mean":
-            units -= self._centre
-        elif self.weighting == "share":
-            units = (np.sign(units) * (np.abs(units) // self.most)).astype(np.int64, copy=False)
-        result: Matrix = units
-        return result
-
-    def _check_readings(self, values: npt.NDArray[np.float64], units: Matrix) -> None:
-        if self.clip is None and len(values) and float(np.abs(values).max()) > _LARGEST / self._ticks:
-            raise _beyond()
-        if self.rounding == "refuse":
-            inside = np.ones(len(values), dtype=np.bool_)
-            if self.clip is not None:
-                low, high = (float(Fraction(bound)) for bound in self.clip)
-                inside = (values > low) & (values < high)
-            if not np.array_equal(values[inside], units[inside] / self._ticks):
-                raise InvalidInput(
-                    f"a reading does not lie on the grid of {show(Fraction(self.grid))}; "
-                    'choose a finer grid, or declare rounding="nearest", which raises the sensitivity.'
-                )
-
-    # what complete steps become -----------------------------------------------------------------------------
-
-    def vectors(
-        self, rows: pl.DataFrame, steps: Matrix, first: int, count: int, *, finite: bool = True
-    ) -> tuple[Matrix, Mask | None]:
-        """The vectors of `count` complete steps in grid units, and which cells have no reading.
-
-        Parameters
-        ----------
-        rows
-            What :meth:`rows` made, of these steps only.
-        steps
-            The step of each row.
-        finite
-            Whether a second reading of a cell is refused (a file is wrong) or replaces the first (a broker
-            may send a message twice).
-        """
-        out = np.zeros((count, self.width), dtype=np.int64)
-        given = self.aggregate == "given"
-        missing = np.ones((count, self.width), dtype=np.bool_) if given else None
-        if len(rows):
-            at = steps - first
-            if len(at) > 1 and not kernels.in_order(at, -(2**63)):
-                order = np.argsort(at, kind="stable")
-                at, rows = at[order], rows[order]
-            columns = rows["column"].to_numpy()
-            values = rows["value"].to_numpy() if "value" in rows.columns else _NOTHING
-            also = self._count_weight if self.aggregate == "mean" else 0
-            if given:
-                if kernels.put_readings(at, columns, values, missing, out) and finite:
-                    raise RepeatedReading(
-                        "two readings fall into one step and column; aggregate the input first or use "
-                        "shorter steps."
-                    )
-            elif "unit" in rows.columns:
-                kernels.add_bounded(
-                    at,
-                    rows["time"].to_numpy(),
-                    unit_codes(rows["unit"]),
-                    columns,
-                    values,
-                    self._weight,
-                    also,
-                    self.most,
-                    self.aggregate == "distinct",
-                    out,
-                )
-            else:
-                kernels.add_records(at, columns, values, self._weight, also, out)
-        return out, missing
 
     # what a release means -----------------------------------------------------------------------------------
 
@@ -462,8 +327,8 @@ class Query:
         assert self.clip is not None
         half = len(self.columns)
         low, high = (float(Fraction(bound)) for bound in self.clip)
-        counts = values[..., half:] * (self._ticks / self._count_weight)
-        means = self._centre / self._ticks + values[..., :half] / np.maximum(counts, 1.0)
+        counts = values[..., half:] * (self.ticks / self.count_weight)
+        means = self.centre / self.ticks + values[..., :half] / np.maximum(counts, 1.0)
         return np.concatenate([np.clip(means, low, high), counts], axis=-1)
 
 
@@ -474,9 +339,3 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 def _towards_zero(value: int, divisor: int) -> int:
     return abs(value) // divisor * (1 if value >= 0 else -1)
-
-
-def _beyond() -> InvalidInput:
-    return InvalidInput(
-        f"a reading lies beyond ±{_LARGEST} grid units; choose a coarser grid or declare clip."
-    )

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from typing import IO
 
 from tidegate.ingest.errors import EmptyInput, TooManyColumns
 from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
@@ -20,7 +20,7 @@ NAME = "standard input"
 class PipeSource(Source):
     """Standard input as CSV or JSON lines.
 
-    Until its end: it is copied to a temporary file first, because nothing may be released before all of it
+    Until its end: it is copied to a nameless temporary file first, because nothing may be released before all of it
     has arrived, and a run that starts again is given the same input again. With `follow` lines are taken as
     they come and cannot be read twice: what the open steps held is lost when the process dies.
     """
@@ -39,7 +39,7 @@ class PipeSource(Source):
         self.separator = separator
         self.follow = follow
         self.descriptor = sys.stdin.fileno() if descriptor is None else descriptor
-        self._copy: Path | None = None
+        self._copy: IO[bytes] | None = None
 
     def batches(
         self,
@@ -53,11 +53,12 @@ class PipeSource(Source):
             yield from self._live(patience)
             return
         if self._copy is None:
-            handle, path = tempfile.mkstemp(prefix="tidegate-", suffix=".input")  # readable by its owner only
-            self._copy = Path(path)
-            with os.fdopen(handle, "wb") as copy, os.fdopen(os.dup(self.descriptor), "rb") as stream:
-                shutil.copyfileobj(stream, copy, PIECE)
-        file = TextSource(self._copy, self.columns, format=self.format, separator=self.separator, name=NAME)
+            self._copy = tempfile.TemporaryFile(prefix="tidegate-")  # noqa: SIM115  closed by close()
+            with os.fdopen(os.dup(self.descriptor), "rb") as stream:
+                shutil.copyfileobj(stream, self._copy, PIECE)
+            self._copy.flush()
+        path = f"/dev/fd/{self._copy.fileno()}"
+        file = TextSource(path, self.columns, format=self.format, separator=self.separator, name=NAME)
         yield from file.batches(position, columns=columns)
 
     def _live(self, patience: Patience) -> Iterator[Batch]:
@@ -86,7 +87,7 @@ class PipeSource(Source):
             raise EmptyInput(f"{NAME} is empty; it needs at least a header or one record.")
 
     def close(self) -> None:
-        """Remove the copy."""
+        """Let go of the copy, which has no name and vanishes."""
         if self._copy is not None:
-            self._copy.unlink(missing_ok=True)
+            self._copy.close()
             self._copy = None

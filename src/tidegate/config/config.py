@@ -1,0 +1,119 @@
+"""A checked configuration: the sections of the file, and what they mean."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tidegate.config.keys import MechanismKeys, ProtectKeys, QueryKeys, SinkKeys, SourceKeys, StepsKeys
+from tidegate.ingest import Intake, Query, Schema, Steps, open_source
+from tidegate.mechanisms import Mechanism
+from tidegate.policy import Policy
+
+
+@dataclass(frozen=True)
+class Config:
+    """A checked configuration.
+
+    Parameters
+    ----------
+    path
+        The file it was read from; relative locations start at its folder.
+    source, steps_keys, query_keys, protect, mechanism_keys, sink
+        The sections as they were written, with defaults.
+    parameters
+        The mechanism's own parameters.
+    schema, steps, query, policy, mechanism
+        What they mean.
+
+    Examples
+    --------
+    >>> from tidegate.config.document import EXAMPLE
+    >>> from tidegate.config import parse_config
+    >>> config = parse_config(EXAMPLE)
+    >>> print(config.policy.unit())
+    everything within any 24 consecutive steps: a change of at most 1 in each of them
+    >>> config.mechanism.columns
+    2
+    """
+
+    path: Path
+    source: SourceKeys
+    steps_keys: StepsKeys
+    query_keys: QueryKeys
+    protect: ProtectKeys
+    mechanism_keys: MechanismKeys
+    sink: SinkKeys
+    parameters: dict[str, Any]
+    schema: Schema
+    steps: Steps
+    query: Query
+    policy: Policy
+    mechanism: Mechanism
+
+    def locate(self, location: str) -> str:
+        """A location as a path from here; URLs and "-" stay."""
+        if location == "-" or re.match(r"[a-z]+://", location):
+            return location
+        return str(self.path.parent / location)
+
+    @property
+    def ledger(self) -> str:
+        """Where ledger, state and positions are kept."""
+        return (
+            self.locate(self.protect.ledger) if self.protect.ledger else str(self.path.with_suffix(".ledger"))
+        )
+
+    def open(
+        self,
+        position: dict[str, Any] | None = None,
+        *,
+        follow: bool | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> Intake:
+        """The intake of this stream, from the beginning or from a committed position."""
+        keys = self.source
+        follow = keys.follow if follow is None else follow
+        live = keys.location.startswith(("mqtt:", "mqtts:"))
+        source = open_source(
+            self.locate(keys.location),
+            self.query.needed(self.schema),
+            format=keys.format,
+            separator=keys.separator,
+            follow=follow,
+            pattern=keys.pattern,
+            completed=keys.completed,
+            settle=keys.settle,
+            client=keys.client,
+            fields=keys.fields,
+        )
+        return Intake(
+            source,
+            self.schema,
+            self.steps,
+            self.query,
+            position=position,
+            follow=follow or live,
+            order=keys.order,
+            clock=clock,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What must not change while a stream runs, as JSON."""
+        return {
+            "steps": self.steps.describe(),
+            "query": self.query.describe(),
+            "unit": self.schema.unit,
+            "mechanism": self.mechanism.describe(),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of :meth:`describe`."""
+        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:32]

@@ -1,0 +1,151 @@
+"""From a batch of records to rows on the grid, and from the rows of closed steps to their vectors."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tidegate.errors import InvalidInput
+from tidegate.exact import show
+from tidegate.ingest import kernels
+from tidegate.ingest.arrays import frozen, never_decreases
+from tidegate.ingest.columns import Columns, Intervals, numbers
+from tidegate.ingest.errors import RepeatedReading
+from tidegate.ingest.query import LARGEST, Query
+from tidegate.ingest.schema import Schema, UnitReader, unit_codes
+from tidegate.ingest.times import TimeReader
+
+Matrix = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+_NOTHING = np.zeros(0, dtype=np.int64)
+
+
+def read_rows(
+    query: Query, frame: pl.DataFrame, schema: Schema, times: TimeReader, units: UnitReader
+) -> pl.DataFrame:
+    """A batch as rows of time, unit, column and value in grid units; incomplete records are left out."""
+    time = times.read(frame[schema.time])
+    if query.wide:
+        return _wide_rows(query, frame, time)
+    parts: dict[str, Any] = {"time": time}
+    if schema.unit is not None and query.aggregate != "given":
+        parts["unit"] = units.read(frame[schema.unit])
+    values = None
+    if schema.value is not None and query.aggregate in ("sum", "mean", "given"):
+        values = numbers(frame[schema.value], schema.value)
+        parts["value"] = on_grid(query, values)
+    if isinstance(query.columns, Intervals):
+        assert schema.value is not None
+        parts["column"] = query.columns.indices(frame[schema.value])
+    elif schema.column is not None:
+        parts["column"] = query.columns.indices(frame[schema.column])
+    else:
+        parts["column"] = np.zeros(len(frame), dtype=np.int32)
+    rows = pl.DataFrame(parts)
+    if values is not None and values.dtype.kind == "f":
+        lacking = np.isnan(values)
+        if lacking.any():
+            rows = rows.filter(~lacking)
+    return rows.drop_nulls() if any(rows[name].null_count() for name in rows.columns) else rows
+
+
+def _wide_rows(query: Query, frame: pl.DataFrame, time: pl.Series) -> pl.DataFrame:
+    assert isinstance(query.columns, Columns)
+    parts = []
+    for index, name in enumerate(query.columns.names):
+        values = numbers(frame[name], name)
+        column = np.full(len(frame), index, dtype=np.int32)
+        part = pl.DataFrame({"time": time, "value": on_grid(query, values), "column": column})
+        parts.append(part.filter(~np.isnan(values)) if values.dtype.kind == "f" else part)
+    return pl.concat(parts).drop_nulls().sort("time", maintain_order=True)
+
+
+def on_grid(query: Query, values: npt.NDArray[Any]) -> Matrix:
+    """Clip, then round to grid units with floor(x/g + ½); NaN becomes 0, to be left out by the caller."""
+    ticks, given = query.ticks, query.aggregate == "given"
+    low, high = (-LARGEST, LARGEST) if query.clip is None else (int(Fraction(b) * ticks) for b in query.clip)
+    if given and query.clip is None and len(values):
+        largest = np.abs(np.nan_to_num(values.astype(np.float64), nan=0.0)).max()
+        if not largest <= LARGEST // ticks:
+            raise InvalidInput(
+                f"a reading lies beyond ±{LARGEST} grid units; choose a coarser grid or declare clip."
+            )
+    if values.dtype.kind == "f":
+        usable = np.nan_to_num(values, nan=0.0, posinf=math.inf, neginf=-math.inf)
+        scaled = np.clip(usable, low / ticks, high / ticks) * ticks
+        units = np.floor(scaled + 0.5).astype(np.int64)
+        if given and query.rounding == "refuse":
+            _check_readings(query, usable, units)
+    else:
+        units = np.clip(values, -(-low // ticks) - 1, high // ticks + 1) * ticks
+    # once more in whole numbers: this, and not the float above, is what bounds a contribution
+    units = np.clip(units, low, high)
+    if query.aggregate == "mean":
+        units -= query.centre
+    elif query.weighting == "share":
+        units = np.sign(units) * (np.abs(units) // query.most)
+    result: Matrix = units.astype(np.int64, copy=False)
+    return result
+
+
+def _check_readings(query: Query, values: npt.NDArray[np.float64], units: Matrix) -> None:
+    inside = np.ones(len(values), dtype=np.bool_)
+    if query.clip is not None:
+        low, high = (float(Fraction(bound)) for bound in query.clip)
+        inside = (values > low) & (values < high)
+    if not np.array_equal(values[inside], units[inside] / query.ticks):
+        raise InvalidInput(
+            f"a reading does not lie on the grid of {show(Fraction(query.grid))}; "
+            'choose a finer grid, or declare rounding="nearest", which raises the sensitivity.'
+        )
+
+
+def step_vectors(
+    query: Query, rows: pl.DataFrame, steps: Matrix, first: int, count: int, *, finite: bool = True
+) -> tuple[Matrix, Mask | None]:
+    """The vectors of `count` complete steps in grid units, and which cells have no reading.
+
+    Parameters
+    ----------
+    query
+        What is aggregated.
+    rows
+        What :func:`read_rows` made, of these steps only.
+    steps
+        The step of each row.
+    first, count
+        The range of steps.
+    finite
+        Whether a second reading of a cell is refused (a file is wrong) or replaces the first (a broker may
+        send a message twice).
+    """
+    out = np.zeros((count, query.width), dtype=np.int64)
+    given = query.aggregate == "given"
+    missing = np.ones((count, query.width), dtype=np.bool_) if given else None
+    if not len(rows):
+        return out, missing
+    at = steps - first
+    if not never_decreases(at):
+        order = np.argsort(at, kind="stable")
+        at, rows = at[order], rows[order]
+    at = frozen(at)
+    columns = frozen(rows["column"].to_numpy())
+    values = frozen(rows["value"].to_numpy() if "value" in rows.columns else _NOTHING)
+    also = query.count_weight if query.aggregate == "mean" else 0
+    if given:
+        if kernels.put_readings(at, columns, values, missing, out) and finite:
+            raise RepeatedReading(
+                "two readings fall into one step and column; aggregate the input first or use shorter steps."
+            )
+    elif "unit" in rows.columns:
+        times, units = frozen(rows["time"].to_numpy()), frozen(unit_codes(rows["unit"]))
+        distinct = query.aggregate == "distinct"
+        kernels.add_bounded(at, times, units, columns, values, query.weight, also, query.most, distinct, out)
+    else:
+        kernels.add_records(at, columns, values, query.weight, also, out)
+    return out, missing
