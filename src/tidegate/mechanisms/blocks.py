@@ -20,6 +20,7 @@ from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import snapshot
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
 from tidegate.mechanisms.sample import Sample
+from tidegate.mechanisms.sampled import unenforced
 from tidegate.mechanisms.uniform import Uniform
 from tidegate.noise import Source, install
 from tidegate.noise.entropy import Elements, Words
@@ -118,17 +119,13 @@ class Blocks(Mechanism):
 def doubled(policy: User) -> WEvent:
     """The w-event policy that two neighbouring blocks of a user-level policy keep together."""
     budget = policy.budget
-    match budget:
-        case Pure():
-            amount: dict[str, Fraction] = {"epsilon": 2 * budget.epsilon}
-        case ZeroConcentrated():
-            amount = {"rho": 2 * budget.rho}
-        case _:
-            raise InvalidParameter(
-                "policy", str(budget), "a pure or a zCDP budget for Blocks", "write epsilon or rho alone"
-            )
+    if not isinstance(budget, Pure | ZeroConcentrated):
+        raise InvalidParameter(
+            "policy", str(budget), "a pure or a zCDP budget for Blocks", "write epsilon or rho alone"
+        )
     return WEvent(
-        **amount,
+        epsilon=2 * budget.total if isinstance(budget, Pure) else None,
+        rho=2 * budget.total if isinstance(budget, ZeroConcentrated) else None,
         w=policy.steps_charged,
         max_change=policy.max_change,
         adjacency=policy.adjacency,
@@ -149,7 +146,7 @@ class BlocksRun(Run):
     """A mechanism at work on one block after the other."""
 
     def _ledger(self, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
-        if getattr(self.mechanism, "calibration", "sound") == "sound":
+        if not getattr(self.mechanism, "printed", False):
             return super()._ledger(given, saved)
         return unenforced(self.mechanism, given, saved)
 
@@ -211,7 +208,11 @@ class BlocksRun(Run):
                     self._reserve(first_step + start)
                     stop = min(steps, start + self._length - self._run.step)
                     part = self._run.push_batch(self._values(matrix[start:stop]))
-                    values[start:stop], status[start:stop], scale[start:stop] = part.values, part.status, part.scale
+                    values[start:stop], status[start:stop], scale[start:stop] = (
+                        part.values,
+                        part.status,
+                        part.scale,
+                    )
                     source[start:stop] = np.where(part.source > 0, part.source + self._offset, 0)
                     units[start:stop] = part.units * self._factor
                     start, delay = stop, part.delay
@@ -242,10 +243,15 @@ class BlockLedger(MemoryLedger):
         """Charge the block, then the whole."""
         super().charge(step, units, scope=scope, groups=groups, levels=levels)
         parts = [
-            {name: amount * self._factor for name, amount in (part or {}).items()} for part in (groups, levels)
+            {name: amount * self._factor for name, amount in (part or {}).items()}
+            for part in (groups, levels)
         ]
         self._whole.charge(
-            step + self._offset, units * self._factor, scope=scope, groups=parts[0] or None, levels=parts[1] or None
+            step + self._offset,
+            units * self._factor,
+            scope=scope,
+            groups=parts[0] or None,
+            levels=parts[1] or None,
         )
 
     def charge_batch(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
@@ -257,18 +263,6 @@ class BlockLedger(MemoryLedger):
         """Charge the block, then the whole."""
         super().charge_span(first, last, units, scope=scope)
         self._whole.charge_span(first + self._offset, last + self._offset, units * self._factor, scope=scope)
-
-
-def unenforced(mechanism: Mechanism, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
-    """The ledger of a printed calibration: in memory, and it refuses nothing."""
-    if given is not None:
-        raise InvalidParameter(
-            "ledger", "given", "absent with calibration='paper'", "use the sound calibration on a real ledger"
-        )
-    ledger = UnenforcedLedger(mechanism.policy, mechanism.units)
-    if saved is not None:
-        ledger.restore(saved)
-    return ledger
 
 
 class Shifted:

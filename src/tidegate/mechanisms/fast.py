@@ -9,26 +9,22 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import float_up, whole
 from tidegate.ledger import Batch, Ledger
 from tidegate.mechanisms import kalman, pid
-from tidegate.mechanisms.blocks import BlocksRun, unenforced
+from tidegate.mechanisms.blocks import BlocksRun
 from tidegate.mechanisms.kalman import Kalman
 from tidegate.mechanisms.kernels import fast as loop
 from tidegate.mechanisms.kernels.kalman import FIELDS
 from tidegate.mechanisms.kernels.pid import SHORTEST
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State
 from tidegate.mechanisms.pid import Pid
-from tidegate.noise import expected_absolute_laplace, laplace, variance_laplace
-from tidegate.noise.discrete_laplace import decide
+from tidegate.mechanisms.sampled import SampledRun, Words
+from tidegate.noise import expected_absolute_laplace, variance_laplace
 from tidegate.policy import Guarantee, Policy, User, WEvent
-from tidegate.releases import Release, Releases
 
-INLINE = 16  # up to so many columns the compiled loop draws the noise itself
-CELLS = 1 << 16  # cells that a batch handles at once
 # which part of the steps is measured, if nothing else is said
 SLIDING_SHARE = Fraction(1, 4)
 FINITE_SHARE = Fraction(15, 100)  # Fan and Xiong's choice
@@ -130,7 +126,14 @@ class Fast(Mechanism):
         if self.calibration not in ("sound", "paper"):
             raise InvalidParameter("calibration", self.calibration, "'sound' or 'paper'", "leave it out")
         if self.blocks and isinstance(self.policy, User):
-            raise InvalidParameter("blocks", True, "False under a User policy", "a finite stream is one block")
+            raise InvalidParameter(
+                "blocks", True, "False under a User policy", "a finite stream is one block"
+            )
+
+    @property
+    def printed(self) -> bool:
+        """Whether each column has sampling times of its own; one column has them anyway."""
+        return self.calibration == "paper" and self.columns > 1
 
     @property
     def sliding(self) -> bool:
@@ -180,11 +183,13 @@ class Fast(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """What is proved, under which assumptions."""
-        if self.calibration == "sound" or self.columns == 1:
+        if not self.printed:
             return super().guarantee
         # every step of a window may be the measured one of some column, and a moving unit follows
         most = min(self.policy.steps_charged, self.columns * self.units)
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", Fraction(most, self.units))
+        return Guarantee(
+            type(self).__name__, self.policy, self.assumptions, "paper", Fraction(most, self.units)
+        )
 
     def expected_error(self) -> float:
         """The mean absolute error of a measurement, before the filter."""
@@ -200,29 +205,29 @@ class Fast(Mechanism):
         return [
             cls(WEvent(epsilon="4", w=10), columns=3, samples=4),
             cls(WEvent(epsilon="1/3", w=1, adjacency="replace"), columns=20, grid="0.5"),
-            cls(User(epsilon="2", horizon=6000), filter=Kalman(process_noise=4.0), adaptive=Pid(derivative=0.1)),
+            cls(
+                User(epsilon="2", horizon=6000),
+                filter=Kalman(process_noise=4.0),
+                adaptive=Pid(derivative=0.1),
+            ),
             cls(WEvent(epsilon="1", w=12), columns=2, blocks=True, samples=3),
             cls(WEvent(epsilon="2", w=8), columns=2, samples=2, filter=False, adaptive=False, grid="0.01"),
         ]
 
 
-class FastRun(Run):
+class FastRun(SampledRun):
     """FAST at work on the sliding ledger."""
 
     mechanism: Fast
-
-    def _ledger(self, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
-        if self.mechanism.calibration == "sound" or isinstance(given, Ledger):
-            return super()._ledger(given, saved)
-        return unenforced(self.mechanism, given, saved)
+    stream: ClassVar[str] = "fast"
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
         length, samples = mechanism.policy.steps_charged, mechanism.measurements
-        controllers = self._columns if mechanism.calibration == "paper" else 1
+        controllers = self._columns if mechanism.printed else 1
         control = mechanism.adaptive if isinstance(mechanism.adaptive, Pid) else None
         filter_ = mechanism.filter if isinstance(mechanism.filter, Kalman) else None
-        known = filter_.measurement_noise / self._grid**2 if filter_ and filter_.measurement_noise else 0.0
+        known = filter_.measurement_noise if filter_ else None
         self._rule = np.zeros(loop.RULE, dtype=np.int64)
         self._rule[loop.CHARGE] = self.ledger.units // mechanism.units
         self._rule[loop.SAMPLES] = samples
@@ -230,12 +235,11 @@ class FastRun(Run):
         self._rule[loop.PERIOD] = 0 if control else -(-length // samples)
         self._numbers = np.zeros(loop.NUMBERS)
         self._numbers[loop.SCALE] = mechanism.scale
-        self._numbers[loop.VARIANCE] = known or variance_laplace(mechanism.scale)
+        self._numbers[loop.VARIANCE] = known / self._grid**2 if known else variance_laplace(mechanism.scale)
         self._numbers[loop.GRID] = self._grid
         self._numbers[loop.SANITY] = mechanism.sanity / self._grid
         self._model = kalman.model(filter_, Fraction(mechanism.grid))
         self._settings = (control or Pid()).settings(*mechanism.bounds)
-        self._given = np.zeros(self._columns, dtype=np.int64)
         self._chosen = np.zeros(controllers, dtype=np.bool_)
         fresh = {
             "belief": np.zeros((FIELDS, self._columns)),
@@ -246,74 +250,39 @@ class FastRun(Run):
             "errors": np.zeros((controllers, (control or Pid()).recent)),
             "taken": np.zeros((controllers, samples if controllers > 1 else 1), dtype=np.int64),
         }
-        self._set_state({**fresh, **(state or {})})
+        self._remember({**fresh, **(state or {})})
 
-    def _set_state(self, state: State) -> None:
-        self._memory = {name: state[name] for name in loop.STATE}
+    def _loop(
+        self,
+        rows: Matrix,
+        index: int,
+        paused: bool,
+        first_step: int,
+        words: Words,
+        batch: Batch,
+        outputs: tuple[Any, ...],
+    ) -> tuple[int, int]:
+        place: tuple[int, int] = loop.release(
+            rows,
+            index,
+            paused,
+            first_step,
+            self._rule,
+            self._numbers,
+            self._model,
+            self._settings,
+            words,
+            self._given,
+            self._chosen,
+            batch.entries,
+            batch.state,
+            *(self._memory[name] for name in loop.STATE),
+            *outputs,
+        )
+        return place
 
-    def _state(self) -> State:
-        return dict(self._memory)
+    def _scale(self, column: int) -> float:
+        return self.mechanism.scale
 
-    def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        steps, columns = matrix.shape
-        values = np.empty((steps, columns))
-        status = np.empty(steps, dtype=np.int8)
-        source = np.empty(steps, dtype=np.int64)
-        scale = np.empty(steps)
-        units = np.zeros(steps, dtype=np.int64)
-        outputs = (values, status, source, scale, units)
-        kept = {name: np.copy(array) for name, array in self._memory.items()}
-        length = max(1, CELLS // columns) if columns <= INLINE else max(1, steps)
-        try:
-            with self.ledger.begin_batch(steps) as batch:
-                for start in range(0, steps, length):
-                    block = tuple(output[start : start + length] for output in outputs)
-                    self._release_block(matrix[start : start + length], first_step + start, batch, block)
-                batch.record(first_step, units)
-        except BaseException:
-            self._set_state(kept)
-            raise
-        return Releases(first_step, values, status, source, scale, units, self.ledger.unit)
-
-    def _release_block(self, rows: Matrix, first_step: int, batch: Batch, outputs: tuple[Any, ...]) -> None:
-        steps, columns = rows.shape
-        draws = columns if columns <= INLINE else 0
-        words = self.source.words("fast", first_step, max(draws, 1), range(steps * draws), 0, 2)
-        index, reason = 0, loop.DONE
-        while True:
-            index, reason = loop.release(
-                rows,
-                index,
-                reason == loop.NOISE,
-                first_step,
-                self._rule,
-                self._numbers,
-                self._model,
-                self._settings,
-                words,
-                self._given,
-                self._chosen,
-                batch.entries,
-                batch.state,
-                *(self._memory[name] for name in loop.STATE),
-                *outputs,
-            )
-            if reason == loop.DONE:
-                return
-            if reason == loop.REFUSED:
-                batch.refuse(first_step + index, int(self._rule[loop.CHARGE]))
-            self._draw(first_step, index, draws, words)
-
-    def _draw(self, first_step: int, index: int, draws: int, words: npt.NDArray[np.uint64]) -> None:
-        """The noise of one step: all of it if the step is wide, else from the words that the loop had for it."""
-        scale = self.mechanism.scale
-        if not draws:
-            self._given[:] = laplace(self.source, "fast", first_step + index, scale, (self._columns,))
-            return
-        for draw in range(draws):
-            element = index * draws + draw
-            taken = words[:, element].tolist()
-            self._given[draw] = decide(self.source, "fast", first_step, draws, element, scale, taken)
+    def _requested(self) -> int:
+        return int(self._rule[loop.CHARGE])

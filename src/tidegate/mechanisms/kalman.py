@@ -21,7 +21,9 @@ def finite(name: str, value: float, least: float, most: float = math.inf) -> flo
     except (TypeError, ValueError):
         number = math.nan
     if not (math.isfinite(number) and least <= number <= most):
-        bounds = f"a finite number of at least {least:g}" + ("" if math.isinf(most) else f" and at most {most:g}")
+        bounds = f"a finite number of at least {least:g}" + (
+            "" if math.isinf(most) else f" and at most {most:g}"
+        )
         raise InvalidParameter(name, value, bounds, "leave it out for the default")
     return number
 

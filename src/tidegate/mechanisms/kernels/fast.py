@@ -11,7 +11,7 @@ from typing import Any
 
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
-from tidegate.mechanisms.kernels.kalman import ESTIMATE, absorb
+from tidegate.mechanisms.kernels.kalman import ESTIMATE, correct
 from tidegate.mechanisms.kernels.pid import fast_interval, feedback
 from tidegate.noise.kernels import constants, laplace_draw
 
@@ -44,7 +44,7 @@ FRESH, APPROXIMATED, PARTIAL = 1, 2, 5
 def _room(rule: Any, taken: Any, controller: int, count: int, step: int) -> bool:
     """Whether a column's own window allows another measurement (printed calibration)."""
     oldest = taken[controller, count % rule[SAMPLES]]  # 0: fewer than SAMPLES were taken
-    return oldest == 0 or (rule[WINDOW] > 0 and oldest <= step - rule[WINDOW])
+    return bool(oldest == 0 or (rule[WINDOW] > 0 and oldest <= step - rule[WINDOW]))
 
 
 @kernel
@@ -132,7 +132,15 @@ def release(
                     change, size = 0.0, 0.0
                     for column in range(controller, columns, controllers):
                         change += abs(
-                            absorb(belief, column, row[column] + given[column], numbers[VARIANCE], gap, model, first)
+                            correct(
+                                belief,
+                                column,
+                                row[column] + given[column],
+                                numbers[VARIANCE],
+                                gap,
+                                model,
+                                first,
+                            )
                         )
                         size += max(belief[ESTIMATE, column], 0.0)
                     if controllers > 1:

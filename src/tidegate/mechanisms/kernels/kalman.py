@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tidegate.compiled import kernel
 
 # rows of `belief`
@@ -26,22 +28,7 @@ MODEL = 3
 
 
 @kernel
-def process_noise(belief: Any, column: int, measurement: float, noise: float, gap: int, model: Any) -> float:
-    """The variance per step of the walk, estimated from the measurements so far where it is not public."""
-    public: float = model[PROCESS]
-    if public >= 0.0:
-        return public
-    # E(z − z')² = gap·Q + R + R' for a random walk
-    difference = measurement - belief[MEASURED, column]
-    excess = difference * difference - noise - belief[NOISE, column]
-    belief[SQUARES, column] = model[FADES] * belief[SQUARES, column] + excess
-    belief[GAPS, column] = model[FADES] * belief[GAPS, column] + gap
-    estimated: float = max(belief[SQUARES, column], 0.0) / belief[GAPS, column]
-    return estimated
-
-
-@kernel
-def absorb(
+def correct(
     belief: Any, column: int, measurement: float, noise: float, gap: int, model: Any, first: bool
 ) -> float:
     """Correct one column by a measurement whose noise has this variance; returns the change of the estimate.
@@ -49,16 +36,25 @@ def absorb(
     `gap` is the number of steps since the last correction; the `first` measurement is taken as it is.
     """
     before: float = belief[ESTIMATE, column]
-    if first or model[FILTERS] == 0.0:
-        belief[ESTIMATE, column] = measurement
-        belief[VARIANCE, column] = noise
-    else:
-        walk = process_noise(belief, column, measurement, noise, gap, model)
+    gain = 1.0
+    prior = noise
+    if not first and model[FILTERS] > 0.0:
+        walk = model[PROCESS]
+        if walk < 0.0:
+            # E(z − z')² = gap·Q + R + R' for a random walk
+            difference = measurement - belief[MEASURED, column]
+            excess = difference * difference - noise - belief[NOISE, column]
+            squares = model[FADES] * belief[SQUARES, column] + excess
+            gaps = model[FADES] * belief[GAPS, column] + gap
+            belief[SQUARES, column] = squares
+            belief[GAPS, column] = gaps
+            walk = np.true_divide(max(squares, 0.0), gaps)
+        # true_divide has no branch for a zero denominator, which would stop vectorisation; there is none
         prior = belief[VARIANCE, column] + gap * walk
-        gain = prior / (prior + noise)
-        belief[ESTIMATE, column] = before + gain * (measurement - before)
-        belief[VARIANCE, column] = (1.0 - gain) * prior
+        gain = np.true_divide(prior, prior + noise)
+    belief[VARIANCE, column] = prior - gain * prior if gain < 1.0 else noise
     belief[MEASURED, column] = measurement
     belief[NOISE, column] = noise
-    change: float = belief[ESTIMATE, column] - before
+    change: float = gain * (measurement - before)
+    belief[ESTIMATE, column] = before + change
     return change
