@@ -357,3 +357,28 @@ def test_verdict_reads_as_a_sentence():
     assert "test entropy" in str(book.verify())
     book._account.state[k.TOTAL] = 0
     assert not book.verify()
+
+
+@pytest.mark.parametrize("w", [1, 2, 5, 40])
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 79, 80, 81, 500])
+def test_a_repeated_amount_is_charged_like_a_written_out_one(w, count):
+    """A batch that says one number many times leaves the same account as the numbers, or is refused alike."""
+    policy = WEvent(epsilon="1", w=w)
+    for amount in (0, 1, 2):
+        spoken, written = MemoryLedger(policy, units=w + 1), MemoryLedger(policy, units=w + 1)
+        outcomes = []
+        for ledger, units in (
+            (spoken, np.broadcast_to(np.int64(amount), count)),
+            (written, np.full(count, amount)),
+        ):
+            ledger.charge(1, 1)
+            try:
+                ledger.charge_batch(3, units)
+                outcomes.append("")
+            except BudgetExceeded as refusal:
+                outcomes.append(str(refusal))
+        assert outcomes[0] == outcomes[1]
+        assert str(spoken.verify()) == str(written.verify())
+        one, other = spoken.snapshot(), written.snapshot()
+        assert all(np.array_equal(one[name], other[name]) for name in ("spans", "runs"))
+        assert spoken.remaining() == written.remaining()

@@ -58,7 +58,8 @@ def reference(mechanism, rows):
     total, test, pool = mechanism.shares
     unit = epsilon / total
     last, spends, latest, taken = np.zeros(columns, dtype=np.int64), [Fraction(0)] * steps, 0, 1
-    groups = [np.flatnonzero(mechanism.initial_groups() == g) for g in range(mechanism.group_count)]
+    group_of = mechanism.initial_groups() if mechanism.group_count > 1 else np.zeros(columns)
+    groups = [np.flatnonzero(group_of == g) for g in range(mechanism.group_count)]
     result = []
     for step in range(1, steps + 1):
         row = rows[step - 1]

@@ -120,6 +120,11 @@ class Account:
     def place_batch(self, first: int, units: Integers) -> Overspent | None:
         """Charge consecutive steps, all or none."""
         late = self[k.LAST] - first + 1
+        kept = 2 * self[k.WINDOW]
+        if late <= 0 and units.strides == (0,) and 0 < kept < len(units):
+            return self._place_repeated(first, units)
+        if not units.flags.writeable:
+            units = units.copy()  # compiled code would be compiled again for a read-only view
         if late > 0:
             before = self.mark()
             refusal = self._place_late(first, units[:late])
@@ -138,6 +143,20 @@ class Account:
             self.make_room(len(units) - begin, last)
         k.account_apply_batch(self.entries, self.state, first, units, begin, outcome)
         return None
+
+    def _place_repeated(self, first: int, units: Integers) -> Overspent | None:
+        """Charge one amount to more steps than are kept: all windows after the first w steps are alike."""
+        window, before = self[k.WINDOW], self.mark()
+        refusal = self.place_batch(first, units[:window].copy())
+        if refusal is not None:
+            return refusal
+        rest = len(units) - window
+        kept = min(rest, 2 * window)
+        self.state[k.STEPS] += rest - kept
+        refusal = self.place_batch(first + len(units) - kept, units[:kept].copy())
+        if refusal is not None:
+            self.undo(before)
+        return refusal
 
     def place_span(self, first: int, last: int, units: int) -> Overspent | None:
         """Charge a span once in each window that meets it; it may not begin before the last step."""

@@ -86,6 +86,8 @@ def batch_charge(first: int, units: Integers, scope: str) -> Charge:
 
 def batch_total(amounts: Integers) -> int:
     """The sum of a batch's units, at most 2^63 − 1: a number for people, which no check depends on."""
+    if repeats(amounts):
+        return min(int(amounts[0]) * len(amounts), 2**63 - 1)
     largest = int(amounts.max(initial=0))
     exact = int(amounts.sum()) if largest * len(amounts) < 2**62 else sum(amounts.tolist())
     return min(exact, 2**63 - 1)
@@ -98,8 +100,16 @@ def whole_units(units: ArrayLike) -> Integers:
         raise InvalidInput(
             "units of a batch must be a one-dimensional array of whole numbers; pass int64 units."
         )
-    if amounts.size and (int(amounts.min()) < 0 or int(amounts.max()) > MOST_UNITS):
+    different = amounts[:1] if repeats(amounts) else amounts
+    if amounts.size and (int(different.min()) < 0 or int(different.max()) > MOST_UNITS):
         raise InvalidInput(
             f"units of a batch must lie between 0 and {MOST_UNITS}; check how they were computed."
         )
+    if repeats(amounts):
+        return np.broadcast_to(np.int64(amounts[0]), amounts.shape)
     return np.ascontiguousarray(amounts, dtype=np.int64)
+
+
+def repeats(amounts: Integers) -> bool:
+    """Whether an array is one number said many times (numpy.broadcast_to), which costs no time to charge."""
+    return amounts.size > 1 and amounts.strides == (0,)

@@ -219,7 +219,9 @@ class Publishing(Mechanism):
         return np.zeros(0, dtype=np.int64)
 
     def initial_groups(self) -> npt.NDArray[np.int64]:
-        """The group of each column before anything was released."""
+        """The group of each column before anything was released; empty where all columns are one group."""
+        if self.group_count == 1:
+            return np.zeros(0, dtype=np.int64)
         group_of = np.zeros(self.columns, dtype=np.int64)
         if isinstance(self.groups, int):
             group_of[:] = np.arange(self.columns) * self.groups // self.columns
@@ -254,7 +256,7 @@ class PublishingRun(Run):
         regroups = isinstance(mechanism.groups, int) and groups > 1
         self._regroup_every = (mechanism.regroup_every or mechanism.window) if regroups else 0
         self._repaid = mechanism.repaid()
-        self._given = np.zeros(max(groups, self._columns), dtype=np.int64)
+        self._given = np.zeros(max(groups, self._columns if self._columns <= INLINE else 1), dtype=np.int64)
         self._chosen = np.zeros(groups, dtype=np.bool_)
         self._scores = np.zeros(groups, dtype=np.int64)
         memory = np.zeros(loop.MEMORY, dtype=np.int64)
@@ -309,7 +311,7 @@ class PublishingRun(Run):
         outputs = (values, status, source, scale, units)
         kept = {name: np.copy(array) for name, array in self._state().items()}
         try:
-            with self.ledger.begin_batch(2 * steps) as batch:
+            with self.ledger.begin_batch(steps) as batch:  # charges to one step share a row
                 start = 0
                 while start < steps:
                     stop = min(steps, start + self._block_length(first_step + start, batch))
@@ -393,7 +395,8 @@ class PublishingRun(Run):
                         "publication", first_step, draws, index * draws, scale, cell_words, self._given
                     )
                 else:
-                    self._given[:] = laplace(self.source, "publication", step, scale, (columns,))
+                    self._given = self._scores  # lets go of the last publication's noise
+                    self._given = laplace(self.source, "publication", step, scale, (columns,))
             elif reason == loop.REFUSED:
                 batch.refuse(step, int(self._rule[loop.TEST_UNITS]))
             elif reason == loop.REFUSED_PUBLICATION:
@@ -417,7 +420,7 @@ class PublishingRun(Run):
     def _score(self, row: Row) -> None:
         """The scores of a dissimilarity that is not built in."""
         for group in range(len(self._scores)):
-            columns = self._group_of == group
+            columns = self._group_of == group if self._group_of.size else slice(None)
             score = int(self.mechanism.measure.score(row[columns], self._last[columns]))
             self._scores[group] = max(0, min(score, loop.MOST))
 
@@ -442,7 +445,7 @@ class PublishingRun(Run):
 
     def _weigh(self) -> None:
         """The score that noise of scale 1 would cause by itself, for each group."""
-        sizes = np.bincount(self._group_of, minlength=self.mechanism.group_count)
+        sizes = np.bincount(self._group_of) if self._group_of.size else np.array([self._columns])
         self._weights = np.array([self.mechanism.measure.expected(int(size)) for size in sizes])
 
     def _regroup(self, step: int) -> None:

@@ -15,7 +15,14 @@ from tidegate.exact import float_up, sqrt_up
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import add_noise
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run
-from tidegate.noise import add_laplace, expected_absolute_gaussian, expected_absolute_laplace, gaussian, laplace
+from tidegate.noise import (
+    add_laplace,
+    expected_absolute_gaussian,
+    expected_absolute_laplace,
+    gaussian,
+    laplace,
+    laplace_one,
+)
 from tidegate.policy import Approximate, Event, Policy, Pure, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases, Status
 
@@ -113,25 +120,27 @@ class UniformRun(Run):
     def _begin(self, state: object) -> None:
         mechanism = self.mechanism
         self._draw = gaussian if isinstance(mechanism.policy.budget, ZeroConcentrated) else laplace
+        self._single = self._draw is laplace and self._columns == 1
         self._charge = self.ledger.units // mechanism.units
         self._shown_scale = mechanism.scale * self._grid
 
     def _push(self, row: Row) -> Release:
-        self.ledger.charge(self.step, self._charge)
-        noise = self._draw(self.source, "uniform", self.step, self.mechanism.scale, (self._columns,))
-        values = np.multiply(row + noise, self._grid, dtype=np.float64)
-        return Release(
-            self.step, values, Status.FRESH, self.step, self._shown_scale, self._charge, self.ledger.unit
-        )
+        step, scale = self.step, self.mechanism.scale
+        self.ledger.charge(step, self._charge)
+        if self._single:  # the quick way for scalar streams
+            noise = laplace_one(self.source, "uniform", step, 0, scale)
+            values = np.array(((row.item() + noise) * self._grid,))
+        else:
+            drawn = self._draw(self.source, "uniform", step, scale, (self._columns,))
+            values = np.multiply(row + drawn, self._grid, dtype=np.float64)
+        return Release(step, values, Status.FRESH, step, self._shown_scale, self._charge, self.ledger.unit)
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         steps = len(matrix)
         units = np.broadcast_to(np.int64(self._charge), steps)
         self.ledger.charge_batch(first_step, units)
         if self._draw is laplace:
-            values = add_laplace(
-                self.source, "uniform", first_step, self.mechanism.scale, matrix, self._grid
-            )
+            values = add_laplace(self.source, "uniform", first_step, self.mechanism.scale, matrix, self._grid)
         else:
             noise = self._draw(self.source, "uniform", first_step, self.mechanism.scale, matrix.shape)
             values = add_noise(matrix, noise, self._grid)

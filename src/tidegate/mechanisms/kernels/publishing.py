@@ -89,6 +89,12 @@ def remember(rule: Any, memory: Any, paid: Any, repaid: Any, step: int, units: i
 
 
 @kernel
+def _group(group_of: Any, column: int) -> Any:
+    """The group of a column; an empty array stands for one group of all columns."""
+    return group_of[column] if group_of.size else 0
+
+
+@kernel
 def _scores(row: Any, last: Any, group_of: Any, measure: int, scores: Any) -> None:
     """The dissimilarity of each group; sums stop at MOST, which keeps their sensitivity and 64 bits."""
     scores[:] = 0
@@ -102,11 +108,11 @@ def _scores(row: Any, last: Any, group_of: Any, measure: int, scores: Any) -> No
         scores[0] = total
     elif measure == 0:
         for column in range(row.size):
-            group = group_of[column]
+            group = _group(group_of, column)
             scores[group] = min(scores[group] + abs(row[column] - last[column]), MOST)
     elif measure > 0:
         for column in range(row.size):
-            group = group_of[column]
+            group = _group(group_of, column)
             scores[group] = max(scores[group], abs(row[column] - last[column]))
 
 
@@ -198,7 +204,7 @@ def publish(
             if memory[PHASE] != CELL_NOISE:
                 cell_part, cell_factor, cell_shift = constants(width)
                 for column in range(row.size):
-                    if chosen[group_of[column]]:
+                    if chosen[_group(group_of, column)]:
                         at = index * row.size + column
                         noise, decided = laplace_draw(
                             cell_words[0, at], cell_words[1, at], cell_part, cell_factor, cell_shift
@@ -209,9 +215,9 @@ def publish(
                         given[column] = noise
             memory[PHASE] = 0
             for column in range(row.size):
-                if chosen[group_of[column]]:
+                if chosen[_group(group_of, column)]:
                     if squares.size:  # how large the value was that is now replaced, for each step it stood
-                        stood = step - max(measured[group_of[column]], memory[SINCE])
+                        stood = step - max(measured[_group(group_of, column)], memory[SINCE])
                         squares[column] += (last[column] * grid) ** 2 * stood
                     last[column] = min(max(row[column] + given[column], -FURTHEST), FURTHEST)
             for group in range(groups):
