@@ -1,0 +1,169 @@
+"""The live view of a stream: steps, the window's budget as a gauge, the last releases, and the lag."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from tidegate.config import Config
+    from tidegate.runtime import Chunk, Stream
+
+LAST = 6  # releases that are shown
+WIDEST = 6  # columns that are shown
+
+
+class View:
+    """What people see while a stream runs. Everything in it is released already."""
+
+    def __init__(self, config: Config, *, live: bool) -> None:
+        self.config = config
+        self.live = live
+        self.words = "starting"
+        self.wait = ""
+        self.stream: Stream | None = None
+        self.first = 0
+        self.begun = time.monotonic()
+        self.last: deque[tuple[int, list[float], str]] = deque(maxlen=LAST)
+        self.lag: float | None = None
+        self.spent = 0.0  # the part of the budget that the last window spent
+
+    # what the stream tells ----------------------------------------------------------------------------------
+
+    def stage(self, words: str) -> None:
+        """What is being done."""
+        self.words = words
+
+    def begin(self, stream: Stream) -> None:
+        """The stream is open."""
+        self.stream, self.first = stream, stream.step
+        self._measure()
+
+    def _measure(self) -> None:
+        """Ask the ledger here and not while drawing, which another thread does."""
+        assert self.stream is not None
+        ledger = self.stream.store.ledger
+        self.spent = min(float(ledger.spent() / (ledger.unit * ledger.units)), 1.0)
+
+    def released(self, chunk: Chunk) -> None:
+        """Releases have left."""
+        from tidegate.releases import Status
+
+        self.words = ""
+        answers = self.config.query.answers(chunk.values[-LAST:, :])
+        for step, values, status in zip(chunk.step[-LAST:], answers, chunk.status[-LAST:], strict=True):
+            self.last.append((int(step), values[:WIDEST].tolist(), Status(int(status)).label))
+        closed = self.config.steps.boundary(int(chunk.step[-1]) + 1) / 1e6
+        lateness = self.config.steps.lateness
+        assert isinstance(lateness, int)
+        self.lag = time.time() - closed - lateness
+        self._measure()
+        self._measure()
+
+    def waiting(self, sentence: str) -> None:
+        """A sink cannot be reached, or can again."""
+        self.wait = sentence
+
+    # what people see ----------------------------------------------------------------------------------------
+
+    def __rich__(self) -> RenderableType:
+        """Draw everything anew."""
+        from rich.console import Group
+        from rich.panel import Panel
+        from rich.table import Table
+        from rich.text import Text
+
+        parts: list[RenderableType] = [self._facts()]
+        if self.last:
+            table = Table(box=None, pad_edge=False, header_style="bold")
+            table.add_column("step", justify="right")
+            labels = self.config.query.answer_labels
+            for label in labels[:WIDEST]:
+                table.add_column(label, justify="right", overflow="ellipsis", no_wrap=True)
+            table.add_column("…" if len(labels) > WIDEST else "")
+            for step, values, status in self.last:
+                table.add_row(
+                    f"{step:,}",
+                    *(f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.4g}" for value in values),
+                    status,
+                )
+            parts += [Text(), table]
+        if self.wait:
+            parts += [Text(), Text(self.wait, style="yellow")]
+        return Panel(Group(*parts), title="tidegate", title_align="left", border_style="cyan")
+
+    def _facts(self) -> RenderableType:
+        from rich.table import Table
+
+        facts = Table.grid(padding=(0, 2))
+        facts.add_column(style="bold")
+        facts.add_column()
+        stream = self.stream
+        step = stream.step if stream is not None else 0
+        total = self.config.steps.count
+        pace = (step - self.first) / max(time.monotonic() - self.begun, 1e-9)
+        words = (
+            f"{step:,}"
+            + (f" of {total:,}" if total else "")
+            + (f"   {pace:,.1f}/s" if step > self.first else "")
+        )
+        facts.add_row("Steps", words + (f"   {self.words} …" if self.words else ""))
+        if stream is not None:
+            facts.add_row("Window", self._gauge())
+        if self.live and self.lag is not None:
+            facts.add_row("Lag", f"{1000 * self.lag:,.0f} ms from the close of the last step to its release")
+        return facts
+
+    def _gauge(self) -> RenderableType:
+        from rich.text import Text
+
+        filled = round(self.spent * 30)
+        window = self.config.policy.window
+        where = "all steps" if window is None else f"the last {window:,} steps"
+        gauge = Text("█" * filled, style="cyan")
+        gauge.append("░" * (30 - filled), style="dim")
+        gauge.append(f"  {self.spent:.0%} of the budget spent in {where}")
+        return gauge
+
+
+class Silent:
+    """For pipes and machines: one line when something has to be waited for, and nothing else."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.quiet = quiet
+
+    def stage(self, words: str) -> None:
+        """Nothing."""
+
+    def begin(self, stream: Stream) -> None:
+        """Nothing."""
+
+    def released(self, chunk: Chunk) -> None:
+        """Nothing."""
+
+    def waiting(self, sentence: str) -> None:
+        """One line."""
+        if sentence:
+            print(f"tidegate: {sentence}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def watching(config: Config, *, live: bool, quiet: bool) -> Iterator[Any]:
+    """A view on stderr while the stream runs; nothing where nobody looks."""
+    from rich.console import Console
+
+    console: Console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield Silent(quiet=quiet)
+        return
+    from rich.live import Live
+
+    view = View(config, live=live)
+    with Live(view, console=console, refresh_per_second=8, transient=True):
+        yield view

@@ -1,0 +1,181 @@
+"""``tidegate release``: from a configuration to private releases, until the input ends or for ever."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tidegate.config import Config
+    from tidegate.ingest import Intake
+    from tidegate.runtime import Stream
+
+EXAMPLE = "Example: tidegate release tidegate.toml --report report.html"
+
+
+def release(
+    config: Annotated[Path, typer.Argument(help="The configuration, as `tidegate init` writes it.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on as events arrive; steps close by the public clock.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a self-contained HTML report here when it is done.")
+    ] = None,
+    compare_truth: Annotated[
+        bool,
+        typer.Option("--compare-truth", help="Show true errors in the report, which then must stay inside."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Release the stream of a configuration, and go on where an earlier start was stopped.
+
+    Every block of steps is committed to the ledger's database, with its charges, the mechanism's state and the
+    position in the source, before anything of it reaches the sink. Start the same command again after a crash, a
+    full disk or a reboot: no step is lost and none gets noise twice.
+    """
+    from tidegate.config import read_config
+    from tidegate.errors import InvalidParameter
+
+    settings = read_config(config)
+    live = follow or settings.source.follow or settings.source.location.startswith(("mqtt:", "mqtts:"))
+    if compare_truth and (live or settings.source.location == "-"):
+        raise InvalidParameter(
+            "compare-truth",
+            True,
+            "used with a finite input that can be read again",
+            "drop it, or release a file",
+        )
+    if compare_truth and report is None:
+        raise InvalidParameter("compare-truth", True, "used with --report", "write --report report.html")
+    begun = time.perf_counter()
+    done = run_release(settings, live=live, quiet=as_json, report=report, compare_truth=compare_truth)
+    done["seconds"] = round(time.perf_counter() - begun, 3)
+    # what is said must not mix with what is released
+    aside = settings.sink.location == "-"
+    if as_json:
+        typer.echo(json.dumps(done, indent=2), err=aside)
+    else:
+        show(done, aside=aside)
+    if not done["ledger_ok"]:
+        raise typer.Exit(1)
+
+
+def run_release(
+    config: Config, *, live: bool, quiet: bool, report: Path | None = None, compare_truth: bool = False
+) -> dict[str, Any]:
+    """Drive the stream to the end of its input, or until it is interrupted; returns what there is to say."""
+    from tidegate.cli.live import watching
+    from tidegate.runtime import open_stream
+
+    with watching(config, live=live, quiet=quiet) as watcher:
+        watcher.stage("opening the ledger")
+        with open_stream(config, follow=live, watcher=watcher) as stream:
+            before = stream.step
+            watcher.stage("waiting for the first step to close" if live else "reading and checking the input")
+            watcher.begin(stream)
+            intake = config.open(stream.store.progress.position, follow=live)
+            try:
+                with stopped_by_signals(intake, live=live):
+                    stream.drive(intake)
+                    watcher.stage("finishing")
+                    stream.finish()
+            finally:
+                intake.close()
+            watcher.stage("checking the ledger")
+            verdict = stream.store.ledger.verify()
+            done = _summary(config, stream, before, verdict)
+            if report is not None:
+                watcher.stage("writing the report")
+                from tidegate.runtime.report import write_report
+
+                write_report(report, config, stream.store, verdict, compare_truth=compare_truth)
+                done["report"] = str(report)
+    return done
+
+
+@contextmanager
+def stopped_by_signals(intake: Intake, *, live: bool) -> Iterator[None]:
+    """While following, the first interruption ends the stream in order; a second one, at once."""
+    if not live:
+        yield
+        return
+    before: dict[int, Any] = {}
+
+    def stop(number: int, _frame: object) -> None:
+        intake.stop()
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _summary(config: Config, stream: Stream, before: int, verdict: Any) -> dict[str, Any]:
+    from tidegate.exact import show as exactly
+
+    return {
+        "steps": stream.step,
+        "steps_now": stream.step - before,
+        "releases": stream.store.progress.number,
+        "columns": list(config.query.answer_labels),
+        "sink": config.locate(config.sink.location),
+        "ledger_file": shown_ledger(config.ledger),
+        "guarantee": str(config.mechanism.guarantee),
+        "ledger": str(verdict),
+        "ledger_ok": bool(verdict.ok),
+        "fullest_window": exactly(verdict.spent),
+    }
+
+
+def shown_ledger(target: str) -> str:
+    """Where a ledger is, without a password."""
+    if "://" not in target:
+        return target
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(target)
+    port = f":{parts.port}" if parts.port else ""
+    fragment = f"#{parts.fragment}" if parts.fragment else ""
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}{fragment}"
+
+
+def show(done: dict[str, Any], *, aside: bool) -> None:
+    """The summary for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, file=sys.stderr if aside else sys.stdout)
+    steps, now = done["steps"], done["steps_now"]
+    width = len(done["columns"])
+    columns = f"{width} column{'' if width == 1 else 's'}"
+    if now == steps:
+        words = f"Released {steps:,} steps × {columns} in {done['seconds']:.1f} s."
+    elif now:
+        words = f"Released {now:,} more steps × {columns}, {steps:,} in all, in {done['seconds']:.1f} s."
+    else:
+        words = f"Nothing new: all {steps:,} steps of this stream were released before."
+    console.print(words + "\n")
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold")
+    facts.add_column(overflow="fold")  # a long path is wrapped, never shortened
+    facts.add_row("Guarantee", done["guarantee"])
+    facts.add_row("Ledger", done["ledger"])
+    facts.add_row("Files", "standard output" if done["sink"] == "-" else done["sink"])
+    facts.add_row(
+        "", f"{done['ledger_file']}  (keep it: it holds the account and the state, and is not for others)"
+    )
+    if "report" in done:
+        facts.add_row("", done["report"])
+    console.print(facts)

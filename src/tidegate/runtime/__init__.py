@@ -1,0 +1,17 @@
+"""The durable loop: steps in, releases committed with their ledger, state and position, and only then sent out."""
+
+from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.errors import SinkError, SinkUnavailable, StreamChanged
+from tidegate.runtime.store import Store, open_store
+from tidegate.runtime.stream import Stream, open_stream
+
+__all__ = [
+    "Chunk",
+    "SinkError",
+    "SinkUnavailable",
+    "Store",
+    "Stream",
+    "StreamChanged",
+    "open_store",
+    "open_stream",
+]

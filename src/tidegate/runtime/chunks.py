@@ -1,0 +1,159 @@
+"""Chunks: consecutive releases as they are stored and sent, numbered in the order in which they left.
+
+A step may be released more than once: a mechanism that learns more about a past step revises it. Revision 0 is
+the first release of a step. The number of a release, counted from 1 over the whole stream, is its place in every
+sink; step and revision are its name.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import LedgerCorrupt
+from tidegate.releases import Release, Releases
+
+Integers = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+
+_HEAD = struct.Struct("<BBIIq")
+_VERSION = 1
+_COMPRESS_FROM = 64  # releases: below it compression costs more than it saves
+# (name, type): one entry a release, in this order, before the values
+_COLUMNS = (
+    ("step", "<i8"),
+    ("source", "<i8"),
+    ("units", "<i8"),
+    ("scale", "<f8"),
+    ("revision", "<i4"),
+    ("delay", "<i4"),
+    ("status", "<i1"),
+)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive releases in columns.
+
+    Parameters
+    ----------
+    first
+        The number of the first of them, counted from 1 over the whole stream.
+    step, source, units, scale, revision, delay, status
+        One entry a release, as in :class:`tidegate.Release`; `revision` counts the releases of one step from 0.
+    values
+        releases × columns.
+
+    Examples
+    --------
+    >>> chunk = Chunk.of(1, [Release(1, np.array([3.0, 4.0]), 1, 1, 2.0, 1, 1)])
+    >>> again = Chunk.decode(chunk.encode())
+    >>> again.last, again.values.tolist()
+    (1, [[3.0, 4.0]])
+    """
+
+    first: int
+    step: Integers
+    source: Integers
+    units: Integers
+    scale: Values
+    revision: npt.NDArray[np.int32]
+    delay: npt.NDArray[np.int32]
+    status: npt.NDArray[np.int8]
+    values: Values
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def last(self) -> int:
+        """The number of the last release."""
+        return self.first + len(self.step) - 1
+
+    @classmethod
+    def of_batch(cls, first: int, releases: Releases) -> Chunk:
+        """First releases of consecutive steps."""
+        count = len(releases)
+        return cls(
+            first,
+            releases.steps,
+            np.asarray(releases.source, dtype=np.int64),
+            np.asarray(releases.units, dtype=np.int64),
+            np.asarray(releases.scale, dtype=np.float64),
+            np.zeros(count, dtype=np.int32),
+            np.full(count, releases.delay, dtype=np.int32),
+            np.asarray(releases.status, dtype=np.int8),
+            np.asarray(releases.values, dtype=np.float64),
+        )
+
+    @classmethod
+    def of(cls, first: int, releases: Sequence[Release], revisions: Iterable[int] | None = None) -> Chunk:
+        """Any releases, with the revision of each (by default 0)."""
+        count = len(releases)
+        return cls(
+            first,
+            np.array([release.step for release in releases], dtype=np.int64),
+            np.array([release.source for release in releases], dtype=np.int64),
+            np.array([release.units for release in releases], dtype=np.int64),
+            np.array([release.scale for release in releases], dtype=np.float64),
+            np.zeros(count, dtype=np.int32)
+            if revisions is None
+            else np.array(list(revisions), dtype=np.int32),
+            np.array([release.delay for release in releases], dtype=np.int32),
+            np.array([release.status for release in releases], dtype=np.int8),
+            np.array([release.values for release in releases], dtype=np.float64),
+        )
+
+    def after(self, number: int) -> Chunk:
+        """The releases with a greater number."""
+        skip = max(0, number - self.first + 1)
+        return self if not skip else self[skip : len(self)]
+
+    def __getitem__(self, part: slice) -> Chunk:
+        begin = range(len(self))[part].start
+        columns: dict[str, Any] = {name: getattr(self, name)[part] for name, _ in _COLUMNS}
+        return Chunk(self.first + begin, values=self.values[part], **columns)
+
+    def encode(self) -> bytes:
+        """Bytes for the store; `decode` reads exactly the same numbers back."""
+        parts = [getattr(self, name).astype(kind, copy=False).tobytes() for name, kind in _COLUMNS]
+        body = b"".join([*parts, self.values.astype("<f8", copy=False).tobytes()])
+        packed = len(self) >= _COMPRESS_FROM
+        head = _HEAD.pack(_VERSION, packed, len(self), self.values.shape[1], self.first)
+        return head + (zlib.compress(body, 1) if packed else body)
+
+    @classmethod
+    def decode(cls, content: bytes) -> Chunk:
+        """Read what `encode` wrote."""
+        try:
+            version, packed, count, width, first = _HEAD.unpack_from(content)
+            if version != _VERSION:
+                raise ValueError
+            body = zlib.decompress(content[_HEAD.size :]) if packed else content[_HEAD.size :]
+            columns, at = {}, 0
+            for name, kind in _COLUMNS:
+                columns[name] = np.frombuffer(body, dtype=kind, count=count, offset=at)
+                at += columns[name].nbytes
+            values = np.frombuffer(body, dtype="<f8", count=count * width, offset=at).reshape(count, width)
+        except (struct.error, zlib.error, ValueError):
+            raise LedgerCorrupt(
+                "a stored release cannot be read; restore the ledger from a backup."
+            ) from None
+        return cls(first, values=values, **columns)
+
+
+def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
+    """Consecutive chunks as one."""
+    found = list(chunks)
+    if not found:
+        return replace(Chunk.of(1, []), values=np.zeros((0, width)))
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(chunk, name) for chunk in found]) for name, _ in _COLUMNS
+    }
+    return Chunk(found[0].first, values=np.concatenate([chunk.values for chunk in found]), **columns)

@@ -1,0 +1,58 @@
+"""From a location in words to a sink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.errors import InvalidParameter
+from tidegate.runtime.sinks.layout import Layout
+from tidegate.runtime.sinks.parquet import ParquetFileSink, ParquetFolderSink
+from tidegate.runtime.sinks.sink import Sink
+from tidegate.runtime.sinks.text import StandardOutputSink, TextFileSink
+
+FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+
+
+def open_sink(location: str, layout: Layout, *, format: str = "auto", follow: bool = False) -> Sink:
+    """A file, a folder for Parquet, "-" for standard output, or a broker by its URL.
+
+    Parameters
+    ----------
+    location
+        Where releases go.
+    layout
+        How they read.
+    format
+        "csv", "jsonl" or "parquet"; "auto" goes by the name of the file.
+    follow
+        Whether the stream goes on, so that the sink must be up to date after every step.
+    """
+    if location.startswith(("mqtt:", "mqtts:")):
+        from tidegate.runtime.sinks.mqtt import MqttSink
+
+        return MqttSink(location, layout)
+    if location == "-":
+        if format == "parquet":
+            raise InvalidParameter("format", format, "csv or jsonl for standard output", "write it to a file")
+        if format == "jsonl":
+            return StandardOutputSink(b"", layout.json_lines)
+        return StandardOutputSink(layout.csv_header(), layout.csv)
+    path = Path(location)
+    folder = path.is_dir() or location.endswith("/")
+    kind = ("parquet" if folder else FORMATS.get(path.suffix.lower(), "")) if format == "auto" else format
+    if folder and kind != "parquet":
+        raise InvalidParameter("location", location, "a file for csv and jsonl", "name a file in that folder")
+    if not kind:
+        raise InvalidParameter("format", format, "given for a file of this name", 'write format = "csv"')
+    if kind == "parquet":
+        if follow and not folder:
+            raise InvalidParameter(
+                "location",
+                location,
+                "a folder when Parquet is followed, because a file cannot be appended to",
+                f'write "{path.with_suffix("")}/"',
+            )
+        return ParquetFolderSink(path, layout) if folder else ParquetFileSink(path, layout)
+    if kind == "jsonl":
+        return TextFileSink(path, b"", layout.json_lines)
+    return TextFileSink(path, layout.csv_header(), layout.csv)

@@ -1,0 +1,60 @@
+"""The shape of every sink: it takes releases in order, and says how far it can go on from after a crash."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+from tidegate.runtime.chunks import Chunk
+
+Position = dict[str, Any]
+
+
+class Sink(ABC):
+    """A place for releases.
+
+    A release is committed before a sink sees it, and may be handed over again after a crash. Handing it over
+    twice must leave the same bytes as handing it over once; where that cannot be (a pipe, a broker) the second
+    copy is byte-identical and carries the same id.
+
+    Parameters
+    ----------
+    name
+        How messages and the store call it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def resume(self, number: int, position: Position | None) -> int:
+        """Prepare to go on after the number that `sync` last vouched for; returns the number to go on after.
+
+        A smaller number asks for earlier releases again, for example because a file is gone.
+        """
+        return number
+
+    @abstractmethod
+    def write(self, chunk: Chunk) -> None:
+        """Take releases.
+
+        Raises
+        ------
+        SinkUnavailable
+            When it cannot now; the same releases come again later.
+        SinkError
+            When it cannot at all.
+        """
+
+    def settled(self) -> None:  # noqa: B027  most sinks have nothing to check
+        """Everything that was committed before this start has been handed over."""
+
+    def sync(self) -> Position:
+        """Make sure that everything taken is safe; returns what `resume` needs."""
+        return {}
+
+    def finish(self, everything: Iterable[Chunk]) -> None:  # noqa: B027  most sinks write as they go
+        """The stream has ended, or pauses: write what can only be written as a whole."""
+
+    def close(self) -> None:  # noqa: B027  most sinks hold nothing open
+        """Let go of files and connections."""

@@ -1,0 +1,235 @@
+"""The store: releases, state and positions in the ledger's own database, so that one commit holds them all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+from tidegate.errors import LedgerError, LedgerMismatch
+from tidegate.ledger import Ledger, SQLiteLedger
+from tidegate.ledger import file as ledger_file
+from tidegate.policy import Policy
+from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.errors import StreamChanged
+
+Position = dict[str, Any]
+
+_TABLES = (
+    # what the stream is, and how far it has got; the state is the mechanism's snapshot
+    "CREATE TABLE IF NOT EXISTS stream (id {integer} PRIMARY KEY CHECK (id = 1), described TEXT NOT NULL, "
+    "step {integer} NOT NULL, number {integer} NOT NULL, position TEXT, state {bytes})",
+    # chunks of releases under the number of their last one
+    "CREATE TABLE IF NOT EXISTS releases (number {integer} PRIMARY KEY, content {bytes} NOT NULL)",
+    # steps that were released more than once
+    "CREATE TABLE IF NOT EXISTS revisions (step {integer} PRIMARY KEY, revision {integer} NOT NULL)",
+    # up to which number each sink has everything, and what it needs to go on from there
+    "CREATE TABLE IF NOT EXISTS sinks (name TEXT PRIMARY KEY, number {integer} NOT NULL, position TEXT NOT NULL)",
+)
+
+
+class Rows(Protocol):
+    """The answer to a statement."""
+
+    def fetchone(self) -> Any:
+        """The first row, or None."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """All rows."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a stream has got, as committed."""
+
+    step: int = 0
+    number: int = 0
+    position: Position | None = None
+    state: bytes | None = None
+
+
+class Store:
+    """What a stream keeps, beside its ledger and in the same transactions.
+
+    Parameters
+    ----------
+    ledger
+        A durable ledger, open for writing or reading.
+    described
+        What must not change while the stream runs, as JSON; None to look at whatever there is.
+    """
+
+    def __init__(self, ledger: SQLiteLedger, described: dict[str, Any] | None = None) -> None:
+        self.ledger = ledger
+        if described is not None:
+            kinds = {"integer": "INTEGER", "bytes": "BLOB", **getattr(ledger, "types", {})}
+            text = json.dumps(described, sort_keys=True, ensure_ascii=False)
+            with self.transaction():
+                for table in _TABLES:
+                    self._execute(table.format(**kinds))
+                if self._execute("SELECT id FROM stream").fetchone() is None:
+                    self._execute("INSERT INTO stream VALUES (1, ?, 0, 0, NULL, NULL)", (text,))
+        self._progress = self._read()
+
+    # reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> Progress:
+        """How far the stream has got."""
+        return self._progress
+
+    def _read(self) -> Progress:
+        found = self._execute("SELECT step, number, position, state FROM stream").fetchone()
+        if found is None:
+            raise LedgerMismatch("the ledger holds no stream; give one that `tidegate release` has written.")
+        step, number, position, state = found
+        return Progress(
+            step,
+            number,
+            None if position is None else json.loads(position),
+            None if state is None else bytes(state),
+        )
+
+    def described(self) -> dict[str, Any]:
+        """What the stream was begun with."""
+        found: dict[str, Any] = json.loads(self._execute("SELECT described FROM stream").fetchone()[0])
+        return found
+
+    def chunks(self, after: int = 0) -> Iterator[Chunk]:
+        """All releases with a number greater than `after`, in order."""
+        while True:
+            # one by one, so that a sink may be slow without holding a cursor open over commits
+            found = self._execute(
+                "SELECT number, content FROM releases WHERE number > ? ORDER BY number LIMIT 1", (after,)
+            ).fetchone()
+            if found is None:
+                return
+            yield Chunk.decode(bytes(found[1])).after(after)
+            after = found[0]
+
+    def sink(self, name: str) -> tuple[int, Position | None]:
+        """Up to which number a sink has everything, and its position."""
+        found = self._execute("SELECT number, position FROM sinks WHERE name = ?", (name,)).fetchone()
+        return (0, None) if found is None else (found[0], json.loads(found[1]))
+
+    def revision(self, step: int) -> int:
+        """How often a step was revised."""
+        found = self._execute("SELECT revision FROM revisions WHERE step = ?", (step,)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    # writing ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Everything inside is on disk together when the block is left, or not at all."""
+        with self.ledger.transaction():
+            yield
+
+    def put(self, chunk: Chunk, step: int, position: Position, state: bytes) -> None:
+        """Keep releases with the state and the position they lead to; only inside of a transaction."""
+        if len(chunk):
+            self._execute("INSERT INTO releases VALUES (?, ?)", (chunk.last, chunk.encode()))
+        self._execute(
+            "UPDATE stream SET step = ?, number = ?, position = ?, state = ?",
+            (step, chunk.last, json.dumps(position, separators=(",", ":")), state),
+        )
+
+    def committed(self, progress: Progress) -> None:
+        """Tell what the last transaction has made of the stream."""
+        self._progress = progress
+
+    def put_revision(self, step: int, revision: int) -> None:
+        """Remember how often a step was revised."""
+        self._execute(
+            "INSERT INTO revisions VALUES (?, ?) ON CONFLICT (step) DO UPDATE SET revision = excluded.revision",
+            (step, revision),
+        )
+
+    def put_sink(self, name: str, number: int, position: Position) -> None:
+        """Remember that a sink has everything up to a number."""
+        self._execute(
+            "INSERT INTO sinks VALUES (?, ?, ?) ON CONFLICT (name) "
+            "DO UPDATE SET number = excluded.number, position = excluded.position",
+            (name, number, json.dumps(position, separators=(",", ":"))),
+        )
+
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
+        with told(self.ledger):
+            found: Rows = self.ledger.connection.execute(statement, values)
+            return found
+
+    def close(self) -> None:
+        """Give up ledger and store."""
+        self.ledger.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def told(ledger: Ledger) -> AbstractContextManager[None]:
+    """Every failure of a database as one sentence."""
+    if isinstance(ledger, SQLiteLedger):
+        return ledger_file.told(ledger.path)
+    raise LedgerError("a stream needs a ledger on disk; give a path or the URL of a database.")
+
+
+def open_store(
+    target: str | PathLike[str], policy: Policy, units: int, fingerprint: str, described: dict[str, Any]
+) -> Store:
+    """Open the store of a stream for writing, or begin one.
+
+    Parameters
+    ----------
+    target
+        A file, or the URL of a PostgreSQL database.
+    policy, units
+        Of the ledger.
+    fingerprint, described
+        What must not change while the stream runs: a digest, and in words.
+    """
+    path = Path(target)
+    if path.exists():
+        _compare(str(path), path, described)
+    fresh = not path.exists()
+    ledger = SQLiteLedger(path, policy, units, fingerprint=fingerprint)
+    try:
+        if fresh:  # the state of some mechanisms holds raw values, and positions count records
+            ledger.path.chmod(0o600)
+        return Store(ledger, described)
+    except BaseException:
+        ledger.close()
+        raise
+
+
+def _compare(name: str, path: Path, described: dict[str, Any]) -> None:
+    """Refuse another stream's ledger with a sentence that says what differs."""
+    with SQLiteLedger(path, read_only=True) as ledger:
+        try:
+            before = Store(ledger).described()
+        except LedgerError:
+            return  # no stream in it yet; the ledger itself compares policies
+    refuse_change(name, before, described)
+
+
+def refuse_change(name: str, before: Any, now: Any, key: str = "") -> None:
+    """Say which part of a description differs, if one does."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for part in sorted({*before, *now}, key=str):
+            refuse_change(name, before.get(part), now.get(part), f"{key}.{part}" if key else str(part))
+    elif before != now:
+        raise StreamChanged(
+            f"the stream in {name} was begun with {key} = {_short(before)} and the configuration now says "
+            f"{_short(now)}; put it back, or begin a new stream with another ledger, whose budget adds to this one's."
+        )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "…"

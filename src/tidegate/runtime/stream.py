@@ -1,0 +1,290 @@
+"""The durable loop: source → mechanism → one commit → sinks.
+
+For every block of closed steps the charges, the releases, the mechanism's state and the position in the source go
+into one transaction. Only after it is on disk does anything leave. A process that dies at any instruction is
+therefore in one of two cases when it starts again: the block was not committed, then nobody has seen anything of
+it, and it is read again and gets fresh noise; or it was, then its releases are in the store and are sent again,
+byte for byte, to every sink that lacks them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.config import Config
+from tidegate.errors import LedgerMismatch
+from tidegate.ingest import Intake, StepBlock
+from tidegate.mechanisms import Mechanism, Run
+from tidegate.releases import Release
+from tidegate.runtime.chunks import Chunk, joined
+from tidegate.runtime.errors import SinkUnavailable
+from tidegate.runtime.sinks import Sink, open_sink
+from tidegate.runtime.sinks.layout import Layout
+from tidegate.runtime.store import Progress, Store, open_store
+
+SYNC_EVERY = 1.0  # seconds between two moments at which sinks make sure of what they took
+RETRY_EVERY = 1.0  # seconds between two attempts at a sink that cannot be reached
+
+
+class Watcher(Protocol):
+    """Somebody who looks at a stream: a live view, or nobody."""
+
+    def released(self, chunk: Chunk) -> None:
+        """Releases were committed and handed to the sinks."""
+
+    def waiting(self, sentence: str) -> None:
+        """A sink cannot be reached; "" when it can again."""
+
+
+class Nobody:
+    """Looks at nothing."""
+
+    def released(self, chunk: Chunk) -> None:
+        """Nothing."""
+
+    def waiting(self, sentence: str) -> None:
+        """Nothing."""
+
+
+@dataclass
+class Outlet:
+    """A sink and how far it has got."""
+
+    sink: Sink
+    sent: int  # the number of the last release it took
+    recorded: int  # up to here the store knows that it has everything
+    safe: tuple[int, dict[str, Any]] | None = None  # what the next commit may record
+    waits: bool = False
+
+
+class Stream:
+    """One stream at work.
+
+    Parameters
+    ----------
+    store
+        The open store; the stream goes on where it stands.
+    mechanism
+        The mechanism that the stream was begun with.
+    sinks
+        Where releases go.
+    watcher
+        Somebody who looks.
+    """
+
+    def __init__(
+        self, store: Store, mechanism: Mechanism, sinks: Sequence[Sink] = (), watcher: Watcher | None = None
+    ) -> None:
+        self.store = store
+        self.watcher: Watcher = watcher or Nobody()
+        progress = store.progress
+        self.run: Run = mechanism.start(ledger=store.ledger, state=progress.state)
+        if self.run.step != progress.step:
+            raise LedgerMismatch(
+                f"the ledger stands at step {self.run.step} and its stream at step {progress.step}; "
+                "use a ledger that nothing else has charged."
+            )
+        self._take_revisions: Callable[[], Sequence[Release]] | None = getattr(
+            self.run, "take_revisions", None
+        )
+        self._outlets: list[Outlet] = []
+        self._sinks = list(sinks)
+        self._synced = time.monotonic()
+        self._previous: npt.NDArray[np.float64] | None = None
+
+    @property
+    def step(self) -> int:
+        """The last step that was committed."""
+        return self.store.progress.step
+
+    @property
+    def revises(self) -> bool:
+        """Whether steps may be released more than once."""
+        return self._take_revisions is not None
+
+    # the loop -----------------------------------------------------------------------------------------------
+
+    def open_sinks(self, sinks: Sequence[Sink] = ()) -> None:
+        """Bring every sink up to what was committed before this start."""
+        for sink in (*self._sinks, *sinks):
+            number, position = self.store.sink(sink.name)
+            after = sink.resume(number, position)
+            self._outlets.append(Outlet(sink, after, number))
+        self._sinks = []
+        self._send()
+        for outlet in self._outlets:
+            if not outlet.waits:
+                outlet.sink.settled()
+
+    def drive(self, intake: Intake | Iterable[StepBlock]) -> None:
+        """Release every block that the intake hands out, until it ends."""
+        commit = getattr(intake, "commit", None)
+        for block in intake:
+            chunk = self.take(block)
+            self.send(chunk)
+            if commit is not None:
+                commit(block.position)
+            self.watcher.released(chunk)
+
+    def take(self, block: StepBlock) -> Chunk:
+        """Release a block of steps and commit it with everything that belongs to it; nothing has left yet."""
+        before = self.store.progress
+        if block.first_step != before.step + 1:
+            raise LedgerMismatch(
+                f"the next step is {before.step + 1} and the source hands out step {block.first_step}; "
+                "give it the position of this stream."
+            )
+        with self.store.transaction():
+            chunk = self._release(block, before.number + 1)
+            state = self.run.snapshot()
+            self.store.put(chunk, block.last_step, block.position, state)
+            for outlet in self._outlets:
+                if outlet.safe is not None:
+                    self.store.put_sink(outlet.sink.name, *outlet.safe)
+        for outlet in self._outlets:
+            if outlet.safe is not None:
+                outlet.recorded, outlet.safe = outlet.safe[0], None
+        self.store.committed(Progress(block.last_step, chunk.last, block.position, state))
+        return chunk
+
+    def _release(self, block: StepBlock, number: int) -> Chunk:
+        if block.missing is not None:
+            releases = []
+            for index in range(len(block)):
+                releases.append(self.run.push(block.row(index, self._last_values())))
+                self._previous = releases[-1].values
+            chunk = Chunk.of(number, releases)
+        elif len(block) == 1:
+            chunk = Chunk.of(number, [self.run.push(block.values[0])])
+        else:
+            chunk = Chunk.of_batch(number, self.run.push_batch(block.values))
+        if len(chunk):
+            self._previous = chunk.values[-1]
+        revised = list(self._take_revisions()) if self._take_revisions is not None else []
+        if not revised:
+            return chunk
+        revisions = []
+        for release in revised:
+            revision = self.store.revision(release.step) + 1
+            self.store.put_revision(release.step, revision)
+            revisions.append(revision)
+        return joined([chunk, Chunk.of(chunk.last + 1, revised, revisions)], chunk.values.shape[1])
+
+    def _last_values(self) -> npt.NDArray[np.float64] | None:
+        """The first release of the step before: what stands for a missing reading."""
+        if self._previous is None and self.store.progress.number:
+            for chunk in self.store.chunks():
+                first = chunk.values[chunk.revision == 0]
+                if len(first):
+                    self._previous = first[-1]
+        return self._previous
+
+    # sinks --------------------------------------------------------------------------------------------------
+
+    def send(self, chunk: Chunk) -> None:
+        """Hand committed releases to every sink; one that cannot be reached gets them later."""
+        self._send(chunk)
+        if time.monotonic() - self._synced >= SYNC_EVERY:
+            self._sync()
+
+    def _send(self, chunk: Chunk | None = None) -> None:
+        number = self.store.progress.number
+        for outlet in self._outlets:
+            try:
+                if chunk is not None and outlet.sent == chunk.first - 1:
+                    outlet.sink.write(chunk)
+                else:
+                    for part in self.store.chunks(outlet.sent):
+                        outlet.sink.write(part)
+                        outlet.sent = part.last
+                outlet.sent = max(outlet.sent, number)
+                if outlet.waits:
+                    outlet.waits = False
+                    self.watcher.waiting("")
+            except SinkUnavailable as error:
+                if not outlet.waits:
+                    outlet.waits = True
+                    self.watcher.waiting(str(error))
+
+    def _sync(self) -> None:
+        self._synced = time.monotonic()
+        for outlet in self._outlets:
+            if outlet.sent > outlet.recorded and not outlet.waits:
+                outlet.safe = (outlet.sent, outlet.sink.sync())
+
+    def finish(self) -> None:
+        """Wait until every sink has everything, and record that."""
+        while any(outlet.waits for outlet in self._outlets):
+            time.sleep(RETRY_EVERY)
+            self._send()
+        for outlet in self._outlets:
+            outlet.sink.finish(self.store.chunks())
+        self._sync()
+        behind = [outlet for outlet in self._outlets if outlet.safe is not None]
+        if behind:
+            with self.store.transaction():
+                for outlet in behind:
+                    assert outlet.safe is not None
+                    self.store.put_sink(outlet.sink.name, *outlet.safe)
+            for outlet in behind:
+                assert outlet.safe is not None
+                outlet.recorded, outlet.safe = outlet.safe[0], None
+
+    def close(self) -> None:
+        """Let go of sinks and store."""
+        for outlet in self._outlets:
+            outlet.sink.close()
+        self.store.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_stream(config: Config, *, follow: bool = False, watcher: Watcher | None = None) -> Stream:
+    """Open a configuration's stream, with its sink brought up to what was committed.
+
+    Parameters
+    ----------
+    config
+        The checked configuration.
+    follow
+        Whether the stream goes on, which some sinks must know.
+    watcher
+        Somebody who looks.
+    """
+    mechanism = config.mechanism
+    store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
+    try:
+        stream = Stream(store, mechanism, watcher=watcher)
+        layout = layout_of(config, store, revised=stream.revises)
+        sink = open_sink(
+            config.locate(config.sink.location), layout, format=config.sink.format, follow=follow
+        )
+        stream.open_sinks([sink])
+        return stream
+    except BaseException:
+        store.close()
+        raise
+
+
+def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
+    """How the releases of a configuration read."""
+    return Layout(
+        labels=config.query.answer_labels,
+        boundary=config.steps.boundary,
+        zone=config.steps.zone,
+        unit=store.ledger.unit,
+        stream=config.fingerprint[:12],
+        form=config.sink.layout,
+        revised=revised,
+        answers=config.query.answers,
+    )
