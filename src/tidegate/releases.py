@@ -47,9 +47,14 @@ class Release:
         The budget that this step's data lost: an integer number of exact units; `spent` is their product.
     delay
         How many steps after the step itself the values became known.
+    revised
+        Better values of this and earlier steps that became known at this step, where a mechanism works in
+        periods; else None.
     """
 
     __slots__ = ("delay", "scale", "source", "status", "step", "unit", "units", "values")
+
+    revised: Releases | None = None
 
     def __init__(
         self,
@@ -102,10 +107,15 @@ class Releases:
     unit
         The exact value of one budget unit.
     delay
-        How many steps after a step its values became known.
+        How many steps after a step its values became known; the longest of them.
+    revised
+        Better values of these and earlier steps that became known during them, where a mechanism works in
+        periods; else None.
     """
 
     __slots__ = ("_source", "delay", "first_step", "scale", "status", "unit", "units", "values")
+
+    revised: Releases | None = None
 
     def __init__(
         self,
@@ -131,6 +141,11 @@ class Releases:
     def source(self) -> npt.NDArray[np.int64]:
         """The step at which each step's values were measured."""
         return self.steps if self._source is None else self._source
+
+    @property
+    def final(self) -> Releases:
+        """The best values: the revised ones where there are any, else these."""
+        return self if self.revised is None else self.revised
 
     def __len__(self) -> int:
         return len(self.values)
@@ -215,3 +230,64 @@ class GroupedReleases(Releases):
         fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
         behind = {"noisy": self.noisy[at], "groups": self.groups[at], "weights": self.weights[at]}
         return GroupedRelease(*fields, plain.delay, **behind)
+
+
+class PeriodicRelease(Release):
+    """A release of a mechanism that works in periods: `revised` is set at the last step of each."""
+
+    __slots__ = ("revised",)
+
+    def __init__(self, *release: Any, revised: Releases | None) -> None:
+        super().__init__(*release)
+        self.revised = revised
+
+
+class PeriodicReleases(Releases):
+    """Releases of a mechanism that works in periods; `revised` has the periods that ended among the steps."""
+
+    __slots__ = ("revised",)
+
+    def __init__(self, *releases: Any, revised: Releases | None) -> None:
+        super().__init__(*releases)
+        self.revised = revised
+
+    def __getitem__(self, index: int) -> PeriodicRelease:
+        plain, at = super().__getitem__(index), range(len(self.values))[index]
+        fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
+        revised = self.revised
+        period = revised.ending_at(self.first_step + at) if isinstance(revised, RevisedReleases) else None
+        return PeriodicRelease(*fields, plain.delay, revised=period)
+
+
+class RevisedReleases(Releases):
+    """The values of whole periods, each known when its period ended.
+
+    Attributes
+    ----------
+    ends
+        For each step the step at which its values became known.
+    """
+
+    __slots__ = ("ends",)
+
+    def __init__(self, *releases: Any, ends: npt.NDArray[np.int64]) -> None:
+        super().__init__(*releases)
+        self.ends = ends
+
+    def __getitem__(self, index: int) -> Release:
+        release = super().__getitem__(index)
+        release.delay = int(self.ends[range(len(self.values))[index]]) - release.step
+        return release
+
+    def ending_at(self, step: int) -> RevisedReleases | None:
+        """The part that became known at a step."""
+        begin, end = (int(at) for at in np.searchsorted(self.ends, [step, step + 1]))
+        if begin == end:
+            return None
+        part = slice(begin, end)
+        fields = (self.values, self.status, self.source, self.scale, self.units)
+        first = self.first_step + begin
+        longest = int(self.ends[begin]) - first
+        return RevisedReleases(
+            first, *(field[part] for field in fields), self.unit, longest, ends=self.ends[part]
+        )
