@@ -15,6 +15,7 @@ from tidegate.ingest.aggregate import Mask, Matrix, read_rows, step_vectors
 from tidegate.ingest.arrays import never_decreases
 from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.errors import MissingReading, TimeGoesBackwards
+from tidegate.ingest.held import Held
 from tidegate.ingest.query import PREVIOUS, Query
 from tidegate.ingest.schema import Schema, UnitReader
 from tidegate.ingest.sources.source import Batch, Position, Source
@@ -214,27 +215,24 @@ class Intake:
     # live input ---------------------------------------------------------------------------------------------
 
     def _live(self) -> Iterator[StepBlock]:
-        held: list[tuple[pl.DataFrame, Matrix, Position]] = []
+        held = Held()
         after: Position | None = self._from
         batches = self.source.batches(self._from, patience=self._patience)
         now = self.clock()
         for batch in batches:
             rows, numbers = self._accept(batch, latest=self.steps.latest(self.clock()))
-            if len(numbers):
-                held.append((rows, numbers, batch.before))
+            held.add(rows, numbers, batch.before)
             after = batch.after
             if batch.caught_up:
                 # as of before the batch was read: whatever had arrived by then is in
-                held, blocks = self._close(held, min(self.steps.closed_by(now), self._end), after)
-                yield from blocks
+                yield from self._close(held, min(self.steps.closed_by(now), self._end), after)
             if self._stopped or self.next_step > self._end:
                 return
             now = self.clock()
         # the input has ended: the step in which it did is the last
         end = min(self.steps.closed_by(self.clock() + self._lateness) + 1, self._end)
         while self.next_step <= end and not self._stopped:
-            held, blocks = self._close(held, min(self.steps.closed_by(self.clock()), end), after)
-            yield from blocks
+            yield from self._close(held, min(self.steps.closed_by(self.clock()), end), after)
             _time.sleep(self._patience())
 
     @property
@@ -251,24 +249,10 @@ class Intake:
         due = self.steps.boundary(self.next_step + 1) / 1e6 + self._lateness - self.clock()
         return min(max(due, 0.001), _LONGEST_WAIT)
 
-    def _close(
-        self, held: list[tuple[pl.DataFrame, Matrix, Position]], last: int, after: Position | None
-    ) -> tuple[list[tuple[pl.DataFrame, Matrix, Position]], Iterator[StepBlock]]:
-        """Split what is held into closed and open steps."""
-        if last < self.next_step:
-            return held, iter(())
-        closed, still_open = [], []
-        for rows, numbers, before in held:
-            done = numbers <= last
-            if done.all():
-                closed.append((rows, numbers))
-            elif not done.any():
-                still_open.append((rows, numbers, before))
-            else:
-                closed.append((rows.filter(done), numbers[done]))
-                still_open.append((rows.filter(~done), numbers[~done], before))
-        position = still_open[0][2] if still_open else after
-        return still_open, self._blocks(closed, last, position)
+    def _close(self, held: Held, last: int, after: Position | None) -> Iterator[StepBlock]:
+        if last >= self.next_step:
+            closed, position = held.close(last, after)
+            yield from self._blocks(closed, last, position)
 
     # both ---------------------------------------------------------------------------------------------------
 
