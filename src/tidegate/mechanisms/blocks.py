@@ -14,13 +14,10 @@ from numpy.typing import ArrayLike
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike
 from tidegate.ledger import Ledger, MemoryLedger
-from tidegate.ledger import kernels as k
-from tidegate.ledger.events import MOST_UNITS
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import snapshot
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
 from tidegate.mechanisms.sample import Sample
-from tidegate.mechanisms.sampled import unenforced
 from tidegate.mechanisms.uniform import Uniform
 from tidegate.noise import Source, install
 from tidegate.noise.entropy import Elements, Words
@@ -98,6 +95,16 @@ class Blocks(Mechanism):
         return self.mechanism
 
     @property
+    def outputs(self) -> int:
+        """As many columns as the mechanism releases."""
+        return self.mechanism.outputs
+
+    @property
+    def enforced(self) -> bool:
+        """As for the mechanism."""
+        return self.mechanism.enforced
+
+    @property
     def units(self) -> int:
         """Twice the units of a block."""
         return 2 * self.mechanism.units
@@ -145,11 +152,6 @@ class Blockwise(Protocol):
 class BlocksRun(Run):
     """A mechanism at work on one block after the other."""
 
-    def _ledger(self, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
-        if not getattr(self.mechanism, "printed", False):
-            return super()._ledger(given, saved)
-        return unenforced(self.mechanism, given, saved)
-
     def _begin(self, state: State | None) -> None:
         self._denominator = Fraction(self.mechanism.grid).denominator
         self._factor = self.ledger.units // self.mechanism.units
@@ -161,7 +163,8 @@ class BlocksRun(Run):
 
     def _open(self, state: bytes | None = None) -> None:
         """Begin the block after `offset` steps, or go on with it."""
-        self._account = BlockLedger(self._inner, self.ledger, self._offset, self._factor)
+        kind = BlockLedger if self._inner.enforced else UnenforcedBlockLedger
+        self._account = kind(self._inner, self.ledger, self._offset, self._factor)
         if state is not None:
             _, fields = snapshot.unpack(state)
             saved = {name[7:]: value for name, value in fields.items() if name.startswith("ledger.")}
@@ -178,7 +181,7 @@ class BlocksRun(Run):
             self._offset += self._length
             self._open()
         needed = self._account.remaining(self._run.step + 1)
-        if needed > self.ledger.remaining(step) and not isinstance(self.ledger, UnenforcedLedger):
+        if self.mechanism.enforced and needed > self.ledger.remaining(step):
             self.ledger.charge(step, int(needed / self.ledger.unit))  # raises the refusal
 
     def _values(self, rows: Matrix) -> ArrayLike:
@@ -196,7 +199,7 @@ class BlocksRun(Run):
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         steps = len(matrix)
-        values = np.empty(matrix.shape)
+        values = np.empty((steps, self.mechanism.outputs))
         status = np.empty(steps, dtype=np.int8)
         source, units = np.empty(steps, dtype=np.int64), np.empty(steps, dtype=np.int64)
         scale = np.empty(steps)
@@ -228,8 +231,6 @@ class BlockLedger(MemoryLedger):
     def __init__(self, mechanism: Mechanism, whole: Ledger, offset: int, factor: int) -> None:
         super().__init__(mechanism.policy, mechanism.units)
         self._whole, self._offset, self._factor = whole, offset, factor
-        if isinstance(whole, UnenforcedLedger):
-            self._account.state[k.LIMIT] = MOST_UNITS
 
     def charge(
         self,
@@ -263,6 +264,10 @@ class BlockLedger(MemoryLedger):
         """Charge the block, then the whole."""
         super().charge_span(first, last, units, scope=scope)
         self._whole.charge_span(first + self._offset, last + self._offset, units * self._factor, scope=scope)
+
+
+class UnenforcedBlockLedger(BlockLedger, UnenforcedLedger):
+    """The same for a printed calibration, which overspends: it refuses nothing."""
 
 
 class Shifted:

@@ -132,8 +132,13 @@ class Fast(Mechanism):
 
     @property
     def printed(self) -> bool:
-        """Whether each column has sampling times of its own; one column has them anyway."""
-        return self.calibration == "paper" and self.columns > 1
+        """Whether each column has sampling times of its own: not if there is one column, or nothing to choose."""
+        shortest, longest = self.bounds
+        # on finite streams the first two steps are measured in every column
+        free = (
+            isinstance(self.adaptive, Pid) and shortest < longest and (self.sliding or self.measurements > 2)
+        )
+        return self.calibration == "paper" and self.columns > 1 and free
 
     @property
     def sliding(self) -> bool:
@@ -181,15 +186,24 @@ class Fast(Mechanism):
         return replace(self, policy=finite, blocks=False)
 
     @property
+    def enforced(self) -> bool:
+        """Whether a ledger may hold a run to its budget."""
+        return not self.printed
+
+    @property
     def guarantee(self) -> Guarantee:
         """What is proved, under which assumptions."""
         if not self.printed:
             return super().guarantee
-        # every step of a window may be the measured one of some column, and a moving unit follows
-        most = min(self.policy.steps_charged, self.columns * self.units)
-        return Guarantee(
-            type(self).__name__, self.policy, self.assumptions, "paper", Fraction(most, self.units)
-        )
+        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self._printed_loss)
+
+    @property
+    def _printed_loss(self) -> Fraction | None:
+        """What a moving unit can lose on a sliding window: some column is measured at almost every step."""
+        if not self.sliding:
+            return None  # more than ε, see docs/proofs/fast.md
+        most = min(self.policy.steps_charged, self.columns * self.measurements)
+        return Fraction(most, self.measurements)
 
     def expected_error(self) -> float:
         """The mean absolute error of a measurement, before the filter."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -143,8 +142,8 @@ class RescueDP(Mechanism):
 
     @property
     def printed(self) -> bool:
-        """Whether each column has sampling times and an account of its own; one column has them anyway."""
-        return self.calibration == "paper" and self.columns > 1
+        """Whether each column has sampling times and an account of its own: not if there is nothing to choose."""
+        return self.calibration == "paper" and self.columns > 1 and isinstance(self.adaptive, Pid)
 
     @property
     def units(self) -> int:
@@ -156,25 +155,34 @@ class RescueDP(Mechanism):
         return float_up(self.sensitivity * units / self.policy.budget.total)
 
     @property
+    def enforced(self) -> bool:
+        """Whether a ledger may hold a run to its budget."""
+        return not self.printed
+
+    @property
     def guarantee(self) -> Guarantee:
         """What is proved, under which assumptions."""
         if not self.printed:
             return super().guarantee
         return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self._printed_loss)
 
-    @cached_property
+    @property
     def _printed_loss(self) -> Fraction | None:
         """What separate accounts of the columns can add up to for a moving unit (docs/proofs/rescue_dp.md)."""
-        length = self.policy.steps_charged
-        most, portion = Fraction(self.most), Fraction(self.most_portion)
-        # at this interval a column spends the largest portion of what remains
+        length, portion = self.policy.steps_charged, Fraction(self.most_portion)
+        # after this interval a column spends the largest portion of what remains of its own budget
         interval = math.ceil(math.expm1(min(self.most_portion / self.portion, 40.0)))
-        each, left = [], Fraction(1)
-        for _ in range(min(64, max(1, length // max(interval, 1)))):
-            each.append(min(most, portion * left))
-            left -= each[-1]
-        spends = sorted(each * min(self.columns, length), reverse=True)[:length]
-        loss = sum(spends, Fraction(0))
+        longest = self.adaptive.longest if isinstance(self.adaptive, Pid) else None
+        if not self.allocation or (longest or length) < interval:
+            return None
+        spends, left = [], Fraction(1)
+        for _ in range(min(64, -(-length // interval))):
+            spends.append(min(Fraction(self.most), portion * left))
+            left -= spends[-1]
+        # every step another column that was idle for a window; or few columns, interleaved, that spend all they have
+        loss = max(
+            min(self.columns, length) * spends[0], min(self.columns, interval) * sum(spends, Fraction(0))
+        )
         return loss if loss > 1 else None
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> RescueRun:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
-from tidegate.ledger import Batch, Ledger
-from tidegate.ledger.unenforced import UnenforcedLedger
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.ledger import Batch
+from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.noise import laplace
 from tidegate.noise.discrete_laplace import decide
 from tidegate.releases import Release, Releases
@@ -26,18 +23,6 @@ NOISE = 1  # it needs the noise of this step, which is already charged
 REFUSED = 2  # the ledger refused the step
 
 Words = npt.NDArray[np.uint64]
-
-
-def unenforced(mechanism: Mechanism, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
-    """The ledger of a printed calibration: in memory, and it refuses nothing."""
-    if given is not None:
-        raise InvalidParameter(
-            "ledger", "given", "absent with calibration='paper'", "use the sound calibration on a real ledger"
-        )
-    ledger = UnenforcedLedger(mechanism.policy, mechanism.units)
-    if saved is not None:
-        ledger.restore(saved)
-    return ledger
 
 
 class SampledRun(Run):
@@ -73,13 +58,6 @@ class SampledRun(Run):
         return laplace(self.source, self.stream, step, self._scale(0), (self._columns,))
 
     # what they share
-
-    def _ledger(self, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
-        if not getattr(self.mechanism, "printed", False) or isinstance(
-            given, Ledger
-        ):  # a ledger that enforces may be given: then it does
-            return super()._ledger(given, saved)
-        return unenforced(self.mechanism, given, saved)
 
     def _remember(self, state: State) -> None:
         """Take over the arrays that the loop works on."""
