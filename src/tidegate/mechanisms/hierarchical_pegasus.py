@@ -50,14 +50,14 @@ class HierarchicalPeGaSus(Mechanism):
         "counts": a node's noisy count is compared with the public `prune_below`. "privtree": the test of
         PrivTree, whose noise does not grow with the height. "none": nothing is pruned.
     prune_below
-        β: branches with a smaller count are pruned. By default twice the noise scale of one level's
+        β: branches with a smaller count are pruned. By default four times the noise scale of one level's
         Perturber. Public.
     pruning_share
         The part of the budget that tests for pruning spend, where there are any.
     perturber_share
         The part of what remains that the Perturbers spend; the Groupers have the rest.
-    threshold, smoother, longest_group, snapshots
-        As for :class:`PeGaSus`; the default threshold is 5Δ over a level's budget for grouping.
+    threshold, threshold_factor, smoother, longest_group, snapshots
+        As for :class:`PeGaSus`, with a level's budget for grouping.
     calibration
         "sound", or "paper" for the printed test of pruning, which is not private for four levels or more.
 
@@ -105,6 +105,7 @@ class HierarchicalPeGaSus(Mechanism):
     pruning_share: ExactLike = "0.2"
     perturber_share: ExactLike = "0.8"
     threshold: ExactLike | None = None
+    threshold_factor: ExactLike = 5
     smoother: str = "median"
     longest_group: int = 2**16
     snapshots: str = "open"
@@ -137,6 +138,7 @@ class HierarchicalPeGaSus(Mechanism):
         put(self, "pruning_share", share("pruning_share", self.pruning_share))
         if self.threshold is not None:
             put(self, "threshold", positive("threshold", self.threshold))
+        put(self, "threshold_factor", positive("threshold_factor", self.threshold_factor))
         if self.prune_below is not None:
             put(self, "prune_below", exact("prune_below", self.prune_below))
         check_grouping(self.smoother, self.longest_group, self.snapshots)
@@ -227,7 +229,7 @@ class HierarchicalPeGaSus(Mechanism):
     def prune_limit(self) -> int:
         """β in grid units, rounded up."""
         if self.prune_below is None:
-            return math.ceil(2 * self.sensitivity * self.forest.height / self.budgets_of_step[1])
+            return math.ceil(4 * self.sensitivity * self.forest.height / self.budgets_of_step[1])
         return math.ceil(Fraction(self.prune_below) / Fraction(self.grid))
 
     @cached_property
@@ -239,7 +241,9 @@ class HierarchicalPeGaSus(Mechanism):
     def limit(self) -> int:
         """The threshold θ in grid units; rounded up."""
         if self.threshold is None:
-            return math.ceil(5 * self.sensitivity / Fraction(self.grouping.epsilon))
+            return math.ceil(
+                Fraction(self.threshold_factor) * self.sensitivity / Fraction(self.grouping.epsilon)
+            )
         return math.ceil(Fraction(self.threshold) / Fraction(self.grid))
 
     @cached_property

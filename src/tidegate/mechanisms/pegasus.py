@@ -43,7 +43,11 @@ class PeGaSus(Mechanism):
     perturber_share
         The part of the budget that the Perturber spends; the Grouper has the rest.
     threshold
-        How far a group's counts may deviate from their mean, summed (θ); by default 5Δ/ε_g. Public.
+        How far a group's counts may deviate from their mean, summed (θ); by default `threshold_factor`·Δ/ε_g.
+        Public.
+    threshold_factor
+        5 as in the paper. The noise of a test has the scale 8Δ/ε_g, so that with 5 a constant stream is cut into
+        groups of three steps on average; 20 to 40 suits streams that stand still for long (docs/pegasus.md).
     smoother
         "median", "average" or "james-stein".
     longest_group
@@ -95,6 +99,7 @@ class PeGaSus(Mechanism):
 
     perturber_share: ExactLike = "0.8"
     threshold: ExactLike | None = None
+    threshold_factor: ExactLike = 5
     smoother: str = "median"
     longest_group: int = 2**16
     snapshots: str = "open"
@@ -108,6 +113,7 @@ class PeGaSus(Mechanism):
         put(self, "perturber_share", share("perturber_share", self.perturber_share))
         if self.threshold is not None:
             put(self, "threshold", positive("threshold", self.threshold))
+        put(self, "threshold_factor", positive("threshold_factor", self.threshold_factor))
         check_grouping(self.smoother, self.longest_group, self.snapshots)
         put(self, "longest_group", whole("longest_group", self.longest_group, most=LONGEST))
         if max(self.scale, self.grouping.question_scale, self.limit) > LARGEST_SCALE:
@@ -142,7 +148,9 @@ class PeGaSus(Mechanism):
     def limit(self) -> int:
         """The threshold θ in grid units; rounded up."""
         if self.threshold is None:
-            return math.ceil(5 * self.sensitivity / Fraction(self.grouping.epsilon))
+            return math.ceil(
+                Fraction(self.threshold_factor) * self.sensitivity / Fraction(self.grouping.epsilon)
+            )
         return math.ceil(Fraction(self.threshold) / Fraction(self.grid))
 
     def expected_error(self, group: int = 1) -> float:
