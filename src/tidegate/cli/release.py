@@ -108,12 +108,13 @@ def stopped_by_signals(intake: Intake, *, live: bool) -> Iterator[None]:
         yield
         return
     before: dict[int, Any] = {}
+    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
     def stop(number: int, _frame: object) -> None:
         intake.stop()
         signal.signal(number, before[number])
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in numbers:
         before[number] = signal.signal(number, stop)
     try:
         yield

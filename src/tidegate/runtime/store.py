@@ -10,8 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidegate.errors import LedgerError, LedgerMismatch
-from tidegate.ledger import Ledger, SQLiteLedger
+from tidegate.errors import LedgerError, LedgerMismatch, TidegateError
+from tidegate.ledger import Ledger, SQLiteLedger, Verdict, verify_file
 from tidegate.ledger import file as ledger_file
 from tidegate.policy import Policy
 from tidegate.runtime.chunks import Chunk
@@ -195,10 +195,12 @@ def open_store(
         What must not change while the stream runs: a digest, and in words.
     """
     path = Path(target)
-    if path.exists():
-        _compare(str(path), path, described)
     fresh = not path.exists()
-    ledger = SQLiteLedger(path, policy, units, fingerprint=fingerprint)
+    try:
+        ledger = SQLiteLedger(path, policy, units, fingerprint=fingerprint)
+    except LedgerMismatch:
+        _explain(path, described)
+        raise
     try:
         if fresh:  # the state of some mechanisms holds raw values, and positions count records
             ledger.path.chmod(0o600)
@@ -208,14 +210,19 @@ def open_store(
         raise
 
 
-def _compare(name: str, path: Path, described: dict[str, Any]) -> None:
-    """Refuse another stream's ledger with a sentence that says what differs."""
-    with SQLiteLedger(path, read_only=True) as ledger:
-        try:
+def verify_target(target: str | PathLike[str]) -> Verdict:
+    """Check the ledger in a file or at a URL, without its program or its policy."""
+    return verify_file(Path(target))
+
+
+def _explain(path: Path, described: dict[str, Any]) -> None:
+    """Refuse another stream's ledger with a sentence that says what differs, where that can be found out."""
+    try:
+        with SQLiteLedger(path, read_only=True) as ledger:
             before = Store(ledger).described()
-        except LedgerError:
-            return  # no stream in it yet; the ledger itself compares policies
-    refuse_change(name, before, described)
+    except TidegateError:
+        return
+    refuse_change(str(path), before, described)
 
 
 def refuse_change(name: str, before: Any, now: Any, key: str = "") -> None:

@@ -15,7 +15,7 @@ from tidegate.runtime.errors import SinkError, SinkUnavailable
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.sink import Position, Sink
 
-AT_ONCE = 1000  # releases between two waits
+AT_ONCE = 1000  # messages between two waits
 PATIENCE = 2.0  # seconds to wait for the broker's word before the stream goes on without it
 
 
@@ -92,9 +92,11 @@ class MqttSink(Sink):
     def write(self, chunk: Chunk) -> None:
         """Publish what was not, and wait for the broker's word on everything."""
         fresh = chunk.after(self._published)
-        while len(fresh):  # identifiers are two bytes long, so not too many at once
+        size = 1 if self._layout.form == "wide" else len(self._layout.labels)
+        most = max(1, AT_ONCE // size)  # identifiers are two bytes long, so not too many at once
+        while len(fresh):
             self._settle()
-            part, fresh = fresh[:AT_ONCE], fresh.after(fresh.first + AT_ONCE - 1)
+            part, fresh = fresh[:most], fresh.after(fresh.first + most - 1)
             for message in self._layout.objects(part):
                 self._open.append(self._client.publish(self.topic, message.rstrip(b"\n"), qos=1).mid)
             self._published = part.last
