@@ -1,17 +1,22 @@
 """Units of protection, neighbours and guarantees."""
 
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
+from tidegate.policy.calendar_rules import Clock, Recurring
 from tidegate.policy.guarantee import Guarantee
-from tidegate.policy.secrets import Secret, Specification
-from tidegate.policy.units import Event, Policy, Swellfish, User, WEvent
+from tidegate.policy.secrets import Intervals, Secret, Specification
+from tidegate.policy.swellfish import Swellfish
+from tidegate.policy.units import Event, Policy, User, WEvent
 
 __all__ = [
     "Approximate",
     "Budget",
+    "Clock",
     "Event",
     "Guarantee",
+    "Intervals",
     "Policy",
     "Pure",
+    "Recurring",
     "Secret",
     "Specification",
     "Swellfish",

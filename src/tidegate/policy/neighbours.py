@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from tidegate.policy.swellfish import Swellfish
     from tidegate.policy.units import Policy
 
 Matrix = npt.NDArray[np.int64]
@@ -108,6 +109,46 @@ def extreme_neighbour(policy: Policy, stream: Matrix, choose: Callable[[int], in
         if policy.adjacency == "replace" and loss != gain:
             row[loss] -= sign * amount
     return neighbour(policy, changed, first, rows)
+
+
+def swellfish_distance(policy: Swellfish, one: Matrix, other: Matrix) -> int:
+    """0 or 1 under the windowed promise of Swellfish; pairs that are no neighbours have no distance."""
+    difference = np.abs(_difference(one, other)).sum(axis=1)
+    touched = np.flatnonzero(difference) + 1  # steps are numbered from 1
+    if not len(touched):
+        return 0
+    first, last = int(touched[0]), int(touched[-1])
+    doubled = 2 if policy.adjacency == "replace" and np.ndim(one) > 1 and np.shape(one)[1] > 1 else 1
+    sensitivities = policy.temporal_sensitivity(first, last)
+    for specification, sums in zip(policy.specifications, sensitivities, strict=True):
+        rows, owners = specification.occurrences(policy.clock, first, last)
+        durations = np.array([secret.duration for secret in specification.secrets])[owners]
+        holds = (rows[:, 0] <= first) & (rows[:, 1] >= last) & (durations >= last - first + 1)
+        changes = difference[first - 1 : last].tolist()
+        if holds.any() and all(c <= doubled * s for c, s in zip(changes, sums, strict=True)):
+            return 1
+    raise InvalidInput(
+        f"the streams differ from step {first} to step {last} by more than one event of any specification; "
+        "change fewer steps, or each of them by less."
+    )
+
+
+def swellfish_neighbour(policy: Swellfish, stream: Matrix, choose: Callable[[int], int]) -> Matrix:
+    """Change every step of one placement of one event by as much as its specification allows."""
+    changed = np.array(stream, dtype=np.int64, copy=True).reshape(len(stream), -1)
+    chosen = choose(len(policy.specifications))
+    specification = policy.specifications[chosen]
+    rows, owners = specification.occurrences(policy.clock, 1, len(changed))
+    if not len(rows):
+        return changed
+    at = choose(len(rows))
+    first, last = max(1, int(rows[at, 0])), min(len(changed), int(rows[at, 1]))
+    length = min(last - first + 1, specification.secrets[int(owners[at])].duration)
+    first += choose(last - first + 1 - length + 1)
+    sums = policy.temporal_sensitivity(first, first + length - 1)[chosen]
+    for step, amount in zip(range(first, first + length), sums, strict=True):
+        changed[step - 1, choose(changed.shape[1])] += (1 - 2 * choose(2)) * int(amount)
+    return changed
 
 
 def _difference(one: Matrix, other: Matrix) -> Matrix:

@@ -1,4 +1,4 @@
-"""What is protected: one event, any w consecutive steps, a user, or secrets that change over time."""
+"""What is protected: one event, any w consecutive steps, or a user; `swellfish` has secrets that change over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
 from tidegate.policy import neighbours
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
-from tidegate.policy.secrets import Specification
 
 Matrix = npt.NDArray[np.int64]
 LONGEST = 2**40  # steps: windows and horizons beyond this would leave the ledger's integers
@@ -245,59 +244,6 @@ class User(Policy):
     def unit(self) -> str:
         """One user, over the whole stream."""
         return f"one user over all {self.horizon} steps: a change of at most {_amount(self)} in each of them"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Swellfish(Policy):
-    """Swellfish privacy: public specifications say which secrets are to be hidden, and when.
-
-    Parameters
-    ----------
-    specifications
-        Sets of secrets, for example one for each household; see :class:`Specification`.
-    """
-
-    specifications: tuple[Specification, ...] = ()
-
-    name: ClassVar[str] = "Swellfish privacy"
-
-    def __post_init__(self) -> None:
-        if self.epsilon is None and self.rho is None and self.specifications:
-            least = min(Fraction(s.epsilon) for spec in self.specifications for s in spec.secrets)
-            object.__setattr__(self, "epsilon", least)
-        super().__post_init__()
-        object.__setattr__(self, "specifications", tuple(self.specifications))
-        if not self.specifications:
-            raise InvalidParameter(
-                "specifications", (), "at least one Specification", "declare which secrets are to be hidden"
-            )
-
-    @property
-    def window(self) -> int:
-        """The longest event of any secret."""
-        return max(s.duration for spec in self.specifications for s in spec.secrets)
-
-    def as_w_event(self) -> WEvent:
-        """The w-event policy that implies this one: the longest event, the smallest ε, the largest height."""
-        secrets = [s for spec in self.specifications for s in spec.secrets]
-        return WEvent(
-            epsilon=min(Fraction(s.epsilon) for s in secrets),
-            delta=self.delta,
-            w=self.window,
-            max_change=max(Fraction(s.height) for s in secrets),
-            adjacency=self.adjacency,
-            mobility=self.mobility,
-        )
-
-    def describe(self) -> dict[str, Any]:
-        """Identify the policy exactly, as JSON."""
-        described = super().describe()
-        described["specifications"] = [spec.describe() for spec in self.specifications]
-        return described
-
-    def unit(self) -> str:
-        """One placement of one secret's event inside its hiding interval."""
-        return "one occurrence of any specified event, wherever it stands in its hiding interval"
 
 
 def _amount(policy: Policy) -> str:
