@@ -93,7 +93,10 @@ class Intake:
         self.dropped = 0
 
     def __iter__(self) -> Iterator[StepBlock]:
-        return self._live() if self.follow else self._finite()
+        for block in self._live() if self.follow else self._finite():
+            yield block
+            if self._stopped:
+                return
 
     def commit(self, position: Position) -> None:
         """Tell the source that everything up to a block's position is safe."""
@@ -101,7 +104,7 @@ class Intake:
             self.source.commit(position["source"])
 
     def stop(self) -> None:
-        """End a live intake soon; open steps stay open. Safe to call from a signal handler."""
+        """End soon, between two blocks; open steps stay open. Safe to call from a signal handler."""
         self._stopped = True
 
     def close(self) -> None:

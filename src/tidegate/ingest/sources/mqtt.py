@@ -141,7 +141,9 @@ class MqttSource(Source):
 
     @property
     def status(self) -> str:
-        """One line for people: connected, or waiting."""
+        """One line for people: connected, or waiting for what."""
+        if len(self._outstanding) >= MOST_IN_FLIGHT:
+            return f"{self.name} waits for steps to close; put several events into one message"
         return (
             f"connected to {self.name[4:]}" if self._connected_at is not None else f"waiting for {self.name}"
         )

@@ -109,12 +109,13 @@ class CsvDialect(Dialect):
 
     def last_break(self, piece: bytes) -> int:
         """A line break inside of quotes ends no record."""
-        end = len(piece)
-        while True:
-            end = piece.rfind(b"\n", 0, end) + 1
-            if end == 0 or piece.count(b'"', 0, end) % 2 == 0:
-                return end
-            end -= 1
+        end = piece.rfind(b"\n") + 1
+        quotes = piece.count(b'"', 0, end)
+        while end and quotes % 2:
+            before = piece.rfind(b"\n", 0, end - 1) + 1
+            quotes -= piece.count(b'"', before, end)
+            end = before
+        return end
 
 
 class JsonDialect(Dialect):
