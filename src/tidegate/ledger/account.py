@@ -51,6 +51,8 @@ class Account:
     every window that contains it, and the earliest of those begins w − 1 steps before it.
     """
 
+    plain = True  # kernels may judge charges from the arrays alone
+
     def __init__(
         self,
         window: int | None,

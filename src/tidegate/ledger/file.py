@@ -16,6 +16,7 @@ from typing import Any
 from tidegate.errors import LedgerBusy, LedgerCorrupt, LedgerError, LedgerMismatch
 from tidegate.ledger.rows import genesis
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
+from tidegate.policy.swellfish import Swellfish, policy_from
 
 FORMAT = 1
 APPLICATION = 0x54494445  # "TIDE", in the file's header
@@ -78,8 +79,11 @@ def budget_text(budget: Budget) -> str:
     return f"pure {budget.epsilon}"
 
 
-def stored_policy(meta: Mapping[str, str]) -> StoredPolicy:
+def stored_policy(meta: Mapping[str, str]) -> StoredPolicy | Swellfish:
     """The policy that a file's meta describe."""
+    described = json.loads(meta["policy"])
+    if described.get("policy") == "Swellfish":  # its specifications are needed to check the account
+        return policy_from(described)
     kinds = {"pure": Pure, "approximate": Approximate, "zero-concentrated": ZeroConcentrated}
     kind, *numbers = meta["budget"].split()
     budget: Budget = kinds[kind](*(Fraction(number) for number in numbers))

@@ -25,6 +25,7 @@ from tidegate.ledger.batch import Batch, batch_charge, whole_units
 from tidegate.ledger.events import MOST_STEPS, Charge, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
+from tidegate.ledger.secrets_rule import SecretsAccount
 
 
 class Ledger:
@@ -239,6 +240,8 @@ class Ledger:
 
     def _refuse(self, refusal: Overspent) -> None:
         """Raise what an overspent window deserves."""
+        if isinstance(self._account, SecretsAccount):
+            raise self._account.refusal(refusal, self.unit)
         window = self.policy.window
         first = 1 if window is None else max(1, refusal.window_end - window + 1)
         remaining = max(self.units - refusal.spent, 0)

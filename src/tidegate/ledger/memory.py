@@ -12,6 +12,7 @@ from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Verdict
 from tidegate.ledger.kernels import account_place
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.rules import LedgerPolicy, Schedule
+from tidegate.ledger.secrets_rule import told
 from tidegate.process import epoch
 
 
@@ -35,6 +36,8 @@ class MemoryLedger(Ledger):
         super().__init__(policy, units, schedule)
         # the most units of a charge that costs what it says, so that the kernel alone may judge it
         self._plain_most = MOST_UNITS if self._adds else 1 if schedule == "adaptive" else -1
+        if not self._account.plain:
+            self._plain_most = -1
 
     def charge(
         self,
@@ -98,7 +101,7 @@ def verdict(ledger: Ledger, account: Account, rows: int, head: str = "") -> Verd
     end, window = account[k.WORST_END], ledger.policy.window
     first = 1 if window is None else max(1, end - window + 1)
     ok = account.consistent()
-    return Verdict(
+    found = Verdict(
         ok=ok,
         rows=rows,
         steps=account[k.STEPS],
@@ -110,3 +113,4 @@ def verdict(ledger: Ledger, account: Account, rows: int, head: str = "") -> Verd
         problem="" if ok else "the running total differs from the sum of the charges in the last window.",
         marked=ledger.marked,
     )
+    return told(found, account)

@@ -20,6 +20,8 @@ from tidegate.ledger.file import connect, read_meta, stored_policy, told
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.rows import Row, account_bytes, chained, decode_batch, genesis, plain_hashes
 from tidegate.ledger.rules import Rule
+from tidegate.ledger.secrets_rule import SecretsAccount, amendment_of
+from tidegate.ledger.secrets_rule import told as told_by_rule
 
 CHUNK = 20_000
 _COLUMNS = "kind, first, last, units, scope, parts, detail"
@@ -44,6 +46,8 @@ def place_row(account: Account, rule: Rule, row: Row) -> bool:
     """Charge a recorded row to an account: whether that was allowed."""
     if row.kind == "mark":
         return True
+    if row.kind == "amend":
+        return place_amendment(account, row)
     horizon = rule.policy.horizon
     if row.first < 1 or row.last < row.first or (horizon is not None and row.last > horizon):
         return False
@@ -64,9 +68,20 @@ def place_row(account: Account, rule: Rule, row: Row) -> bool:
     return all(account.place(charge.first, size) is None for size in [0, *charge.sizes])
 
 
+def place_amendment(account: Account, row: Row) -> bool:
+    """Change the specifications of an account as a row records: whether that was allowed."""
+    if not isinstance(account, SecretsAccount):
+        return False
+    change = amendment_of(decode_batch(row.detail or b""))
+    if change["now"] != account[k.LAST]:
+        return False
+    account.amend(change)
+    return True
+
+
 def place_plain(account: Account, rule: Rule, steps: Integers, units: Integers) -> int:
     """Charge plain rows to an account: the index of the first refused one, or -1."""
-    compiled = rule.adds or rule.schedule != "public"
+    compiled = account.plain and (rule.adds or rule.schedule != "public")
     costs, index = rule.costs(units), 0
     while index < len(steps):
         if compiled:
@@ -191,7 +206,7 @@ def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
     if rule is None or account is None or replay is None:
         return Verdict(False, 0, 0, Fraction(0), (0, 0), "", None, problem=problem)
     window, end = rule.policy.window, account[k.WORST_END]
-    return Verdict(
+    found = Verdict(
         ok=not problem,
         rows=replay.row,
         steps=account[k.STEPS],
@@ -204,6 +219,7 @@ def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
         bad_row=bad_row,
         marked=replay.marked or meta.get("marked") == "1",
     )
+    return told_by_rule(found, account)
 
 
 def _rule(meta: dict[str, str]) -> Rule:

@@ -23,6 +23,8 @@ from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account, Overspent
 from tidegate.ledger.events import MOST_UNITS
 from tidegate.ledger.kernels import Integers
+from tidegate.ledger.secrets_rule import SecretsAccount
+from tidegate.policy import Swellfish
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 
 Schedule = Literal["adaptive", "public"]
@@ -76,7 +78,7 @@ class Rule:
             raise InvalidParameter(
                 "policy", self.policy, "a policy with a budget", "use Event, WEvent, User or Swellfish"
             )
-        object.__setattr__(self, "_unit", _unit(self.policy.budget, self.units))
+        object.__setattr__(self, "_unit", _unit(self.policy, self.units))
 
     @property
     def unit(self) -> Fraction:
@@ -99,6 +101,8 @@ class Rule:
 
     def account(self) -> Account:
         """A fresh account under this rule."""
+        if isinstance(self.policy, Swellfish):
+            return SecretsAccount(self.policy, self.units)
         window, horizon = self.policy.window, self.policy.horizon
         if self.adds:
             return Account(window, self.units, horizon)
@@ -121,7 +125,10 @@ class Rule:
         return np.array([self.cost(int(value)) for value in values], dtype=np.int64)[where]
 
 
-def _unit(budget: Budget, units: int) -> Fraction:
+def _unit(policy: LedgerPolicy, units: int) -> Fraction:
+    budget = policy.budget
+    if isinstance(policy, Swellfish):  # losses are judged secret by secret; a unit only measures them
+        return budget.total / units
     if isinstance(budget, Approximate) and budget.delta > 0:
         return largest_step(units, budget.epsilon, budget.delta)
     return budget.total / units

@@ -173,7 +173,8 @@ class Promises:
         factor = 2 * np.sqrt(
             stretch.durations * np.log(math.e + epsilon / float(Fraction(self.policy.delta)))
         )
-        return np.minimum(np.floor(stretch.limits / factor).astype(np.int64), stretch.caps)
+        caps: Integers = np.minimum(np.floor(stretch.limits / factor).astype(np.int64), stretch.caps)
+        return caps
 
     def joint(self, first: int, last: int) -> Integers:
         """The most units of each step under the joint promise: ε_s/A_s for each relevant secret."""
