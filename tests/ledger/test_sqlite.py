@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tidegate.errors import BudgetExceeded, LedgerBusy, LedgerCorrupt, LedgerError, LedgerMismatch
-from tidegate.ledger import sqlite
+from tidegate.ledger import durable
 from tidegate.ledger.replay import verify_file
 from tidegate.ledger.sqlite import SQLiteLedger
 from tidegate.policy import User, WEvent
@@ -145,7 +145,7 @@ def test_chain_that_overspends_is_found(path, monkeypatch):
 
 def test_checkpoint_is_used_and_checked(path, monkeypatch):
     """Opening replays only what follows the checkpoint; verify compares the checkpoint with the rows."""
-    monkeypatch.setattr(sqlite, "CHECKPOINT_ROWS", 100)
+    monkeypatch.setattr(durable, "CHECKPOINT_ROWS", 100)
     with SQLiteLedger(path, POLICY, 8) as ledger, ledger.transaction():
         for step in range(1, 1205):
             ledger.charge(step, 2, scope="uniform")

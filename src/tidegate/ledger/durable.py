@@ -1,0 +1,261 @@
+"""What all durable ledgers share: hash-chained rows, a checkpoint, and transactions that the caller may join."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from fractions import Fraction
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, SnapshotError
+from tidegate.exact import whole
+from tidegate.ledger import file
+from tidegate.ledger import kernels as k
+from tidegate.ledger.events import Charge, Verdict
+from tidegate.ledger.kernels import Integers
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.replay import BadRowError, Replay, checkpoint_digest, units_between, verify_connection
+from tidegate.ledger.rows import account_bytes, account_from, chained, decode_batch, genesis, row_of
+from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
+from tidegate.ledger.secrets_rule import amendment_of
+
+CHECKPOINT_ROWS = (
+    50_000  # rows between checkpoints, or an eighth of a long window: what opening may have to replay
+)
+_CHECKPOINT = (
+    'INSERT INTO checkpoint VALUES (1, ?, ?, ?, ?) ON CONFLICT ("only") DO UPDATE SET '
+    "row = excluded.row, hash = excluded.hash, account = excluded.account, digest = excluded.digest"
+)
+_INSERT = "INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class DurableLedger(Ledger):
+    """A ledger in a database: every charge is safe before it is granted.
+
+    Attributes
+    ----------
+    where
+        Where the database is, for messages; never with a password.
+    connection
+        The one connection: what the caller executes on it inside of `transaction()` is committed together with
+        the charges.
+    types
+        How the database calls whole numbers and bytes in a table of the caller's own.
+    """
+
+    where: Any
+    connection: Any
+    read_only: bool
+    types: Mapping[str, str]
+    fingerprint: str
+    _depth: int  # of nested transactions
+    _digest: bytes  # the hash of the last row
+    _checkpoint_row: int
+
+    def told(self) -> AbstractContextManager[None]:
+        """Every failure of the database as one sentence."""
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        """Begin a transaction."""
+        raise NotImplementedError
+
+    # opening
+
+    def _take_up(
+        self,
+        policy: LedgerPolicy | None,
+        meta: Mapping[str, str],
+        wanted: Mapping[str, str] | None,
+        fingerprint: str | None,
+    ) -> None:
+        """Compare what is there with what is wanted, and go on from it."""
+        if wanted is not None:
+            self._compare(meta, wanted, fingerprint is not None)
+        Ledger.__init__(self, policy or file.stored_policy(meta), int(meta["units"]), _schedule(meta))
+        self.fingerprint = meta.get("fingerprint", "")
+        self.marked = meta.get("marked") == "1"
+        self._load(meta)
+
+    def _compare(self, meta: Mapping[str, str], wanted: Mapping[str, str], fingerprint: bool) -> None:
+        """Refuse a file that was opened for something else."""
+        for name in ("policy", "budget", "window", "horizon", "units", "schedule"):
+            if meta[name] != wanted[name]:
+                raise LedgerMismatch(
+                    f"the ledger {self.where} was opened for {name} {meta[name]} and is given "
+                    f"{wanted[name]}; use the same as before, or a new file."
+                )
+        if fingerprint and meta.get("fingerprint") != wanted["fingerprint"]:
+            raise LedgerMismatch(
+                f"the ledger {self.where} belongs to another mechanism or configuration; "
+                "use the same as before, or a new file."
+            )
+
+    def _load(self, meta: Mapping[str, str]) -> None:
+        """Take the account up where the file left it: the checkpoint, and the rows after it."""
+        database = self.connection
+        database.execute("BEGIN")
+        try:
+            head = database.execute("SELECT rows, step, hash FROM head").fetchone()
+            rows = database.execute("SELECT max(row) FROM charges").fetchone()[0] or 0
+            replay = Replay(database, self.rule, self._account, 0, genesis(meta))
+            replay.row, replay.digest = self._load_checkpoint(replay.digest)
+            self._checkpoint_row = replay.row
+            self._load_amendments(replay.row)
+            replay.to(rows)
+            if head is None or tuple(head) != (rows, self._account[k.LAST], replay.digest):
+                raise BadRowError(rows, f"the head of the ledger does not belong to its last row, {rows}.")
+            marks = database.execute("SELECT row FROM charges WHERE kind = 'mark' LIMIT 1").fetchone()
+            self.marked = self.marked or marks is not None
+        except BadRowError as error:
+            raise LedgerCorrupt(f"the ledger {self.where} is damaged: {error}") from None
+        finally:
+            database.execute("ROLLBACK")
+        self._rows, self._digest = replay.row, replay.digest
+
+    def _load_checkpoint(self, start: bytes) -> tuple[int, bytes]:
+        """Restore the account from a sound checkpoint; the row it stands at and that row's hash."""
+        found = self.connection.execute("SELECT row, hash, account, digest FROM checkpoint").fetchone()
+        if found is None:
+            return 0, start
+        row, digest, account, guard = found
+        stored = self.connection.execute("SELECT hash FROM charges WHERE row = ?", (row,)).fetchone()
+        if stored is None or stored[0] != digest or guard != checkpoint_digest(row, digest, account):
+            return 0, start
+        try:
+            self._account.restore(account_from(account))
+        except (SnapshotError, ValueError, zlib.error):
+            return 0, start
+        return row, digest
+
+    def _load_amendments(self, row: int) -> None:
+        """Changes of Swellfish specifications up to the checkpoint, which keeps only charges."""
+        wanted = "SELECT detail FROM charges WHERE kind = 'amend' AND row <= ? ORDER BY row"
+        for (detail,) in self.connection.execute(wanted, (row,)) if not self._account.plain else ():
+            self._account.amend(amendment_of(decode_batch(detail)))  # type: ignore[attr-defined]
+
+    # charging
+
+    def charge(
+        self,
+        step: int,
+        units: int = 0,
+        *,
+        scope: str = "",
+        groups: Mapping[str, int] | None = None,
+        levels: Mapping[str, int] | None = None,
+    ) -> None:
+        """Charge one step; on disk before this returns. See `Ledger.charge`."""
+        with self.transaction():
+            super().charge(step, units, scope=scope, groups=groups, levels=levels)
+
+    def charge_batch(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
+        """Charge consecutive steps, all or none; one row, on disk before this returns."""
+        with self.transaction():
+            super().charge_batch(first, units, scope=scope)
+
+    def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
+        """Charge a span of steps; on disk before this returns. See `Ledger.charge_span`."""
+        with self.transaction():
+            super().charge_span(first, last, units, scope=scope)
+
+    def mark(self) -> None:
+        """Record, in the chain, that test entropy was used."""
+        if not self.marked:
+            with self.transaction():
+                step = max(self.step, 1)
+                self._record("mark", Charge(step, step, 0, "test entropy"))
+                self.marked = True
+
+    def _record(self, kind: str, charge: Charge, detail: Integers | None = None) -> None:
+        row = row_of(kind, charge, detail)
+        digest = chained(self._digest, row.message())
+        with self.told():
+            self.connection.execute(_INSERT, (self._rows + 1, *row, digest))
+        self._rows, self._digest = self._rows + 1, digest
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit all charges inside, and the caller's writes through `connection`, together or not at all.
+
+        An exception rolls the database and the account back. Transactions nest; the outermost commits.
+        """
+        with self._lock:
+            self._check()
+            before, rows, digest, marked = self._account.mark(), self._rows, self._digest, self.marked
+            self._depth += 1
+            try:
+                if self._depth == 1:
+                    self._begin()
+                yield
+                if self._depth == 1:
+                    self._finish(rows)
+            except BaseException:
+                if self._depth == 1 and self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                self._account.undo(before)
+                self._rows, self._digest, self.marked = rows, digest, marked
+                raise
+            finally:
+                self._depth -= 1
+
+    def _finish(self, rows: int) -> None:
+        with self.told():
+            if self._rows != rows:
+                head = (self._rows, self.step, self._digest)
+                self.connection.execute("UPDATE head SET rows = ?, step = ?, hash = ?", head)
+                if self._rows - self._checkpoint_row >= max(CHECKPOINT_ROWS, len(self._account.rows()) // 8):
+                    self._write_checkpoint()
+            self.connection.execute("COMMIT")
+
+    def _write_checkpoint(self) -> None:
+        account = account_bytes(self._account)
+        values = (self._rows, self._digest, account, checkpoint_digest(self._rows, self._digest, account))
+        self.connection.execute(_CHECKPOINT, values)
+        self._checkpoint_row = self._rows
+
+    # reading and closing
+
+    def spent(self, first: int | None = None, last: int | None = None) -> Fraction:
+        """What the steps first to last were charged, however long ago."""
+        account = self._account
+        if first is None or last is None or first >= account.kept_from:
+            return super().spent(first, last)
+        with self._lock:
+            self._check()
+            steps = whole("first", first), whole("last", last, least=0)
+            with self.told():
+                return units_between(self.connection, self.rule, *steps) * self.unit
+
+    def verify(self) -> Verdict:
+        """Replay the whole account from the first row; the verdict names the first bad row, if any."""
+        with self._lock:
+            self._check()
+            if self._depth:
+                raise LedgerError("a transaction is open on this ledger; verify after it.")
+            return verify_connection(self.connection, self.where)
+
+
+def _schedule(meta: Mapping[str, str]) -> Schedule:
+    return "public" if meta["schedule"] == "public" else "adaptive"
+
+
+def meta_of(rule: Rule, fingerprint: str, marked: bool) -> dict[str, str]:
+    """What identifies a ledger, as text; hashed before the first row."""
+    policy = rule.policy
+    return {
+        "format": str(file.FORMAT),
+        "policy": json.dumps(policy.describe(), sort_keys=True, ensure_ascii=False),
+        "budget": file.budget_text(policy.budget),
+        "window": str(policy.window or 0),
+        "horizon": str(policy.horizon or 0),
+        "units": str(rule.units),
+        "unit": str(rule.unit),
+        "schedule": rule.schedule,
+        "fingerprint": fingerprint,
+        "marked": "1" if marked else "0",
+    }
