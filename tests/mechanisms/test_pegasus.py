@@ -1,0 +1,266 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.errors import BudgetExceeded, InvalidParameter
+from tidegate.mechanisms import PeGaSus
+from tidegate.mechanisms.deviation import whole_deviation
+from tidegate.mechanisms.grouper import Grouper
+from tidegate.mechanisms.sparse_vector import SparseVector
+from tidegate.noise import current, laplace_one
+from tidegate.testing.entropy import fixed_entropy, zero_noise
+from tidegate.testing.statistics import compare_integers
+
+
+def reference(mechanism: PeGaSus, counts: list[int]):
+    """PeGaSus on one column as the paper writes it, on whole numbers; also returns the sparse-vector runs."""
+    source, grouping = current(), mechanism.grouping
+    group: list[int] = []  # positions in the open group
+    opened = False
+    threshold = 0
+    noisy, answers, groups, runs = [], [], [], []
+    for at, count in enumerate(counts):
+        step = at + 1
+        noisy.append(count + laplace_one(source, "perturber", step, 0, mechanism.scale))
+        if not opened:
+            group, opened = [at], True
+            threshold = mechanism.limit + laplace_one(source, "threshold", step, 0, grouping.threshold_scale)
+            runs.append([at])
+        else:
+            runs[-1].append(at)
+            score = whole_deviation([counts[i] for i in (*group, at)])
+            if score + laplace_one(source, "test", step, 0, grouping.question_scale) < threshold:
+                group.append(at)
+            else:
+                group, opened = [at], False
+        if opened and len(group) == mechanism.longest_group:
+            opened = False
+        answers.append(float(np.median([noisy[i] for i in group])))
+        groups.append(group[0] + 1)
+    return answers, groups, runs
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=60),
+    st.integers(0, 9999),
+    st.sampled_from([3, 2**16]),
+    st.sampled_from(["1", "9"]),
+)
+@settings(max_examples=60)
+def test_each_count_enters_one_sparse_vector_run_and_the_kernel_follows(counts, seed, longest, epsilon):
+    """The compiled loop gives the reference's answers and groups, and runs are a partition of the steps."""
+    mechanism = PeGaSus(tg.Event(epsilon=epsilon), longest_group=longest)
+    with fixed_entropy(seed):
+        answers, groups, runs = reference(mechanism, counts)
+        releases = mechanism.start().push_batch(np.array(counts))
+    assert [at for run in runs for at in run] == list(range(len(counts)))
+    assert releases.groups.ravel().tolist() == groups
+    assert releases.values.ravel().tolist() == answers
+
+
+def test_example_3_2_of_the_paper():
+    """5, 5, 6, 9, 10 with θ = 2 and no noise: groups {1, 2, 3}, {4}, {5}."""
+    with zero_noise():
+        releases = PeGaSus(tg.Event(epsilon="1"), threshold=2).start().push_batch([5, 5, 6, 9, 10])
+    assert releases.groups.ravel().tolist() == [1, 1, 1, 4, 5]
+
+
+def test_example_3_5_of_the_paper():
+    """With the noisy counts 5.6, 4.4, 6.7, 9.5, 10.2 the median Smoother releases 5.6, 5, 5.6, 9.5, 10.2."""
+    grouper = Grouper(1, limit=20, longest=99, smoother="median", grid=0.1)
+    counts = np.array([[50], [50], [60], [90], [100]])
+    noisy = np.array([[56], [44], [67], [95], [102]])
+    nothing, ones = np.zeros((5, 1), dtype=np.int64), np.ones((5, 1), dtype=np.int64)
+    values, groups = np.empty((5, 1)), np.empty((5, 1), dtype=np.int64)
+    grouper.advance(1, counts, noisy, ones, nothing, nothing, values, groups)
+    assert values.ravel() == pytest.approx([5.6, 5.0, 5.6, 9.5, 10.2], abs=1e-12)
+    assert groups.ravel().tolist() == [1, 1, 1, 4, 5]
+
+
+def test_the_other_smoothers():
+    """Average, and James–Stein: (c̃ − avg)/n + avg."""
+    for smoother, expected in (("average", [4, 5, 6]), ("james-stein", [4, 5.5, 2 / 3 + 6])):
+        with zero_noise():
+            mechanism = PeGaSus(tg.Event(epsilon="1"), threshold=99, smoother=smoother)
+            assert mechanism.start().push_batch([4, 6, 8]).values.ravel() == pytest.approx(expected)
+
+
+def partition_log_probabilities(counts, threshold, run: SparseVector):
+    """log P of every sequence of test answers of the Grouper on a short stream, summed over all noise."""
+    wide = int(40 * run.question_scale)
+    noise = np.arange(-wide, wide + 1)
+
+    def law(scale):
+        weights = np.exp(-np.abs(noise) / scale)
+        return weights / weights.sum()
+
+    rho, below = law(run.threshold_scale), np.cumsum(law(run.question_scale))
+
+    def passes(score):  # P(score + ν < threshold + ρ) for every ρ
+        at = threshold + noise - score - 1 + wide
+        return np.where(at < 0, 0.0, below[np.clip(at, 0, 2 * wide)])
+
+    found: dict[tuple[bool, ...], float] = {}
+
+    def go(at, members, weights, done, answers):
+        if at == len(counts):
+            found[answers] = done * (1.0 if weights is None else float(weights.sum()))
+            return
+        if weights is None:
+            go(at + 1, [counts[at]], rho, done, answers)
+            return
+        chance = passes(whole_deviation([*members, counts[at]]))
+        go(at + 1, [*members, counts[at]], weights * chance, done, (*answers, True))
+        closed = done * float((weights * (1 - chance)).sum())
+        go(at + 1, [], None, closed, (*answers, False))
+
+    go(0, [], None, 1.0, ())
+    return {answers: math.log(chance) for answers, chance in found.items()}
+
+
+def worst_loss(run: SparseVector) -> float:
+    """The largest log ratio over streams of six counts that differ in one of them by one."""
+    worst = 0.0
+    base = [0, 0, 6, 0, 6, 6]
+    for at in range(6):
+        for change in (1, -1):
+            other = list(base)
+            other[at] += change
+            one = partition_log_probabilities(base, 4, run)
+            two = partition_log_probabilities(other, 4, run)
+            worst = max(worst, max(abs(one[answers] - two[answers]) for answers in one))
+    return worst
+
+
+def test_no_partition_loses_more_than_the_groupers_budget():
+    """Exact enumeration of all partitions of a short stream; noise a third as large is caught."""
+    epsilon = Fraction(2)
+    assert worst_loss(SparseVector(epsilon, 2)) <= float(epsilon)
+    assert worst_loss(SparseVector(3 * epsilon, 2)) > float(epsilon)
+
+
+def test_the_noisy_counts_have_the_stated_noise():
+    """n = 200,000 draws against the exact law at level 1e-9; a scale 5 % off is refused."""
+    mechanism = PeGaSus(tg.Event(epsilon="0.1"))
+    assert mechanism.scale == 12.5
+    releases = mechanism.start().push_batch(np.full(200_000, 50))
+    sample = releases.noisy.ravel().astype(np.int64) - 50
+    edges = np.arange(-60, 61, 5)
+
+    def below(scale):
+        q = math.exp(-1 / scale)
+        return np.where(edges < 0, q ** (-edges.astype(float)) / (1 + q), 1 - q ** (edges + 1.0) / (1 + q))
+
+    assert compare_integers(sample, edges, below(12.5)).ok
+    assert not compare_integers(sample, edges, below(12.5 * 1.05)).ok
+
+
+def test_budgets_and_scales():
+    """Event: Δ/ε_p, 4Δ/ε_g, 8Δ/ε_g, θ = 5Δ/ε_g; w-event: all of them times w; Δ multiplies."""
+    event = PeGaSus(tg.Event(epsilon="0.5"))
+    assert (event.scale, event.grouping.threshold_scale, event.grouping.question_scale, event.limit) == (
+        2.5,
+        40.0,
+        80.0,
+        50,
+    )
+    window = PeGaSus(tg.WEvent(epsilon="0.5", w=10), columns=3)
+    assert (window.scale, window.grouping.question_scale, window.limit) == (25.0, 800.0, 500)
+    assert PeGaSus(tg.Event(epsilon="0.5", max_change=3)).scale == 7.5
+    assert PeGaSus(tg.Event(epsilon="0.5", adjacency="replace"), columns=2).scale == 5.0
+    assert PeGaSus(tg.Event(epsilon="0.5", max_change="0.5"), grid="0.5", threshold=10).limit == 20
+    run = window.start()
+    run.push_batch(np.zeros((40, 3)))
+    assert run.ledger.spent() == Fraction(1, 2)
+
+
+def test_the_ledger_refuses_before_anything_changes():
+    """A refused batch leaves groups and step as they were."""
+    mechanism = PeGaSus(tg.WEvent(epsilon="1", w=5))
+    with fixed_entropy(3):
+        run = mechanism.start()
+        run.push_batch(np.ones(7))
+        before = run.snapshot()
+        run.ledger.charge(8, 1)
+        with pytest.raises(BudgetExceeded):
+            run.push_batch(np.ones(6))
+        assert run.step == 7
+        assert mechanism.start(state=before)._state()["memory"].tolist() == run._state()["memory"].tolist()
+
+
+def test_long_groups_are_closed_and_memory_is_bounded():
+    """A cap of ten steps: groups begin at 1, 11, 21, and nothing is kept of a closed one."""
+    with zero_noise():
+        run = PeGaSus(tg.Event(epsilon="1"), threshold=10**6, longest_group=10).start()
+        releases = run.push_batch(np.arange(35))
+        assert np.unique(releases.groups).tolist() == [1, 11, 21, 31]
+        run.push_batch(np.arange(5))
+        assert run._state()["sets"].shape == (2, 0)
+
+
+def test_huge_counts_are_grouped_without_overflow():
+    """Counts at the edge of the range, up and down, for longer than 64-bit sums would last."""
+    counts = np.where(np.arange(5000) % 2, 2**53, -(2**53))
+    mechanism = PeGaSus(tg.Event(epsilon="1"), threshold=2**49, longest_group=2**12)
+    with zero_noise():
+        assert mechanism.start().push_batch(counts).groups.ravel()[:3].tolist() == [1, 2, 3]
+        same = mechanism.start().push_batch(np.full(5000, 2**53))
+    assert np.unique(same.groups).tolist() == [1, 4097]
+
+
+def test_snapshots_hold_raw_counts_only_where_declared():
+    """Open: the multiset of the open group. Closed: nothing of it, and the next step begins a group."""
+    marker = 7_319_064_211
+    needle = marker.to_bytes(8, "little")
+    options = {"threshold": 2**40, "longest_group": 100}
+    opened = PeGaSus(tg.Event(epsilon="0.01"), **options).start()
+    opened.push_batch(np.full(9, marker))
+    assert needle in opened.snapshot()
+    closed = PeGaSus(tg.Event(epsilon="0.01"), snapshots="closed", **options).start()
+    closed.push_batch(np.full(9, marker))
+    state = closed.snapshot()
+    assert needle not in state
+    assert closed.push(marker).groups.tolist() == [10]
+    assert closed.mechanism.start(state=state).push(marker).groups.tolist() == [10]
+
+
+def test_smoothing_helps_where_counts_stand_still():
+    """On a constant stream the error is below Uniform's with the same budget, and a patient threshold is better."""
+    policy = tg.Event(epsilon="0.1")
+    counts = np.full(30_000, 20)
+
+    def error(mechanism) -> float:
+        return float(np.abs(mechanism.start().push_batch(counts).values - 20).mean())
+
+    plain, default = error(tg.mechanisms.Uniform(policy)), error(PeGaSus(policy))
+    assert error(PeGaSus(policy, threshold_factor=40)) < 0.5 * default
+    assert default < 0.85 * plain
+    mechanism = PeGaSus(policy, threshold=10**6)
+    assert mechanism.expected_error(100) == pytest.approx(math.sqrt(2 / math.pi / 100) * 12.5)
+    assert mechanism.expected_error() == pytest.approx(12.5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"perturber_share": "1"}, "perturber_share"),
+        ({"perturber_share": 0.8}, "exact"),
+        ({"threshold": "0"}, "threshold"),
+        ({"threshold_factor": "-1"}, "threshold_factor"),
+        ({"smoother": "mode"}, "smoother"),
+        ({"longest_group": 0}, "longest_group"),
+        ({"longest_group": 2**20 + 1}, "longest_group"),
+        ({"snapshots": "never"}, "snapshots"),
+        ({"grid": "1e-15"}, "2\\^50"),
+    ],
+)
+def test_bad_parameters_are_refused(options, word):
+    """One sentence each: name, value, constraint, remedy."""
+    with pytest.raises(InvalidParameter, match=word) as caught:
+        PeGaSus(tg.Event(epsilon="0.01"), **options)
+    assert len(str(caught.value).splitlines()) == 1
