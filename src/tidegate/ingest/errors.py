@@ -70,7 +70,7 @@ class SourceUnavailable(TidegateError):
     """A file, a folder or a broker cannot be reached."""
 
 
-def attempt(work: Callable[[], _T], refusal: InvalidInput) -> _T:
+def attempt(work: Callable[[], _T], refusal: InvalidInput | Callable[[], InvalidInput]) -> _T:
     """Do something that may fail with a message that quotes data, and raise the refusal in its place.
 
     The refusal is raised outside of the handler, so that it does not even carry the other error as its
@@ -82,4 +82,4 @@ def attempt(work: Callable[[], _T], refusal: InvalidInput) -> _T:
         raise
     except BaseException:  # polars' panics are not Exceptions
         pass
-    raise refusal
+    raise refusal() if callable(refusal) else refusal

@@ -103,7 +103,7 @@ class CsvDialect(Dialect):
                 raise_if_empty=False,
             )
 
-        frame = attempt(read, self._refused(piece, "CSV"))
+        frame = attempt(read, lambda: self._refused(piece, "CSV"))
         frame.columns = [name for _, name in order]
         return frame.select(columns)
 
@@ -141,7 +141,8 @@ class JsonDialect(Dialect):
         """Whole lines as text columns."""
         schema = dict.fromkeys(columns, pl.String)
         frame = attempt(
-            lambda: pl.read_ndjson(io.BytesIO(piece), schema=schema), self._refused(piece, "JSON lines")
+            lambda: pl.read_ndjson(io.BytesIO(piece), schema=schema),
+            lambda: self._refused(piece, "JSON lines"),
         )
         frame = frame.select(columns)
         for name in list(self.unseen):
@@ -214,8 +215,9 @@ class TextSource(Source):
                     raise UnreadableInput(
                         f"a line of {self.name} is longer than {LONGEST_LINE} bytes; check the file."
                     )
-                if rest[:end].strip():
-                    frame = reader.parse(rest[:end], columns)
+                records = rest[:end]
+                if records and not records.isspace():
+                    frame = reader.parse(records, columns)
                     caught_up = not self.follow or file.tell() >= os.fstat(file.fileno()).st_size
                     yield Batch(frame, {"offset": offset}, {"offset": offset + end}, caught_up)
                 offset += end
