@@ -20,6 +20,7 @@ from tidegate.ingest import intake as intake_module
 from tidegate.ingest.errors import MissingReading, RepeatedReading, TimeGoesBackwards
 from tidegate.ingest.sources import DirectorySource, ParquetSource, PipeSource, TextSource
 from tidegate.ingest.sources.source import Batch, Patience, Position, no_patience
+from tidegate.policy import WEvent
 
 SCHEMA = Schema(time="time", unit="unit", column="place")
 QUERY = Query(aggregate="distinct", columns=Columns(("a", "b")))
@@ -420,6 +421,20 @@ def test_a_followed_file_grows_by_whole_lines(tmp_path: Path) -> None:
     assert grown.after == {"offset": path.stat().st_size}
 
 
+def test_what_arrives_after_the_check_is_not_read(tmp_path: Path) -> None:
+    """A finite input is what was there when it was checked."""
+    path = tmp_path / "1.csv"
+    path.write_text("time,unit,place\n1,u,a\n")
+    for source in (TextSource(path, NEEDED), DirectorySource(tmp_path, NEEDED)):
+        assert sum(len(batch.frame) for batch in source.batches()) == 1
+        with path.open("a") as file:
+            file.write("2,v,a\n")
+        (tmp_path / "2.csv").write_text("broken")
+        assert sum(len(batch.frame) for batch in source.batches()) == 1
+        (tmp_path / "2.csv").unlink()
+        path.write_text("time,unit,place\n1,u,a\n")
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_standard_input_to_its_end(tmp_path: Path, kind: str) -> None:
     """It is copied to a file without a name, and read twice."""
@@ -458,3 +473,38 @@ def test_csv_pieces_end_between_records(
     frame.write_csv(path)
     found = [batch.frame for batch in TextSource(path, NEEDED, piece=piece).batches()]
     assert pl.concat(found)["unit"].to_list() == frame["unit"].to_list()
+
+
+live_events = st.lists(
+    st.tuples(
+        st.integers(-20, 60) | st.just(10**15),
+        st.sampled_from(["u", "v", "w"]),
+        st.sampled_from(["a", "b", "x"]),
+    ),
+    max_size=6,
+)
+moments = st.lists(st.tuples(st.floats(0, 12), live_events, st.booleans()), min_size=1, max_size=8)
+
+
+@settings(max_examples=40)
+@given(moments, st.sampled_from(["u", "v", "w"]), st.booleans())
+def test_one_unit_never_moves_the_steps_of_others(
+    script: list[tuple[float, list[tuple[int, str, str]], bool]], who: str, finite: bool
+) -> None:
+    """With or without all events of a unit, whatever times they claim, two runs are neighbours."""
+    now, timed = 0.0, []
+    for wait, events, caught_up in script:
+        now += wait
+        timed.append((now, events, caught_up))
+    timed += [(now + 100, [], True), (now + 100, [], True)]
+
+    def run(
+        rows: list[tuple[float, list[tuple[int, str, str]], bool]],
+    ) -> np.ndarray[Any, np.dtype[np.int64]]:
+        source, intake = live(rows, count=4)
+        if finite:
+            intake = Intake(source, SCHEMA, Steps(start="1970-01-01", length=10, count=4), QUERY)
+        return np.concatenate([block.values for block in intake])
+
+    without = [(at, [event for event in events if event[1] != who], up) for at, events, up in timed]
+    assert WEvent(epsilon=1, w=4).distance(run(timed), run(without)) <= 1

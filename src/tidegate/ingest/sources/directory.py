@@ -76,6 +76,8 @@ class DirectorySource(Source):
         self.follow = follow
         self.separator = separator
         self.format = format
+        self._listed: list[str] | None = None
+        self._opened: dict[str, Source] = {}
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
 
     def files(self) -> list[str]:
@@ -113,7 +115,15 @@ class DirectorySource(Source):
         return True
 
     def open(self, name: str) -> Source:
-        """One of the files."""
+        """One of the files; without `follow` the same object each time, since it remembers where its file ended."""
+        if name in self._opened:
+            return self._opened[name]
+        opened = self._open(name)
+        if not self.follow:
+            self._opened[name] = opened
+        return opened
+
+    def _open(self, name: str) -> Source:
         kind = (format_of(name) or "csv") if self.format == "auto" else self.format
         if kind == "parquet":
             return ParquetSource(self.path / name, self.columns)
@@ -129,7 +139,9 @@ class DirectorySource(Source):
         """Read file after file."""
         place = dict(position or {})
         while True:
-            ahead = [name for name in self.files() if name >= place.get("file", "")]
+            if self.follow or self._listed is None:
+                self._listed = self.files()  # a finite input is what was there at first
+            ahead = [name for name in self._listed if name >= place.get("file", "")]
             if ahead and ahead[0] == place.get("file") and place.get("read"):
                 ahead.pop(0)
             for number, name in enumerate(ahead):

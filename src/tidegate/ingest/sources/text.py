@@ -181,6 +181,7 @@ class TextSource(Source):
         self.separator = separator
         self.follow = follow
         self.piece = piece
+        self._end = 0
         self.dialect = dialect(format, self.name, columns, separator)  # refuses wrong parameters at once
 
     def batches(
@@ -196,12 +197,15 @@ class TextSource(Source):
         with _open(self.path, self.name) as file:
             begin = yield from self._begin(file, reader, patience)
             offset: int = (position or {}).get("offset", begin)
-            if os.fstat(file.fileno()).st_size < offset:
+            size = os.fstat(file.fileno()).st_size
+            if size < offset:
                 raise _changed(self.name)
+            self._end = self._end or size  # what is read again is what was checked, though more may have come
             file.seek(offset)
             rest = b""
             while True:
-                data = file.read(self.piece)
+                room = self.piece if self.follow else self._end - file.tell()
+                data = file.read(max(0, min(self.piece, room)))
                 if not data and self.follow:
                     if os.fstat(file.fileno()).st_size < offset:
                         raise _changed(self.name)
