@@ -29,7 +29,7 @@ def similarity(history: Any, one: int, other: int) -> float:
         square_other += right * right
     if square_one == 0.0 or square_other == 0.0:
         return 1.0 if square_one == square_other else 0.0
-    return float(both / np.sqrt(square_one * square_other))
+    return float(max(both / np.sqrt(square_one * square_other), -1.0))
 
 
 @kernel
@@ -67,7 +67,7 @@ def form_groups(
             full = (
                 full or at > FURTHEST or weight >= small or predicted[column] - predicted[pivot] >= difference
             )
-            if not full and similarity(history, pivot, column) > alike:
+            if not full and similarity(history, pivot, column) >= alike:
                 pivot_of[column] = pivot
                 weight += max(predicted[column], 0.0)
             else:

@@ -1,0 +1,145 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.errors import BudgetExceeded, InvalidParameter
+from tidegate.ledger import MemoryLedger
+from tidegate.mechanisms import Blocks, Fast, Sample, Uniform
+from tidegate.mechanisms.blocks import BlocksRun
+from tidegate.policy import User, WEvent
+from tidegate.testing.conformance import same
+from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install, zero_noise
+
+
+@settings(max_examples=40)
+@given(
+    w=st.integers(1, 12),
+    every=st.integers(1, 12),
+    steps=st.integers(1, 60),
+    cut=st.integers(0, 60),
+    kind=st.sampled_from(["uniform", "sample", "fast"]),
+)
+def test_no_window_spends_more_than_two_blocks(w, every, steps, cut, kind):
+    """Whatever runs on the blocks, the ledger of the whole accepts it, and every window stays within 2ε."""
+    policy = User(epsilon="1/2", horizon=w)
+    inner = {
+        "uniform": lambda: Uniform(policy, columns=2),
+        "sample": lambda: Sample(policy, columns=2, every=min(every, w)),
+        "fast": lambda: Fast(policy, columns=2, samples=min(every, w)),
+    }[kind]()
+    mechanism = Blocks(inner)
+    assert mechanism.policy == WEvent(epsilon="1", w=w)
+    run = mechanism.start()
+    rows = np.arange(2 * steps).reshape(steps, 2) % 17
+    cut = min(cut, steps)
+    releases = [*run.push_batch(rows[:cut]), *(run.push(row) for row in rows[cut:])]
+    assert run.ledger.verify().ok
+    spent = [release.spent for release in releases]
+    for last in range(steps):
+        assert sum(spent[max(0, last - w + 1) : last + 1], Fraction(0)) <= 1
+    for first in range(0, steps, w):
+        assert sum(spent[first : first + w], Fraction(0)) <= Fraction(1, 2)
+
+
+def test_every_block_starts_afresh():
+    """Each block is measured anew at its first step, and says so with the step of the whole stream."""
+    with zero_noise():
+        run = Blocks(Sample(User(epsilon="1", horizon=5))).start()
+        releases = run.push_batch(np.arange(12)[:, None])
+    assert releases.values[:, 0].tolist() == [0] * 5 + [5] * 5 + [10] * 2
+    assert releases.source.tolist() == [1] * 5 + [6] * 5 + [11] * 2
+    assert np.flatnonzero(releases.fresh).tolist() == [0, 5, 10]
+
+
+def test_blocks_have_noise_of_their_own():
+    """Under test entropy, too, two blocks of equal data are released differently."""
+    with fixed_entropy(3):
+        values = Blocks(Uniform(User(epsilon="1", horizon=50))).start().push_batch(np.zeros((100, 1))).values
+    assert not np.array_equal(values[:50], values[50:])
+
+
+def test_fast_on_blocks_is_blocks_of_fast():
+    """`Fast(blocks=True)` releases what `Blocks` releases with FAST at half the budget."""
+    policy = WEvent(epsilon="1", w=20)
+    whole = Fast(policy, columns=3, blocks=True, samples=4)
+    rows = np.random.default_rng(1).poisson(30, (90, 3))
+    with fixed_entropy(5):
+        one = whole.start().push_batch(rows)
+        other = Blocks(Fast(User(epsilon="1/2", horizon=20), columns=3, samples=4)).start().push_batch(rows)
+    assert same(one, other)
+    assert whole.scale == whole.inner.scale == 8.0
+
+
+def test_a_block_that_could_not_be_paid_is_not_begun():
+    """Where others have spent on the ledger, a block is refused before noise is drawn, and can follow later."""
+    mechanism = Blocks(Uniform(User(epsilon="1/2", horizon=4)))
+    ledger = MemoryLedger(mechanism.policy, mechanism.units)
+    run = mechanism.start(ledger)
+    ledger.charge(1, 5)  # of 8; a block needs 4
+    counting = CountingEntropy()
+    run.source = counting
+    with install(counting), pytest.raises(BudgetExceeded):
+        run.push_batch([[1], [2]])
+    assert counting.words_drawn == 0
+    assert run.step == 0
+    with pytest.raises(BudgetExceeded):
+        run.push([1])
+    assert ledger.spent() == Fraction(5, 8)
+
+
+def test_a_failed_batch_is_taken_back_as_a_whole(monkeypatch):
+    """A batch that fails in its third block charges nothing, and the run goes on where it was."""
+    mechanism = Blocks(Uniform(User(epsilon="1/2", horizon=2)))
+    run, reserve = mechanism.start(), BlocksRun._reserve
+    run.push([1])
+    before = run.ledger.snapshot()
+
+    def fails(self, step):
+        if step == 5:
+            raise BudgetExceeded(
+                spent=Fraction(1), requested=Fraction(1), remaining=Fraction(0), window=(4, 5), step=5
+            )
+        reserve(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BlocksRun, "_reserve", fails)
+        with pytest.raises(BudgetExceeded):
+            run.push_batch(np.ones((6, 1), dtype=np.int64))
+    after = run.ledger.snapshot()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert run.step == 1
+    assert [release.step for release in run.push_batch(np.ones((6, 1), dtype=np.int64))] == [2, 3, 4, 5, 6, 7]
+
+
+def test_finer_ledgers_count_the_same():
+    """On a ledger with more units the same budget is spent."""
+    mechanism = Blocks(Uniform(User(epsilon="1/2", horizon=4)))
+    run = mechanism.start(MemoryLedger(mechanism.policy, 3 * mechanism.units))
+    releases = run.push_batch(np.zeros((9, 1), dtype=np.int64))
+    assert {release.spent for release in releases} == {Fraction(1, 8)}
+    assert run.push([0]).spent == Fraction(1, 8)
+    assert run.ledger.spent() == Fraction(1, 2)
+
+
+def test_zcdp_blocks():
+    """Blocks of a zCDP mechanism double ρ."""
+    assert Blocks(Uniform(User(rho="1/2", horizon=7))).policy == WEvent(rho="1", w=7)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        Uniform(WEvent(epsilon="1", w=4)),
+        "Uniform",
+        Uniform(User(epsilon="1", delta="1e-6", horizon=4)),
+    ],
+    ids=["w-event", "text", "delta"],
+)
+def test_what_cannot_run_on_blocks_is_refused(inner):
+    """Only mechanisms with a user-level policy and a pure or zCDP budget run on blocks."""
+    with pytest.raises(InvalidParameter) as error:
+        Blocks(inner)
+    assert len(str(error.value).splitlines()) == 1

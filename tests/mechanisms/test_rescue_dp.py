@@ -1,0 +1,352 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.errors import InvalidParameter
+from tidegate.mechanisms import RescueDP
+from tidegate.mechanisms.grouping import Grouping
+from tidegate.mechanisms.kalman import Kalman
+from tidegate.mechanisms.kernels import rescue as loop
+from tidegate.mechanisms.kernels.grouping import form_groups
+from tidegate.mechanisms.pid import Pid
+from tidegate.noise import current, laplace
+from tidegate.policy import User, WEvent
+from tidegate.testing.entropy import fixed_entropy, zero_noise
+from tidegate.testing.statistics import compare_integers
+
+
+def plain_groups(history, small, alike, difference):
+    """Dynamic grouping in plain Python: the pivot of each column."""
+    predicted = (history / len(history)).sum(axis=0)
+    pivot_of = list(range(history.shape[1]))
+    left = sorted((c for c in pivot_of if predicted[c] < small), key=lambda c: predicted[c])
+    while left:
+        pivot, *others = left
+        weight, left, full = max(predicted[pivot], 0), [], False
+        for column in others:
+            full = full or weight >= small or predicted[column] - predicted[pivot] >= difference
+            one, other = history[:, pivot] - predicted[pivot], history[:, column] - predicted[column]
+            spread = math.sqrt((one**2).sum() * (other**2).sum())
+            still = float(not one.any() and not other.any())
+            if not full and ((one * other).sum() / spread if spread else still) >= alike:
+                pivot_of[column] = pivot
+                weight += max(predicted[column], 0)
+            else:
+                left.append(column)
+    return pivot_of
+
+
+@settings(max_examples=80)
+@given(seed=st.integers(0, 2**32 - 1), columns=st.integers(1, 30), recent=st.integers(2, 5))
+def test_groups_are_those_of_the_plain_reference(seed, columns, recent):
+    """The compiled grouping partitions the columns as a plain transcription of the rule does."""
+    random = np.random.default_rng(seed)
+    history = random.normal(10, 12, (recent, columns))
+    pivot_of = np.zeros(columns, dtype=np.int64)
+    counts = np.array([recent])
+    form_groups(np.array([True]), history, counts, 25.0, 0.3, 8.0, pivot_of)
+    assert pivot_of.tolist() == plain_groups(history, 25.0, 0.3, 8.0)
+    assert all(pivot_of[pivot] == pivot for pivot in pivot_of)
+
+
+def test_columns_that_stand_still_are_alike():
+    """Constant columns have no correlation; they are grouped with each other and not with moving ones."""
+    history = np.array([[1.0, 1.0, 0.5, 1.5], [1.0, 1.0, 1.5, 1.5]])
+    pivot_of = np.zeros(4, dtype=np.int64)
+    form_groups(np.array([True]), history, np.array([2]), 100.0, 0.5, 100.0, pivot_of)
+    assert pivot_of.tolist() == [0, 0, 2, 0]
+
+
+@settings(max_examples=200)
+@given(
+    remaining=st.integers(0, 2**40),
+    interval=st.floats(1, 1e6),
+    portion=st.floats(0.01, 1.0),
+    most_portion=st.floats(0.01, 1.0),
+)
+def test_allocation_is_the_portion_rounded_down(remaining, interval, portion, most_portion):
+    """A measurement spends min(φ·ln(I + 1), p_max) of what remains, in whole units, and never more than there is."""
+    rule, numbers = np.zeros(loop.RULE, dtype=np.int64), np.zeros(loop.NUMBERS)
+    rule[loop.MOST], rule[loop.LEAST] = 2**38, 2**10
+    numbers[[loop.PORTION, loop.MOST_PORTION, loop.PACE]] = portion, most_portion, 2.0**30
+    amount = loop.allocate(remaining, interval, rule, numbers)
+    wanted = min(portion * math.log(interval + 1), most_portion) * remaining
+    wanted = min(wanted, 2**38, 2**30 * interval)
+    assert 0 <= amount <= remaining
+    assert amount == 0 or wanted * (1 - 1e-12) - 1 <= amount <= wanted * (1 + 1e-12)
+    assert amount > 0 or wanted < 2**10 * (1 + 1e-9)
+
+
+def reference(mechanism, rows, source):
+    """RescueDP in plain Python, without the printed variant: (values, units of each step)."""
+    steps, columns = rows.shape
+    window, units = mechanism.policy.window or steps, mechanism.units
+    pid, groups, filter_ = mechanism.adaptive, mechanism.grouping, mechanism.filter
+    whole = mechanism.whole_scale(units)
+    x, variance, noise_before, z_before = np.zeros(columns), None, None, None
+    squares, gaps = np.zeros(columns), np.zeros(columns)
+    history, errors, spent, last, count, due = [], [], [0] * (steps + 1), 0, 0, 1
+    interval, values = float(-(-window // mechanism.samples)), []
+
+    def allocated(remaining):
+        if not mechanism.allocation:
+            fixed = units // mechanism.samples
+            return fixed if fixed <= remaining else 0
+        portion = min(mechanism.portion * math.log(interval + 1), mechanism.most_portion)
+        pace = math.inf if mechanism.pace is None else int(mechanism.pace * units / window * interval)
+        amount = min(int(portion * remaining), int(mechanism.most * units), pace)
+        return amount if amount >= units // window else 0
+
+    def scale_of(amount):
+        return math.nextafter(whole / amount, math.inf)
+
+    for step in range(1, steps + 1):
+        first = max(1, step - window + 1)
+        amount = allocated(units - sum(spent[first:step])) if step >= due else 0
+        if amount:
+            spent[step] = amount
+            scale, pivots = scale_of(amount), list(range(columns))
+            if groups and columns > 1 and count >= groups.recent:
+                small = groups.small or scale
+                pivots = plain_groups(
+                    np.array(history[-groups.recent :]), small, groups.similarity, groups.difference or small
+                )
+            noise = laplace(source, "rescue", step, scale, (columns,))
+            prior, gap = x.copy(), step - last
+            change = {}
+            for pivot in set(pivots):
+                members = [c for c in range(columns) if pivots[c] == pivot]
+                size = len(members)
+                share = (int(rows[step - 1, members].sum()) + int(noise[pivot])) / size
+                spread = ((prior[members] - prior[members].mean()) ** 2).mean() if size > 1 else 0.0
+                known = (filter_ and filter_.measurement_noise) or 2 * scale**2
+                r = known / size**2 + spread
+                for c in members:
+                    if count == 0:
+                        variance = np.zeros(columns) if variance is None else variance
+                        noise_before = np.zeros(columns) if noise_before is None else noise_before
+                        z_before = np.zeros(columns) if z_before is None else z_before
+                    if count == 0 or not filter_:
+                        x[c], variance[c] = share, r
+                    else:
+                        walk = filter_.process_noise
+                        if walk is None:
+                            excess = (share - z_before[c]) ** 2 - r - noise_before[c]
+                            squares[c] = filter_.fading * squares[c] + excess
+                            gaps[c] = filter_.fading * gaps[c] + gap
+                            walk = max(squares[c], 0) / gaps[c]
+                        p = variance[c] + gap * walk
+                        x[c] = prior[c] + p / (p + r) * (share - prior[c])
+                        variance[c] = p - p / (p + r) * p
+                    z_before[c], noise_before[c] = share, r
+                change[pivot] = abs(sum(x[c] - prior[c] for c in members))
+            history.append(x.copy())
+            count += 1
+            if not pid:
+                interval = float(-(-window // mechanism.samples))
+            elif count > 1:
+                errors.append(sum(change.values()) / len(change))
+                recent = errors[-pid.recent :]
+                signal = pid.proportional * errors[-1] + pid.integral * sum(recent) / len(recent)
+                if len(errors) > 1:
+                    signal += pid.derivative * (errors[-1] - errors[-2]) / gap
+                first = max(1, step + 1 - window + 1)
+                following = max(allocated(units - sum(spent[first : step + 1])), units // window)
+                interval += pid.reach * (1 - (signal / scale_of(following)) ** 2)
+                interval = min(max(interval, pid.shortest or 1), pid.longest or window)
+            last, due = step, step + int(interval)
+        values.append(x.copy())
+    return np.array(values), spent[1:]
+
+
+CONFIGURATIONS = [
+    RescueDP(WEvent(epsilon="4", w=20), columns=6),
+    RescueDP(WEvent(epsilon="4", w=20), columns=25, grouping=Grouping(similarity=-0.5)),
+    RescueDP(WEvent(epsilon="1", w=30), columns=5, filter=Kalman(9.0, 400.0), adaptive=Pid(derivative=0.2)),
+    RescueDP(WEvent(epsilon="2", w=15), columns=20, grouping=Grouping(60.0, 0.2, 40.0, 2), pace=None),
+    RescueDP(User(epsilon="9", horizon=200), columns=3, filter=False),
+    RescueDP(WEvent(epsilon="3", w=12), columns=4, allocation=False, adaptive=False, grouping=False),
+]
+
+
+@pytest.mark.parametrize("mechanism", CONFIGURATIONS, ids=range(len(CONFIGURATIONS)))
+def test_agrees_with_the_plain_reference(mechanism):
+    """The compiled loop releases, and spends, what a plain transcription of the algorithm does."""
+    random = np.random.default_rng(9)
+    levels = 10.0 ** random.uniform(0, 2.5, mechanism.columns)
+    rows = random.poisson(levels * (1 + np.arange(200)[:, None] // 80), (200, mechanism.columns))
+    with fixed_entropy(21):
+        releases = mechanism.start().push_batch(rows)
+        values, spent = reference(mechanism, rows, current())
+    assert releases.units.tolist() == spent
+    np.testing.assert_allclose(releases.values, values, rtol=1e-7, atol=1e-7)
+
+
+@settings(max_examples=50)
+@given(
+    data=st.data(),
+    w=st.integers(1, 15),
+    columns=st.sampled_from([1, 2, 5, 18]),
+    pace=st.sampled_from([None, 1.0, 2.0]),
+    allocation=st.booleans(),
+)
+def test_no_window_spends_more_than_its_budget(data, w, columns, pace, allocation):
+    """The largest possible loss between extreme neighbours, Σ ‖difference‖₁/scale, is at most ε."""
+    adjacency = data.draw(st.sampled_from(["add-remove", "replace"]))
+    policy = WEvent(epsilon="1", w=w, adjacency=adjacency)
+    mechanism = RescueDP(
+        policy, columns=columns, pace=pace, allocation=allocation, most="1", portion=0.9, most_portion=1.0
+    )
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    rows = random.poisson(random.choice([1, 30, 1000]), (60, columns)) * random.integers(0, 3, (60, 1))
+    run = mechanism.start()
+    releases = run.push_batch(rows)
+    other = policy.extreme_neighbour(rows, lambda n: int(random.integers(n)))
+    difference = np.abs(rows - other).sum(axis=1)
+    loss = sum(
+        Fraction(int(difference[at])) / Fraction(float(releases.scale[at]))
+        for at in np.flatnonzero(releases.fresh)
+    )
+    assert loss <= 1
+    assert run.ledger.verify().ok
+    assert max(np.convolve(releases.units, np.ones(w, dtype=np.int64))) <= mechanism.units
+
+
+def test_data_of_steps_that_are_not_measured_do_not_matter():
+    """Intervals, budgets and groups come from measurements: other data in between, the very same transcript."""
+    mechanism = RescueDP(WEvent(epsilon="1", w=20), columns=30)
+    rows = np.random.default_rng(0).poisson(4, (300, 30))
+    with fixed_entropy(2):
+        releases = mechanism.start().push_batch(rows)
+        again = mechanism.start().push_batch(np.where(releases.fresh[:, None], rows, 10_000))
+    assert 0 < releases.fresh.sum() < 300
+    assert np.array_equal(releases.values, again.values)
+    assert np.array_equal(releases.units, again.units)
+
+
+def test_a_group_shares_one_measurement():
+    """Once grouped, small columns are released with the mean of their noisy sum: noise of a fifth in each."""
+    grouping = Grouping(small=1e6, similarity=-1.0, difference=1e6, recent=2)
+    options = {"columns": 5, "adaptive": False, "allocation": False, "filter": False, "samples": 4}
+    mechanism = RescueDP(WEvent(epsilon="1", w=4), grouping=grouping, **options)
+    with zero_noise():
+        values = mechanism.start().push_batch(np.tile([0, 1, 2, 3, 9], (4, 1))).values
+    assert values[:2].tolist() == [[0, 1, 2, 3, 9]] * 2
+    assert values[2:].tolist() == [[3] * 5] * 2
+
+
+def test_group_sums_have_laplace_noise_of_the_stated_scale():
+    """α = 1e-9, n = 20,000: five times the shared value fits the scale of one measurement, and not half of it."""
+    grouping = Grouping(small=1e6, similarity=-1.0, difference=1e6, recent=2)
+    options = {"columns": 5, "adaptive": False, "allocation": False, "filter": False, "samples": 4}
+    releases = (
+        RescueDP(WEvent(epsilon="1", w=4), grouping=grouping, **options)
+        .start()
+        .push_batch(np.zeros((20_002, 5), dtype=np.int64))
+    )
+    grouped = releases.values[2:]
+    assert (grouped == grouped[:, :1]).all()
+    sample = np.rint(5 * grouped[:, 0]).astype(np.int64)
+    edges = np.arange(-20, 21, 2)
+
+    def at_most(scale):
+        q = math.exp(-1 / scale)
+        return np.where(edges < 0, q ** (-edges) / (1 + q), 1 - q ** (edges + 1.0) / (1 + q))
+
+    assert compare_integers(sample, edges, at_most(4.0)).ok
+    assert not compare_integers(sample, edges, at_most(3.5)).ok
+    assert not compare_integers(sample, edges, at_most(2.0)).ok
+
+
+def test_every_component_helps_somewhere():
+    """Grouping and filter lower the error on many small columns; each switch changes what is released."""
+    rows = np.random.default_rng(3).poisson(2, (400, 60))
+    policy = WEvent(epsilon="1", w=24)
+    switches = ["", "adaptive", "allocation", "grouping", "filter"]
+    with fixed_entropy(4):
+        values = {
+            name: RescueDP(policy, columns=60, **({name: False} if name else {}))
+            .start()
+            .push_batch(rows)
+            .values
+            for name in switches
+        }
+    errors = {name: np.abs(np.maximum(value, 0) - rows).mean() for name, value in values.items()}
+    assert errors[""] < 0.9 * errors["grouping"]
+    assert errors[""] < errors["filter"]
+    assert len({value.tobytes() for value in values.values()}) == len(switches)
+
+
+def test_the_pace_saves_long_windows():
+    """Without the pace a few dear measurements starve a long window; with it the error stays near Uniform's."""
+    time = np.arange(3000)
+    rows = (20_000 + 8000 * np.sin(time / 40)).astype(np.int64)[:, None]
+    policy = WEvent(epsilon="1", w=500)
+    with fixed_entropy(4):
+        paced = RescueDP(policy).start().push_batch(rows).values
+        printed = RescueDP(policy, pace=None).start().push_batch(rows).values
+    assert np.abs(paced - rows).mean() < 0.3 * np.abs(printed - rows).mean()
+
+
+def test_the_printed_calibration_overspends_and_says_so():
+    """Accounts of their own for the columns overspend for moving units; the ledger and the guarantee tell."""
+    policy = WEvent(epsilon="1", w=60)
+    rows = np.random.default_rng(0).poisson(20, (600, 8))
+    printed = RescueDP(policy, columns=8, calibration="paper")
+    with fixed_entropy(1):
+        run = printed.start()
+        releases = run.push_batch(rows)
+        again = printed.start()
+        pieces = [again.push(row).values for row in rows[:100]]
+        rest = printed.start(state=again.snapshot()).push_batch(rows[100:])
+    assert np.array_equal(releases.values, np.concatenate([pieces, rest.values]))
+    assert not run.ledger.verify().ok
+    assert run.ledger.verify().spent > 2
+    assert printed.guarantee.loss == 8 * Fraction(3, 5)
+    assert "NOT" in str(printed.guarantee)
+    assert RescueDP(policy, calibration="paper").guarantee.calibration == "sound"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"samples": 0},
+        {"samples": 25},
+        {"adaptive": "yes"},
+        {"filter": 3},
+        {"grouping": None},
+        {"allocation": "yes"},
+        {"portion": 0},
+        {"most_portion": 1.5},
+        {"most": "2"},
+        {"pace": 0.5},
+        {"calibration": "printed"},
+        {"policy": WEvent(epsilon="1e-9", w=2**39)},
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_refused_in_one_sentence(options):
+    """Each bad parameter is refused, with its name and a remedy."""
+    with pytest.raises(InvalidParameter) as error:
+        RescueDP(**{"policy": WEvent(epsilon="1", w=24), "columns": 2, **options})
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Grouping(small=0),
+        lambda: Grouping(similarity=2),
+        lambda: Grouping(recent=1),
+        lambda: Grouping(difference="far"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(make):
+    """A grouping checks its thresholds."""
+    with pytest.raises(InvalidParameter) as error:
+        make()
+    assert len(str(error.value).splitlines()) == 1

@@ -1,0 +1,55 @@
+"""The published errors on the unemployment series: ε = 1, w = 120, 100 runs, negative values cut off."""
+
+import numpy as np
+import pytest
+
+from tidegate.mechanisms import BudgetAbsorption, Fast, Sample, Uniform
+from tidegate.mechanisms.kalman import Kalman
+from tidegate.policy import WEvent
+from tidegate.testing.entropy import fixed_entropy
+
+RUNS = 100
+POLICY = WEvent(epsilon="1", w=120)
+
+
+def mean_absolute_error(mechanism, rows):
+    """The mean over the runs, and its standard error; the noise is fixed, so a test gives the same each time."""
+    errors = []
+    for seed in range(RUNS):
+        with fixed_entropy(seed):
+            values = mechanism.start().push_batch(rows).values
+        errors.append(np.abs(np.maximum(values, 0) - rows).mean())
+    return np.mean(errors), np.std(errors, ddof=1) / np.sqrt(RUNS)
+
+
+@pytest.fixture(scope="module")
+def rows(shared_data):
+    """The 478 months."""
+    path = shared_data("unemployment_478_months.csv")
+    return np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.int64)[:, 1:]
+
+
+# Standard errors of the mean over the runs: 0.5, 0.03, 0.8 and 0.8; the margins are at least five of them.
+@pytest.mark.parametrize(
+    ("mechanism", "published", "margin"),
+    [
+        (Uniform(POLICY), 114.2, 0.05),
+        (Sample(POLICY), 60.82, 0.05),
+        (BudgetAbsorption(POLICY), 110.6, 0.05),
+        (Fast(POLICY, blocks=True, filter=Kalman(process_noise=1e5, measurement_noise=1e6)), 64.6, 0.15),
+        (Fast(POLICY, blocks=True), 64.6, 0.15),
+    ],
+    ids=["Uniform", "Sample", "BudgetAbsorption", "FAST_w, Fan and Xiong's filter", "FAST_w, default filter"],
+)
+def test_published_errors(rows, mechanism, published, margin):
+    """The mean absolute error is the published one, within the margin."""
+    error, standard_error = mean_absolute_error(mechanism, rows)
+    assert 3 * standard_error < margin * published
+    assert abs(error / published - 1) < margin
+
+
+def test_the_sliding_ledger_beats_blocks(rows):
+    """FAST on the sliding ledger is better than on blocks, and better than Uniform and Sample."""
+    sliding, _ = mean_absolute_error(Fast(POLICY), rows)
+    assert sliding < 60.82
+    assert sliding < 0.9 * mean_absolute_error(Fast(POLICY, blocks=True), rows)[0]
