@@ -277,7 +277,7 @@ def bars(name: str, title: str, columns: list[str], rows: dict[str, list[float]]
     ax.set_xticks(np.arange(len(columns)) + 0.4, columns, fontsize=8)
     ax.set_ylabel("mean absolute error")
     ax.set_title(title)
-    ax.legend(fontsize=7, ncols=3)
+    ax.legend(fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.08))
     ax.grid(axis="y", alpha=0.3)
     save(figure, name)
 
