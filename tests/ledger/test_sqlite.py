@@ -388,7 +388,7 @@ def test_read_only_folder(tmp_path):
             print(error)
         print(SQLiteLedger(sys.argv[1] + "/old.db", read_only=True).verify())
     """
-    for parent in (tmp_path, *tmp_path.parents[:2]):
+    for parent in (tmp_path, *tmp_path.parents[:3]):
         parent.chmod(0o755)
     folder.chmod(0o555)
     try:

@@ -46,6 +46,7 @@ class BudgetDistribution(Publishing):
 
     Examples
     --------
+    >>> import numpy as np
     >>> run = BudgetDistribution(WEvent(epsilon="1", w=120), columns=3).start()
     >>> releases = run.push_batch(np.full((500, 3), 40))
     >>> releases.values.shape, run.ledger.verify().ok
