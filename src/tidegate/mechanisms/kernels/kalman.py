@@ -56,5 +56,5 @@ def correct(
     belief[MEASURED, column] = measurement
     belief[NOISE, column] = noise
     change: float = gain * (measurement - before)
-    belief[ESTIMATE, column] = before + change
+    belief[ESTIMATE, column] = before + change if gain < 1.0 else measurement
     return change
