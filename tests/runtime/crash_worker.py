@@ -7,12 +7,13 @@ child begins like a fresh process.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,12 @@ MECHANISM = BudgetAbsorption(POLICY, columns=2)
 STEPS = 80
 SIZES = (1, 1, 3, 1, 2)  # how many steps come at once, over and over
 DESCRIBED = {"mechanism": MECHANISM.describe()}
-LAYOUT = dict(
-    labels=("north", "south"), boundary=lambda step: step * 3_600_000_000, zone="UTC", stream="test"
-)
+LAYOUT: dict[str, Any] = {
+    "labels": ("north", "south"),
+    "boundary": lambda step: step * 3_600_000_000,
+    "zone": "UTC",
+    "stream": "test",
+}
 
 
 def counts() -> np.ndarray:
@@ -193,6 +197,8 @@ def main() -> None:
         warm = MECHANISM.start()
         warm.push([1, 2])
         warm.push_batch(counts())
+    with suppress(ImportError):
+        importlib.import_module("psycopg")  # not in every child anew
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)

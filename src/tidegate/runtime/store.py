@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidegate.errors import LedgerError, LedgerMismatch, TidegateError
-from tidegate.ledger import Ledger, SQLiteLedger, Verdict, verify_file
-from tidegate.ledger import file as ledger_file
+from tidegate.errors import LedgerMismatch, TidegateError
+from tidegate.ledger import SQLiteLedger, Verdict, verify_file
+from tidegate.ledger.durable import DurableLedger
+from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
 from tidegate.policy import Policy
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import StreamChanged
@@ -63,14 +64,13 @@ class Store:
         What must not change while the stream runs, as JSON; None to look at whatever there is.
     """
 
-    def __init__(self, ledger: SQLiteLedger, described: dict[str, Any] | None = None) -> None:
+    def __init__(self, ledger: DurableLedger, described: dict[str, Any] | None = None) -> None:
         self.ledger = ledger
         if described is not None:
-            kinds = {"integer": "INTEGER", "bytes": "BLOB", **getattr(ledger, "types", {})}
             text = json.dumps(described, sort_keys=True, ensure_ascii=False)
             with self.transaction():
                 for table in _TABLES:
-                    self._execute(table.format(**kinds))
+                    self._execute(table.format(**ledger.types))
                 if self._execute("SELECT id FROM stream").fetchone() is None:
                     self._execute("INSERT INTO stream VALUES (1, ?, 0, 0, NULL, NULL)", (text,))
         self._progress = self._read()
@@ -158,7 +158,7 @@ class Store:
         )
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
-        with told(self.ledger):
+        with self.ledger.told():
             found: Rows = self.ledger.connection.execute(statement, values)
             return found
 
@@ -171,13 +171,6 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def told(ledger: Ledger) -> AbstractContextManager[None]:
-    """Every failure of a database as one sentence."""
-    if isinstance(ledger, SQLiteLedger):
-        return ledger_file.told(ledger.path)
-    raise LedgerError("a stream needs a ledger on disk; give a path or the URL of a database.")
 
 
 def open_store(
@@ -194,35 +187,43 @@ def open_store(
     fingerprint, described
         What must not change while the stream runs: a digest, and in words.
     """
-    path = Path(target)
-    fresh = not path.exists()
     try:
-        ledger = SQLiteLedger(path, policy, units, fingerprint=fingerprint)
+        ledger = open_durable(target, policy, units, fingerprint=fingerprint)
     except LedgerMismatch:
-        _explain(path, described)
+        _explain(target, described)
         raise
     try:
-        if fresh:  # the state of some mechanisms holds raw values, and positions count records
-            ledger.path.chmod(0o600)
         return Store(ledger, described)
     except BaseException:
         ledger.close()
         raise
 
 
+def open_durable(target: str | PathLike[str], *arguments: Any, **more: Any) -> DurableLedger:
+    """The ledger in a file or, by URL, in PostgreSQL; parameters as for `SQLiteLedger`."""
+    if is_url(target):
+        return PostgresLedger(str(target), *arguments, **more)
+    path = Path(target)
+    fresh = not path.exists()
+    ledger = SQLiteLedger(path, *arguments, **more)
+    if fresh:  # the state of some mechanisms holds raw values, and positions count records
+        ledger.path.chmod(0o600)
+    return ledger
+
+
 def verify_target(target: str | PathLike[str]) -> Verdict:
     """Check the ledger in a file or at a URL, without its program or its policy."""
-    return verify_file(Path(target))
+    return verify_url(str(target)) if is_url(target) else verify_file(Path(target))
 
 
-def _explain(path: Path, described: dict[str, Any]) -> None:
+def _explain(target: str | PathLike[str], described: dict[str, Any]) -> None:
     """Refuse another stream's ledger with a sentence that says what differs, where that can be found out."""
     try:
-        with SQLiteLedger(path, read_only=True) as ledger:
-            before = Store(ledger).described()
+        with open_durable(target, read_only=True) as ledger:
+            before, where = Store(ledger).described(), str(ledger.where)
     except TidegateError:
         return
-    refuse_change(str(path), before, described)
+    refuse_change(where, before, described)
 
 
 def refuse_change(name: str, before: Any, now: Any, key: str = "") -> None:
