@@ -61,8 +61,18 @@ lint: $(TEST)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# Tests start servers of their own, as users without privileges, on free ports; here only the programs are installed.
 services:
-	@echo "no system packages are needed yet"
+	@if PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null \
+	    && { command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }; then \
+	    echo "mosquitto and postgresql are installed"; \
+	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	    echo "install mosquitto and postgresql with your system's packages, or run make services as root" >&2; exit 1; \
+	else \
+	    echo "installing mosquitto and postgresql"; \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends mosquitto postgresql >/dev/null; \
+	fi
 
 bench: $(BENCH)
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -28,7 +28,14 @@ __all__ = [
 def open_ledger(
     target: str | PathLike[str] | None, policy: LedgerPolicy, units: int, schedule: Schedule = "adaptive"
 ) -> Ledger:
-    """A ledger in memory for None, or the one in the SQLite file at a path, created if there is none."""
+    """A ledger in memory for None, or the one in the SQLite file at a path, created if there is none.
+
+    A URL "postgresql://…#name" stands for a ledger in PostgreSQL.
+    """
     if target is None:
         return MemoryLedger(policy, units, schedule)
+    if isinstance(target, str) and target.startswith(("postgresql://", "postgres://")):
+        from tidegate.ledger.postgres import PostgresLedger
+
+        return PostgresLedger(target, policy, units, schedule)
     return SQLiteLedger(target, policy, units, schedule)
