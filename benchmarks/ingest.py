@@ -70,7 +70,9 @@ def measure(what: str, path: Path, shuffled: Path, warm: Path) -> dict[str, floa
     total = jobs[what](path)
     seconds = time.perf_counter() - begun
     # getrusage would also count what the parent had when it started this process
-    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    peak = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")
+    )
     memory = int(peak.split()[1]) / 2**20
     return {"seconds": seconds, "gigabytes": memory, "total": total}
 
