@@ -193,6 +193,25 @@ def test_the_ledger_refuses_before_anything_changes():
         assert mechanism.start(state=before)._state()["memory"].tolist() == run._state()["memory"].tolist()
 
 
+def test_an_interrupted_batch_leaves_no_counts_behind(monkeypatch):
+    """The open group is closed, which is public, and the run can go on with the next step."""
+    run = PeGaSus(tg.WEvent(epsilon="1", w=50), threshold=10**6).start()
+    run.push_batch(np.ones(5))
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run._grouper, "advance", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.push_batch(np.ones(5))
+    assert calls
+    assert run._state()["sets"].shape == (2, 0)
+    assert run.push(1).groups.tolist() == [6]
+
+
 def test_long_groups_are_closed_and_memory_is_bounded():
     """A cap of ten steps: groups begin at 1, 11, 21, and nothing is kept of a closed one."""
     with zero_noise():

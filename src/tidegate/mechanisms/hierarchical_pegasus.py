@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,15 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, float_up, positive, show, whole
 from tidegate.ledger import Ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
-from tidegate.mechanisms.grouper import LONGEST, Grouper
+from tidegate.mechanisms.grouper import LONGEST
+from tidegate.mechanisms.hierarchical_pegasus_run import HierarchicalPeGaSusRun
 from tidegate.mechanisms.kernels import hierarchy as loop
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
-from tidegate.mechanisms.pegasus import BLOCK, LARGEST_SCALE, check_grouping, share
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.pegasus import LARGEST_SCALE, check_grouping, share
+from tidegate.mechanisms.printed_pruning import two_noise_loss
 from tidegate.mechanisms.sparse_vector import SparseVector
-from tidegate.noise import laplace
 from tidegate.policy import Event, Guarantee, Policy, User, WEvent
 from tidegate.queries.hierarchy import Hierarchy
-from tidegate.releases import GroupedRelease, GroupedReleases, Status
 
 PRUNINGS = ("counts", "privtree", "none")
 LN2 = Fraction(6_931_472, 10_000_000)  # a little above ln 2
@@ -273,25 +273,12 @@ class HierarchicalPeGaSus(Mechanism):
         return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self.printed_loss())
 
     def printed_loss(self) -> Fraction:
-        """How many times the budget the printed test of pruning loses on a path of counts 0 that all become Δ.
-
-        With X − Y of two discrete Laplace values, q = exp(−1/scale), P(X − Y ≥ m) is for m ≥ 0 the sum of
-        ((1−q)/(1+q))² · q^k · (k + (1+q²)/(1−q²)) over k ≥ m.
-        """
+        """How many times the budget the printed test of pruning loses on a path of counts 0 that become Δ."""
         pruning, perturbing, grouping = self.budgets_of_step
-        total = float(pruning + perturbing + grouping)
-        q = math.exp(-1 / self.prune_scale)
-        centre = (1 + q * q) / (1 - q * q)
-
-        def log_tail(least: int) -> float:
-            if least <= 0:
-                return math.log1p(-math.exp(log_tail(1 - least)))
-            inner = least + q / (1 - q) + centre
-            return 2 * math.log((1 - q) / (1 + q)) + least * math.log(q) - math.log(1 - q) + math.log(inner)
-
-        gained = log_tail(self.prune_limit - self.sensitivity) - log_tail(self.prune_limit)
-        lost = max(gained * (self.forest.height - 1), float(pruning))
-        return Fraction(math.floor(1000 * (1 + (lost - float(pruning)) / total)), 1000)
+        one = two_noise_loss(self.prune_scale, self.prune_limit, self.sensitivity)
+        lost = max(one * (self.forest.height - 1), float(pruning))
+        times = 1 + (lost - float(pruning)) / float(pruning + perturbing + grouping)
+        return Fraction(math.floor(1000 * times), 1000)
 
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
@@ -318,113 +305,3 @@ class HierarchicalPeGaSus(Mechanism):
             cls(User(epsilon="3000", horizon=9000), hierarchy=Hierarchy.balanced(3, 3), pruning="none"),
             cls(Event(epsilon="2", adjacency="replace"), hierarchy=Hierarchy.from_parents({"one": None})),
         ]
-
-
-class HierarchicalPeGaSusRun(Run):
-    """HierarchicalPeGaSus at work."""
-
-    mechanism: HierarchicalPeGaSus
-
-    def _begin(self, state: State | None) -> None:
-        mechanism, forest = self.mechanism, self.mechanism.forest
-        self._charge = self.ledger.units // mechanism.units
-        if mechanism.calibration == "paper":
-            self._charge *= math.ceil(1000 * (mechanism.guarantee.loss or 1))
-        self._leaves = np.array(forest.leaves, dtype=np.int64)
-        self._parents = np.array(forest.parents, dtype=np.int64)
-        self._levels = np.array(forest.levels, dtype=np.int64)
-        self._nodes = np.arange(len(forest.names))
-        self._method = loop.PRIVTREE if mechanism.pruning == "privtree" else loop.COUNTS
-        self._grouper = Grouper(
-            mechanism.outputs, mechanism.limit, mechanism.longest_group, mechanism.smoother, self._grid
-        )
-        if state is not None:
-            self._grouper.restore(state)
-
-    def _state(self) -> State:
-        if self.mechanism.snapshots == "closed":
-            self._grouper.close()
-        return self._grouper.state()
-
-    def _push(self, row: Row) -> GroupedRelease:
-        return self._push_batch(row[np.newaxis], self.step)[0]
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> GroupedReleases:
-        steps, nodes = len(matrix), self.mechanism.outputs
-        units = np.broadcast_to(np.int64(self._charge), steps)
-        self.ledger.charge_batch(first_step, units)
-        values, noisy = np.empty((steps, nodes)), np.empty((steps, nodes))
-        groups, weights = (np.empty((steps, nodes), dtype=np.int64) for _ in range(2))
-        scale, status = np.empty(steps), np.empty(steps, dtype=np.int8)
-        length = max(1, BLOCK // nodes)
-        for start in range(0, steps, length):
-            block = slice(start, start + length)
-            outputs = (
-                values[block],
-                noisy[block],
-                groups[block],
-                weights[block],
-                scale[block],
-                status[block],
-            )
-            self._release(matrix[block], first_step + start, *outputs)
-        return GroupedReleases(
-            first_step,
-            values,
-            status,
-            None,
-            scale,
-            units,
-            self.ledger.unit,
-            noisy=noisy,
-            groups=groups,
-            weights=weights,
-        )
-
-    def _release(
-        self,
-        rows: Matrix,
-        step: int,
-        values: Any,
-        noisy: Any,
-        groups: Any,
-        weights: Any,
-        scale: Any,
-        status: Any,
-    ) -> None:
-        mechanism, grouping = self.mechanism, self.mechanism.grouping
-        counts = np.empty((len(rows), len(self._nodes)), dtype=np.int64)
-        loop.sum_up(rows, self._leaves, self._parents, counts)
-        part = self._prune(rows, counts, step)
-        scales = mechanism.scales[part, self._nodes]
-        measured = laplace(self.source, "perturber", step, scales, counts.shape)
-        measured += counts
-        measured[part == loop.PRUNED] = 0
-        tests = laplace(self.source, "test", step, grouping.question_scale, counts.shape)
-        thresholds = laplace(self.source, "threshold", step, grouping.threshold_scale, counts.shape)
-        weights[:] = mechanism.weights[part, self._nodes]
-        self._grouper.advance(step, counts, measured, weights, tests, thresholds, values, groups)
-        np.multiply(measured, self._grid, out=noisy)
-        scale[:] = np.where(part == loop.PRUNED, 0.0, scales).max(axis=1) * self._grid
-        status[:] = np.where((part == loop.PRUNED).any(axis=1), Status.PRUNED, Status.FRESH)
-
-    def _prune(self, rows: Matrix, counts: Matrix, step: int) -> npt.NDArray[np.int8]:
-        """How each node takes part in each step."""
-        mechanism, forest = self.mechanism, self.mechanism.forest
-        part = np.empty(counts.shape, dtype=np.int8)
-        if not mechanism.prunes:
-            part[:] = np.where(forest.is_leaf, loop.ENDS, loop.PASSES)
-            return part
-        noise = laplace(self.source, "pruning", step, mechanism.prune_scale, counts.shape)
-        if mechanism.calibration == "paper":
-            noise -= laplace(self.source, "pruning threshold", step, mechanism.prune_scale, counts.shape)
-        if mechanism.pruning == "privtree":  # its proof needs counts that do not grow on the way down
-            tested = np.empty_like(counts)
-            loop.sum_up(np.maximum(rows, 0), self._leaves, self._parents, tested)
-        else:
-            tested = counts
-        limit, decay = mechanism.prune_limit, mechanism.prune_decay
-        loop.prune(
-            tested, noise, self._parents, self._levels, forest.is_leaf, self._method, limit, decay, part
-        )
-        return part

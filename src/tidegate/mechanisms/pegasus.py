@@ -170,7 +170,7 @@ class PeGaSus(Mechanism):
         Examples
         --------
         >>> round(PeGaSus(Event(epsilon="0.1")).deviation_that_pays(100), 1)
-        30.3
+        30.7
         """
         size = whole("group", group, least=2)
         scale = self.scale * float(Fraction(self.grid))
@@ -230,7 +230,23 @@ class PeGaSusRun(Run):
         return self._grouper.state()
 
     def _push(self, row: Row) -> GroupedRelease:
-        return self._push_batch(row[np.newaxis], self.step)[0]
+        self.ledger.charge(self.step, self._charge)
+        values, noisy, groups = (
+            np.empty((1, row.size)),
+            np.empty((1, row.size)),
+            np.empty_like(row[np.newaxis]),
+        )
+        self._release(row[np.newaxis], self.step, values, noisy, groups)
+        fields = (
+            self.step,
+            values[0],
+            Status.FRESH,
+            self.step,
+            self._shown_scale,
+            self._charge,
+            self.ledger.unit,
+        )
+        return GroupedRelease(*fields, noisy=noisy[0], groups=groups[0], weights=np.ones_like(row))
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> GroupedReleases:
         steps = len(matrix)
@@ -239,9 +255,13 @@ class PeGaSusRun(Run):
         values, noisy = np.empty(matrix.shape), np.empty(matrix.shape)
         groups = np.empty(matrix.shape, dtype=np.int64)
         length = max(1, BLOCK // self._columns)
-        for start in range(0, steps, length):
-            block = slice(start, start + length)
-            self._release(matrix[block], first_step + start, values[block], noisy[block], groups[block])
+        try:
+            for start in range(0, steps, length):
+                block = slice(start, start + length)
+                self._release(matrix[block], first_step + start, values[block], noisy[block], groups[block])
+        except BaseException:  # an interruption: no group may hold steps that were not released
+            self._grouper.close()
+            raise
         return GroupedReleases(
             first_step,
             values,

@@ -1,0 +1,134 @@
+"""HierarchicalPeGaSus at work: sum up, prune, then measure, group and smooth what is left."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.mechanisms.grouper import Grouper
+from tidegate.mechanisms.kernels import hierarchy as loop
+from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.noise import laplace
+from tidegate.releases import GroupedRelease, GroupedReleases, Status
+
+if TYPE_CHECKING:
+    from tidegate.mechanisms.hierarchical_pegasus import HierarchicalPeGaSus
+
+BLOCK = 1 << 13  # cells that are handled at once: their noise stays in the cache
+
+
+class HierarchicalPeGaSusRun(Run):
+    """HierarchicalPeGaSus at work."""
+
+    mechanism: HierarchicalPeGaSus
+
+    def _begin(self, state: State | None) -> None:
+        mechanism, forest = self.mechanism, self.mechanism.forest
+        self._charge = self.ledger.units // mechanism.units
+        if mechanism.calibration == "paper":
+            self._charge *= math.ceil(1000 * (mechanism.guarantee.loss or 1))
+        self._leaves = np.array(forest.leaves, dtype=np.int64)
+        self._parents = np.array(forest.parents, dtype=np.int64)
+        self._levels = np.array(forest.levels, dtype=np.int64)
+        self._nodes = np.arange(len(forest.names))
+        self._method = loop.PRIVTREE if mechanism.pruning == "privtree" else loop.COUNTS
+        self._grouper = Grouper(
+            mechanism.outputs, mechanism.limit, mechanism.longest_group, mechanism.smoother, self._grid
+        )
+        if state is not None:
+            self._grouper.restore(state)
+
+    def _state(self) -> State:
+        if self.mechanism.snapshots == "closed":
+            self._grouper.close()
+        return self._grouper.state()
+
+    def _push(self, row: Row) -> GroupedRelease:
+        return self._push_batch(row[np.newaxis], self.step)[0]
+
+    def _push_batch(self, matrix: Matrix, first_step: int) -> GroupedReleases:
+        steps, nodes = len(matrix), self.mechanism.outputs
+        units = np.broadcast_to(np.int64(self._charge), steps)
+        self.ledger.charge_batch(first_step, units)
+        values, noisy = np.empty((steps, nodes)), np.empty((steps, nodes))
+        groups, weights = (np.empty((steps, nodes), dtype=np.int64) for _ in range(2))
+        scale, status = np.empty(steps), np.empty(steps, dtype=np.int8)
+        length = max(1, BLOCK // nodes)
+        try:
+            for start in range(0, steps, length):
+                block = slice(start, start + length)
+                outputs = (
+                    values[block],
+                    noisy[block],
+                    groups[block],
+                    weights[block],
+                    scale[block],
+                    status[block],
+                )
+                self._release(matrix[block], first_step + start, *outputs)
+        except BaseException:  # an interruption: no group may hold steps that were not released
+            self._grouper.close()
+            raise
+        return GroupedReleases(
+            first_step,
+            values,
+            status,
+            None,
+            scale,
+            units,
+            self.ledger.unit,
+            noisy=noisy,
+            groups=groups,
+            weights=weights,
+        )
+
+    def _release(
+        self,
+        rows: Matrix,
+        step: int,
+        values: Any,
+        noisy: Any,
+        groups: Any,
+        weights: Any,
+        scale: Any,
+        status: Any,
+    ) -> None:
+        mechanism, grouping = self.mechanism, self.mechanism.grouping
+        counts = np.empty((len(rows), len(self._nodes)), dtype=np.int64)
+        loop.sum_up(rows, self._leaves, self._parents, counts)
+        part = self._prune(rows, counts, step)
+        scales = mechanism.scales[part, self._nodes]
+        measured = laplace(self.source, "perturber", step, scales, counts.shape)
+        measured += counts
+        measured[part == loop.PRUNED] = 0
+        tests = laplace(self.source, "test", step, grouping.question_scale, counts.shape)
+        thresholds = laplace(self.source, "threshold", step, grouping.threshold_scale, counts.shape)
+        weights[:] = mechanism.weights[part, self._nodes]
+        self._grouper.advance(step, counts, measured, weights, tests, thresholds, values, groups)
+        np.multiply(measured, self._grid, out=noisy)
+        scale[:] = np.where(part == loop.PRUNED, 0.0, scales).max(axis=1) * self._grid
+        status[:] = np.where((part == loop.PRUNED).any(axis=1), Status.PRUNED, Status.FRESH)
+
+    def _prune(self, rows: Matrix, counts: Matrix, step: int) -> npt.NDArray[np.int8]:
+        """How each node takes part in each step."""
+        mechanism, forest = self.mechanism, self.mechanism.forest
+        part = np.empty(counts.shape, dtype=np.int8)
+        if not mechanism.prunes:
+            part[:] = np.where(forest.is_leaf, loop.ENDS, loop.PASSES)
+            return part
+        noise = laplace(self.source, "pruning", step, mechanism.prune_scale, counts.shape)
+        if mechanism.calibration == "paper":
+            noise -= laplace(self.source, "pruning threshold", step, mechanism.prune_scale, counts.shape)
+        if mechanism.pruning == "privtree":  # its proof needs counts that do not grow on the way down
+            tested = np.empty_like(counts)
+            loop.sum_up(np.maximum(rows, 0), self._leaves, self._parents, tested)
+        else:
+            tested = counts
+        limit, decay = mechanism.prune_limit, mechanism.prune_decay
+        loop.prune(
+            tested, noise, self._parents, self._levels, forest.is_leaf, self._method, limit, decay, part
+        )
+        return part
