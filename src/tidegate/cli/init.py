@@ -1,0 +1,135 @@
+"""``tidegate init``: a first configuration, from the names and types of the input's columns alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EXAMPLE = (
+    "Example: tidegate init events.csv --unit device --column building --categories 'Library, Cafeteria' "
+    "--start 2026-03-02 --count 168"
+)
+# option → the question and what is offered; "" offers nothing
+_QUESTIONS = {
+    "categories": ("The public categories, separated by commas (empty for one column of everything)", ""),
+    "start": ("When step 1 begins, chosen by you and not the first event", "2026-01-01T00:00"),
+    "length": ("The length of a step", "1h"),
+    "zone": ("The time zone", "UTC"),
+    "count": ("How many steps there are", "168"),
+    "epsilon": ("The budget ε of any window", "1"),
+    "window": ("How many consecutive steps are protected together", "24"),
+}
+
+
+def init(
+    source: Annotated[
+        Path, typer.Argument(help="A CSV, JSON lines or Parquet file with events.", metavar="INPUT")
+    ],
+    out: Annotated[Path, typer.Option(help="The configuration to write.")] = Path("tidegate.toml"),
+    time: Annotated[str | None, typer.Option(help="The column of the event's time.")] = None,
+    unit: Annotated[str | None, typer.Option(help="The column that names the protected unit.")] = None,
+    column: Annotated[str | None, typer.Option(help="The column of the category.")] = None,
+    value: Annotated[str | None, typer.Option(help="The column of the number to add up.")] = None,
+    aggregate: Annotated[str, typer.Option(help="count, distinct, sum, mean or histogram.")] = "distinct",
+    categories: Annotated[
+        str | None,
+        typer.Option(help="The public categories, separated by commas; never taken from the data."),
+    ] = None,
+    clip: Annotated[str | None, typer.Option(help="Bounds of one value for sum and mean: '0, 100'.")] = None,
+    start: Annotated[str | None, typer.Option(help="When step 1 begins.")] = None,
+    length: Annotated[str | None, typer.Option(help="The length of a step: 15min, 1h.")] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="The time zone of the start and of times without one.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(help="How many steps there are.")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="Budget of any window, exact.")] = None,
+    window: Annotated[int | None, typer.Option(help="Steps that are protected together (w).")] = None,
+    mechanism: Annotated[str, typer.Option(help="The mechanism.")] = "Uniform",
+    sink: Annotated[str, typer.Option(help="Where the releases go.")] = "released.csv",
+    separator: Annotated[str, typer.Option(help="The character between two fields of CSV.")] = ",",
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take the defaults.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a configuration that is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Write a commented configuration for a file of events.
+
+    Looks at the names and types of its columns and at nothing else: whatever is in a configuration is public. On
+    a terminal it asks for what no option says.
+    """
+    from tidegate.config import input_columns, parse_config, write_config
+    from tidegate.errors import InvalidParameter
+
+    if out.exists() and not force:
+        raise InvalidParameter(
+            "out", str(out), "a file that does not exist yet", "write --force to replace it"
+        )
+    columns = input_columns(source, separator=separator)
+    given: dict[str, Any] = {
+        "categories": categories,
+        "start": start,
+        "length": length,
+        "zone": zone,
+        "count": count,
+        "epsilon": epsilon,
+        "window": window,
+    }
+    chosen: dict[str, Any] = {"time": time, "unit": unit, "column": column, "value": value}
+    if sys.stdin.isatty() and not yes and not as_json:
+        _ask(columns, chosen, given)
+    known = {name: answer for name, answer in {**chosen, **given}.items() if answer is not None}
+    known["categories"] = _list(known.get("categories", ""))
+    for name in ("count", "window"):
+        if name in known:
+            known[name] = int(known[name])
+    text = write_config(
+        _relative(source, out),
+        columns,
+        **known,
+        clip=_list(clip or ""),
+        aggregate=aggregate,
+        mechanism=mechanism,
+        sink=sink,
+    )
+    if separator != ",":
+        text = text.replace("[steps]\n", f"separator = {json.dumps(separator)}\n\n[steps]\n", 1)
+    config = parse_config(text, out)  # refuses what `release` would refuse
+    out.write_text(text, encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps({"config": str(out), "guarantee": str(config.mechanism.guarantee)}, indent=2))
+    else:
+        typer.echo(f"Wrote {out}. Read it, correct it, then: tidegate release {out}")
+
+
+def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, Any]) -> None:
+    """Ask for what no option has said."""
+    typer.echo("Columns of the input: " + ", ".join(columns))
+    words = {
+        "time": "The column of the event's time",
+        "unit": "The column that names the person or device to protect (empty if every record is one)",
+        "column": "The column of the category (empty for none)",
+    }
+    for name, question in words.items():
+        if chosen[name] is None:
+            chosen[name] = typer.prompt(question, default="", show_default=False).strip() or None
+    for name, (question, offered) in _QUESTIONS.items():
+        if given[name] is None:
+            given[name] = typer.prompt(question, default=offered, show_default=bool(offered))
+
+
+def _list(text: str) -> list[str]:
+    """Words between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _relative(source: Path, out: Path) -> str:
+    """The input as seen from the configuration's folder, where that is simple."""
+    here = out.resolve().parent
+    try:
+        return source.resolve().relative_to(here).as_posix()
+    except ValueError:
+        return str(source.resolve())

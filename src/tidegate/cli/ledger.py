@@ -1,0 +1,194 @@
+"""``tidegate ledger``: look at an account, and prove that no window of it was overspent."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tidegate.ledger.durable import DurableLedger
+
+SHOW_EXAMPLE = "Example: tidegate ledger show tidegate.ledger"
+VERIFY_EXAMPLE = "Example: tidegate ledger verify tidegate.ledger"
+EXAMPLE = VERIFY_EXAMPLE
+Target = Annotated[str, typer.Argument(help="A ledger's file, or its URL in PostgreSQL.", metavar="LEDGER")]
+Machine = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+app = typer.Typer(
+    help="Look at a ledger, or verify it.",
+    epilog=EXAMPLE,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("show", epilog=SHOW_EXAMPLE)
+def show(
+    ledger: Target,
+    rows: Annotated[int, typer.Option(help="How many of the last charges are shown.")] = 10,
+    as_json: Machine = False,
+) -> None:
+    """Show what a ledger is for, what its window has spent and its last charges.
+
+    Also while a stream is running. Nothing is shown that depends on the data otherwise than through releases.
+    """
+    from tidegate.exact import whole
+    from tidegate.runtime.store import open_durable
+
+    count = whole("rows", rows, least=0, most=100_000)
+    _check(ledger)
+    with open_durable(ledger, read_only=True) as opened:
+        facts = _facts(opened, count)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _print(facts)
+
+
+@app.command("verify", epilog=VERIFY_EXAMPLE)
+def verify(ledger: Target, as_json: Machine = False) -> None:
+    """Replay every charge from the first: hashes, order, and the budget of every window.
+
+    Needs nothing but the ledger: no program that wrote it, no policy, no lock. Exit code 1 when it does not hold.
+    """
+    from tidegate.cli.progress import stages
+    from tidegate.exact import show as exactly
+    from tidegate.runtime.store import verify_target
+
+    _check(ledger)
+    with stages(1, quiet=as_json) as begin:
+        begin("replaying all charges")
+        verdict = verify_target(ledger)
+    if as_json:
+        facts = {
+            "ok": verdict.ok,
+            "verdict": str(verdict),
+            "rows": verdict.rows,
+            "steps": verdict.steps,
+            "budget": verdict.budget,
+            "window": verdict.window,
+            "fullest_window": {"spent": exactly(verdict.spent), "steps": list(verdict.place)},
+            "head": verdict.head,
+            "bad_row": verdict.bad_row,
+            "test_entropy": verdict.marked,
+        }
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        typer.echo(str(verdict))
+    if not verdict.ok:
+        raise typer.Exit(1)
+
+
+def _check(target: str) -> None:
+    """Refuse a file that is not there with a sentence of its own."""
+    from pathlib import Path
+
+    from tidegate.errors import LedgerError
+    from tidegate.ledger.postgres import is_url
+
+    if not is_url(target) and not Path(target).is_file():
+        raise LedgerError(
+            f"there is no ledger at {target}; give the file that `tidegate release` has written."
+        )
+
+
+def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:
+    """Everything that `show` says."""
+    from tidegate.errors import TidegateError
+    from tidegate.exact import show as exactly
+    from tidegate.runtime.store import Store
+
+    last = ledger.connection.execute(
+        "SELECT row, kind, first, last, units, scope FROM charges ORDER BY row DESC LIMIT ?", (count,)
+    )
+    charges = [
+        {
+            "row": row,
+            "kind": kind,
+            "steps": [first, end],
+            "spent": exactly(units * ledger.unit)
+            if ledger.rule.adds
+            else f"{units} × {float(ledger.unit):.6g}",
+            "scope": scope,
+        }
+        for row, kind, first, end, units, scope in last
+    ]
+    facts: dict[str, Any] = {
+        "policy": ledger.policy.describe(),
+        "budget": str(ledger.policy.budget),
+        "window": ledger.policy.window,
+        "units": ledger.units,
+        "unit": exactly(ledger.unit),
+        "step": ledger.step,
+        "rows": ledger.rows,
+        "spent_in_last_window": exactly(ledger.spent()),
+        "remaining_for_next_step": exactly(ledger.remaining()),
+        "test_entropy": ledger.marked,
+        "last_charges": charges[::-1],
+    }
+    try:
+        store = Store(ledger)
+        described = store.described()
+        facts["stream"] = {
+            "mechanism": described["mechanism"],
+            "steps": store.progress.step,
+            "releases": store.progress.number,
+        }
+    except (TidegateError, KeyError):
+        facts["stream"] = None  # a ledger that was used from Python, without the runtime
+    return facts
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from fractions import Fraction
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    window = facts["window"]
+    table.add_row(
+        "Promise",
+        f"{facts['budget']} for " + (f"any {window:,} consecutive steps" if window else "all steps together"),
+    )
+    if facts["stream"]:
+        table.add_row("Mechanism", str(facts["stream"]["mechanism"]["mechanism"]))
+        table.add_row(
+            "Released", f"{facts['stream']['releases']:,} releases of {facts['stream']['steps']:,} steps"
+        )
+    table.add_row("Charged", f"{facts['rows']:,} rows up to step {facts['step']:,}")
+    total = facts["units"] * Fraction(facts["unit"])
+    part = min(float(Fraction(facts["spent_in_last_window"]) / total), 1.0)
+    gauge = Text("█" * round(30 * part), style="cyan")
+    gauge.append("░" * (30 - round(30 * part)), style="dim")
+    gauge.append(
+        f"  {facts['spent_in_last_window']} spent, {facts['remaining_for_next_step']} remains for the next step"
+    )
+    table.add_row("Window", gauge)
+    if facts["test_entropy"]:
+        table.add_row("Entropy", "of tests: nothing of this run is private")
+    console.print(table)
+    if facts["last_charges"]:
+        console.print()
+        rows = Table(box=None, pad_edge=False, header_style="bold")
+        for heading, side in (
+            ("row", "right"),
+            ("steps", "right"),
+            ("kind", "left"),
+            ("spent", "right"),
+            ("scope", "left"),
+        ):
+            rows.add_column(heading, justify=side)  # type: ignore[arg-type]  # one of two words
+        for charge in facts["last_charges"]:
+            first, last = charge["steps"]
+            steps = f"{first:,}" if first == last else f"{first:,}–{last:,}"
+            rows.add_row(f"{charge['row']:,}", steps, charge["kind"], charge["spent"], charge["scope"])
+        console.print(rows)
