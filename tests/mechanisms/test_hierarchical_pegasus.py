@@ -175,6 +175,16 @@ def test_pruned_nodes_are_zero_and_groups_skip_them():
     assert releases.weights[1, 0] > releases.weights[0, 0]
 
 
+def test_links_and_names_are_read():
+    """The three ways to write a hierarchy are one configuration."""
+    links = {"a": None, "b": None, "a/1": "a", "a/2": "a", "b/3": "b"}
+    policy = tg.Event(epsilon="1")
+    named = HierarchicalPeGaSus(policy, hierarchy=["a/1", "a/2", "b/3"])
+    assert named == HierarchicalPeGaSus(policy, hierarchy=links)
+    assert named == HierarchicalPeGaSus(policy, hierarchy=Hierarchy.from_parents(links))
+    assert (named.columns, named.outputs) == (3, 5)
+
+
 def test_one_leaf_is_plain_pegasus():
     """A hierarchy of one node has nothing to prune and releases what PeGaSus releases."""
     counts = np.repeat([3, 90, 3], 20)
@@ -220,7 +230,9 @@ def test_pruning_pays_on_sparse_streams():
     ("options", "word"),
     [
         ({"hierarchy": None}, "hierarchy"),
-        ({"hierarchy": {"a": None}}, "hierarchy"),
+        ({"hierarchy": {"a": "b", "b": "a"}}, "cycles"),
+        ({"hierarchy": {"a": "b"}}, "hierarchy"),
+        ({"hierarchy": ["a/1", "a/1"]}, "hierarchy"),
         ({"columns": 5}, "columns"),
         ({"pruning": "sometimes"}, "pruning"),
         ({"calibration": "wrong"}, "calibration"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -44,8 +45,8 @@ class HierarchicalPeGaSus(Mechanism):
     policy, columns, grid, rounding
         As for every :class:`Mechanism`; the number of columns is that of the hierarchy's leaves.
     hierarchy
-        A :class:`tidegate.queries.Hierarchy`. The releases have a column for each node, in the order of its
-        names.
+        A :class:`tidegate.queries.Hierarchy`, links child → parent, or nested names of the columns such as
+        "building/floor/room/ap". Releases have a column for each node, in the order of its names.
     pruning
         "counts": a node's noisy count is compared with the public `prune_below`. "privtree": the test of
         PrivTree, whose noise does not grow with the height. "none": nothing is pruned.
@@ -99,7 +100,7 @@ class HierarchicalPeGaSus(Mechanism):
     SIGMOD 2016.
     """
 
-    hierarchy: Hierarchy | None = None
+    hierarchy: Hierarchy | Mapping[str, str | None] | Sequence[str] | None = None
     pruning: str = "counts"
     prune_below: ExactLike | None = None
     pruning_share: ExactLike = "0.2"
@@ -117,6 +118,10 @@ class HierarchicalPeGaSus(Mechanism):
     def validate(self) -> None:
         """Check the hierarchy and the public parameters."""
         put = object.__setattr__
+        if isinstance(self.hierarchy, Mapping):
+            put(self, "hierarchy", Hierarchy.from_parents(self.hierarchy))
+        elif isinstance(self.hierarchy, list | tuple):
+            put(self, "hierarchy", Hierarchy.from_names(self.hierarchy))
         if not isinstance(self.hierarchy, Hierarchy):
             raise InvalidParameter(
                 "hierarchy", self.hierarchy, "a Hierarchy", "write hierarchy=Hierarchy.from_names([…])"
@@ -159,7 +164,7 @@ class HierarchicalPeGaSus(Mechanism):
     @property
     def forest(self) -> Hierarchy:
         """The hierarchy."""
-        assert self.hierarchy is not None
+        assert isinstance(self.hierarchy, Hierarchy)
         return self.hierarchy
 
     @property

@@ -231,21 +231,15 @@ class PeGaSusRun(Run):
 
     def _push(self, row: Row) -> GroupedRelease:
         self.ledger.charge(self.step, self._charge)
-        values, noisy, groups = (
-            np.empty((1, row.size)),
-            np.empty((1, row.size)),
-            np.empty_like(row[np.newaxis]),
-        )
-        self._release(row[np.newaxis], self.step, values, noisy, groups)
-        fields = (
-            self.step,
-            values[0],
-            Status.FRESH,
-            self.step,
-            self._shown_scale,
-            self._charge,
-            self.ledger.unit,
-        )
+        rows = row[np.newaxis]
+        values, noisy, groups = np.empty(rows.shape), np.empty(rows.shape), np.empty_like(rows)
+        try:
+            self._release(rows, self.step, values, noisy, groups)
+        except BaseException:
+            self._grouper.close()
+            raise
+        scale, unit = self._shown_scale, self.ledger.unit
+        fields = (self.step, values[0], Status.FRESH, self.step, scale, self._charge, unit)
         return GroupedRelease(*fields, noisy=noisy[0], groups=groups[0], weights=np.ones_like(row))
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> GroupedReleases:
