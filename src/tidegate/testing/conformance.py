@@ -308,7 +308,7 @@ class LoudEntropy(ZeroEntropy):
 @check
 def snapshot_carries_no_raw_value(mechanism: Mechanism) -> None:
     """A marked raw value appears in the snapshot neither as an integer nor as a float nor as text."""
-    if getattr(type(mechanism), "keeps_raw_values", False):
+    if getattr(mechanism, "keeps_raw_values", False):
         return  # declared, with the reason, in the mechanism's Privacy section
     with install(LoudEntropy()):
         run = mechanism.start()

@@ -1,0 +1,137 @@
+"""Features of a period: nested partitions of its steps whose sums are measured besides the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import whole
+
+Feature = tuple[tuple[int, ...], ...]  # the parts of a partition, each the positions 1 … w of its steps
+Integers = npt.NDArray[np.int64]
+
+
+def whole_period(w: int) -> Feature:
+    """The feature of one part: the sum over the whole period.
+
+    Examples
+    --------
+    >>> whole_period(4)
+    ((1, 2, 3, 4),)
+    """
+    return (tuple(range(1, whole("w", w) + 1)),)
+
+
+def parts(w: int, ends: Iterable[int]) -> Feature:
+    """Parts of consecutive steps, given by the last position of each.
+
+    Examples
+    --------
+    >>> parts(12, [4, 9, 12])
+    ((1, 2, 3, 4), (5, 6, 7, 8, 9), (10, 11, 12))
+    """
+    bounds = [0, *ends]
+    if bounds != sorted(set(bounds)) or bounds[-1] != w:
+        raise InvalidParameter("ends", bounds[1:], f"ascending positions up to {w}", f"end with {w}")
+    return tuple(tuple(range(a + 1, b + 1)) for a, b in zip(bounds, bounds[1:], strict=False))
+
+
+def equal_parts(w: int, count: int) -> Feature:
+    """So many parts of as equal a length as possible.
+
+    Examples
+    --------
+    >>> equal_parts(5, 2)
+    ((1, 2, 3), (4, 5))
+    """
+    number = whole("count", count, most=w)
+    return parts(w, [-(-w * part // number) for part in range(1, number + 1)])
+
+
+def parts_of_day(w: int) -> Feature:
+    """Night, morning, afternoon and evening (until 7, 12, 18 and 24 o'clock) of a period that is one day.
+
+    Examples
+    --------
+    >>> [len(part) for part in parts_of_day(48)]
+    [14, 10, 12, 12]
+    """
+    ends = [w * hour // 24 for hour in (7, 12, 18, 24)]
+    return parts(w, sorted({end for end in ends if end}))
+
+
+def read_features(features: Sequence[Sequence[Sequence[int]]], w: int) -> tuple[Feature, ...]:
+    """Check that every feature is a partition of the positions 1 … w, and each the next one's refinement."""
+    read = tuple(tuple(tuple(int(at) for at in part) for part in feature) for feature in features)
+    for number, feature in enumerate(read):
+        if sorted(at for part in feature for at in part) != list(range(1, w + 1)) or not all(feature):
+            raise InvalidParameter(
+                "features",
+                f"feature {number + 1} of {len(read)}",
+                f"a partition of the positions 1 to {w}",
+                "put every position into exactly one part that is not empty",
+            )
+    for number, (fine, coarse) in enumerate(zip(read, read[1:], strict=False)):
+        label = {at: index for index, part in enumerate(coarse) for at in part}
+        if any(len({label[at] for at in part}) > 1 for part in fine):
+            raise InvalidParameter(
+                "features",
+                f"feature {number + 2} of {len(read)}",
+                "nested: made of whole parts of the feature before it",
+                "list features from the finest to the coarsest",
+            )
+    return read
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTree:
+    """Features as a tree: parts stand before the parts that contain them.
+
+    Attributes
+    ----------
+    labels
+        For each feature and step the number of the part that contains the step (features × steps).
+    parents
+        For each part the part of the next feature that contains it, −1 for the last feature's.
+    level
+        For each part the number of its feature.
+    size
+        For each part the number of its steps.
+    """
+
+    labels: Integers
+    parents: Integers
+    level: Integers
+    size: Integers
+
+    @classmethod
+    def grow(cls, features: Sequence[Feature], w: int) -> FeatureTree:
+        """From checked features, finest first."""
+        labels = np.zeros((len(features), w), dtype=np.int64)
+        level: list[int] = []
+        for number, feature in enumerate(features):
+            for part in feature:
+                labels[number, np.array(part) - 1] = len(level)
+                level.append(number)
+        parents = np.full(len(level), -1, dtype=np.int64)
+        for fine, coarse in zip(labels, labels[1:], strict=False):
+            parents[fine] = coarse
+        size = np.bincount(labels.ravel(), minlength=len(level)) if level else np.zeros(0)
+        return cls(labels, parents, np.array(level, dtype=np.int64), size.astype(np.int64))
+
+    @property
+    def node_of(self) -> Integers:
+        """For each step the part of the finest feature, −1 without features."""
+        if len(self.labels):
+            return self.labels[0]
+        return np.full(self.labels.shape[1], -1, dtype=np.int64)
+
+    def until(self, steps: int) -> FeatureTree:
+        """The tree of a period that was cut short after so many steps; parts without steps stay, but are empty."""
+        labels = self.labels[:, :steps]
+        size = np.bincount(labels.ravel(), minlength=len(self.parents)).astype(np.int64)
+        return FeatureTree(labels, self.parents, self.level, size)

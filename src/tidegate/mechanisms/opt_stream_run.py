@@ -1,0 +1,155 @@
+"""OptStream at work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.kernels import features as solver
+from tidegate.mechanisms.kernels import optstream as loop
+from tidegate.mechanisms.l1_sampling import L1Sampler
+from tidegate.mechanisms.mechanism import Matrix, State
+from tidegate.mechanisms.periods import Floats, Integers, PeriodicRun
+from tidegate.mechanisms.reconstruction import Reconstruction
+from tidegate.mechanisms.sampling_times import read_times
+from tidegate.noise import variance_laplace
+
+if TYPE_CHECKING:
+    from tidegate.mechanisms.opt_stream import OptStream
+
+
+class OptStreamRun(PeriodicRun):
+    """OptStream at work on one stream."""
+
+    mechanism: OptStream
+
+    def _prepare(self) -> None:
+        mechanism = self.mechanism
+        self._span_units, self._sample_units, self._step_units = (
+            int(share * self.ledger.units) for share in mechanism.shares
+        )
+        self._tree = mechanism.tree
+        self._sampler = L1Sampler(mechanism.sampling, self._watched_columns) if mechanism.adaptive else None
+        self._reconstruction = lru_cache(maxsize=4)(self._reconstruct)
+
+    @property
+    def _watched_columns(self) -> int:
+        """The columns whose scores decide about adaptive samples."""
+        return self._columns
+
+    def _watch(self, rows: Matrix, measured: Matrix) -> Matrix:
+        return rows
+
+    # public constants ------------------------------------------------------------------------------------------
+
+    def _units_of(self, times: Integers) -> Integers:
+        units = np.full(self._w, self._step_units, dtype=np.int64)
+        units[times - 1] += self._sample_units
+        return units
+
+    def _reconstruct(self, times: tuple[int, ...], length: int) -> tuple[Reconstruction, Floats, Floats]:
+        """The curve through samples, the variances of its steps, and the precisions of the sums."""
+        mechanism = self.mechanism
+        curve = Reconstruction.through(np.array(times, dtype=np.int64), length, mechanism.reconstruction)
+        tree = self._tree.until(length)
+        if mechanism.weights == "size":
+            parts = np.bincount(tree.level, minlength=len(mechanism.features))
+            return curve, np.full(length, float(length)), 1.0 / parts[tree.level]
+        if not mechanism.features:
+            return curve, np.ones(length), np.zeros(0)
+        ratio = variance_laplace(mechanism.sample_scale) / variance_laplace(mechanism.sum_scale)
+        precisions = np.where(tree.size > 0, ratio, 0.0)
+        return curve, curve.spread, precisions
+
+    # hooks of periods ------------------------------------------------------------------------------------------
+
+    def _more_state(self) -> State:
+        return self._sampler.state() if self._sampler is not None else {}
+
+    def _state(self) -> State:
+        return {**self._memory, **self._more_state()}
+
+    def _restore_more(self) -> None:
+        if self._sampler is not None:
+            self._sampler.restore(self._memory)
+
+    def _choose(
+        self, rows: Matrix, measured: Matrix, period: int, position: int
+    ) -> npt.NDArray[np.bool_] | None:
+        sampler, w = self._sampler, self._w
+        if sampler is None:
+            return None
+        step = period * w + position + 1
+        if position == 0:
+            self._memory["torn"] = 0
+            if self._span_units:
+                self.ledger.charge_span(step, step + w - 1, self._span_units)
+            sampler.begin(self.source, period)
+        if self._memory["torn"]:  # what was chosen before is not known: no samples until the next period
+            return np.zeros(len(rows), dtype=np.bool_)
+        chosen = sampler.choose(self.source, step, self._watch(rows, measured))
+        units = self._adaptive_units(chosen)
+        self.ledger.charge(step, int(units[0]))  # apart, since the span has brought the ledger to this step
+        self.ledger.charge_batch(step + 1, units[1:])
+        if position == 0:
+            self._open(period)
+        return chosen
+
+    def _adaptive_units(self, decided: npt.NDArray[np.bool_]) -> Integers:
+        if self._memory["torn"]:
+            return np.zeros(len(decided), dtype=np.int64)
+        return np.where(decided, self._sample_units + self._step_units, self._step_units)
+
+    def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
+        if len(sums):
+            loop.add_to_sums(measured, position, self._tree.labels, sums)
+
+    def _add_periods_to_sums(self, measured: Matrix, sums: Integers) -> None:
+        if sums.shape[1]:
+            loop.add_periods_to_sums(measured, self._tree.labels, sums)
+
+    def _finish(self, known: Floats, times: Integers, sums: Integers, length: int) -> Floats:
+        curve, variances, precisions = self._reconstruction(tuple(times.tolist()), length)
+        tree = self._tree
+        final = np.empty((len(known), length, self._columns))
+        solver.finish_periods(
+            known,
+            curve.segment,
+            curve.weights,
+            self._leaf_sums(sums),
+            tree.node_of[:length],
+            tree.parents,
+            precisions,
+            variances,
+            self.mechanism.nonnegative,
+            final,
+        )
+        return final
+
+    def _leaf_sums(self, sums: Integers) -> Floats:
+        """The noised sums (periods × sums × measured columns) as estimates for the stream's own columns."""
+        return sums.astype(np.float64)
+
+    # what users may change -------------------------------------------------------------------------------------
+
+    def change_times(self, times: Sequence[int]) -> None:
+        """Sample at other public positions from the next period on; as many as before, the last one w.
+
+        A window that straddles the change could contain too many samples, so the first period with the new times
+        leaves out those that do not fit; see `tidegate.mechanisms.sampling_times.fitting`. Choose the times from
+        public data or from earlier releases only.
+        """
+        mechanism = self.mechanism
+        if mechanism.adaptive:
+            raise InvalidParameter("times", "given", "absent where adaptive=True", "use public times instead")
+        read = read_times(times, self._w)
+        if len(read) != mechanism.sample_count:
+            raise InvalidParameter(
+                "times", list(read), f"{mechanism.sample_count} positions", "keep the number of samples"
+            )
+        self._memory["pending"] = np.array(read, dtype=np.int64)

@@ -1,0 +1,402 @@
+"""Runs that work in periods: every step is answered at once, and again, better, when its period ends.
+
+`push` returns what is known at the step itself: a fresh sample, or an estimate from earlier ones. The last step of a
+period brings, as `release.revised`, the final values of all steps of the period; `push_batch` returns those of all periods
+that ended in the batch. Both come from the same measurements, so the second answer costs no further budget.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidInput
+from tidegate.mechanisms.kernels import optstream as loop
+from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.sampling_times import fitting
+from tidegate.noise import laplace
+from tidegate.releases import PeriodicRelease, PeriodicReleases, RevisedReleases, Status
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+CAUSAL = {"hold": loop.HOLD, "line": loop.LINE, "last period": loop.LAST_PERIOD}
+CELLS = 1 << 18  # cells of whole periods that are handled at once
+
+
+class PeriodicRun(Run):
+    """A run whose stream is cut into periods of w steps, the first of which begins at step 1.
+
+    Sums over the period begin with their noise and grow with the steps, and samples are noised when they are taken, so
+    that no raw value is kept. A mechanism says what is measured and how curves follow from it.
+    """
+
+    if TYPE_CHECKING:
+        mechanism: Any
+
+    def _begin(self, state: State | None) -> None:
+        mechanism = self.mechanism
+        self._w: int = mechanism.window
+        self._factor = self.ledger.units // mechanism.units
+        self._mode = CAUSAL[mechanism.causal]
+        self._prepare()
+        k, leaves = mechanism.sample_count, self._columns
+        fresh: State = {
+            "points": np.zeros((k, leaves)),  # the samples of this period
+            "point_times": np.zeros(k, dtype=np.int64),  # and their positions, from 1
+            "count": 0,
+            "before": np.zeros(leaves),  # the last sample of the period before
+            "began": 0,  # whether there is one
+            "sums": np.zeros((mechanism.sum_count, mechanism.measured_columns), dtype=np.int64),
+            "recent": np.zeros((2, leaves)),
+            "recent_steps": np.zeros(2, dtype=np.int64),
+            "spent": np.zeros(self._w, dtype=np.int64),  # units of this period's steps
+            "sampled": np.zeros(self._w, dtype=np.bool_),  # which of them are samples
+            "curve": np.zeros((self._w if self._mode == loop.LAST_PERIOD else 0, leaves)),
+            "has_curve": 0,
+            "times": np.array(mechanism.sample_times, dtype=np.int64),
+            "fits": np.ones(len(mechanism.sample_times), dtype=np.bool_),  # which of them this period has
+            "pending": np.zeros(0, dtype=np.int64),  # other times, from the next period on
+            "torn": int(self.step % self._w > 0),  # a period whose beginning this run has not seen
+            "ended": 0,
+        }
+        self._set_state({**fresh, **self._more_state(), **(state or {})})
+
+    def _set_state(self, state: State) -> None:
+        self._memory = {
+            name: value.copy() if isinstance(value, np.ndarray) else value for name, value in state.items()
+        }
+        self._restore_more()
+
+    def _state(self) -> State:
+        return self._memory
+
+    # what a mechanism adds -------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Compute public constants; called once."""
+
+    def _more_state(self) -> State:
+        """Further fields of the state."""
+        return {}
+
+    def _restore_more(self) -> None:
+        """Rebuild what is derived from the state."""
+
+    def _units_of(self, times: Integers) -> Integers:
+        """The public charges of the w steps of a period with samples at the given positions."""
+        raise NotImplementedError
+
+    def _measure(self, rows: Matrix) -> Matrix:
+        """What is measured of each step (steps × measured columns)."""
+        return rows
+
+    def _leaves(self, noisy: Integers) -> Floats:
+        """Noised measurements (n × measured columns) as estimates of the stream's own columns."""
+        return noisy.astype(np.float64)
+
+    def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
+        """Add steps from a position on to the running sums."""
+
+    def _add_periods_to_sums(self, measured: Matrix, sums: Integers) -> None:
+        """The same for whole periods."""
+
+    def _finish(self, known: Floats, times: Integers, sums: Integers, length: int) -> Floats:
+        """The curves of periods (periods × length × columns) from their points and noised sums."""
+        raise NotImplementedError
+
+    def _expand(self, values: Floats) -> Floats:
+        """The columns of a release from those of the stream."""
+        return values
+
+    def _choose(
+        self, rows: Matrix, measured: Matrix, period: int, position: int
+    ) -> npt.NDArray[np.bool_] | None:
+        """For sample times that depend on the data: charge these steps and say which are samples. Else None."""
+        return None
+
+    # the work --------------------------------------------------------------------------------------------------
+
+    def _push(self, row: Row) -> PeriodicRelease:
+        return self._push_batch(row[np.newaxis], self.step)[0]
+
+    def _push_batch(self, matrix: Matrix, first_step: int) -> PeriodicReleases:
+        if self._memory["ended"]:
+            raise InvalidInput(
+                "the run was flushed in the middle of a period and has ended; start a new run for further steps."
+            )
+        kept = {
+            name: np.copy(value) if isinstance(value, np.ndarray) else value
+            for name, value in self._state().items()
+        }
+        try:
+            with self.ledger.transaction():
+                return self._release(matrix, first_step)
+        except BaseException:
+            self._set_state(kept)
+            raise
+
+    def _release(self, matrix: Matrix, first_step: int) -> PeriodicReleases:
+        steps, w = len(matrix), self._w
+        values, chosen = np.empty((steps, self._columns)), np.zeros(steps, dtype=np.bool_)
+        source = np.zeros(steps, dtype=np.int64)
+        public = not self.mechanism.adaptive
+        units = self._public_units(first_step, steps) if public else np.zeros(steps, dtype=np.int64)
+        if public:
+            self.ledger.charge_batch(first_step, units)
+        finals: list[Floats] = []
+        start, earlier = 0, (self._memory["spent"].copy(), self._memory["sampled"].copy())
+        while start < steps:
+            period, position = divmod(first_step + start - 1, w)
+            many = (
+                (steps - start) // w if position == 0 and public and not len(self._memory["pending"]) else 0
+            )
+            if many > 1:
+                stop = start + min(many, max(2, CELLS // (w * self.mechanism.measured_columns))) * w
+                work = self._whole_periods
+            else:
+                stop = min(steps, start + w - position)
+                work = self._part
+            block = slice(start, stop)
+            finals += work(
+                matrix[block], period, position, values[block], chosen[block], units[block], source[block]
+            )
+            start = stop
+        scale = np.where(source > 0, self.mechanism.shown_scale, 0.0)
+        status = np.where(chosen, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
+        revised = self._revised(finals, first_step, chosen, units, earlier)
+        fields = (
+            first_step,
+            self._expand(values * self._grid),
+            status,
+            source,
+            scale,
+            units,
+            self.ledger.unit,
+            0,
+        )
+        return PeriodicReleases(*fields, revised=revised)
+
+    def _public_units(self, first_step: int, steps: int) -> Integers:
+        """The charges of steps whose sample times are public."""
+        times, pending = self._memory["times"], self._memory["pending"]
+        position = (first_step - 1) % self._w
+        changed = [pending[fitting(times, pending)], pending] if len(pending) else [times]
+        each = [*([times[self._memory["fits"]]] if position else []), *changed]
+        periods = -(-(position + steps) // self._w)
+        each = each[:periods] + each[-1:] * (periods - len(each))
+        if periods > len(changed) + 1:
+            ahead, rest = each[: len(changed) + 1], periods - len(changed) - 1
+            units = [*map(self._units_of, ahead), np.tile(self._units_of(each[-1]), rest)]
+        else:
+            units = [*map(self._units_of, each)]
+        return np.concatenate([*units, np.zeros(0, dtype=np.int64)])[position : position + steps]
+
+    def _open(self, period: int) -> None:
+        """Begin a period: its sums are their noise."""
+        memory = self._memory
+        memory["count"], memory["torn"] = 0, 0
+        memory["spent"] = np.zeros(self._w, dtype=np.int64)
+        memory["sampled"] = np.zeros(self._w, dtype=np.bool_)
+        if len(memory["pending"]):
+            memory["fits"] = fitting(memory["times"], memory["pending"])
+            memory["times"], memory["pending"] = memory["pending"], np.zeros(0, dtype=np.int64)
+        memory["sums"] = self._sum_noise(period, 1)[0]
+
+    def _sum_noise(self, period: int, periods: int) -> Integers:
+        mechanism = self.mechanism
+        shape = (mechanism.sum_count, mechanism.measured_columns)
+        if not mechanism.sum_count:
+            return np.zeros((periods, *shape), dtype=np.int64)
+        cells = (periods, shape[0] * shape[1])
+        return laplace(self.source, "sums", period, mechanism.sum_scales, cells).reshape(periods, *shape)
+
+    def _part(
+        self,
+        rows: Matrix,
+        period: int,
+        position: int,
+        values: Floats,
+        chosen: npt.NDArray[np.bool_],
+        units: Integers,
+        source: Integers,
+    ) -> list[Floats]:
+        """Some steps of one period; returns the final curve if they complete it."""
+        memory, w, k = self._memory, self._w, self.mechanism.sample_count
+        measured = self._measure(rows)
+        if position == 0 and not self.mechanism.adaptive:
+            self._open(period)
+        decided = self._choose(rows, measured, period, position)
+        if decided is None:
+            times = memory["times"][memory["fits"]]
+            chosen[:] = np.isin(np.arange(position + 1, position + len(rows) + 1), times)
+        else:
+            chosen[:], units[:] = decided, self._adaptive_units(decided)
+        at = np.flatnonzero(chosen)
+        shown = np.zeros((0, self._columns))
+        count = memory["count"]
+        if len(at):
+            shape = (len(at), self.mechanism.measured_columns)
+            noise = laplace(self.source, "samples", period * k + count, self.mechanism.sample_scales, shape)
+            shown = self._leaves(measured[at] + noise)
+            memory["points"][count : count + len(at)] = shown
+            memory["point_times"][count : count + len(at)] = position + 1 + at
+            memory["count"] = count + len(at)
+        self._add_to_sums(measured, position, memory["sums"])
+        memory["spent"][position : position + len(rows)] = units
+        memory["sampled"][position : position + len(rows)] = chosen
+        curves = memory["curve"][np.newaxis]
+        self._causal(period * w + position + 1, chosen, shown, curves, values, source)
+        if position + len(rows) < w:
+            return []
+        return self._close(w)
+
+    def _adaptive_units(self, decided: npt.NDArray[np.bool_]) -> Integers:
+        raise NotImplementedError
+
+    def _close(self, length: int) -> list[Floats]:
+        """The curve of the first `length` steps of the period, from what is known of them."""
+        memory = self._memory
+        count, torn = memory["count"], memory["torn"]
+        points = memory["points"][:count]
+        before = memory["before"] if memory["began"] or not count else points[0]
+        finals = []
+        if not torn:
+            known = np.concatenate([before[np.newaxis], points])[np.newaxis]
+            times = memory["point_times"][:count]
+            final = self._finish(known, times, memory["sums"][np.newaxis], length)
+            finals = [final.reshape(length, -1)]
+            if self._mode == loop.LAST_PERIOD and length == self._w:
+                memory["curve"], memory["has_curve"] = finals[0].copy(), 1
+        if count:
+            memory["before"], memory["began"] = points[-1].copy(), 1
+        memory["torn"] = 0
+        memory["fits"][:] = True
+        return finals
+
+    def _whole_periods(
+        self,
+        rows: Matrix,
+        period: int,
+        position: int,
+        values: Floats,
+        chosen: npt.NDArray[np.bool_],
+        units: Integers,
+        source: Integers,
+    ) -> list[Floats]:
+        """Many periods at once, with public sample times."""
+        memory, w = self._memory, self._w
+        periods = len(rows) // w
+        times: Integers = memory["times"]
+        k = len(times)
+        measured = self._measure(rows)
+        chosen.reshape(periods, w)[:, times - 1] = True
+        shown = np.zeros((0, self._columns))
+        if k:
+            taken = measured.reshape(periods, w, -1)[:, times - 1].reshape(periods * k, -1)
+            noise = laplace(self.source, "samples", period * k, self.mechanism.sample_scales, taken.shape)
+            shown = self._leaves(taken + noise)
+        sums = self._sum_noise(period, periods)
+        self._add_periods_to_sums(measured, sums)
+        known = np.empty((periods, k + 1, self._columns))
+        if k:
+            points = shown.reshape(periods, k, -1)
+            known[:, 1:] = points
+            known[1:, 0] = points[:-1, -1]
+            known[0, 0] = memory["before"] if memory["began"] else points[0, 0]
+        final = self._finish(known, times, sums, w)
+        curves = final[:0]
+        if self._mode == loop.LAST_PERIOD:
+            curves = np.concatenate([memory["curve"][np.newaxis], final[:-1]])
+        self._causal(period * w + 1, chosen, shown, curves, values, source)
+        if k:
+            memory["points"], memory["before"], memory["began"] = points[-1].copy(), points[-1, -1].copy(), 1
+            memory["point_times"] = times.copy()
+        memory["count"], memory["torn"], memory["sums"] = k, 0, sums[-1].copy()
+        memory["spent"], memory["sampled"] = units[-w:].copy(), chosen[-w:].copy()
+        if self._mode == loop.LAST_PERIOD:
+            memory["curve"], memory["has_curve"] = final[-1].copy(), 1
+        return [final.reshape(periods * w, -1)]
+
+    def _causal(
+        self,
+        first_step: int,
+        chosen: npt.NDArray[np.bool_],
+        shown: Floats,
+        curves: Floats,
+        values: Floats,
+        source: Integers,
+    ) -> None:
+        memory = self._memory
+        loop.causal_values(
+            first_step,
+            self._w,
+            chosen,
+            shown,
+            memory["recent"],
+            memory["recent_steps"],
+            self._mode,
+            curves,
+            bool(memory["has_curve"]),
+            self.mechanism.nonnegative,
+            values,
+            source,
+        )
+
+    # revised values --------------------------------------------------------------------------------------------
+
+    def _revised(
+        self,
+        finals: list[Floats],
+        first_step: int,
+        chosen: npt.NDArray[np.bool_],
+        units: Integers,
+        earlier: tuple[Integers, npt.NDArray[np.bool_]],
+    ) -> RevisedReleases | None:
+        """The final values of the periods that ended, with what is known of their steps."""
+        if not finals:
+            return None
+        w = self._w
+        last = (first_step + len(chosen) - 1) // w * w
+        leaves = np.concatenate(finals)
+        first = last - len(leaves) + 1
+        head, skipped = (
+            max(0, first_step - first),
+            max(0, first - first_step),
+        )  # steps pushed before, torn steps
+        begin = (first - 1) % w
+        spent, measured = (
+            np.concatenate([old[begin : begin + head], new[skipped:]])[: len(leaves)]
+            for old, new in zip(earlier, (units, chosen), strict=True)
+        )
+        return self._revision(first, leaves, measured, spent, w)
+
+    def _revision(
+        self, first: int, leaves: Floats, measured: npt.NDArray[np.bool_], spent: Integers, length: int
+    ) -> RevisedReleases:
+        steps = np.arange(first, first + len(leaves))
+        source = np.maximum.accumulate(np.where(measured, steps, 0))
+        ends = np.minimum(-(-steps // self._w) * self._w, first + len(leaves) - 1)
+        source = np.where(source > 0, source, ends)
+        status = np.where(measured, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
+        scale = np.full(len(leaves), self.mechanism.shown_scale)
+        values = self._expand(leaves * self._grid)
+        fields = (first, values, status, source, scale, spent.copy(), self.ledger.unit, length - 1)
+        return RevisedReleases(*fields, ends=ends)
+
+    def flush(self) -> RevisedReleases | None:
+        """End the run now: the final values of the steps of an incomplete period, or None if there are none.
+
+        It costs nothing: samples and running sums were charged step by step, and each of them is still released once. That
+        is why the run ends with it. A further run begins a new period.
+        """
+        length = self.step % self._w
+        if not length or self._memory["ended"]:
+            return None
+        finals = self._close(length)
+        self._memory["ended"] = 1
+        if not finals:
+            return None
+        spent, measured = self._memory["spent"][:length], self._memory["sampled"][:length]
+        return self._revision(self.step - length + 1, finals[0], measured, spent, length)
