@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike
 from tidegate.ledger import Ledger, MemoryLedger
+from tidegate.ledger import kernels as k
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import snapshot
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
@@ -158,13 +159,14 @@ class BlocksRun(Run):
         blockwise: Blockwise = self.mechanism  # type: ignore[assignment]
         self._inner = blockwise.inner
         self._length = self._inner.policy.steps_charged
+        kind = BlockLedger if self._inner.enforced else UnenforcedBlockLedger
+        self._account = kind(self._inner, self.ledger, self._factor)
         self._offset = state["offset"] if state else 0
         self._open(state["inner"].tobytes() if state else None)
 
     def _open(self, state: bytes | None = None) -> None:
         """Begin the block after `offset` steps, or go on with it."""
-        kind = BlockLedger if self._inner.enforced else UnenforcedBlockLedger
-        self._account = kind(self._inner, self.ledger, self._offset, self._factor)
+        self._account.begin(self._offset)
         if state is not None:
             _, fields = snapshot.unpack(state)
             saved = {name[7:]: value for name, value in fields.items() if name.startswith("ledger.")}
@@ -228,9 +230,15 @@ class BlocksRun(Run):
 class BlockLedger(MemoryLedger):
     """The account of one block, which forwards every charge to the ledger of the whole stream."""
 
-    def __init__(self, mechanism: Mechanism, whole: Ledger, offset: int, factor: int) -> None:
+    def __init__(self, mechanism: Mechanism, whole: Ledger, factor: int) -> None:
         super().__init__(mechanism.policy, mechanism.units)
-        self._whole, self._offset, self._factor = whole, offset, factor
+        self._whole, self._factor, self._offset = whole, factor, 0
+
+    def begin(self, offset: int) -> None:
+        """Open the account of the block that begins after so many steps."""
+        limit = self._account[k.LIMIT]
+        self._offset, self._rows, self._account = offset, 0, self.rule.account()
+        self._account.state[k.LIMIT] = limit
 
     def charge(
         self,

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
-from tidegate.mechanisms.kernels.kalman import ESTIMATE, correct
+from tidegate.mechanisms.kernels.kalman import ESTIMATE, correct, correct_all
 from tidegate.mechanisms.kernels.pid import fast_interval, feedback
 from tidegate.noise.kernels import constants, laplace_draw
 
@@ -92,7 +94,9 @@ def release(
     part, factor, shift = constants(numbers[SCALE])
     columns = rows.shape[1]
     controllers = due.size
+    apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
     inline = words.shape[1] > 0
+    changes = np.empty(columns)
     grid = numbers[GRID]
     for index in range(begin, rows.shape[0]):
         step = first_step + index
@@ -114,7 +118,7 @@ def release(
                 if not inline:
                     return index, NOISE
                 for column in range(columns):
-                    if chosen[column % controllers]:
+                    if chosen[column * apart]:
                         at = index * columns + column
                         noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
                         if not decided:
@@ -130,19 +134,17 @@ def release(
                     gap = step - last[controller]
                     first = counts[controller] == 0
                     change, size = 0.0, 0.0
-                    for column in range(controller, columns, controllers):
-                        change += abs(
-                            correct(
-                                belief,
-                                column,
-                                row[column] + given[column],
-                                numbers[VARIANCE],
-                                gap,
-                                model,
-                                first,
-                            )
+                    if controllers == 1:
+                        correct_all(belief, row, given, numbers[VARIANCE], gap, model, first, changes)
+                        for column in range(columns):
+                            change += changes[column]
+                            size += max(belief[ESTIMATE, column], 0.0)
+                    else:
+                        measurement = row[controller] + given[controller]
+                        change = abs(
+                            correct(belief, controller, measurement, numbers[VARIANCE], gap, model, first)
                         )
-                        size += max(belief[ESTIMATE, column], 0.0)
+                        size = max(belief[ESTIMATE, controller], 0.0)
                     if controllers > 1:
                         taken[controller, counts[controller] % rule[SAMPLES]] = step
                     counts[controller] += 1

@@ -9,27 +9,22 @@ import numpy as np
 from tidegate.compiled import kernel
 from tidegate.mechanisms.kernels.kalman import ESTIMATE, correct
 
-FURTHEST = 1024  # columns that one pivot is compared with at most, so that the time stays linear in d
+FURTHEST = 256  # columns that one pivot is compared with at most, so that the time stays linear in d
 MOST_SUM = 2**61  # of a group; stopping there keeps the sensitivity and 64 bits
 
 
 @kernel
-def similarity(history: Any, one: int, other: int) -> float:
-    """Pearson's correlation of two columns' recent releases; columns that do not move are alike."""
-    recent = history.shape[0]
-    mean_one, mean_other = 0.0, 0.0
-    for at in range(recent):
-        mean_one += history[at, one] / recent
-        mean_other += history[at, other] / recent
-    both, square_one, square_other = 0.0, 0.0, 0.0
-    for at in range(recent):
-        left, right = history[at, one] - mean_one, history[at, other] - mean_other
-        both += left * right
-        square_one += left * left
-        square_other += right * right
-    if square_one == 0.0 or square_other == 0.0:
-        return 1.0 if square_one == square_other else 0.0
-    return float(max(both / np.sqrt(square_one * square_other), -1.0))
+def _shape(history: Any, column: int, out: Any) -> bool:
+    """A column's recent releases less their mean, divided by their length; False if they do not move."""
+    mean, square = 0.0, 0.0
+    for at in range(out.size):
+        mean += history[at, column] / out.size
+    for at in range(out.size):
+        out[at] = history[at, column] - mean
+        square += out[at] * out[at]
+    if square > 0.0:
+        out /= np.sqrt(square)
+    return square > 0.0
 
 
 @kernel
@@ -43,37 +38,46 @@ def form_groups(
     """
     columns = pivot_of.size
     recent = history.shape[0]
+    apart = 1 if counts.size > 1 else 0  # column · apart is the controller of a column
     predicted = np.zeros(columns)
-    left = np.empty(columns, dtype=np.int64)
+    order = np.empty(columns, dtype=np.int64)
     count = 0
     for column in range(columns):
         pivot_of[column] = column
-        controller = column % counts.size
+        controller = column * apart
         if chosen[controller] and counts[controller] >= recent:
             for at in range(recent):
                 predicted[column] += history[at, column] / recent
             if predicted[column] < small:
-                left[count] = column
+                order[count] = column
                 count += 1
-    keys = predicted[left[:count]]
-    left[:count] = left[:count][np.argsort(keys, kind="mergesort")]
-    while count > 1:
-        pivot = left[0]
-        weight = max(predicted[pivot], 0.0)
-        kept = 0
-        full = False
-        for at in range(1, count):
-            column = left[at]
-            full = (
-                full or at > FURTHEST or weight >= small or predicted[column] - predicted[pivot] >= difference
-            )
-            if not full and similarity(history, pivot, column) >= alike:
-                pivot_of[column] = pivot
-                weight += max(predicted[column], 0.0)
+    order = order[:count][np.argsort(predicted[order[:count]], kind="mergesort")]
+    shapes = np.empty((count, recent))
+    moves = np.empty(count, dtype=np.bool_)
+    following = np.arange(1, count + 1)  # the columns that are left, as a chain
+    for place in range(count):
+        moves[place] = _shape(history, order[place], shapes[place])
+    head = 0
+    while head < count:
+        least = predicted[order[head]]
+        weight = max(least, 0.0)
+        before, place = head, following[head]
+        for _ in range(FURTHEST):
+            if place >= count or weight >= small or predicted[order[place]] - least >= difference:
+                break
+            correlation = 0.0
+            for at in range(recent):
+                correlation += shapes[head, at] * shapes[place, at]
+            if not moves[head] and not moves[place]:
+                correlation = 1.0
+            if max(correlation, -1.0) >= alike:
+                pivot_of[order[place]] = order[head]
+                weight += max(predicted[order[place]], 0.0)
+                following[before] = following[place]
             else:
-                left[kept] = column
-                kept += 1
-        count = kept
+                before = place
+            place = following[place]
+        head = following[head]
 
 
 @kernel
@@ -97,26 +101,26 @@ def measure_groups(
     `known` is the variance of the noise that the filter is to assume; 0 is that of the noise added.
     """
     columns = row.size
-    controllers = counts.size
+    apart = 1 if counts.size > 1 else 0
     recent = history.shape[0]
     sizes = np.zeros(columns, dtype=np.int64)
     sums = np.zeros(columns, dtype=np.int64)
     means = np.zeros(columns)
     spreads = np.zeros(columns)
     for column in range(columns):
-        if chosen[column % controllers]:
+        if chosen[column * apart]:
             pivot = pivot_of[column]
             sizes[pivot] += 1
             sums[pivot] = min(max(sums[pivot] + row[column], -MOST_SUM), MOST_SUM)
             means[pivot] += belief[ESTIMATE, column]
             moved[column] = 0.0
     for column in range(columns):
-        if chosen[column % controllers] and sizes[pivot_of[column]] > 1:
+        if chosen[column * apart] and sizes[pivot_of[column]] > 1:
             pivot = pivot_of[column]
             distance = belief[ESTIMATE, column] - means[pivot] / sizes[pivot]
             spreads[pivot] += distance * distance
     for column in range(columns):
-        controller = column % controllers
+        controller = column * apart
         if chosen[controller]:
             pivot = pivot_of[column]
             size = sizes[pivot]

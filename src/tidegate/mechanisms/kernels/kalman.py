@@ -52,9 +52,48 @@ def correct(
         # true_divide has no branch for a zero denominator, which would stop vectorisation; there is none
         prior = belief[VARIANCE, column] + gap * walk
         gain = np.true_divide(prior, prior + noise)
-    belief[VARIANCE, column] = prior - gain * prior if gain < 1.0 else noise
+    belief[VARIANCE, column] = gain * noise  # the same as (1 − gain)·prior
     belief[MEASURED, column] = measurement
     belief[NOISE, column] = noise
     change: float = gain * (measurement - before)
     belief[ESTIMATE, column] = before + change if gain < 1.0 else measurement
     return change
+
+
+@kernel
+def correct_all(
+    belief: Any, row: Any, given: Any, noise: float, gap: int, model: Any, first: bool, changes: Any
+) -> None:
+    """`correct` every column by row + given, in loops that the compiler can vectorise; `changes` are absolute."""
+    estimate, variance, measured = belief[ESTIMATE], belief[VARIANCE], belief[MEASURED]
+    if first or model[FILTERS] == 0.0:
+        for column in range(row.size):
+            measurement = float(row[column] + given[column])
+            changes[column] = abs(measurement - estimate[column])
+            estimate[column] = measurement
+            measured[column] = measurement
+        variance[:] = noise
+        belief[NOISE] = noise
+        return
+    public, fades = model[PROCESS], model[FADES]
+    before, squares, gaps = belief[NOISE], belief[SQUARES], belief[GAPS]
+    if public < 0.0:
+        for column in range(row.size):
+            measurement = float(row[column] + given[column])
+            difference = measurement - measured[column]
+            squares[column] = fades * squares[column] + (difference * difference - noise - before[column])
+            gaps[column] = fades * gaps[column] + gap
+            # the walk's part of the prior, kept here for the next loop
+            changes[column] = gap * np.true_divide(max(squares[column], 0.0), gaps[column])
+    else:
+        changes[:] = gap * public
+    for column in range(row.size):
+        measurement = float(row[column] + given[column])
+        prior = variance[column] + changes[column]
+        gain = np.true_divide(prior, prior + noise)
+        change = gain * (measurement - estimate[column])
+        variance[column] = gain * noise
+        estimate[column] += change
+        measured[column] = measurement
+        changes[column] = abs(change)
+    belief[NOISE] = noise

@@ -104,6 +104,7 @@ def _group(
     """Form groups and their noise scales; a group spends the least that any member has. Returns the largest spend."""
     columns = pivot_of.size
     controllers = counts.size
+    apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
     dearest = 0
     for controller in range(controllers):
         if chosen[controller]:
@@ -124,8 +125,8 @@ def _group(
                 amounts[column] = amounts[pivot_of[column]]
                 dearest = max(dearest, amounts[column])
     for column in range(columns):
-        if chosen[column % controllers]:
-            widths[column] = publication_scale(numbers[WHOLE], amounts[column % controllers])
+        if chosen[column * apart]:
+            widths[column] = publication_scale(numbers[WHOLE], amounts[column * apart])
     return dearest
 
 
@@ -167,6 +168,7 @@ def release(
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     columns = rows.shape[1]
     controllers = due.size
+    apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
     inline = words.shape[1] > 0
     grid = numbers[GRID]
     for index in range(begin, rows.shape[0]):
@@ -186,7 +188,7 @@ def release(
                 if not inline:
                     return index, NOISE
                 for column in range(columns):
-                    if chosen[column % controllers] and pivot_of[column] == column:
+                    if chosen[column * apart] and pivot_of[column] == column:
                         part, factor, shift = constants(widths[column])
                         at = index * columns + column
                         noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)

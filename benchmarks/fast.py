@@ -1,0 +1,87 @@
+"""Speed of FAST, RescueDP and Blocks, one thread: rates, and ratios to writing the output and drawing the noise.
+
+A wide stream is at best as fast as reading the input once (it is checked), writing the output once, and the bare
+noise of the measured cells.
+
+    python benchmarks/fast.py [--rounds 5] [--small]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from timing import best  # isort: skip  sets the number of threads first
+
+import numpy as np
+
+import tidegate as tg
+from tidegate.mechanisms import Blocks, Fast, Mechanism, RescueDP, Sample, Uniform
+from tidegate.noise import current, laplace
+
+W = 120
+
+
+def scalar(steps: int) -> np.ndarray:
+    generator = np.random.default_rng(2)
+    return (500 + 300 * np.sin(np.arange(steps) / 200) + generator.normal(0, 20, steps)).astype(np.int64)[
+        :, None
+    ]
+
+
+def wide(steps: int, columns: int) -> np.ndarray:
+    generator = np.random.default_rng(1)
+    level = np.floor(40 * generator.pareto(1.5, columns) + 1)
+    swing = 1.2 + np.sin(np.arange(steps) / 144 * 2 * np.pi)
+    return (level * swing[:, None]).astype(np.int64)
+
+
+def bench_scalar(steps: int, rounds: int) -> None:
+    rows, policy = scalar(steps), tg.WEvent(epsilon="1", w=W)
+    rivals: dict[str, Mechanism] = {
+        "Uniform": Uniform(policy),
+        "Sample": Sample(policy),
+        "Fast": Fast(policy),
+        "Fast, no filter": Fast(policy, filter=False),
+        "Fast, blocks": Fast(policy, blocks=True),
+        "Blocks of Uniform": Blocks(Uniform(tg.User(epsilon="1/2", horizon=W))),
+        "RescueDP": RescueDP(policy),
+    }
+    times = best({name: lambda m=m: m.start().push_batch(rows) for name, m in rivals.items()}, rounds)
+    for name, seconds in times.items():
+        print(f"scalar, {steps:,} steps: {name:18} {steps / seconds / 1e6:7.2f} million steps/s")
+
+
+def bench_wide(steps: int, columns: int, rounds: int) -> None:
+    rows, policy = wide(steps, columns), tg.WEvent(epsilon="1", w=W)
+    for mechanism in (Fast(policy, columns=columns), RescueDP(policy, columns=columns)):
+        measured = int(mechanism.start().push_batch(rows).fresh.sum())
+
+        def floor(measured: int = measured) -> None:
+            rows.max()
+            np.empty(rows.shape)[:] = 1.0
+            for step in range(measured):
+                laplace(current(), "bench", step, 50.0, (columns,))
+
+        times = best({"release": lambda m=mechanism: m.start().push_batch(rows), "floor": floor}, rounds)
+        print(
+            f"{steps:,} × {columns:,}: {type(mechanism).__name__:9} {times['release']:.3f} s, {measured} steps measured, "
+            f"{times['release'] / times['floor']:.2f} × reading, writing and bare noise"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--small", action="store_true")
+    arguments = parser.parse_args()
+    bench_scalar(100_000 if arguments.small else 1_000_000, arguments.rounds)
+    bench_wide(300 if arguments.small else 1442, 5000 if arguments.small else 25_936, arguments.rounds)
+    rows = scalar(200_000)
+    for window in (120, 12_000):
+        policy = tg.WEvent(epsilon="1", w=window)
+        seconds = best({"fast": lambda p=policy: Fast(p).start().push_batch(rows)}, arguments.rounds)["fast"]
+        print(f"w = {window:,}: Fast {len(rows) / seconds / 1e6:.2f} million steps/s")
+
+
+if __name__ == "__main__":
+    main()
