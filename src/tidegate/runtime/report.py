@@ -1,0 +1,295 @@
+"""The report of a stream: one HTML file that needs nothing else, made from what was released."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import math
+import os
+import zoneinfo
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate import __version__
+from tidegate.config import Config
+from tidegate.exact import show
+from tidegate.ledger import Verdict
+from tidegate.policy import ZeroConcentrated
+from tidegate.releases import Status
+from tidegate.runtime.chunks import Chunk, joined
+from tidegate.runtime.errors import SinkError
+from tidegate.runtime.pictures import Series, draw_budget, draw_status, draw_stream
+from tidegate.runtime.store import Store
+from tidegate.runtime.truth import true_values
+
+Values = npt.NDArray[np.float64]
+MOST_SHOWN = 12  # columns with a picture of their own
+LAPLACE_90 = math.log(10)  # P(|Lap(b)| ≤ b·ln 10) = 0.9
+GAUSS_90 = 1.6448536269514722
+MEANING = {
+    Status.FRESH: "measured at this step, with noise",
+    Status.PARTIAL: "some columns were measured at this step, the others approximated",
+    Status.APPROXIMATED: "derived from earlier measurements, because a new one would not pay",
+    Status.NULLIFIED: "as approximated, because an earlier step had used the budget",
+    Status.PRUNED: "not measured, because a coarser measurement said that there is nothing",
+}
+
+
+def write_report(
+    path: Path, config: Config, store: Store, verdict: Verdict, *, compare_truth: bool = False
+) -> None:
+    """Write the report of everything that was released so far.
+
+    Parameters
+    ----------
+    path
+        The HTML file; it appears under its name when it is complete.
+    config, store
+        The stream.
+    verdict
+        What the ledger's verification said.
+    compare_truth
+        Add the true errors; the report says then, in its title and at its top, that it must stay inside.
+    """
+    width = len(config.query.labels)
+    newest = latest(joined(store.chunks(), width))
+    truth = true_values(config, len(newest)) if compare_truth else None
+    text = "".join(_page(config, store, verdict, newest, truth))
+    fresh = path.with_name(f".{path.name}.tmp")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if compare_truth else 0o644)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise SinkError(
+            f"the report {path} cannot be written ({error.strerror}); the releases are safe: start again."
+        ) from None
+
+
+def latest(chunk: Chunk) -> Chunk:
+    """One release a step, the last revision of each, in the order of the steps."""
+    order = np.lexsort((chunk.revision, chunk.step))
+    last = np.append(np.diff(chunk.step[order]) != 0, True)[: len(order)]
+    chosen = order[last.astype(bool)]
+    columns = {
+        name: getattr(chunk, name)[chosen]
+        for name in ("step", "source", "units", "scale", "revision", "delay", "status", "values")
+    }
+    return Chunk(1, **columns)
+
+
+def windows(units: npt.NDArray[np.int64], window: int | None) -> npt.NDArray[np.int64]:
+    """What the window that ends at each step has spent."""
+    total = np.cumsum(units)
+    if window is not None:
+        total[window:] -= total[:-window].copy()
+    return total
+
+
+# the page ---------------------------------------------------------------------------------------------------
+
+
+def _page(
+    config: Config, store: Store, verdict: Verdict, newest: Chunk, truth: Values | None
+) -> Iterator[str]:
+    inside = truth is not None
+    labels = config.query.answer_labels
+    name = "Private releases" if config.path.stem == "tidegate" else config.path.stem
+    title = ("NOT FOR PUBLICATION: " if inside else "") + name
+    yield f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    yield f"<style>{STYLE}</style></head><body><main>\n"
+    if inside:
+        yield (
+            '<p class="warning"><strong>Not for publication.</strong> This report shows true values and true errors, '
+            "which no noise protects. It is for the curator alone.</p>\n"
+        )
+    yield f"<h1>{html.escape(name)}</h1>\n<p class=lead>{_headline(config, newest)}</p>\n"
+    yield _guarantee(config, verdict)
+    yield from _stream(config, newest, labels, truth)
+    if truth is not None:
+        yield _errors(config, newest, labels, truth)
+    yield _budget(config, store, newest)
+    yield _status(config, newest)
+    yield _footer(config, verdict)
+    yield "</main></body></html>\n"
+
+
+def _headline(config: Config, newest: Chunk) -> str:
+    steps, columns = len(newest), len(config.query.columns)
+    if not steps:
+        return "Nothing has been released yet."
+    begin, end = _moment(config, int(newest.step[0])), _moment(config, int(newest.step[-1]) + 1)
+    return (
+        f"{steps:,} step{'' if steps == 1 else 's'} × {columns:,} column{'' if columns == 1 else 's'}, from "
+        f"{begin:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} ({html.escape(config.steps.zone)}), "
+        f"released by {config.mechanism_keys.name}."
+    )
+
+
+def _guarantee(config: Config, verdict: Verdict) -> str:
+    guarantee = config.mechanism.guarantee
+    kept = "kept" if verdict.ok else "BROKEN"
+    return (
+        f"<section><h2>What is promised</h2>\n<p class=promise>{html.escape(str(guarantee))}</p>\n"
+        f'<p class="{"kept" if verdict.ok else "warning"}"><strong>{kept.capitalize()}.</strong> '
+        f"{html.escape(str(verdict)[:1].upper() + str(verdict)[1:])}.</p></section>\n"
+    )
+
+
+def _stream(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Values | None) -> Iterator[str]:
+    yield "<section><h2>What was released</h2>\n"
+    if not len(newest):
+        yield "<p>Nothing yet.</p></section>\n"
+        return
+    answers = config.query.answers(newest.values)
+    chosen, rest = _chosen(answers)
+    banded = config.query.aggregate != "mean"
+    factor = GAUSS_90 if isinstance(config.policy.budget, ZeroConcentrated) else LAPLACE_90
+    half = newest.scale * factor if banded else None
+    words = "Released values"
+    if half is not None:
+        words += ", with the band that holds nine of ten draws of their noise"
+        if int((newest.status != Status.FRESH).sum()):
+            words += " (where a value was not measured at its step, it may have drifted further)"
+    if truth is not None:
+        words += ", and the true values in grey"
+    if rest:
+        words += f". The {len(chosen)} columns with the largest released totals of {len(chosen) + rest:,}"
+    yield f"<p>{words}.</p>\n"
+    times = [_moment(config, int(step)) for step in newest.step]
+    many = [
+        Series(labels[column], answers[:, column], half, None if truth is None else truth[:, column])
+        for column in chosen
+    ]
+    yield f"<figure>{draw_stream(times, many)}</figure></section>\n"
+
+
+def _chosen(answers: Values) -> tuple[list[int], int]:
+    """The columns to draw, by what was released of them, which anybody may look at."""
+    width = answers.shape[1]
+    if width <= MOST_SHOWN:
+        return list(range(width)), 0
+    largest = np.argsort(-answers.sum(axis=0), kind="stable")[:MOST_SHOWN]
+    return sorted(int(column) for column in largest), width - MOST_SHOWN
+
+
+def _errors(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Values) -> str:
+    answers = config.query.answers(newest.values)
+    errors = np.abs(answers - truth)
+    chosen, rest = _chosen(answers)
+    rows = [(labels[column], truth[:, column], errors[:, column]) for column in chosen]
+    rows.append((f"all {len(labels):,} columns" if rest else "all", truth.ravel(), errors.ravel()))
+    body = "".join(
+        f"<tr><td>{html.escape(name)}<td>{_mean(true):,.1f}<td>{_mean(error):,.2f}"
+        f"<td>{_ratio(error, true)}<td>{_quantile(error):,.1f}"
+        for name, true, error in rows
+    )
+    return (
+        "<section class=inside><h2>How wrong it is (not for publication)</h2>\n<table><tr><th>column<th>mean true value"
+        f"<th>mean absolute error<th>relative<th>95 % below{body}</table></section>\n"
+    )
+
+
+def _budget(config: Config, store: Store, newest: Chunk) -> str:
+    if not len(newest):
+        return ""
+    window, unit = config.policy.window, store.ledger.unit
+    spent = np.asarray(windows(newest.units, window) * float(unit), dtype=np.float64)
+    single = np.asarray(newest.units * float(unit), dtype=np.float64)
+    # under an (ε, δ) budget charges do not simply add: their number is what is limited
+    limit = float(unit * store.ledger.units)
+    exactly = show(unit * store.ledger.units) if store.ledger.rule.adds else f"{store.ledger.units} charges"
+    symbol = "ρ" if isinstance(config.policy.budget, ZeroConcentrated) else "ε"
+    where = "of all steps so far" if window is None else f"of the {window:,} steps up to each step"
+    times = [_moment(config, int(step)) for step in newest.step]
+    picture = draw_budget(times, spent, single, limit, symbol)
+    return (
+        f"<section><h2>What it cost</h2>\n<p>The privacy loss {where}, which may never exceed {html.escape(exactly)} "
+        f"(dashed), and the loss of each step below it.</p>\n<figure>{picture}</figure></section>\n"
+    )
+
+
+def _status(config: Config, newest: Chunk) -> str:
+    if not len(newest):
+        return ""
+    counts = [(status, int((newest.status == status).sum())) for status in Status]
+    found = [(status, count) for status, count in counts if count]
+    body = "".join(
+        f'<tr><td><span class="mark s{int(status)}"></span>{status.label}<td>{count:,}<td>{count / len(newest):.1%}'
+        f"<td>{MEANING[status]}"
+        for status, count in found
+    )
+    revised = int((newest.revision > 0).sum())
+    more = (
+        f"<p>{revised:,} steps were revised after their first release; the newest values are shown.</p>"
+        if revised
+        else ""
+    )
+    strip = ""
+    if len(found) > 1:
+        times = [_moment(config, int(step)) for step in newest.step]
+        strip = f"<figure>{draw_status(times, newest.status)}</figure>"
+    return (
+        "<section><h2>What was measured, and what was skipped</h2>\n"
+        f"{strip}<table><tr><th>steps<th>number<th>share<th>meaning{body}</table>{more}</section>\n"
+    )
+
+
+def _footer(config: Config, verdict: Verdict) -> str:
+    now = datetime.datetime.now(datetime.UTC)
+    parameters = ", ".join(f"{name} = {value}" for name, value in config.parameters.items()) or "defaults"
+    return (
+        f"<footer><p>Mechanism {config.mechanism_keys.name} ({html.escape(parameters)}). "
+        f"Each unit counts at most {config.query.most} time{'' if config.query.most == 1 else 's'} a step. "
+        f"Head of the ledger: <code>{verdict.head[:16]}</code>, after {verdict.rows:,} rows; whoever holds a later "
+        f"ledger can check that it continues this one.</p>\n"
+        f"<p>Tidegate {__version__}, {now:%Y-%m-%d %H:%M} UTC.</p></footer>\n"
+    )
+
+
+def _moment(config: Config, step: int) -> datetime.datetime:
+    return config.steps.begin(step).astimezone(zoneinfo.ZoneInfo(config.steps.zone))
+
+
+def _mean(values: Values) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _quantile(values: Values) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.quantile(known, 0.95)) if len(known) else 0.0
+
+
+def _ratio(errors: Values, truth: Values) -> str:
+    total = float(np.nansum(np.abs(truth)))
+    return f"{np.nansum(errors) / total:.1%}" if total else "–"
+
+
+def _css(rules: Iterable[str]) -> str:
+    return "\n".join(rules)
+
+
+STYLE = _css(
+    (
+        "body{margin:0;background:#f4f6f8;color:#1d2733;font:16px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif}",
+        "main{max-width:1040px;margin:0 auto;padding:32px 24px 48px}",
+        "h1{font-size:30px;margin:0 0 4px}h2{font-size:19px;margin:0 0 8px}",
+        "section{background:#fff;border:1px solid #dfe3e8;border-radius:8px;padding:20px 24px;margin:20px 0}",
+        ".lead{color:#4b5763;margin:0}.promise{font-size:17px;border-left:4px solid #0b6e8f;padding-left:14px}",
+        ".kept{color:#1c6b3c}.warning{background:#fdecea;color:#8c1d18;border-radius:8px;padding:14px 18px}",
+        ".inside{border-color:#d9534f}figure{margin:8px 0 0}figure svg{width:100%;height:auto;display:block}",
+        "table{border-collapse:collapse;width:100%;margin-top:12px}",
+        "td,th{padding:6px 10px;text-align:right;border-bottom:1px solid #eceff2}",
+        "td:first-child,th:first-child,td:last-child:not(:nth-child(5)),th:last-child:not(:nth-child(5)){text-align:left}",
+        "th{color:#66717e;font-weight:600}.mark{display:inline-block;width:12px;height:12px;border-radius:3px;",
+        "margin-right:8px}.s1{background:#0b6e8f}.s2{background:#c9d3dc}.s3{background:#e7a33e}.s4{background:#8d6bb8}",
+        ".s5{background:#63b1c9}footer{color:#66717e;font-size:14px}code{font-size:13px}",
+    )
+)
