@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "src").glob("**/*.py"))
 
 # Sample data is public and seeded; all else draws from the one door.
-RANDOM_DOORS = {"noise/entropy.py", "testing/streams.py", "testing/shapes.py"}
+RANDOM_DOORS = {"noise/entropy.py", "testing/households.py", "testing/streams.py", "testing/shapes.py"}
 RANDOM_MODULES = {"random", "secrets", "numpy.random"}
 RANDOM_CALLS = {"os.urandom", "os.getrandom", "np.random", "numpy.random", "uuid.uuid4"}
 

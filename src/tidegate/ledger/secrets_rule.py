@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +24,11 @@ from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerError, Snaps
 from tidegate.exact import show
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account, Mark, Overspent
-from tidegate.ledger.events import MOST_UNITS, Charge, Verdict
+from tidegate.ledger.events import MOST_UNITS, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.policy import Specification, Swellfish
 from tidegate.policy.promises import PIECE, Promises
-from tidegate.policy.secrets import FOREVER
 from tidegate.policy.swellfish import check_clock, specification_from
-
-if TYPE_CHECKING:
-    from tidegate.ledger.ledger import Ledger
 
 SHARE = k.SPAN_END + 1  # the fullest placement's share of its promise, times 2^40
 SHARE_END = k.SPAN_END + 2  # and its last step
@@ -238,41 +234,6 @@ def told(verdict: Verdict, account: Account) -> Verdict:
     )
 
 
-def add_specification(ledger: Ledger, specification: Specification) -> Specification:
-    """Put a specification in force from the next step on; returned with the step it begins at."""
-    account = _account(ledger)
-    with ledger.transaction():
-        now = ledger.step
-        added = replace(specification, begins=now + 1)
-        named = {each.label: each for each in account.specifications if each.ends > now}
-        check_added(added, named, now, account.policy)
-        _amend(ledger, account, {"now": now, "add": added.describe()})
-    return added
-
-
-def withdraw_specification(ledger: Ledger, label: str) -> Specification:
-    """Let a specification end as soon as no event that may have begun can still go on; returned with that step."""
-    account = _account(ledger)
-    with ledger.transaction():
-        now = ledger.step
-        named = {each.label: each for each in account.specifications if each.ends > now}
-        if label not in named:
-            known = ", ".join(map(repr, sorted(named)[:5]))
-            raise InvalidParameter(
-                "label", label, "that of a specification in force", f"choose one of {known or 'those added'}"
-            )
-        if (
-            len([each for each in named.values() if each.ends == FOREVER]) == 1
-            and named[label].ends == FOREVER
-        ):
-            raise InvalidParameter(
-                "label", label, "not that of the last specification", "add another one before, or end the run"
-            )
-        ends = max(last_promise(named[label], now, account.policy), 1)
-        _amend(ledger, account, {"now": now, "withdraw": label, "ends": ends})
-    return replace(named[label], ends=ends)
-
-
 def last_promise(specification: Specification, now: int, policy: Swellfish) -> int:
     """The last step of any event that may have begun by now: until then the whole specification stays in force."""
     if now < specification.begins:
@@ -323,18 +284,3 @@ def amendment_of(units: Integers) -> dict[str, Any]:
     """The change that a row of kind "amend" records."""
     change: dict[str, Any] = json.loads(bytes(units.astype(np.uint8)))
     return change
-
-
-def _account(ledger: Ledger) -> SecretsAccount:
-    account = ledger._account
-    if not isinstance(account, SecretsAccount):
-        raise LedgerError("specifications belong to Swellfish; open a ledger with a Swellfish policy.")
-    return account
-
-
-def _amend(ledger: Ledger, account: SecretsAccount, change: dict[str, Any]) -> None:
-    account.amend(change)
-    step = max(ledger.step, 1)
-    text = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
-    detail = np.frombuffer(text, dtype=np.uint8).astype(np.int64)
-    ledger._record("amend", Charge(step, step, 0, "specifications"), detail)

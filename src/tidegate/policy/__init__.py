@@ -3,7 +3,8 @@
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 from tidegate.policy.calendar_rules import Clock, Recurring
 from tidegate.policy.guarantee import Guarantee
-from tidegate.policy.secrets import Intervals, Secret, Specification
+from tidegate.policy.secrets import Intervals, Secret
+from tidegate.policy.specification import Specification
 from tidegate.policy.swellfish import Swellfish
 from tidegate.policy.units import Event, Policy, User, WEvent
 

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from tidegate.composition import largest_step
 from tidegate.errors import InvalidParameter
 from tidegate.policy import kernels as k
-from tidegate.policy.secrets import Secret, Specification
+from tidegate.policy.secrets import Secret
+from tidegate.policy.specification import Specification
 from tidegate.policy.swellfish import Swellfish, resolution
 
 Integers = npt.NDArray[np.int64]
@@ -55,8 +56,11 @@ class Stretch:
 
     def order(self, values: Integers) -> Integers:
         """Positions that sort the values within each specification, counted from the specification's start."""
-        owner = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-        return np.lexsort((values, owner)) - self.starts[owner]
+        parts = [
+            np.argsort(values[a:b], kind="stable")
+            for a, b in zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
+        ]
+        return np.concatenate(parts)
 
 
 class Promises:
@@ -84,6 +88,7 @@ class Promises:
         self.reference = int(most * self.resolution)
         self.allowance = int(allowance * self.resolution)
         self.unit = units * self.reference / epsilon  # what a loss of 1 is in these numbers
+        self._kinds: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._secrets = [self._numbers(each) for each in self.specifications]
         self._stretch: Stretch | None = None
         largest = max(int(numbers[2].max()) for numbers in self._secrets)
@@ -94,10 +99,14 @@ class Promises:
 
     def _numbers(self, specification: Specification) -> Integers:
         """Height, duration, limit and cap of each secret, in columns."""
-        rows = [
-            (int(Fraction(s.height) * self.resolution), s.duration, self.limit(s), self.cap(s))
-            for s in specification.secrets
-        ]
+        rows = []
+        for secret in specification.secrets:
+            kind = (secret.height, secret.duration, secret.epsilon)
+            numbers = self._kinds.get(kind)  # secrets are many and their kinds are few
+            if numbers is None:
+                height = int(Fraction(secret.height) * self.resolution)
+                numbers = self._kinds[kind] = (height, secret.duration, self.limit(secret), self.cap(secret))
+            rows.append(numbers)
         return np.array(rows, dtype=np.int64).T
 
     def limit(self, secret: Secret) -> int:

@@ -1,11 +1,10 @@
-"""Secrets and specifications: events with a height and a duration, and the steps in which they are hidden."""
+"""Secrets: events with a height and a duration, and the steps in which they are hidden."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -168,22 +167,20 @@ class Secret:
         needed = self.duration * clock.length
         return next((rule for rule in self.recurring if rule.minutes * 60 < needed), None)
 
-    def occurrences(self, clock: Clock | None, first: int, last: int) -> Integers:
-        """The hiding intervals that meet the steps first to last, whole, as rows (first step, last step).
+    def recurrences(self, clock: Clock | None, first: int, last: int) -> Integers:
+        """Occurrences of the rules that meet the steps first to last, whole, as rows (first step, last step).
 
-        An occurrence that a clock change made shorter than the event is prolonged to hold it.
+        One that a clock change made shorter than the event is prolonged to hold it.
         """
-        rows = self.intervals.rows
-        found = [rows[np.searchsorted(rows[:, 1], first) : np.searchsorted(rows[:, 0], last, side="right")]]
-        if self.recurring:
-            assert clock is not None
-            for rule in self.recurring:
-                steps = rule.between(clock, first - self.duration, last)
-                steps[:, 1] = np.maximum(steps[:, 1], steps[:, 0] + self.duration - 1)
-                steps = steps[(steps[:, 1] >= first) & (steps[:, 1] >= 1)]
-                steps[:, 0] = np.maximum(steps[:, 0], 1)  # what lies before the stream has no data
-                found.append(steps)
-        return np.concatenate(found) if len(found) > 1 else found[0]
+        assert clock is not None
+        found = []
+        for rule in self.recurring:
+            steps = rule.between(clock, first - self.duration, last)
+            steps[:, 1] = np.maximum(steps[:, 1], steps[:, 0] + self.duration - 1)
+            steps = steps[(steps[:, 1] >= first) & (steps[:, 1] >= 1)]
+            steps[:, 0] = np.maximum(steps[:, 0], 1)  # what lies before the stream has no data
+            found.append(steps)
+        return np.concatenate(found)
 
     def dominates(self, other: Secret) -> bool:
         """Whether this secret is at least as conservative: as high, as long, and at no larger ε.
@@ -210,109 +207,4 @@ class Secret:
         }
         if self.recurring:
             described["recurring"] = [str(rule) for rule in self.recurring]
-        return described
-
-
-@dataclass(frozen=True)
-class Specification:
-    """The secrets of one household, patient or device.
-
-    Parameters
-    ----------
-    secrets
-        What is to be hidden; one of them should be a baseline that is hidden at all times.
-    label
-        A name for people; withdrawing a specification needs it.
-    begins, ends
-        The steps in which the specification is in force; outside of them it hides nothing.
-    """
-
-    secrets: tuple[Secret, ...]
-    label: str = ""
-    begins: int = 1
-    ends: int = FOREVER
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "secrets", tuple(self.secrets))
-        object.__setattr__(self, "begins", whole("begins", self.begins))
-        object.__setattr__(self, "ends", whole("ends", self.ends, least=self.begins, most=FOREVER))
-        if not self.secrets:
-            raise InvalidParameter("secrets", (), "at least one Secret", "declare a baseline secret")
-        self._no_duplicates()
-
-    def _no_duplicates(self) -> None:
-        """The same event twice at the same time would count twice: surely a slip of the pen."""
-        kinds: dict[tuple[Any, ...], list[Secret]] = {}
-        for secret in self.secrets:
-            kinds.setdefault((secret.height, secret.duration, secret.label), []).append(secret)
-        for (_, _, label), alike in kinds.items():
-            rules = [rule for secret in alike for rule in secret.recurring]
-            rows = np.concatenate([secret.intervals.rows for secret in alike])
-            rows = rows[np.argsort(rows[:, 0], kind="stable")]
-            if len(set(rules)) < len(rules) or (rows[1:, 0] <= rows[:-1, 1]).any():
-                raise InvalidParameter(
-                    "secrets",
-                    label,
-                    "different from each other where they overlap",
-                    "drop the duplicate, or give it a label of its own",
-                )
-
-    @cached_property
-    def longest(self) -> int:
-        """The longest event."""
-        return max(secret.duration for secret in self.secrets)
-
-    def occurrences(self, clock: Clock | None, first: int, last: int) -> tuple[Integers, Integers]:
-        """Hiding intervals that meet the steps first to last, cut to when the specification is in force.
-
-        Returns rows (first step, last step) and for each the position of its secret.
-        """
-        first, last = max(first, self.begins), min(last, self.ends)
-        if first > last:
-            return np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        parts = [secret.occurrences(clock, first, last) for secret in self.secrets]
-        owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        rows = np.concatenate(parts)
-        if self.begins > 1 or self.ends < FOREVER:
-            rows = np.clip(rows, self.begins, self.ends)
-        return rows, owners
-
-    def relevant(self, step: int, clock: Clock | None = None) -> tuple[Secret, ...]:
-        """The secrets that are hidden at a step (the paper's P_t)."""
-        owners = self.occurrences(clock, step, step)[1]
-        return tuple(self.secrets[at] for at in sorted(set(owners.tolist())))
-
-    def dominates(self, other: Specification, step: int, clock: Clock | None = None) -> bool:
-        """Whether some secret relevant at the step dominates all that the other has relevant there."""
-        theirs = other.relevant(step, clock)
-        mine = self.relevant(step, clock)
-        return not theirs or any(all(secret.dominates(each) for each in theirs) for secret in mine)
-
-    def uncovered(self, clock: Clock | None, last: int | None) -> int | None:
-        """The first step, while the specification is in force, at which nothing is hidden; None if there is none.
-
-        On an endless stream (last=None) only a secret that is always hidden, or hidden around the clock on
-        every day, covers all steps.
-        """
-        if any(secret.endless for secret in self.secrets):
-            return None
-        end = min(self.ends, last or FOREVER)
-        reach, horizon = self.begins - 1, min(end, self.begins + 2**21)
-        rows = self.occurrences(clock, self.begins, horizon)[0]
-        for first, final in rows[np.argsort(rows[:, 0], kind="stable")].tolist():
-            if first > reach + 1:
-                break
-            reach = max(reach, final)
-        return None if reach >= end else reach + 1
-
-    def describe(self) -> dict[str, Any]:
-        """Identify the specification exactly, as JSON."""
-        described: dict[str, Any] = {
-            "label": self.label,
-            "secrets": [secret.describe() for secret in self.secrets],
-        }
-        if self.begins > 1:
-            described["begins"] = self.begins
-        if self.ends < FOREVER:
-            described["ends"] = self.ends
         return described

@@ -16,7 +16,8 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
 from tidegate.policy import neighbours
 from tidegate.policy.calendar_rules import Clock
-from tidegate.policy.secrets import FOREVER, Secret, Specification
+from tidegate.policy.secrets import FOREVER, Secret
+from tidegate.policy.specification import Specification
 from tidegate.policy.units import LONGEST, Matrix, Policy, WEvent
 
 Integers = npt.NDArray[np.int64]
@@ -89,7 +90,7 @@ class Swellfish(Policy):
         longest = durations if self.longest is None else self.longest
         put(self, "longest", whole("longest", longest, durations, LONGEST))
         if self.epsilon is None and self.rho is None:
-            put(self, "epsilon", min(Fraction(secret.epsilon) for secret in self.secrets))
+            put(self, "epsilon", min({Fraction(secret.epsilon) for secret in self.secrets}))
         if self.horizon is not None:
             put(self, "horizon", whole("horizon", self.horizon, most=LONGEST))
         if self.max_change is None:
@@ -222,8 +223,8 @@ def check_clock(specification: Specification, clock: Clock | None) -> None:
 
 def resolution(specifications: tuple[Specification, ...], *others: Fraction) -> int:
     """One over the finest step that all heights are multiples of."""
-    heights = {Fraction(secret.height) for each in specifications for secret in each.secrets}
-    scale = lcm(*(number.denominator for number in (*heights, *others)))
+    heights = {secret.height for each in specifications for secret in each.secrets}
+    scale = lcm(*(Fraction(number).denominator for number in (*heights, *others)))
     if scale > FINEST:
         raise InvalidParameter(
             "height",
