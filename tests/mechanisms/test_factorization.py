@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -88,8 +89,6 @@ def test_the_extreme_neighbour_uses_most_of_the_noise():
 
 def test_rounding_down_stays_within_its_bound():
     """The BLT in integers against itself in exact fractions: never off by more than the stated width."""
-    from fractions import Fraction
-
     mechanism = Factorization(Event(rho="1/2"), horizon=400, buffers=3)
     half = len(mechanism.coefficients) // 2
     gaps = [Fraction(int(c), 1 << 31) for c in mechanism.coefficients[:half]]
@@ -102,16 +101,12 @@ def test_rounding_down_stays_within_its_bound():
         true = value + sum(o * s for o, s in zip(omegas, states, strict=True))
         errors.append(float(Fraction(found) - true * (1 << mechanism.places)))
         states = [round_states((1 - g) * s + value) for g, s in zip(gaps, states, strict=True)]
-    width = 1.0 + blt.rounding_error(
-        tuple(mechanism.coefficients[:half].tolist()), tuple(mechanism.coefficients[half:].tolist())
-    ) * 2.0 ** (mechanism.places - 31)
+    width = 1.0 + mechanism.buffered.rounding_error * 2.0 ** (mechanism.places - 31)
     assert max(errors) - min(errors) <= width
 
 
 def round_states(state):
     """Keep the fractions short: 200 binary places are as good as exact here."""
-    from fractions import Fraction
-
     return Fraction(math.floor(state * (1 << 200)), 1 << 200)
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.tree import Block, TreeCounter, TreeRun
+from tidegate.mechanisms.tree import Block, TreeCounter
+from tidegate.mechanisms.tree_run import TreeRun, refuse_beyond
 from tidegate.policy import Event, Policy, User, WEvent
 
 LONGEST = 1 << 40
@@ -131,9 +132,4 @@ class BinaryTreeRun(TreeRun):
     mechanism: BinaryTree
 
     def _within_horizon(self, steps: int) -> None:
-        horizon = self.mechanism.length
-        if self.step + steps > horizon:
-            raise InvalidInput(
-                f"the tree was built for {horizon} steps and {steps} more would make {self.step + steps}; nothing was "
-                "charged: start a run with a longer horizon, or use HybridTree, which has none."
-            )
+        refuse_beyond(self.mechanism.length, self.step, steps)

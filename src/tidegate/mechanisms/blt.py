@@ -9,6 +9,7 @@ differential privacy. FOCS 2024.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -106,6 +107,38 @@ def mean_variance(gap: Values, omega: Values, horizon: int) -> float:
     return total / horizon
 
 
-def rounding_error(decay: tuple[int, ...], output: tuple[int, ...]) -> float:
-    """How far, in units of 2^−31, rounding down can move one measurement: buffers + Σ_i ω_i/(1 − θ_i), rounded up."""
-    return (len(decay) + sum(weight / gap for gap, weight in zip(decay, output, strict=True))) * (1.0 + SLACK)
+@dataclass(frozen=True)
+class Blt:
+    """The integers of a BLT: (1 − θ_i)·2^31 and ω_i·2^31."""
+
+    decay: tuple[int, ...]
+    output: tuple[int, ...]
+
+    @property
+    def gap(self) -> Values:
+        """1 − θ_i, exactly."""
+        return np.array(self.decay, dtype=np.float64) / ONE
+
+    @property
+    def omega(self) -> Values:
+        """ω_i, exactly."""
+        return np.array(self.output, dtype=np.float64) / ONE
+
+    @property
+    def usable(self) -> bool:
+        """Whether 0 < θ < 1 and the ω are positive and below 1 together, so that C falls."""
+        return all(0 < number < ONE for number in self.decay + self.output) and sum(self.output) < ONE
+
+    def norm(self, horizon: int, window: int) -> float:
+        """The norm of the sum of `window` columns of C, rounded up."""
+        return math.sqrt(norm_square(self.gap, self.omega, horizon, window)) * (1 + SLACK)
+
+    @property
+    def rounding_error(self) -> float:
+        """How far, in units of 2^−31, rounding down can move one measurement: buffers + Σ_i ω_i/(1 − θ_i)."""
+        sizes = (weight / gap for gap, weight in zip(self.decay, self.output, strict=True))
+        return (len(self.decay) + sum(sizes)) * (1.0 + SLACK)
+
+    def limit(self, horizon: int) -> int:
+        """Values up to this keep every state below 2^60."""
+        return (1 << 60) // min(horizon, -(-ONE // min(self.decay)))

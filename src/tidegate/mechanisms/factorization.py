@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.composition import zcdp_delta
-from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.errors import InvalidParameter
 from tidegate.exact import sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms import blt, toeplitz
@@ -75,7 +75,7 @@ class Factorization(Mechanism):
     Examples
     --------
     >>> mechanism = Factorization(Event(rho="1/2"), horizon=10_000)
-    >>> mean = np.mean([mechanism.expected_error(step) for step in range(1, 10_001, 50)])
+    >>> mean = float(np.mean([mechanism.expected_error(step) for step in range(1, 10_001, 50)]))
     >>> 2.9 < mean < 3.1
     True
     >>> mechanism.start().push_batch([3, 0, 1]).values.shape
@@ -97,6 +97,7 @@ class Factorization(Mechanism):
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("ZeroConcentrated", "Approximate")
+    statistic: ClassVar[str] = "sums"
     keeps_raw_values: ClassVar[bool] = True  # discounted sums of the stream, or its last steps
 
     def validate(self) -> None:
@@ -159,15 +160,10 @@ class Factorization(Mechanism):
 
     def _usable(self, count: int) -> bool:
         """Whether given integers are a C that the proof covers."""
-        given = self.coefficients
-        if self.method == "blt":  # 0 < θ < 1 and positive ω below 1 together, so that C falls
-            in_range = bool(np.all((given > 0) & (given < blt.ONE)))
-            return len(given) == 2 * self.buffers and in_range and int(given[self.buffers :].sum()) < blt.ONE
-        return (
-            len(given) == count
-            and int(given[0]) == 1 << toeplitz.PLACES
-            and int(np.abs(given).max()) <= given[0]
-        )
+        if self.method == "blt":
+            return len(self.coefficients) == 2 * self.buffers and self.buffered.usable
+        given = np.abs(self.coefficients)
+        return len(given) == count and int(self.coefficients[0]) == int(given.max()) == 1 << toeplitz.PLACES
 
     @property
     def length(self) -> int:
@@ -205,9 +201,9 @@ class Factorization(Mechanism):
         """Binary places of the lattice on which C·x is measured."""
         if self.method != "blt":
             return toeplitz.PLACES
-        exact_part = self.sensitivity * self._blt_norm()
+        moved = self.sensitivity * self._norm
         for places in range(BITS):  # a coarser lattice has quicker noise
-            if self._rounding(places) < WORTHWHILE * exact_part * 2.0**places:
+            if self._rounding(places) < WORTHWHILE * moved * 2.0**places:
                 return places
         return BITS
 
@@ -215,42 +211,31 @@ class Factorization(Mechanism):
     def sigma(self) -> float:
         """σ of the noise z in lattice units; rounded up."""
         if self.method == "blt":
-            return self._sigma(self.places)
+            moved = self.sensitivity * self._norm * 2.0**self.places + self._rounding(self.places)
+            return sqrt_up(Fraction(moved * (1 + blt.SLACK)) ** 2 / (2 * self.rho))
         square = toeplitz.window_norm(self.coefficients, self.policy.steps_charged)
         return sqrt_up(Fraction(self.sensitivity**2 * square) / (2 * self.rho))
 
-    def _sigma(self, places: int) -> float:
-        """σ of a BLT: (Δ·norm·2^places + rounding)/√(2ρ)."""
-        sensitivity = self.sensitivity * self._blt_norm() * 2.0**places + self._rounding(places)
-        return sqrt_up(Fraction(sensitivity * (1 + blt.SLACK)) ** 2 / (2 * self.rho))
+    @cached_property
+    def buffered(self) -> blt.Blt:
+        """The BLT's coefficients."""
+        assert self.strategy is not None
+        return blt.Blt(self.strategy[: self.buffers], self.strategy[self.buffers :])
 
-    def _blt_norm(self) -> float:
-        gap, omega = self.blt
-        return math.sqrt(blt.norm_square(gap, omega, self.length, self.policy.steps_charged)) * (
-            1 + blt.SLACK
-        )
+    @cached_property
+    def _norm(self) -> float:
+        return self.buffered.norm(self.length, self.policy.steps_charged)
 
     def _rounding(self, places: int) -> float:
         """The norm, over all steps and columns, of what rounding down can change, in lattice units."""
-        half = len(self.coefficients) // 2
-        decay, output = tuple(self.coefficients[:half].tolist()), tuple(self.coefficients[half:].tolist())
-        each = 1.0 + blt.rounding_error(decay, output) * 2.0 ** (places - BITS)
+        each = 1.0 + self.buffered.rounding_error * 2.0 ** (places - BITS)
         return each * math.sqrt(self.length * self.columns * self.policy.steps_charged) * (1 + blt.SLACK)
-
-    @cached_property
-    def blt(self) -> tuple[Values, Values]:
-        """(1 − θ_i, ω_i) as floats."""
-        half = len(self.coefficients) // 2
-        return self.coefficients[:half] / blt.ONE, self.coefficients[half:] / blt.ONE
 
     @cached_property
     def limit(self) -> int:
         """Values beyond this many grid units are cut, so that sums stay within 64 bits."""
         if self.method == "blt":
-            longest = min(
-                self.length, -(-blt.ONE // int(self.coefficients[: len(self.coefficients) // 2].min()))
-            )
-            return (1 << 60) // longest
+            return self.buffered.limit(self.length)
         return (1 << 61) // int(np.abs(self.coefficients).sum())
 
     # closed forms, before anything is released ---------------------------------------------------------------
@@ -263,7 +248,7 @@ class Factorization(Mechanism):
     def response(self, count: int) -> Values:
         """The first coefficients of B: how one z moves the releases of this and the following steps."""
         if self.method == "blt":
-            gap, omega = self.blt
+            gap, omega = self.buffered.gap, self.buffered.omega
             impulse, values = np.zeros((count, 1)), np.empty((count, 1))
             impulse[0] = 1.0
             recover_blt(impulse, 1.0 - gap, omega, np.zeros((1, len(gap))), np.zeros(1), np.zeros(1), values)
@@ -297,14 +282,6 @@ class Factorization(Mechanism):
     ) -> FactorizationRun:
         """Begin, or go on with, a run."""
         return (BltRun if self.method == "blt" else ToeplitzRun)(self, ledger, state)
-
-    def refuse_beyond(self, step: int, steps: int) -> None:
-        """Refuse what exceeds the horizon."""
-        if step + steps > self.length:
-            raise InvalidInput(
-                f"the factors were made for {self.length} steps and {steps} more would make {step + steps}; nothing was "
-                "charged: start a run with a longer horizon, or use HybridTree, which has none."
-            )
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

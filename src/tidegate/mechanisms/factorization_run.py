@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tidegate.mechanisms import toeplitz
 from tidegate.mechanisms.kernels import factorization as loop
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.tree_run import refuse_beyond
 from tidegate.noise import gaussian
 from tidegate.queries.decayed import Exponential
 from tidegate.releases import Release, Releases, Status, Values
@@ -27,7 +28,7 @@ class FactorizationRun(Run):
     mechanism: Factorization
 
     def _within_horizon(self, steps: int) -> None:
-        self.mechanism.refuse_beyond(self.step, steps)
+        refuse_beyond(self.mechanism.length, self.step, steps)
 
     def _push(self, row: Row) -> Release:
         charge = self.ledger.units // self.mechanism.units
@@ -75,7 +76,7 @@ class BltRun(FactorizationRun):
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
-        gap, omega = mechanism.blt
+        gap, omega = mechanism.buffered.gap, mechanism.buffered.omega
         self._theta, self._omega = 1.0 - gap, omega
         self._decay = mechanism.coefficients[: len(gap)].copy()
         self._output = mechanism.coefficients[len(gap) :].copy()

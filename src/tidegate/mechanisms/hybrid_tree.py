@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.tree import Block, TreeCounter, TreeRun
+from tidegate.mechanisms.tree import Block, TreeCounter
+from tidegate.mechanisms.tree_run import TreeRun
 from tidegate.policy import Event, WEvent
 
 
