@@ -88,6 +88,7 @@ class RescueDP(Mechanism):
 
     Examples
     --------
+    >>> import numpy as np
     >>> run = RescueDP(WEvent(epsilon="1", w=24), columns=50).start()
     >>> releases = run.push_batch(np.zeros((200, 50), dtype=np.int64))
     >>> releases.values.shape, run.ledger.verify().ok
