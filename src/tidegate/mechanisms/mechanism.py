@@ -59,6 +59,7 @@ class Mechanism(ABC):
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Policy,)
     budgets: ClassVar[tuple[str, ...]] = ("Pure",)
+    statistic: ClassVar[str] = "steps"  # what is released: the values of "steps", running "sums", "windows" of them
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -138,6 +139,11 @@ class Mechanism(ABC):
     def fingerprint(self) -> str:
         """A digest of the configuration: what a snapshot or a ledger belongs to."""
         return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:32]
+
+    @classmethod
+    def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
+        """Public parameter choices that a plan compares; `season` is the number of steps of a day, if known."""
+        return [cls(policy, columns=columns)]
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

@@ -214,6 +214,16 @@ class Publishing(Mechanism):
     def _epsilon(self) -> Fraction:
         return self.policy.budget.total
 
+    @classmethod
+    def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
+        """With and without the shift where it is allowed, and with groups where there are columns enough."""
+        found: list[Mechanism] = [cls(policy, columns=columns)]
+        if columns > 2 * (policy.window or 1):
+            found.append(cls(policy, columns=columns, shift=True))
+        if columns >= 20 and policy.mobility == "moving":
+            found.append(cls(policy, columns=columns, groups=5))
+        return found
+
     def repaid(self) -> npt.NDArray[np.int64]:
         """For printed variants: by how many steps, plus one, a publication of n shares is repaid."""
         return np.zeros(0, dtype=np.int64)

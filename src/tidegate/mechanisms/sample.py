@@ -97,6 +97,13 @@ class Sample(Mechanism):
         return SampleRun(self, ledger, state)
 
     @classmethod
+    def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
+        """Measure once a window, or 2, 4, 8 … times; every step would be Uniform."""
+        length = policy.steps_charged
+        periods = {length // 2**power for power in range(8)} - {0, 1}
+        return [cls(policy, columns=columns, every=period) for period in sorted(periods or {length})]
+
+    @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [

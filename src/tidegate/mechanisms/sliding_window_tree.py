@@ -79,6 +79,7 @@ class SlidingWindowTree(Mechanism):
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
+    statistic: ClassVar[str] = "windows"
 
     def validate(self) -> None:
         """Check the window and the estimator."""

@@ -1,0 +1,171 @@
+"""``tidegate plan``: how wrong the numbers will be, before anything is released."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tidegate.plan import Plan, Stream
+    from tidegate.policy import Policy
+
+EXAMPLE = (
+    "Example: tidegate plan --epsilon 1 --window 24 --level 300 --columns 5 --season 24 --picture plan.png"
+)
+STATES = {"status", "scale", "spent"}  # what the header of a released file has
+
+
+def plan(
+    epsilon: Annotated[str, typer.Option(help="The budget ε, exact: 1, 0.1 or 1/3.")] = "1",
+    window: Annotated[int, typer.Option(help="The w of w-event, in steps; 1 for event level.")] = 24,
+    max_change: Annotated[str, typer.Option(help="By how much one unit can change one step (Δ).")] = "1",
+    adjacency: Annotated[str, typer.Option(help="add-remove or replace.")] = "add-remove",
+    level: Annotated[float, typer.Option(help="The mean of one column and step, roughly.")] = 100.0,
+    columns: Annotated[int, typer.Option(help="The number of columns.")] = 1,
+    season: Annotated[
+        int | None, typer.Option(help="Steps of a day; none for a stream without days.")
+    ] = None,
+    daily: Annotated[float, typer.Option(help="How far a day swings, as a part of the level.")] = 0.6,
+    weekly: Annotated[float, typer.Option(help="How far a week swings, as a part of the level.")] = 0.2,
+    noise: Annotated[
+        float, typer.Option(help="What days and weeks do not explain, as a part of the level.")
+    ] = 0.1,
+    memory: Annotated[
+        float, typer.Option(help="How much of that is still there a step later (0 to 1).")
+    ] = 0.8,
+    released: Annotated[
+        Path | None,
+        typer.Option(help="An earlier file of releases (CSV or Parquet), instead of a description."),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="The file is public data, although Tidegate did not release it.")
+    ] = False,
+    delay: Annotated[int, typer.Option(help="How many steps a value may be late.")] = 0,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw error against ε and w into this PNG file.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One made-up stream, no curves.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Predict the error of every mechanism from public knowledge, and recommend one.
+
+    Streams are made up from the description, or from an earlier release, and every mechanism is tried on them.
+    Nothing is spent and nothing private is read.
+    """
+    from tidegate.cli.progress import stages
+    from tidegate.errors import InvalidParameter
+    from tidegate.exact import whole
+    from tidegate.mechanisms import catalogue
+    from tidegate.plan import Description, make_plan
+    from tidegate.plan.picture import draw_plan
+    from tidegate.policy import Event, WEvent
+
+    whole("delay", delay, least=0)
+    if picture is not None and quick:
+        raise InvalidParameter(
+            "picture", str(picture), "absent with --quick", "drop --quick: the curves take a while"
+        )
+    common: dict[str, Any] = {"epsilon": epsilon, "max_change": max_change, "adjacency": adjacency}
+    policy: Policy = WEvent(w=window, **common) if window != 1 else Event(**common)
+    stream: Stream
+    if released is not None:
+        stream = read_profile(released, season, public=public)
+    else:
+        stream = Description(level, columns, season, daily, weekly, noise, memory)
+    with stages(len(catalogue()) + 2, quiet=as_json) as tell:
+        made = make_plan(policy, stream, runs=1 if quick else 3, curves=not quick, tell=tell)
+    if picture is not None:
+        draw_plan(made, picture)
+    facts = facts_of(made, delay)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        _print(made, facts, delay, picture)
+
+
+def read_profile(file: Path, season: int | None, *, public: bool) -> Stream:
+    """Read an earlier release; anything else is refused unless it is declared to be public."""
+    import polars as pl
+
+    from tidegate.errors import InvalidInput, InvalidParameter
+    from tidegate.plan import Profile
+
+    if not file.exists():
+        raise InvalidParameter("released", str(file), "a file that exists", "check its name")
+    try:
+        frame = pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_csv(file)
+    except Exception:  # polars quotes the file's contents
+        raise InvalidInput(
+            f"{file} cannot be read as CSV or Parquet; give a file that Tidegate wrote."
+        ) from None
+    if not set(frame.columns) >= STATES and not public:
+        raise InvalidParameter(
+            "released",
+            str(file),
+            "a file of releases, with the columns status, scale and spent",
+            "add --public if it is public data; a plan must not look at anything private",
+        )
+    if {"column", "value"} <= set(frame.columns):
+        frame = frame.pivot(on="column", index="step", values="value")
+    numbers = frame.select(
+        pl.col(name).cast(pl.Float64)
+        for name, kind in frame.schema.items()
+        if kind.is_numeric() and name not in {"step", "revision", *STATES}
+    )
+    if not numbers.width or not numbers.height:
+        raise InvalidInput(f"{file} has no column of numbers; give a file that Tidegate wrote.")
+    return Profile(numbers.fill_null(strategy="forward").fill_null(0).to_numpy(), season)
+
+
+def facts_of(made: Plan, delay: int) -> dict[str, Any]:
+    """The plan as JSON."""
+    best = made.best(delay=delay)
+    return {
+        "recommended": {"mechanism": best.name, **best.parameters},
+        "expected_absolute_error": best.absolute,
+        "expected_relative_error": best.relative,
+        "reasons": made.reasons(delay=delay),
+        "config": best.toml(),
+        "predictions": [
+            {
+                "mechanism": p.name,
+                "parameters": p.parameters,
+                "absolute_error": p.absolute,
+                "relative_error": p.relative,
+                "standard_error": p.uncertainty,
+                "delay": p.delay,
+            }
+            for p in made.predictions
+        ],
+        "by_epsilon": made.by_epsilon,
+        "by_window": made.by_window,
+    }
+
+
+def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tidegate.plan.predict import number, settings_of
+
+    console = Console()
+    table = Table(title=f"Expected error at {settings_of(made.policy)}", title_justify="left")
+    table.add_column("mechanism")
+    table.add_column("parameters")
+    for name in ("error", "of the mean", "delay"):
+        table.add_column(name, justify="right")
+    best = made.best(delay=delay)
+    for p in made.predictions:
+        told = ", ".join(f"{name}={value}" for name, value in p.parameters.items())
+        style = "bold" if p is best else ""
+        table.add_row(p.name, told, number(p.absolute), f"{p.relative:.1%}", str(p.delay or "–"), style=style)
+    console.print(table)
+    for sentence in facts["reasons"]:
+        console.print(sentence, soft_wrap=True)
+    console.print("\nPaste into tidegate.toml:\n", highlight=False)
+    typer.echo(facts["config"])
+    if picture is not None:
+        typer.echo(f"\nThe picture is in {picture}.")

@@ -1,0 +1,285 @@
+"""Predicted errors of every mechanism and parameter choice, by running them on made-up streams."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidParameter, TidegateError
+from tidegate.exact import show
+from tidegate.mechanisms import Mechanism, catalogue
+from tidegate.plan.description import Stream
+from tidegate.policy import Policy, WEvent
+
+CELLS = 400_000  # of one made-up stream: enough for a ranking, little enough for half a minute in all
+FEWEST_STEPS = 200
+MOST_STEPS = 6_000
+CURVE_CELLS = 60_000
+PLAIN = ("Uniform", "Sample")  # what anybody understands at once
+TIE = 0.03
+EPSILONS = (Fraction(1, 10), Fraction(3, 10), Fraction(1), Fraction(3), Fraction(10))
+WINDOWS = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one choice can be expected to do.
+
+    Attributes
+    ----------
+    mechanism
+        The configured mechanism.
+    absolute
+        The mean absolute error of one value.
+    relative
+        The mean absolute error over the mean value.
+    uncertainty
+        The standard error of `absolute` over the made-up streams.
+    delay
+        How many steps a value is late.
+    """
+
+    mechanism: Mechanism
+    absolute: float
+    relative: float
+    uncertainty: float
+    delay: int = 0
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name."""
+        return type(self.mechanism).__name__
+
+    @property
+    def label(self) -> str:
+        """The name, and whether the values come late."""
+        return f"{self.name}, delayed" if self.delay else self.name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that differ from the defaults, as a configuration file would have them."""
+        told: dict[str, Any] = {}
+        for item in dataclasses.fields(self.mechanism):
+            if item.name in ("policy", "columns", "grid", "rounding"):
+                continue
+            value = getattr(self.mechanism, item.name)
+            if isinstance(value, bool | int | str) and value != item.default:
+                told[item.name] = value
+        return told
+
+    def toml(self) -> str:
+        """The section to paste into tidegate.toml."""
+        lines = [f'name = "{self.name}"']
+        for name, value in self.parameters.items():
+            written = (
+                str(value).lower()
+                if isinstance(value, bool)
+                else f'"{value}"'
+                if isinstance(value, str)
+                else value
+            )
+            lines.append(f"{name} = {written}")
+        return "[mechanism]\n" + "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every prediction, the best one first, and how the best of each mechanism changes with ε and w."""
+
+    policy: Policy
+    stream: Stream
+    predictions: tuple[Prediction, ...]
+    by_epsilon: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    by_window: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def best(self, *, delay: int = 0) -> Prediction:
+        """The recommended choice among those that are not later than `delay` steps: plain ones win ties."""
+        timely = [prediction for prediction in self.predictions if prediction.delay <= delay]
+        close = [p for p in timely if p.absolute <= timely[0].absolute * (1 + TIE)]
+        plain = [p for name in PLAIN for p in close if p.name == name]
+        return (plain or close)[0]
+
+    def reasons(self, *, delay: int = 0) -> list[str]:
+        """Why, in a few sentences."""
+        best = self.best(delay=delay)
+        said = [
+            f"{describe(best)} is expected to be off by {number(best.absolute)} on average, "
+            f"{best.relative:.1%} of the mean value."
+        ]
+        plain = {p.name: p for p in reversed(self.predictions) if p.name in PLAIN}
+        for name, other in plain.items():
+            if name != best.name:
+                times = other.absolute / best.absolute if best.absolute else float("inf")
+                said.append(f"{name} would be off by {number(other.absolute)}, {times:.1f} times as much.")
+        late = next((p for p in self.predictions if p.delay > delay), None)
+        if late is not None and late.absolute < 0.9 * best.absolute:
+            said.append(
+                f"Whoever can wait {late.delay} steps gets {number(late.absolute)} with {describe(late)}."
+            )
+        if best.relative > 0.5:
+            said.append(
+                "No choice is accurate here: use longer steps, fewer columns, a shorter window or a larger ε."
+            )
+        return said
+
+
+def describe(prediction: Prediction) -> str:
+    """A mechanism and its parameters in a few words."""
+    told = ", ".join(f"{name}={value}" for name, value in prediction.parameters.items())
+    return f"{prediction.name} ({told})" if told else prediction.name
+
+
+def number(value: float) -> str:
+    """Three digits without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def make_plan(
+    policy: Policy,
+    stream: Stream,
+    *,
+    runs: int = 3,
+    curves: bool = True,
+    tell: Callable[[str], None] = lambda words: None,
+) -> Plan:
+    """Predict the errors of every mechanism of the catalogue that the policy allows.
+
+    Parameters
+    ----------
+    policy
+        What is protected.
+    stream
+        What is publicly known: a :class:`Description` or a :class:`Profile`.
+    runs
+        On how many made-up streams each choice is tried.
+    curves
+        Whether to vary ε and w, too.
+    tell
+        Called with a few words at each stage.
+
+    Examples
+    --------
+    >>> from tidegate.plan import Description, make_plan
+    >>> plan = make_plan(WEvent(epsilon="1", w=24), Description(level=500, season=24), runs=1, curves=False)
+    >>> len({prediction.name for prediction in plan.predictions}) > 5
+    True
+    """
+    steps, columns = _size(policy, stream, CELLS)
+    truths = [stream.sample(steps, run)[:, :columns] for run in range(runs)]
+    predictions = []
+    for name, kind in catalogue().items():
+        tell(name)
+        for mechanism in choices(kind, policy, columns, stream.season):
+            predictions += predict(mechanism, truths)
+    if not predictions:
+        raise InvalidParameter(
+            "policy", str(policy.budget), "one that some mechanism supports", "write epsilon alone"
+        )
+    predictions.sort(key=lambda prediction: prediction.absolute)
+    if not curves:
+        return Plan(policy, stream, tuple(predictions))
+    shown = _best_of_each(predictions)
+    tell("other ε")
+    total = policy.budget.total
+    by_epsilon = _curves(
+        policy, stream, shown, [(float(total * f), _replaced(policy, total * f)) for f in EPSILONS]
+    )
+    by_window: dict[str, list[tuple[float, float]]] = {}
+    if isinstance(policy, WEvent):
+        tell("other windows")
+        lengths = sorted({max(1, int(policy.w * f)) for f in WINDOWS})
+        by_window = _curves(
+            policy, stream, shown, [(float(w), dataclasses.replace(policy, w=w)) for w in lengths]
+        )
+    return Plan(policy, stream, tuple(predictions), by_epsilon, by_window)
+
+
+def choices(kind: type[Mechanism], policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
+    """The public parameter choices of a mechanism; none where it has no proof for the policy."""
+    if kind.statistic != "steps":
+        return []
+    try:
+        return kind.candidates(policy, columns, season)
+    except (TidegateError, TypeError):  # another policy, or a shape that a description does not have
+        return []
+
+
+def predict(mechanism: Mechanism, truths: list[npt.NDArray[np.int64]]) -> list[Prediction]:
+    """Run a mechanism on made-up streams; mechanisms that revise their values are predicted twice."""
+    errors: dict[int, list[float]] = {}
+    for truth in truths:
+        releases = mechanism.start().push_batch(truth)
+        _note(errors, 0, releases.values, truth)
+        revised = getattr(releases, "revised", None)
+        if revised is not None and len(revised):
+            first = revised.first_step - 1
+            _note(errors, int(revised.delay) or 1, revised.values, truth[first : first + len(revised)])
+    mean = max(float(np.mean([truth.mean() for truth in truths])), 1e-12)
+    found = []
+    for delay, wrong in errors.items():
+        spread = float(np.std(wrong) / np.sqrt(len(wrong))) if len(wrong) > 1 else 0.0
+        found.append(
+            Prediction(mechanism, float(np.mean(wrong)), float(np.mean(wrong)) / mean, spread, delay)
+        )
+    return found
+
+
+def _note(
+    errors: dict[int, list[float]],
+    delay: int,
+    values: npt.NDArray[np.float64],
+    truth: npt.NDArray[np.int64],
+) -> None:
+    # counts are not negative, and cutting releases at 0 is free
+    errors.setdefault(delay, []).append(float(np.abs(np.maximum(values, 0.0) - truth).mean()))
+
+
+def _size(policy: Policy, stream: Stream, cells: int) -> tuple[int, int]:
+    """Steps and columns of a made-up stream: several windows and a few weeks, within the number of cells."""
+    length = policy.window or policy.horizon or FEWEST_STEPS
+    wanted = max(FEWEST_STEPS, 8 * min(length, 2_000), 21 * (stream.season or 1))
+    steps = min(wanted, MOST_STEPS, policy.horizon or MOST_STEPS)
+    return steps, max(1, min(stream.columns, cells // steps))
+
+
+def _best_of_each(predictions: list[Prediction]) -> dict[str, Prediction]:
+    """The best choice of each mechanism, at once and with a delay."""
+    best: dict[str, Prediction] = {}
+    for prediction in predictions:
+        best.setdefault(prediction.label, prediction)
+    return best
+
+
+def _replaced(policy: Policy, total: Fraction) -> Policy:
+    if policy.rho is not None:
+        return dataclasses.replace(policy, rho=total)
+    return dataclasses.replace(policy, epsilon=total)
+
+
+def _curves(
+    policy: Policy, stream: Stream, shown: dict[str, Prediction], settings: list[tuple[float, Policy]]
+) -> dict[str, list[tuple[float, float]]]:
+    """The error of each mechanism's best choice in other settings; choices that do not fit there are left out."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for at, other in settings:
+        steps, columns = _size(other, stream, CURVE_CELLS)
+        truth = [stream.sample(steps, 0)[:, :columns]]
+        for name, best in shown.items():
+            candidates = choices(type(best.mechanism), other, columns, stream.season)
+            late = best.delay > 0
+            found = [p.absolute for m in candidates for p in predict(m, truth) if (p.delay > 0) == late]
+            if found:
+                curves.setdefault(name, []).append((at, min(found)))
+    return curves
+
+
+def settings_of(policy: Policy) -> str:
+    """The policy in a few words, for titles."""
+    words = f"ε = {show(policy.budget.total)}" if policy.rho is None else f"ρ = {show(policy.budget.total)}"
+    return f"{words}, w = {policy.w}" if isinstance(policy, WEvent) else f"{words}, {policy.name}"

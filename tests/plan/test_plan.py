@@ -1,0 +1,113 @@
+"""Plans: made-up streams, predictions that match what happens, recommendations, what may not be read."""
+
+import numpy as np
+import pytest
+
+import tidegate as tg
+from tidegate.errors import InvalidParameter
+from tidegate.mechanisms import Mechanism, Sample, Uniform, catalogue
+from tidegate.plan import Description, Profile, make_plan
+from tidegate.plan.predict import choices, predict
+from tidegate.testing.entropy import fixed_entropy
+
+
+def test_made_up_streams_are_as_described():
+    """Level, swing and columns come out; a run is another stream."""
+    stream = Description(level=400, columns=4, season=24, daily=0.5, weekly=0, noise=0.01, spread=0)
+    with fixed_entropy(1):
+        one, two = stream.sample(24 * 28, 0), stream.sample(24 * 28, 1)
+    assert one.shape == (672, 4)
+    assert one.dtype == np.int64
+    assert abs(one.mean() - 400) < 20
+    days = one[:, 0].reshape(28, 24).mean(axis=0)
+    assert 0.35 < (days.max() - days.min()) / 2 / days.mean() < 0.65
+    assert (one >= 0).all()
+    assert not np.array_equal(one, two)
+
+
+def test_a_profile_repeats_whole_seasons():
+    """An earlier release that is too short goes on with its days in step."""
+    profile = Profile(np.arange(50.0)[:, None], season=24)
+    rows = profile.sample(100, 0)
+    assert rows[48, 0] == rows[0, 0] == 0
+    assert profile.sample(20, 1)[0, 0] == 24
+
+
+def test_predictions_are_what_happens():
+    """The predicted error of Uniform is its closed form, within a few percent."""
+    policy = tg.WEvent(epsilon="1", w=24)
+    stream = Description(level=5000, season=24)
+    with fixed_entropy(2):
+        truths = [stream.sample(4000, run) for run in range(2)]
+        (prediction,) = predict(Uniform(policy), truths)
+    assert prediction.absolute == pytest.approx(Uniform(policy).expected_error(), rel=0.1)
+    assert prediction.delay == 0
+
+
+@pytest.fixture(scope="module")
+def slow_stream():
+    """A plan for a nearly constant stream at a small ε."""
+    with fixed_entropy(3):
+        return make_plan(
+            tg.WEvent(epsilon="1/20", w=50),
+            Description(level=300, noise=0.02, memory=0.99),
+            runs=1,
+            curves=False,
+        )
+
+
+def test_a_slow_stream_is_not_measured_at_every_step(slow_stream):
+    """Where nothing changes, Uniform is far from the best, and the reasons say so."""
+    best = slow_stream.best()
+    errors = {p.name: p.absolute for p in reversed(slow_stream.predictions)}
+    assert best.name != "Uniform"
+    assert best.absolute < errors["Uniform"] / 3
+    assert any("Uniform would be off by" in reason for reason in slow_stream.reasons())
+
+
+def test_the_recommendation_can_be_pasted(slow_stream):
+    """The section parses and builds the very mechanism."""
+    import tomllib
+
+    best = slow_stream.best()
+    section = tomllib.loads(best.toml())["mechanism"]
+    kind = catalogue()[section.pop("name")]
+    assert kind(best.mechanism.policy, columns=1, **section) == best.mechanism
+
+
+def test_a_volatile_stream_is_measured_at_every_step():
+    """At a generous ε and with steep days nothing beats Uniform by more than a tie."""
+    with fixed_entropy(4):
+        plan = make_plan(
+            tg.WEvent(epsilon="10", w=24), Description(level=5000, season=24, daily=0.9), runs=1, curves=False
+        )
+    errors = {p.name: p.absolute for p in reversed(plan.predictions) if not p.delay}
+    assert errors["Uniform"] <= 1.2 * plan.best().absolute
+
+
+def test_every_mechanism_that_fits_is_tried():
+    """A new file in the catalogue is in the plan without any list to edit; running sums are another statistic."""
+    policy = tg.WEvent(epsilon="1", w=12)
+    tried = {name for name, kind in catalogue().items() if choices(kind, policy, 3, 12)}
+    assert {"Uniform", "Sample", "BudgetAbsorption", "BudgetDistribution", "Fast", "PeGaSus"} <= tried
+    assert not tried & {"BinaryTree", "HybridTree", "Factorization", "ClippedSum"}
+    assert all(isinstance(c, Mechanism) for c in choices(Sample, policy, 3, 12))
+
+
+def test_curves_fall_with_epsilon_and_rise_with_w():
+    """Uniform's error is inversely proportional to ε and proportional to w."""
+    with fixed_entropy(5):
+        plan = make_plan(tg.WEvent(epsilon="1", w=8), Description(level=10_000), runs=1)
+    by_epsilon, by_window = dict(plan.by_epsilon["Uniform"]), dict(plan.by_window["Uniform"])
+    assert by_epsilon[0.1] > 5 * by_epsilon[1.0] > 25 * by_epsilon[10.0]
+    assert by_window[32.0] > 2 * by_window[8.0] > 4 * by_window[2.0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"level": -1}, {"level": 1, "daily": 2}, {"level": 1, "memory": 1.0}, {"level": 1, "season": 1}],
+)
+def test_impossible_descriptions_are_refused(options):
+    """Each number has its range."""
+    with pytest.raises(InvalidParameter):
+        Description(**options)
