@@ -29,7 +29,7 @@ def rows(shared_data):
     return np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.int64)[:, 1:]
 
 
-# Standard errors of the mean over the runs: 0.5, 0.03, 0.8, 0.8 and 1.2, far below the margins; the noise is fixed anyway.
+# Standard errors of the mean over the runs: 0.5, 0.03, 0.8, 0.8 and 1.2, far below the margins; noise is fixed anyway.
 @pytest.mark.parametrize(
     ("mechanism", "published", "margin"),
     [
