@@ -2,6 +2,7 @@
 
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 from tidegate.policy.calendar_rules import Clock, Recurring
+from tidegate.policy.documents import read_policy
 from tidegate.policy.guarantee import Guarantee
 from tidegate.policy.secrets import Intervals, Secret
 from tidegate.policy.specification import Specification
@@ -24,4 +25,5 @@ __all__ = [
     "User",
     "WEvent",
     "ZeroConcentrated",
+    "read_policy",
 ]
