@@ -77,9 +77,11 @@ class PeGaSus(Mechanism):
 
     Error
     -----
-    Never far above the Laplace mechanism with ε_p, and for a group of n nearly equal counts about 1/√n of
-    that (:meth:`expected_error`). Smoothing pays where the deviation is below :meth:`deviation_that_pays`
-    (Theorem 3.6). Time O(log n) a step, memory O(n) for open groups of n different counts.
+    For a group of n nearly equal counts about 1/√n of the Laplace mechanism's with ε_p (:meth:`expected_error`).
+    Where counts move fast compared with θ, smoothing adds a bias that can exceed the noise several times: use
+    :class:`Uniform` there (docs/pegasus.md has numbers). Smoothing pays where the deviation is below
+    :meth:`deviation_that_pays` (Theorem 3.6). Time O(log n) a step, memory O(n) for open groups of n
+    different counts.
 
     Examples
     --------
