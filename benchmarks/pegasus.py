@@ -6,6 +6,7 @@ python benchmarks/pegasus.py figures     the comparisons of Figures 3 to 8, 20 r
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -266,6 +267,38 @@ def hierarchies() -> None:
     bars("pegasus_hierarchies.png", "Hierarchy (Figure 8)", columns, rows)
 
 
+def real_streams() -> None:
+    """Unit counts of streams on which nothing was tuned."""
+    import polars as pl
+
+    default = Path(__file__).parent.parent.parent / "shared" / "data"
+    folder = Path(os.environ.get("TIDEGATE_DATA") or default)
+    if not folder.is_dir():
+        print("there is no data folder; set TIDEGATE_DATA to one.")
+        return
+    people = pl.read_csv(folder / "calit2_people_30min.csv.gz").filter(pl.col("flow") == "in")
+    rooms = pl.read_csv(folder / "wifi_rooms_5min.csv.gz").sort("ts_utc")
+    web = pl.read_parquet(folder / "worldcup98_requests_per_minute.parquet")
+    streams = {"people in": people["count"]}
+    for room in rooms["room"].unique().sort():
+        streams[f"room {room}"] = rooms.filter(pl.col("room") == room)["associated"]
+    streams["web requests"] = web[[name for name, kind in web.schema.items() if kind.is_numeric()][-1]]
+    rows = []
+    for name, series in streams.items():
+        counts = np.rint(series.drop_nulls().to_numpy()).astype(np.int64)[:, np.newaxis]
+        for epsilon in EPSILONS:
+            policy = Event(epsilon=epsilon)
+            several = [Uniform(policy), *(BackwardSmoothing(policy, back=k) for k in (5, 20))]
+            several += [PeGaSus(policy, threshold_factor=factor) for factor in (5, 10, 20, 30)]
+            runs = RUNS if len(counts) < 30_000 else 5
+            found = [
+                error(lambda m=m, c=counts: m.start().push_batch(c).values, counts, runs) for m in several
+            ]
+            rows.append((f"{name}, {len(counts)} steps, mean {counts.mean():.3g}, ε={epsilon}", found))
+    columns = ["Laplace", "BS_5", "BS_20", *(f"PeGaSus, factor {factor}" for factor in (5, 10, 20, 30))]
+    table("Real streams: mean absolute error", columns, rows)
+
+
 def bars(name: str, title: str, columns: list[str], rows: dict[str, list[float]]) -> None:
     import matplotlib.pyplot as plt
 
@@ -293,5 +326,7 @@ if __name__ == "__main__":
         windows()
         monitors()
         hierarchies()
+    elif sys.argv[1:] == ["real"]:
+        real_streams()
     else:
         speed()
