@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, float_up, show, whole
 from tidegate.ledger import Ledger
+from tidegate.mechanisms.choose_samples import Prediction, best_for_profile, best_for_slope
 from tidegate.mechanisms.feature_trees import Feature, FeatureTree, parts, read_features, whole_period
 from tidegate.mechanisms.l1_sampling import L1Sampling
 from tidegate.mechanisms.mechanism import Mechanism
@@ -302,6 +303,43 @@ class OptStream(Mechanism):
         _, sample, step = self.shares
         most = min(2 * k - 2, w) if self.adaptive else k
         return max(Fraction(1), most * sample + w * step)
+
+    def predicted_error(self, profile: npt.ArrayLike) -> float:
+        """The mean absolute error of final values to expect on streams like a public profile (T × d, whole periods)."""
+        return Prediction(self).error(profile)
+
+    @classmethod
+    def from_profile(
+        cls,
+        policy: WEvent,
+        profile: npt.ArrayLike,
+        *,
+        candidates: Iterable[Sequence[Sequence[Sequence[int]]]] = ((),),
+        **options: Any,
+    ) -> Self:
+        """The number and the times of samples, and the features, with the least predicted error on a profile.
+
+        The profile is public data or earlier releases (`releases.final.values`), never the protected stream.
+        `candidates` are lists of features to compare, by default none; `options` are other parameters.
+
+        Examples
+        --------
+        >>> day = 5000 - 2000 * np.cos(np.arange(48) / 48 * 2 * np.pi)
+        >>> [OptStream.from_profile(WEvent(epsilon=e, w=48), day).samples for e in ("0.01", "0.1", "1")]
+        [3, 8, 19]
+        """
+        return best_for_profile(cls(policy, **options), profile, candidates)
+
+    @classmethod
+    def from_slope(cls, policy: WEvent, slope: ExactLike, **options: Any) -> Self:
+        """The number of equally spaced samples for streams that change by at most `slope` a step: a public bound.
+
+        Examples
+        --------
+        >>> OptStream.from_slope(WEvent(epsilon="0.1", w=48), slope=100).samples
+        16
+        """
+        return best_for_slope(cls(policy, **options), slope)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> OptStreamRun:
         """Begin, or go on with, a run."""

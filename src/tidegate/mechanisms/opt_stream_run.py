@@ -114,6 +114,10 @@ class OptStreamRun(PeriodicRun):
             loop.add_periods_to_sums(measured, self._tree.labels, sums)
 
     def _finish(self, known: Floats, times: Integers, sums: Integers, length: int) -> Floats:
+        return self._fit(known, times, sums, length, self.mechanism.nonnegative)
+
+    def _fit(self, known: Floats, times: Integers, sums: Integers, length: int, nonnegative: bool) -> Floats:
+        """Reconstruct each column and fit it to its sums."""
         curve, variances, precisions = self._reconstruction(tuple(times.tolist()), length)
         tree = self._tree
         final = np.empty((len(known), length, self._columns))
@@ -126,7 +130,7 @@ class OptStreamRun(PeriodicRun):
             tree.parents,
             precisions,
             variances,
-            self.mechanism.nonnegative,
+            nonnegative,
             final,
         )
         return final

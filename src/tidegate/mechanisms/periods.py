@@ -40,6 +40,7 @@ class PeriodicRun(Run):
         self._w: int = mechanism.window
         self._factor = self.ledger.units // mechanism.units
         self._mode = CAUSAL[mechanism.causal]
+        self._span_units = 0  # charged once to each period
         self._prepare()
         k, leaves = mechanism.sample_count, self._columns
         fresh: State = {
@@ -144,7 +145,7 @@ class PeriodicRun(Run):
         public = not self.mechanism.adaptive
         units = self._public_units(first_step, steps) if public else np.zeros(steps, dtype=np.int64)
         if public:
-            self.ledger.charge_batch(first_step, units)
+            self._charge(first_step, units)
         finals: list[Floats] = []
         start, earlier = 0, (self._memory["spent"].copy(), self._memory["sampled"].copy())
         while start < steps:
@@ -177,6 +178,24 @@ class PeriodicRun(Run):
             0,
         )
         return PeriodicReleases(*fields, revised=revised)
+
+    def _charge(self, first_step: int, units: Integers) -> None:
+        """Charge steps, and each period that begins among them."""
+        if not self._span_units:
+            self.ledger.charge_batch(first_step, units)
+            return
+        begin = 0
+        while begin < len(units):
+            step = first_step + begin
+            end = begin + self._w - (step - 1) % self._w
+            if (step - 1) % self._w == 0:
+                self.ledger.charge_span(step, step + self._w - 1, self._span_units)
+                self.ledger.charge(
+                    step, int(units[begin])
+                )  # apart, since the span has brought the ledger here
+                begin += 1
+            self.ledger.charge_batch(first_step + begin, units[begin:end])
+            begin = end
 
     def _public_units(self, first_step: int, steps: int) -> Integers:
         """The charges of steps whose sample times are public."""

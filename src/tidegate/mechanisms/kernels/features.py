@@ -122,22 +122,27 @@ def finish_periods(
 
 @kernel
 def reconcile(
-    values: Any, leaves: Any, node_of: Any, parents: Any, precisions: Any, variances: Any, out: Any
+    values: Any, leaves: int, node_of: Any, parents: Any, precisions: Any, variances: Any, out: Any
 ) -> None:
-    """The leaves (rows × leaves) of a hierarchy from measurements of all its nodes, sign left as it comes.
+    """The leaves of a hierarchy (rows × leaves) from measurements of all its nodes, of whatever sign.
 
-    `leaves` are the positions of the leaves in `values`, the inner nodes follow `parents` at the positions behind.
+    `values` has the leaves first and then the inner nodes, each before its parent.
     """
-    count, nodes = leaves.size, parents.size
-    free, room = np.empty(count, dtype=np.bool_), np.empty((3, nodes))
-    targets, result = np.empty(count), np.empty(count)
+    free, room = np.empty(leaves, dtype=np.bool_), np.empty((3, parents.size))
     for row in range(values.shape[0]):
-        targets[:] = values[row, :count]
+        measured = values[row]
         solve_tree(
-            targets, variances, node_of, parents, values[row, count:], precisions, False, free, room, result
+            measured[:leaves],
+            variances,
+            node_of,
+            parents,
+            measured[leaves:],
+            precisions,
+            False,
+            free,
+            room,
+            out[row],
         )
-        for leaf in range(count):
-            out[row, leaf] = result[leaf]
 
 
 @kernel
