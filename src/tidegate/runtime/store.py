@@ -33,6 +33,9 @@ _TABLES = (
 )
 
 
+_compact = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class Rows(Protocol):
     """The answer to a statement."""
 
@@ -135,7 +138,7 @@ class Store:
             self._execute("INSERT INTO releases VALUES (?, ?)", (chunk.last, chunk.encode()))
         self._execute(
             "UPDATE stream SET step = ?, number = ?, position = ?, state = ?",
-            (step, chunk.last, json.dumps(position, separators=(",", ":")), state),
+            (step, chunk.last, _compact(position), state),
         )
 
     def committed(self, progress: Progress) -> None:
@@ -154,7 +157,7 @@ class Store:
         self._execute(
             "INSERT INTO sinks VALUES (?, ?, ?) ON CONFLICT (name) "
             "DO UPDATE SET number = excluded.number, position = excluded.position",
-            (name, number, json.dumps(position, separators=(",", ":"))),
+            (name, number, _compact(position)),
         )
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
@@ -229,7 +232,7 @@ def _explain(target: str | PathLike[str], described: dict[str, Any]) -> None:
 def refuse_change(name: str, before: Any, now: Any, key: str = "") -> None:
     """Say which part of a description differs, if one does."""
     if isinstance(before, dict) and isinstance(now, dict):
-        for part in sorted({*before, *now}, key=str):
+        for part in sorted({*before, *now}, key=lambda part: (part != "mechanism", str(part))):
             refuse_change(name, before.get(part), now.get(part), f"{key}.{part}" if key else str(part))
     elif before != now:
         raise StreamChanged(

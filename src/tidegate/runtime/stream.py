@@ -114,10 +114,11 @@ class Stream:
         """Bring every sink up to what was committed before this start."""
         for sink in (*self._sinks, *sinks):
             number, position = self.store.sink(sink.name)
-            after = sink.resume(number, position)
-            self._outlets.append(Outlet(sink, after, number))
+            outlet = Outlet(sink, number, number)
+            self._outlets.append(outlet)
+            outlet.sent = sink.resume(number, position)
         self._sinks = []
-        self._send()
+        self.send()
         for outlet in self._outlets:
             if not outlet.waits:
                 outlet.sink.settled()
@@ -128,9 +129,11 @@ class Stream:
         for block in intake:
             chunk = self.take(block)
             self.send(chunk)
+            self.watcher.released(chunk)
             if commit is not None:
                 commit(block.position)
-            self.watcher.released(chunk)
+            if time.monotonic() - self._synced >= SYNC_EVERY:
+                self._sync()
 
     def take(self, block: StepBlock) -> Chunk:
         """Release a block of steps and commit it with everything that belongs to it; nothing has left yet."""
@@ -187,13 +190,8 @@ class Stream:
 
     # sinks --------------------------------------------------------------------------------------------------
 
-    def send(self, chunk: Chunk) -> None:
+    def send(self, chunk: Chunk | None = None) -> None:
         """Hand committed releases to every sink; one that cannot be reached gets them later."""
-        self._send(chunk)
-        if time.monotonic() - self._synced >= SYNC_EVERY:
-            self._sync()
-
-    def _send(self, chunk: Chunk | None = None) -> None:
         number = self.store.progress.number
         for outlet in self._outlets:
             try:
@@ -222,7 +220,7 @@ class Stream:
         """Wait until every sink has everything, and record that."""
         while any(outlet.waits for outlet in self._outlets):
             time.sleep(RETRY_EVERY)
-            self._send()
+            self.send()
         for outlet in self._outlets:
             outlet.sink.finish(self.store.chunks())
         self._sync()
@@ -265,15 +263,17 @@ def open_stream(config: Config, *, follow: bool = False, watcher: Watcher | None
     store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
     try:
         stream = Stream(store, mechanism, watcher=watcher)
-        layout = layout_of(config, store, revised=stream.revises)
-        sink = open_sink(
-            config.locate(config.sink.location), layout, format=config.sink.format, follow=follow
-        )
-        stream.open_sinks([sink])
-        return stream
     except BaseException:
         store.close()
         raise
+    try:
+        layout = layout_of(config, store, revised=stream.revises)
+        location = config.locate(config.sink.location)
+        stream.open_sinks([open_sink(location, layout, format=config.sink.format, follow=follow)])
+    except BaseException:
+        stream.close()
+        raise
+    return stream
 
 
 def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:

@@ -162,6 +162,12 @@ class Layout:
 
 def plain(values: Values) -> list[list[Any]]:
     """Numbers as people write them: whole ones without a point. The same for one row as for many."""
+    if values.size <= 32:  # one small step: calls of numpy would cost more than the numbers
+        rows: list[list[float]] = values.tolist()
+        return [
+            [int(value) if value.is_integer() and abs(value) < 2.0**53 else value for value in row]
+            for row in rows
+        ]
     whole = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2.0**53)
     if whole.all():
         found: list[list[Any]] = values.astype(np.int64).tolist()

@@ -1,0 +1,224 @@
+"""Speed of the durable runtime: commits a second, steps a second, latency while following, end to end.
+
+Run with ``python benchmarks/runtime.py``; each rate is the best of five, warm. ``--postgres URL`` adds PostgreSQL,
+``--mqtt URL`` a broker, ``--events 20000000`` the comparison with plain polars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import tempfile
+import threading
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from tidegate.config import parse_config
+from tidegate.ingest import StepBlock
+from tidegate.mechanisms import Uniform
+from tidegate.policy import WEvent
+from tidegate.runtime import Chunk, Stream, open_store, open_stream
+from tidegate.runtime.sinks.layout import Layout
+from tidegate.runtime.sinks.text import TextFileSink
+
+POLICY = WEvent(epsilon="1", w=24)
+MECHANISM = Uniform(POLICY)
+_names = itertools.count()
+
+
+def open_one(target: str | Path, folder: Path) -> Stream:
+    store = open_store(target, POLICY, MECHANISM.units, "benchmark", {})
+    layout = Layout(("all",), lambda step: step * 1_000_000, "UTC", store.ledger.unit, "benchmark")
+    sink = TextFileSink(folder / f"{next(_names)}.csv", layout.csv_header(), layout.csv)
+    stream = Stream(store, MECHANISM)
+    stream.open_sinks([sink])
+    return stream
+
+
+def blocks(first: int, count: int, size: int) -> list[StepBlock]:
+    made = []
+    for begin in range(first, first + count * size, size):
+        position = {"step": begin + size - 1, "source": {"offset": begin}}
+        made.append(StepBlock(begin, np.full((size, 1), 7, dtype=np.int64), Fraction(1), position))
+    return made
+
+
+def rate(target: str | Path, folder: Path, count: int, size: int, repeats: int = 5) -> float:
+    best = 0.0
+    with open_one(target, folder) as stream:
+        for _ in range(repeats):
+            work = blocks(stream.step + 1, count, size)
+            begin = time.perf_counter()
+            stream.drive(work)
+            best = max(best, count * size / (time.perf_counter() - begin))
+    return best
+
+
+CONFIG = """
+[source]
+location = "{location}"
+time = "time"
+unit = "unit"
+{more}
+follow = {follow}
+[steps]
+start = "{start}"
+length = "{length}"
+{count}
+[query]
+aggregate = "distinct"
+{query}
+[protect]
+epsilon = "1"
+window = 24
+[sink]
+location = "released.csv"
+"""
+
+
+class Clock:
+    """Notes how long after the close of its step each release has reached the sink."""
+
+    def __init__(self, begin: float, length: float) -> None:
+        self.begin, self.length, self.lags = begin, length, []
+        self.enough = threading.Event()
+
+    def released(self, chunk: Chunk) -> None:
+        now = time.time()
+        self.lags += [now - (self.begin + int(step) * self.length) for step in chunk.step]
+
+    def waiting(self, sentence: str) -> None:
+        """Nothing."""
+
+
+def following(folder: Path, seconds: int = 20, events: int = 2000) -> tuple[float, float]:
+    """50th and 99th percentile from the close of a step of one second to the sink, with a file that grows."""
+    path = folder / "growing.csv"
+    path.write_text("time,unit\n")
+    start = int(time.time()) + 1
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(start))
+    text = CONFIG.format(
+        location=path, more="", follow="true", start=stamp, length="1s", count=f"count = {seconds}", query=""
+    )
+    config = parse_config(text, folder / "follow.toml")
+    clock = Clock(start, 1.0)
+    stop = threading.Event()
+
+    def write() -> None:
+        with path.open("a") as file:
+            for number in itertools.count():
+                now = time.time()
+                file.write("".join(f"{now:.3f},u{number * 20 + i}\n" for i in range(events // 100)))
+                file.flush()
+                if stop.wait(0.01):
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with open_stream(config, follow=True, watcher=clock) as stream:
+            intake = config.open(None, follow=True)
+            stream.drive(intake)
+            intake.close()
+    finally:
+        stop.set()
+        writer.join()
+    lags = np.array(clock.lags[1:])  # the first step began before the reader did
+    return float(np.quantile(lags, 0.5)), float(np.quantile(lags, 0.99))
+
+
+def end_to_end(folder: Path, events: int, most: int, repeats: int) -> tuple[float, float]:
+    """Seconds of a release, and of the same aggregation in plain polars."""
+    import polars as pl
+
+    path = folder / f"events-{events}.parquet"
+    if not path.exists():
+        random = np.random.default_rng(1)  # public sample data
+        times = np.sort(random.integers(0, 3_600_000 * 1000, size=events)) * 1000
+        pl.DataFrame(
+            {
+                "time": pl.Series(times, dtype=pl.Datetime("us")),
+                "unit": random.integers(0, 10**6, size=events),
+                "place": random.integers(0, 100, size=events),
+            }
+        ).write_parquet(path)
+
+    def plain() -> None:
+        step = (pl.col("time").to_physical() // 3_600_000_000).alias("step")
+        kept = pl.scan_parquet(path).with_columns(step)
+        if most == 1:
+            kept = kept.unique(["unit", "step"], keep="any")
+        else:
+            kept = kept.filter(pl.int_range(pl.len()).over("unit", "step") < most)
+        kept.group_by("step", "place").len().collect()
+
+    columns = ", ".join(f'"{place}"' for place in range(100))
+    text = CONFIG.format(
+        location=path,
+        more='column = "place"',
+        follow="false",
+        start="1970-01-01",
+        length="1h",
+        count="count = 1000",
+        query=f"columns = [{columns}]\nmost = {most}",
+    ).replace('aggregate = "distinct"', 'aggregate = "count"')
+    config = parse_config(text, folder / "end.toml")
+
+    def release() -> None:
+        for leftover in (*folder.glob("end.ledger*"), folder / "released.csv"):
+            leftover.unlink(missing_ok=True)
+        with open_stream(config) as stream:
+            intake = config.open(None)
+            stream.drive(intake)
+            stream.finish()
+            intake.close()
+
+    times = []
+    for work in (release, plain):
+        taken = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
+            work()
+            taken.append(time.perf_counter() - begin)
+        times.append(min(taken))
+    return times[0], times[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--postgres", help="URL of a database in which streams may be made")
+    parser.add_argument("--events", type=int, default=0)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--follow", type=int, default=20, help="seconds to follow a growing file")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TIDEGATE_BENCH_FOLDER")) as name:
+        folder = Path(name)
+        single = rate(folder / "single.ledger", folder, 1000, 1)
+        print(f"SQLite, one step a commit       {single:12,.0f} steps/s   (bar 2,000)")
+        batch = rate(folder / "batch.ledger", folder, 4, 50_000)
+        print(f"SQLite, 50,000 steps a commit   {batch:12,.0f} steps/s   (bar 100,000)")
+        if chosen.postgres:
+            url = chosen.postgres.partition("#")[0]
+            single = rate(f"{url}#bench_{os.getpid()}_1", folder, 500, 1)
+            print(f"PostgreSQL, one step a commit   {single:12,.0f} steps/s   (bar 500)")
+            batch = rate(f"{url}#bench_{os.getpid()}_2", folder, 4, 50_000)
+            print(f"PostgreSQL, 50,000 a commit     {batch:12,.0f} steps/s   (bar 100,000)")
+        if chosen.follow:
+            middle, high = following(folder, chosen.follow)
+            print(
+                f"following, close → sink         {1000 * middle:8.1f} ms median, {1000 * high:.1f} ms p99   (bar 100)"
+            )
+        if chosen.events:
+            for most, bar in ((1, 1.5), (3, 3.0)):
+                ours, theirs = end_to_end(folder, chosen.events, most, chosen.repeats)
+                print(
+                    f"{chosen.events:,} events, m = {most}: {ours:.2f} s, polars {theirs:.2f} s, ratio {ours / theirs:.2f}   (bar {bar})"
+                )
+
+
+if __name__ == "__main__":
+    main()

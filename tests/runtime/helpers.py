@@ -1,0 +1,85 @@
+"""Small streams for tests of the runtime."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidegate.config import Config, parse_config
+from tidegate.ingest import StepBlock
+from tidegate.runtime import Stream, open_stream
+
+TEXT = """\
+[source]
+location = "{folder}/events.csv"
+time = "time"
+unit = "unit"
+column = "place"
+
+[steps]
+start = "2026-03-02T00:00"
+length = "1h"
+zone = "Europe/Berlin"
+count = 12
+
+[query]
+aggregate = "distinct"
+columns = ["north", "south"]
+
+[protect]
+epsilon = "1"
+window = 4
+
+[mechanism]
+name = "Uniform"
+
+[sink]
+location = "{folder}/out.csv"
+"""
+
+
+def write_events(folder: Path, steps: int = 12) -> Path:
+    """Three units in the north and one in the south at every hour; text that markers can be searched for."""
+    lines = ["time,unit,place"]
+    for hour in range(steps):
+        lines += [
+            f"2026-03-02T{hour:02d}:{10 * k:02d},walrus{k},{'south' if k == 3 else 'north'}" for k in range(4)
+        ]
+    path = folder / "events.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def settings(folder: Path, *changes: tuple[str, str]) -> Config:
+    """A configuration in a folder, with pieces of its text replaced."""
+    if not (folder / "events.csv").exists():
+        write_events(folder)
+    text = TEXT.format(folder=folder)
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    (folder / "tidegate.toml").write_text(text)
+    return parse_config(text, folder / "tidegate.toml")
+
+
+def release(config: Config, **more: Any) -> Stream:
+    """Release everything; returns the closed stream."""
+    with open_stream(config, **more) as stream:
+        intake = config.open(stream.store.progress.position)
+        stream.drive(intake)
+        stream.finish()
+        intake.close()
+    return stream
+
+
+def blocks(values: np.ndarray, first: int = 1, size: int = 1) -> list[StepBlock]:
+    """An array as closed steps."""
+    found = []
+    for at in range(0, len(values), size):
+        part = values[at : at + size]
+        position = {"step": first + at + len(part) - 1, "source": {"row": first + at + len(part) - 1}}
+        found.append(StepBlock(first + at, part, Fraction(1), position))
+    return found
