@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tidegate import __version__
-from tidegate.cli import datasets, demo, init, ledger, plan, release
+from tidegate.cli import datasets, demo, init, ledger, plan, release, repro
 from tidegate.errors import TidegateError
 
 # Pretty exceptions print local variables, and a local variable may be a record.
@@ -29,6 +29,7 @@ app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("release", epilog=release.EXAMPLE)(release.release)
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(repro.app, name="repro")
 app.add_typer(datasets.app, name="datasets")
 
 

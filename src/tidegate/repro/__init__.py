@@ -1,0 +1,5 @@
+"""The papers' experiments, told honestly: one file a figure, found by its place, run by ``tidegate repro``."""
+
+from tidegate.repro.experiment import Experiment, Judgement, Outcome, experiments
+
+__all__ = ["Experiment", "Judgement", "Outcome", "experiments"]

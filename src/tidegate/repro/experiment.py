@@ -1,0 +1,98 @@
+"""What an experiment is: data, settings, a measurement, the paper's claim, and the check whether it holds."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+
+
+class Outcome(StrEnum):
+    """Whether a paper's claim holds for the sound implementation."""
+
+    HOLDS = "holds"
+    PRINTED_ONLY = "holds only with the printed calibration, which is not private"
+    FAILS = "does not hold"
+    PARTLY = "holds in part"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """An outcome with its numbers in words."""
+
+    outcome: Outcome
+    words: str
+
+
+class MissingData(Exception):
+    """The data of an experiment are not here; the message says which, and is all there is to say."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure or table of a paper.
+
+    Parameters
+    ----------
+    paper
+        "w-event", "pegasus", "optstream", "perrier", "swellfish" or "across".
+    name
+        The figure or table, for example "Figure 6".
+    claim
+        What the paper says it shows, in one sentence.
+    data
+        Which data stand in, in one sentence, with their source.
+    settings
+        A function of (small: bool) that returns the settings to run, each a dictionary of plain values. `small` asks for
+        a few seconds in all.
+    measure
+        A function of one setting that returns rows of results; it runs in a process of its own.
+    judge
+        A function of the frame of all rows that says whether the claim holds.
+    draw
+        A function of (frame, figure) that draws the picture.
+    notes
+        What differs from the paper and why.
+    """
+
+    paper: str
+    name: str
+    claim: str
+    data: str
+    settings: Callable[[bool], Sequence[dict[str, Any]]] = field(repr=False)
+    measure: Callable[[dict[str, Any]], list[Row]] = field(repr=False)
+    judge: Callable[[pl.DataFrame], Judgement] = field(repr=False)
+    draw: Callable[[pl.DataFrame, Figure], None] = field(repr=False)
+    notes: str = ""
+
+    @property
+    def key(self) -> str:
+        """A name for files and the command line: "w-event-figure-6"."""
+        return f"{self.paper}-{self.name}".lower().replace(" ", "-").replace(",", "").replace("–", "-")
+
+
+def experiments() -> dict[str, Experiment]:
+    """Every experiment by its key: each module of a paper's folder that has an EXPERIMENT."""
+    import tidegate.repro as home
+
+    found: dict[str, Experiment] = {}
+    for paper in pkgutil.iter_modules(home.__path__):
+        if not paper.ispkg:
+            continue
+        package = importlib.import_module(f"tidegate.repro.{paper.name}")
+        for module in pkgutil.iter_modules(package.__path__):
+            experiment = getattr(
+                importlib.import_module(f"tidegate.repro.{paper.name}.{module.name}"), "EXPERIMENT", None
+            )
+            if isinstance(experiment, Experiment):
+                found[experiment.key] = experiment
+    return dict(sorted(found.items()))

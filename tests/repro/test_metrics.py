@@ -1,0 +1,38 @@
+"""Metrics on cases computed by hand."""
+
+import numpy as np
+import pytest
+
+from tidegate.repro import metrics
+
+
+def test_absolute_and_scaled():
+    """|1−2|, |5−3|, |0−4| and |4−4|: mean 7/4, total 7 over 13."""
+    released, truth = [[1, 5], [0, 4]], [[2, 3], [4, 4]]
+    assert metrics.mean_absolute_error(released, truth) == 7 / 4
+    assert metrics.scaled_l1_error(released, truth) == 7 / 13
+
+
+def test_relative_with_a_floor():
+    """Small counts are divided by the floor; without one it is 0.1 % of a step's total, at least 1."""
+    assert metrics.mean_relative_error([[3, 12]], [[0, 10]], floor=2) == pytest.approx((3 / 2 + 2 / 10) / 2)
+    assert metrics.mean_relative_error([[3.0]], [[0.0]]) == 3.0
+    large = np.array([[0.0, 5000.0]])
+    assert metrics.mean_relative_error(np.add(large, [[5.0, 0.0]]), large) == pytest.approx((5 / 5) / 2)
+
+
+def test_roc_with_ties():
+    """Equal scores move together; the area of a constant score is one half."""
+    false, true = metrics.roc([2, 2, 1, 1], [True, False, True, False])
+    assert false.tolist() == [0, 0.5, 1]
+    assert true.tolist() == [0, 0.5, 1]
+    assert metrics.area_under((false, true)) == 0.5
+    assert metrics.area_under(metrics.roc([1, 2, 3], [False, False, True])) == 1
+
+
+def test_interval_of_a_mean():
+    """Student's 95 % interval of four runs: mean 2.5, half width 3.182 · 1.291/2."""
+    low, high = metrics.interval_of_mean([1, 2, 3, 4])
+    assert (low + high) / 2 == 2.5
+    assert (high - low) / 2 == pytest.approx(3.1824 * np.sqrt(5 / 3) / 2, rel=1e-3)
+    assert metrics.interval_of_mean([7]) == (7, 7)
