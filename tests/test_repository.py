@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "src").glob("**/*.py"))
 
 # Sample data is public and seeded; all else draws from the one door.
-RANDOM_DOORS = {"noise/entropy.py", "testing/households.py", "testing/streams.py", "testing/shapes.py"}
+MADE_UP = ("households", "shapes", "streams", "wide_shapes")
+RANDOM_DOORS = {"noise/entropy.py", *(f"testing/{name}.py" for name in MADE_UP)}
 RANDOM_MODULES = {"random", "secrets", "numpy.random"}
 RANDOM_CALLS = {"os.urandom", "os.getrandom", "np.random", "numpy.random", "uuid.uuid4"}
 
@@ -63,7 +64,7 @@ def test_no_host_of_a_registry() -> None:
 
 
 def test_only_the_entropy_door_touches_randomness() -> None:
-    """Random numbers come from noise/entropy.py; streams.py makes public sample data."""
+    """Random numbers come from noise/entropy.py; a few generators make public sample data."""
     found = {}
     for path in SOURCES:
         name = path.relative_to(ROOT / "src" / "tidegate").as_posix()

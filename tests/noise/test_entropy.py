@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tidegate.noise import Source, current, entropy, gaussian, laplace, laplace_one
+from tidegate.noise import Source, current, gaussian, laplace, laplace_one
 from tidegate.noise.entropy import CHUNK_WORDS, POOL_WORDS, Keystream, System
 from tidegate.testing.entropy import CountingEntropy, FixedEntropy, fixed_entropy, zero_noise
 from tidegate.testing.statistics import compare_counts
-
-SOURCES = Path(entropy.__file__).parent.parent
-RANDOMNESS = re.compile(
-    r"urandom|getrandom|default_rng|RandomState|SystemRandom|uuid4"
-    r"|^\s*(import|from)\s+(random|secrets|numpy\.random)\b|\b(np|numpy)\.random\b",
-    re.MULTILINE,
-)
 
 
 def keystream(key: bytes, skip: int, words: int) -> np.ndarray:
     """AES-256-CTR from a zero counter, by a plain call."""
     cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
     return np.frombuffer(cipher.update(bytes(skip + 8 * words))[skip:], dtype=np.uint64)
-
-
-def test_nothing_else_touches_randomness() -> None:
-    """Only the door does, and the generators of made-up public data, which no noise may come from."""
-    users = {
-        path.relative_to(SOURCES).as_posix()
-        for path in SOURCES.rglob("*.py")
-        if RANDOMNESS.search(path.read_text())
-    }
-    made_up = {f"testing/{name}.py" for name in ("streams", "shapes", "wide_shapes", "households")}
-    assert users <= {"noise/entropy.py"} | made_up
-    assert "noise/entropy.py" in users
 
 
 def test_words_are_aes_and_every_refill_replaces_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
