@@ -188,8 +188,9 @@ class Promises:
     def joint(self, first: int, last: int) -> Integers:
         """The most units of each step under the joint promise: ε_s/A_s for each relevant secret."""
         s = self.around(first, last)
-        reach = int(s.firsts.min(initial=first)), int(s.lasts.max(initial=last))
-        if reach[1] > (self.policy.horizon or 2**30):
+        end = self.policy.horizon or 2**30
+        reach = int(s.firsts.min(initial=first)), int(np.minimum(s.lasts, end).max(initial=last))
+        if self.policy.horizon is None and reach[1] >= end:
             raise InvalidParameter(
                 "promise",
                 "joint",

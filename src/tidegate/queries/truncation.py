@@ -72,7 +72,8 @@ class SmoothWhereNoisy:
 
     def push(self, release: Release) -> Values:
         """The answer of one step."""
-        return self._answer(release.values[np.newaxis], np.array([release.scale]))[0]
+        answer: Values = self._answer(release.values[np.newaxis], np.array([release.scale]))[0]
+        return answer
 
     def push_batch(self, releases: Releases) -> Values:
         """The answers of many steps, as from single pushes."""
