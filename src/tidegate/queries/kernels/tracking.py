@@ -1,0 +1,186 @@
+"""Compiled bookkeeping around the filter: one step on, one measurement in, with what fitting and smoothing need later.
+
+A tracker's arrays travel as one tuple, `book`, in the order of `FIELDS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tidegate.compiled import kernel
+from tidegate.queries.kernels.state_space import absorb, expected, follow, look_ahead, turn_once
+
+FIELDS = (
+    "state",  # states × columns, as of the last measurement
+    "covariance",  # classes × states × states, as of the last measurement
+    "parameters",  # classes × PARAMETERS
+    "kind",  # the class of each column
+    "turns",  # how far the harmonics have turned since the last measurement
+    "clock",  # whole numbers, below
+    "health",  # real numbers, below
+    "history_steps",  # of the measurements that hyper-parameters are estimated from
+    "history_values",
+    "history_noise",
+    "sampled",  # the columns that the history has
+    "kept_spread",  # rings over the last steps, for smoothing
+    "kept_variance",
+    "kept_total",
+    "kept_innovation",
+    "kept_value",
+)
+
+# positions in `clock`
+GAP = 0  # steps since the last measurement
+COUNT = 1  # measurements so far
+LAST = 2  # the step of the last one; 0 before any
+NEXT_FIT = 3  # the number of measurements at which hyper-parameters are estimated again
+ROWS = 4  # measurements in the history
+DROPPED = 5  # measurements that the history has forgotten
+CLOCK = 6
+
+# positions in `health`
+MISFIT = 0  # recent mean of squared standardised innovations: 1 where the model fits
+FACTOR = 1  # by how much intervals are wider than the model says
+HEALTH = 2
+
+RECENT = 8.0  # measurements that the misfit looks back on
+LEARNING = 0.05  # how fast the factor follows the share of innovations outside
+OUTSIDE, EDGE = 0.1, 1.6448536269514722  # 10 % of a Gaussian are beyond so many deviations
+LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
+
+
+@kernel
+def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None:
+    """Predict the next step; `room` = (work, spread, variance, total, fading, values)."""
+    (state, covariance, parameters, kind, turns, clock, _, _, _, _, _, rings, ring_variance, ring_total, _, ring_value) = book
+    work, spread, variance, _, fading, values = room
+    keep = rings.shape[0]
+    gap = 0
+    if clock[LAST] > 0:
+        clock[GAP] += 1
+        gap = clock[GAP]
+        turn_once(once, turns)
+    for c in range(parameters.shape[0]):
+        variance[c] = look_ahead(covariance[c], parameters[c], weight, gap, turns, work, spread[c])
+    expected(state, parameters, kind, gap, turns, fading, values)
+    if keep:
+        at = step % keep
+        rings[at] = spread
+        ring_variance[at] = variance
+        ring_total[at] = 0.0
+        ring_value[at] = values
+
+
+@kernel
+def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room: Any) -> None:
+    """Correct by the measurements of the present step, made with noise of this variance; values become corrected."""
+    (state, covariance, parameters, kind, turns, clock, health, times, history, variances, sampled, rings, _, ring_total, ring_innovation, _) = book
+    work, spread, variance, total, fading, values = room
+    keep = rings.shape[0]
+    columns = kind.size
+    gap = clock[GAP]
+    squares, outside = 0.0, 0
+    for c in range(parameters.shape[0]):
+        total[c] = variance[c] + noise
+    limit = EDGE * health[FACTOR]
+    for j in range(columns):
+        c = kind[j]
+        innovation = measured[j] - values[j]
+        square = innovation * innovation / total[c]
+        squares += square
+        outside += square > limit * limit
+        values[j] = innovation
+    if keep:
+        ring_total[step % keep] = total
+        ring_innovation[step % keep] = values
+    follow(state, kind, turns, fading, spread, total, values)
+    for j in range(columns):
+        c = kind[j]
+        values[j] = measured[j] - noise / total[c] * values[j]
+    for c in range(parameters.shape[0]):
+        absorb(covariance[c], parameters[c], weight, gap, turns, spread[c], total[c])
+        variance[c] = variance[c] * noise / total[c]
+    if clock[COUNT] > 0:
+        health[MISFIT] += (squares / columns - health[MISFIT]) / RECENT
+        moved = health[FACTOR] * np.exp(LEARNING * (outside / columns - OUTSIDE))
+        health[FACTOR] = min(max(moved, LEAST_FACTOR), LARGEST_FACTOR)
+    turns[0] = 1.0
+    turns[1] = 0.0
+    _remember(step, times, history, variances, sampled, clock, noise, measured)
+    clock[GAP] = 0
+    clock[COUNT] += 1
+    clock[LAST] = step
+
+
+@kernel
+def _remember(
+    step: int, times: Any, history: Any, variances: Any, sampled: Any, clock: Any, noise: float, measured: Any
+) -> None:
+    """Keep a measurement for estimates; a full history forgets its oldest quarter."""
+    rows = clock[ROWS]
+    if rows == times.size:
+        forgotten = max(1, rows // 4)
+        for row in range(rows - forgotten):
+            times[row] = times[row + forgotten]
+            variances[row] = variances[row + forgotten]
+            history[row] = history[row + forgotten]
+        rows -= forgotten
+        clock[DROPPED] += forgotten
+    times[rows] = step
+    variances[rows] = noise
+    for at in range(sampled.size):
+        history[rows, at] = measured[sampled[at]]
+    clock[ROWS] = rows + 1
+
+
+@kernel
+def refreshed(book: Any, room: Any) -> None:
+    """Value and variance now, after hyper-parameters or states were replaced at a measured step."""
+    (state, covariance, parameters, kind, turns, clock, _, _, _, _, _, _, _, _, _, _) = book
+    _, _, variance, _, fading, values = room
+    expected(state, parameters, kind, 0, turns, fading, values)
+    harmonics = turns.shape[1]
+    for c in range(parameters.shape[0]):
+        total = 0.0
+        for i in range(2 + harmonics):
+            for j in range(2 + harmonics):
+                total += covariance[c, i, j]
+        variance[c] = max(total, 0.0)
+
+
+@kernel
+def track(
+    steps_first: int,
+    given: Any,
+    noise: Any,
+    begin: int,
+    book: Any,
+    once: Any,
+    weight: Any,
+    room: Any,
+    values: Any,
+    deviations: Any,
+) -> int:
+    """Filter rows given[begin:]; noise[i] ≥ 0 where row i is a measurement, else negative. Stops for a fit."""
+    clock, health, kind = book[5], book[6], book[3]
+    for index in range(begin, given.shape[0]):
+        step = steps_first + index
+        one_step_on(book, step, once, weight, room)
+        fit = False
+        if noise[index] >= 0.0:
+            take_in(book, step, weight, noise[index], given[index], room)
+            fit = clock[COUNT] >= clock[NEXT_FIT]
+        if fit:
+            return index
+        write(room, kind, health, clock, values[index], deviations[index])
+    return given.shape[0]
+
+
+@kernel
+def write(room: Any, kind: Any, health: Any, clock: Any, values: Any, deviations: Any) -> None:
+    """Copy the present values and their standard deviations out; NaN deviations before any measurement."""
+    for j in range(kind.size):
+        values[j] = room[5][j]
+        deviations[j] = np.sqrt(room[2][kind[j]]) * health[FACTOR] if clock[COUNT] > 0 else np.inf

@@ -1,0 +1,183 @@
+"""A filter at work: states, classes of columns, the history that hyper-parameters are estimated from, rings to smooth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tidegate.queries.kernels import state_space as k
+from tidegate.queries.kernels import tracking as t
+from tidegate.queries.state_space_model import (
+    DIFFUSE,
+    SEARCHED,
+    Floats,
+    Integers,
+    Structure,
+    estimate,
+    parameters_of,
+)
+
+State = dict[str, Any]
+SINGLE = 16  # up to so many columns each has hyper-parameters of its own
+CLASSES = 8  # beyond, columns of similar size share them
+HISTORY = 1024  # measurements that estimates look back on, at most
+HISTORY_CELLS = 1 << 20
+ALL_COLUMNS = 1 << 14  # up to so many columns the history has all of them
+SAMPLED = 256  # beyond, so many
+FITTED = 8  # columns of a class that the likelihood looks at
+RATIO = 4.0  # sizes of a class differ by no more
+DISTINCT = 3.0  # noise deviations that a column's mean must have to stand out
+ROUNDS = 8
+RARELY = 1 << 14  # measurements between two estimates, at most
+
+
+class Tracker:
+    """Follow the values behind noisy measurements. Everything it does is a function of those.
+
+    Parameters
+    ----------
+    structure
+        Public periods and harmonics.
+    columns
+        The number of columns.
+    keep
+        How many steps are kept for smoothing.
+    """
+
+    def __init__(self, structure: Structure, columns: int, keep: int = 0) -> None:
+        self.structure, self.columns, self.keep = structure, columns, keep
+        self.classes = columns if columns <= SINGLE else CLASSES
+        states, classes, harmonics = structure.states, self.classes, len(structure.frequency)
+        wide = columns > ALL_COLUMNS
+        sampled = SAMPLED if wide else columns
+        rows = min(HISTORY, max(64, HISTORY_CELLS // sampled))
+        self.memory: State = {
+            "state": np.zeros((states, columns)),
+            "covariance": np.zeros((classes, states, states)),
+            "parameters": np.zeros((classes, k.PARAMETERS)),
+            "kind": np.arange(columns) if columns <= SINGLE else np.zeros(columns, dtype=np.int64),
+            "turns": np.stack([np.ones(harmonics), np.zeros(harmonics)]),
+            "clock": np.zeros(t.CLOCK, dtype=np.int64),
+            "health": np.ones(t.HEALTH),
+            "history_steps": np.zeros(rows, dtype=np.int64),
+            "history_values": np.zeros((rows, sampled)),
+            "history_noise": np.zeros(rows),
+            "sampled": np.linspace(0, columns - 1, sampled).astype(np.int64),
+            "kept_spread": np.zeros((keep, classes, states)),
+            "kept_variance": np.zeros((keep, classes)),
+            "kept_total": np.zeros((keep, classes)),
+            "kept_innovation": np.zeros((keep, columns)),
+            "kept_value": np.zeros((keep, columns)),
+            "searched": np.zeros((classes, SEARCHED)),
+        }
+        self.memory["clock"][t.NEXT_FIT] = 1
+        # before anything is known the first measurement is taken as it is
+        self.memory["parameters"][:] = parameters_of(np.zeros(SEARCHED), (0.0, 1e30))
+        for c in range(classes):
+            k.begin(self.memory["parameters"][c], structure.weight, self.memory["covariance"][c])
+        self.room = (
+            np.zeros(states),
+            np.zeros((classes, states)),
+            np.zeros(classes),
+            np.zeros(classes),
+            np.zeros(classes),
+            np.zeros(columns),
+        )
+
+    @property
+    def book(self) -> tuple[Any, ...]:
+        """The arrays in the order that kernels expect."""
+        return tuple(self.memory[name] for name in t.FIELDS)
+
+    @property
+    def count(self) -> int:
+        """How many steps were measured."""
+        return int(self.memory["clock"][t.COUNT])
+
+    def refit(self) -> None:
+        """Estimate hyper-parameters anew, filter what the history has under them, and say when to do it again."""
+        memory, clock = self.memory, self.memory["clock"]
+        rows, count = int(clock[t.ROWS]), int(clock[t.COUNT])
+        steps, noise = memory["history_steps"][:rows], memory["history_noise"][:rows]
+        values, sampled = memory["history_values"][:rows], memory["sampled"]
+        if count == 1 and self.columns > ALL_COLUMNS:
+            self._choose_columns()
+        priors = self._classify(values, noise)
+        kind_of = memory["kind"][sampled]
+        rounds = ROUNDS if count < 256 else ROUNDS // 2
+        fitted = np.zeros(self.classes, dtype=np.bool_)
+        for c in range(self.classes):
+            members = np.flatnonzero(kind_of == c)
+            if len(members):
+                some = members[:: -(-len(members) // FITTED)]
+                start = memory["searched"][c] if count > 1 and memory["searched"][c].any() else None
+                own = np.ascontiguousarray(values[:, some])
+                memory["searched"][c] = estimate(
+                    self.structure, steps, own, noise, priors[c], start, rounds
+                )
+                fitted[c] = True
+            memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
+        for c in np.flatnonzero(~fitted):  # a class without columns is like any other, and is not used
+            memory["parameters"][c] = memory["parameters"][np.flatnonzero(fitted)[0]]
+        if not clock[t.DROPPED]:
+            self._replay(steps, values, noise)
+        step = max(1, count // 2) if count < 64 else min(count, RARELY)
+        clock[t.NEXT_FIT] = count + step
+
+    def _replay(self, steps: Integers, values: Floats, noise: Floats) -> None:
+        memory = self.memory
+        every = len(memory["sampled"]) == self.columns
+        k.replay(
+            steps,
+            values,
+            noise,
+            memory["parameters"],
+            memory["kind"],
+            self.structure.frequency,
+            self.structure.weight,
+            every,
+            memory["covariance"],
+            memory["state"],
+            self.keep,
+            *(memory[f"kept_{name}"] for name in ("spread", "variance", "total", "innovation", "value")),
+        )
+
+    def _choose_columns(self) -> None:
+        """Let the history have large columns and small ones, by the first measurement."""
+        memory = self.memory
+        order = np.argsort(-np.abs(memory["state"][0]), kind="stable")
+        ranks = np.unique(np.geomspace(1, self.columns, 4 * SAMPLED).astype(np.int64))[:SAMPLED]
+        rest = np.linspace(0, self.columns - 1, SAMPLED).astype(np.int64)
+        chosen = np.unique(np.concatenate([ranks - 1, rest]))
+        memory["sampled"] = np.sort(order[chosen[np.linspace(0, len(chosen) - 1, SAMPLED).astype(np.int64)]])
+        memory["history_values"][0] = memory["state"][0][memory["sampled"]]
+
+    def _classify(self, values: Floats, noise: Floats) -> list[tuple[float, float]]:
+        """Put columns of similar released size into classes; mean and variance of the level of each."""
+        memory, columns = self.memory, self.columns
+        if columns <= SINGLE:
+            weights = 1.0 / noise
+            means = (values * weights[:, np.newaxis]).sum(axis=0) / weights.sum()
+            return [(float(mean), DIFFUSE * float(mean * mean + noise.max())) for mean in means]
+        if len(memory["sampled"]) == columns:
+            weights = 1.0 / noise
+            levels = weights @ values / weights.sum()
+            sure = 1.0 / float(weights.sum())
+        else:
+            levels = memory["state"][0]
+            sure = float(memory["covariance"][0, 0, 0])
+        least = DISTINCT * np.sqrt(sure)
+        over = np.log(np.maximum(np.abs(levels), 1e-300) / least) / np.log(RATIO)
+        memory["kind"][:] = np.clip(np.floor(over) + 1, 0, self.classes - 1).astype(np.int64)
+        priors = []
+        for c in range(self.classes):
+            own = levels[memory["kind"] == c]
+            if len(own) < FITTED:
+                mean = float(own.mean()) if len(own) else 0.0
+                priors.append((mean, DIFFUSE * (mean * mean + float(noise.max()))))
+                continue
+            mean = float(own.mean())
+            spread = float(own.var()) - sure
+            priors.append((mean, max(spread, 1e-3 * mean * mean, 1e-6 * sure)))
+        return priors
