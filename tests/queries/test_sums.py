@@ -8,14 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms import BinaryTree, ClippedSum, Factorization
+from tidegate.policy import Event
+from tidegate.queries.averages import RunningAverage, WindowAverage
 from tidegate.queries.sums import (
     RunningSum,
+    answer,
     gaussian_radius,
     increments,
     interval,
     laplace_mean_absolute,
     laplace_radius,
+    merged,
 )
+from tidegate.testing.statistics import compare_counts
 
 
 def test_the_law_of_one_and_two_laplace_draws_is_the_known_one():
@@ -70,3 +76,42 @@ def test_a_confidence_is_a_probability(confidence):
     """Anything else is refused with one sentence."""
     with pytest.raises(InvalidParameter, match="confidence"):
         gaussian_radius(1.0, confidence)
+
+
+@pytest.mark.parametrize("query", [RunningSum(), RunningAverage(), WindowAverage(13)], ids=repr)
+@pytest.mark.parametrize("kind", ["tree", "blt"])
+def test_answers_carry_intervals_that_cover(query, kind):
+    """3,000 streams side by side: 90 % intervals cover as often as they say, level ALPHA; half of one does not."""
+    tree = BinaryTree(Event(epsilon="1", max_change=30), columns=3000, horizon=90)
+    mechanism = (
+        tree if kind == "tree" else Factorization(Event(rho="1/2", max_change=30), columns=3000, horizon=90)
+    )
+    values = mechanism.start().push_batch(np.zeros((77, 3000), dtype=np.int64)).values
+    found = answer(query, values, mechanism, 0.9)
+    inside = int(np.count_nonzero((found.low <= 0) & (found.high >= 0)))
+    assert compare_counts({"inside": (inside, 0.9)}, 3000).ok
+    assert not compare_counts(
+        {"inside": (int(np.count_nonzero(np.abs(found.values) <= found.radius / 2)), 0.9)}, 3000
+    ).ok
+    assert np.allclose(found.values, query.apply(values)[-1])
+    assert found.step == 77
+
+
+def test_answers_of_a_clipped_sum_come_from_its_run():
+    """The run knows the clip; before the lag has passed nothing is known."""
+    run = ClippedSum(Event(epsilon="1", max_change=900), horizon=500, lag=60).start()
+    first = run.push_batch([5] * 30).values
+    assert answer(RunningSum(), first, run).deviation == 0
+    sums = np.concatenate([first, run.push_batch([5] * 170).values])
+    found = answer(RunningSum(), sums, run)
+    assert found.deviation == pytest.approx(run.mechanism.noise_deviation(200, int(run.clip)))
+    assert found.deviation < found.radius < 4 * found.deviation
+
+
+def test_merging_many_scales_keeps_the_variance():
+    """However many scales there are, their squares add up to the same."""
+    scales = np.linspace(1, 50, 5000)
+    values, counts = merged(scales)
+    assert len(values) <= 401
+    assert np.sum(values**2 * counts) == pytest.approx(np.sum(scales**2))
+    assert counts.sum() == 5000

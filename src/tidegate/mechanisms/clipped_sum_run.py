@@ -12,6 +12,7 @@ from tidegate.mechanisms.kernels.clipping import clip_values
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.mechanisms.tree_run import TreeRun, refuse_beyond
 from tidegate.noise import laplace_one, variance_laplace
+from tidegate.queries.sums import laplace_radius
 from tidegate.releases import Release, Releases, Status, Values
 
 if TYPE_CHECKING:
@@ -71,6 +72,24 @@ class ClippedSumRun(Run):
     def clip(self) -> float | None:
         """The clip that is applied, once it is known."""
         return self._limit * self._grid if self._limit else None
+
+    def deviation_of(self, weights: npt.ArrayLike) -> float:
+        """The standard deviation of the noise of Σ_t weights[t−1]·(running sum of step t), once the clip is known."""
+        if self._tree is None:
+            return 0.0
+        given, lag = np.asarray(weights, dtype=np.float64), self.mechanism.waits
+        first = float(given[max(lag - 1, 0) :].sum()) ** 2 * self._first_variance
+        return math.sqrt(first + self._tree.mechanism.deviation_of(given[lag:]) ** 2)
+
+    def radius_of(self, weights: npt.ArrayLike, confidence: float = 0.95) -> float:
+        """Half the width of a confidence interval around a linear answer; it knows the noise, not what was clipped."""
+        if self._tree is None:
+            return 0.0
+        given, lag = np.asarray(weights, dtype=np.float64), self.mechanism.waits
+        scales, counts = self._tree.mechanism.terms_of(given[lag:])
+        # the first sum is one Laplace draw, or has nearly the law of one
+        first = abs(float(given[max(lag - 1, 0) :].sum())) * math.sqrt(self._first_variance / 2)
+        return laplace_radius(np.append(scales, first), np.append(counts, 1.0), confidence)
 
     def _state(self) -> State:
         state: State = {

@@ -273,9 +273,15 @@ class Factorization(Mechanism):
 
     def deviation_of(self, weights: npt.ArrayLike) -> float:
         """The standard deviation of Σ_t weights[t−1]·(answer of step t)."""
+        from scipy.signal import fftconvolve  # slow to import, needed here only
+
         given = np.asarray(weights, dtype=np.float64)
-        through = np.convolve(given[::-1], self.response(len(given)))[: len(given)]
+        through = fftconvolve(given[::-1], self.response(len(given)))[: len(given)]
         return float(np.linalg.norm(through)) * self.noise_deviation
+
+    def radius_of(self, weights: npt.ArrayLike, confidence: float = 0.95) -> float:
+        """Half the width of a confidence interval around a linear answer."""
+        return gaussian_radius(self.deviation_of(weights), confidence)
 
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None

@@ -16,7 +16,7 @@ from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import variance_gaussian, variance_laplace
 from tidegate.policy import Event, Policy, WEvent, ZeroConcentrated
-from tidegate.queries.sums import gaussian_radius, laplace_mean_absolute, laplace_radius
+from tidegate.queries.sums import gaussian_radius, laplace_mean_absolute, laplace_radius, merged
 from tidegate.releases import Values
 
 
@@ -147,43 +147,59 @@ class TreeCounter(Mechanism):
 
     def deviation_of(self, weights: npt.ArrayLike) -> float:
         """The standard deviation of Σ_t weights[t−1]·(running sum of step t), for any linear answer."""
-        given = np.asarray(weights, dtype=np.float64)
-        variance, start = 0.0, 0
-        while start < len(given):
-            block = self.block(start + 1)
-            inside = given[start : start + block.size]
-            # the root of a finished block goes on to serve all later steps
-            inside = (
-                inside
-                if len(inside) < block.size
-                else np.append(inside[:-1], given[start + block.size - 1 :].sum())
-            )
-            variance += self._block_variance(block, inside)
-            start += block.size
+        parts = self._coefficients(np.asarray(weights, dtype=np.float64))
+        variance = sum(float(np.sum(c * c)) * self.noise_variance(block.levels) for block, c in parts)
         return math.sqrt(variance) * float(Fraction(self.grid))
 
-    def _block_variance(self, block: Block, weights: Values) -> float:
-        """Σ of squared coefficients of every node's noise; coefficients flow from parents to children."""
+    def terms_of(self, weights: npt.ArrayLike) -> tuple[Values, Values]:
+        """The noise of a linear answer as independent draws: (scales in the values' unit, how many of each)."""
+        grid = float(Fraction(self.grid))
+        scales = [
+            np.abs(c[c != 0.0]) * self.scale_of(block.levels) * grid
+            for block, c in self._coefficients(np.asarray(weights, dtype=np.float64))
+        ]
+        return merged(np.concatenate([*scales, np.zeros(0)]))
+
+    def radius_of(self, weights: npt.ArrayLike, confidence: float = 0.95) -> float:
+        """Half the width of a confidence interval around a linear answer."""
+        if self._gaussian:
+            return gaussian_radius(self.deviation_of(weights), confidence)
+        return laplace_radius(*self.terms_of(weights), confidence)
+
+    def _coefficients(self, weights: Values) -> list[tuple[Block, Values]]:
+        """Each tree with the coefficients of its nodes' noise in a linear answer."""
+        parts: list[tuple[Block, Values]] = []
+        start = 0
+        while start < len(weights):
+            block = self.block(start + 1)
+            inside = weights[start : start + block.size]
+            if len(inside) == block.size:  # the root of a finished block goes on to serve all later steps
+                inside = np.append(inside[:-1], weights[start + block.size - 1 :].sum())
+            parts.append((block, self._block_coefficients(block, inside)))
+            start += block.size
+        return parts
+
+    def _block_coefficients(self, block: Block, weights: Values) -> Values:
+        """Coefficients of estimates flow from parents to children; own measurements take their share on the way."""
         length, weight = len(weights), self.own_weights(block.levels)
         sums = np.concatenate([[0.0], np.cumsum(weights)])
-        total, parents = 0.0, np.zeros(0)
+        found: list[Values] = []
+        parents = np.zeros(0)
         for level in range(block.levels - 1, -1, -1):
             size = self.branching**level
             ends = np.arange(1, length // size + 1) * size
             # a node serves from its own end until its parent is complete
             parent_ends = -(-ends // (size * self.branching)) * size * self.branching
-            until = (
-                np.minimum(parent_ends - 1, length)
-                if level + 1 < block.levels
-                else np.full(len(ends), length)
-            )
+            until = np.full(len(ends), length)
+            if level + 1 < block.levels:
+                until = np.minimum(parent_ends - 1, length)
             coefficients = sums[until] - sums[ends - 1]
             if level + 1 < block.levels:
                 passed = np.repeat(parents, self.branching)[: len(ends)]
                 coefficients[: len(passed)] += (1.0 - weight[level + 1]) * passed
-            total += float(np.sum((weight[level] * coefficients) ** 2))
+            found.append(weight[level] * coefficients)
             parents = coefficients
-        return total * self.noise_variance(block.levels)
+        return np.concatenate(found)
 
     def digits(self, position: int, levels: int) -> list[int]:
         """How many nodes of each level make up the running sum at a position of a tree."""

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,56 @@ class RunningSum(LinearQuery):
     def apply(self, sums: npt.ArrayLike) -> Values:
         """The sums."""
         return np.array(sums, dtype=np.float64)
+
+
+class Counter(Protocol):
+    """What a counter (or a run of one) says about linear answers from its running sums."""
+
+    def deviation_of(self, weights: npt.ArrayLike) -> float:
+        """The standard deviation of an answer with these weights."""
+
+    def radius_of(self, weights: npt.ArrayLike, confidence: float = 0.95) -> float:
+        """Half the width of a confidence interval around it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer at one step, one number for each column, with what is known of its noise."""
+
+    step: int
+    values: Values
+    deviation: float
+    radius: float
+
+    @property
+    def low(self) -> Values:
+        """The lower end of the confidence interval."""
+        return self.values - self.radius
+
+    @property
+    def high(self) -> Values:
+        """The upper end of the confidence interval."""
+        return self.values + self.radius
+
+
+def answer(query: LinearQuery, sums: npt.ArrayLike, counter: Counter, confidence: float = 0.95) -> Answer:
+    """The answer at the last step of the running sums of steps 1, 2, …, with its error and confidence interval.
+
+    Parameters
+    ----------
+    query
+        Which answer.
+    sums
+        All running sums released so far (T, or T × d), such as ``releases.values``.
+    counter
+        The mechanism that released them, or for ClippedSum the run.
+    confidence
+        Of the interval.
+    """
+    given = np.asarray(sums, dtype=np.float64)
+    weights = query.weights(len(given))
+    values: Values = np.atleast_1d(weights @ given)
+    return Answer(len(given), values, counter.deviation_of(weights), counter.radius_of(weights, confidence))
 
 
 def increments(sums: npt.ArrayLike) -> Values:
@@ -124,6 +175,30 @@ def laplace_mean_absolute(scales: npt.ArrayLike, counts: npt.ArrayLike) -> float
     rest = (1.0 - law) / points**2
     integral = step * (0.25 + float(np.sum(rest)) - 0.5 * float(rest[-1])) + 1.0 / float(points[-1])
     return 2 / math.pi * integral * deviation
+
+
+def merged(scales: Values, most: int = 400) -> tuple[Values, Values]:
+    """Independent draws of many scales as (scales, how many of each); beyond `most`, neighbours share their mean square.
+
+    Examples
+    --------
+    >>> merged(np.array([2.0, 1.0, 2.0]))
+    (array([1., 2.]), array([1., 2.]))
+    """
+    values, counts = np.unique(np.round(scales, 12), return_counts=True)
+    many = counts.astype(np.float64)
+    if len(values) > most:
+        # few large scales decide the tails, so they stay apart; the many small ones are put together
+        groups = np.concatenate(
+            [
+                np.linspace(0, most // 2, len(values) - most // 2, dtype=np.int64),
+                most // 2 + 1 + np.arange(most // 2),
+            ]
+        )
+        squares = np.bincount(groups, weights=many * values**2)
+        many = np.bincount(groups, weights=many).astype(np.float64)
+        values, many = np.sqrt(squares[many > 0] / many[many > 0]), many[many > 0]
+    return values, many
 
 
 def _characteristic(scales: npt.ArrayLike, counts: npt.ArrayLike) -> tuple[Values, Values, float]:
