@@ -1,0 +1,349 @@
+"""Tide at work: a compiled loop, with estimates and schedules in between, and what it releases."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.ledger import Batch
+from tidegate.mechanisms.kernels import tide as loop
+from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.tide_schedule import replan
+from tidegate.noise import laplace
+from tidegate.noise.discrete_laplace import decide
+from tidegate.queries.kernels.tracking import refreshed
+from tidegate.queries.state_space_tracker import Tracker
+from tidegate.releases import PeriodicRelease, PeriodicReleases, Releases, RevisedReleases, Status
+
+if TYPE_CHECKING:
+    from tidegate.mechanisms.tide import Tide
+
+Floats = npt.NDArray[np.float64]
+INLINE = 16  # up to so many columns the compiled loop draws the noise itself
+CELLS = 1 << 16  # cells that a batch handles at once
+STREAM = "tide"
+Kinds = list[tuple[int, npt.NDArray[np.int64]]]
+
+
+class TideRelease(PeriodicRelease):
+    """A release with the standard deviation of the error of each value.
+
+    Attributes
+    ----------
+    deviation
+        One for each column, estimated from releases; infinite before anything was measured.
+    """
+
+    __slots__ = ("deviation",)
+
+    def __init__(self, *release: Any, revised: Releases | None, deviation: Floats) -> None:
+        super().__init__(*release, revised=revised)
+        self.deviation = deviation
+
+    def interval(self, confidence: float = 0.9) -> tuple[Floats, Floats]:
+        """Bounds between which the true values lie with about this probability."""
+        return bounds(self.values, self.deviation, confidence)
+
+
+class _Deviations:
+    """What batches with deviations share: they are kept by class of columns, and looked up when asked for."""
+
+    values: Floats
+
+    def __init__(self, *releases: Any, by_class: Floats, kinds: Kinds, **more: Any) -> None:
+        super().__init__(*releases, **more)
+        self._by_class = by_class
+        self._kinds = kinds
+
+    @property
+    def deviation(self) -> Floats:
+        """The standard deviation of the error of each value, T × d."""
+        result = np.empty(self.values.shape)
+        ends = [begin for begin, _ in self._kinds[1:]] + [len(result)]
+        for (begin, kind), end in zip(self._kinds, ends, strict=True):
+            result[begin:end] = self._by_class[begin:end][:, kind]
+        return result
+
+    def interval(self, confidence: float = 0.9) -> tuple[Floats, Floats]:
+        """Bounds between which the true values lie with about this probability."""
+        return bounds(self.values, self.deviation, confidence)
+
+
+class TideReleases(_Deviations, PeriodicReleases):
+    """Releases with the standard deviations of their errors; `revised` has smoothed values of earlier steps."""
+
+    def __getitem__(self, index: int) -> TideRelease:
+        plain, at = super().__getitem__(index), range(len(self.values))[index]
+        fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
+        kind = [kind for begin, kind in self._kinds if begin <= at][-1]
+        deviation = self._by_class[at][kind]
+        return TideRelease(*fields, plain.delay, revised=plain.revised, deviation=deviation)
+
+
+class SmoothedReleases(_Deviations, RevisedReleases):
+    """Smoothed values of earlier steps, with the standard deviations of their errors."""
+
+    def ending_at(self, step: int) -> SmoothedReleases | None:
+        """The part that became known at a step."""
+        plain = super().ending_at(step)
+        if plain is None:
+            return None
+        begin = plain.first_step - self.first_step
+        part = slice(begin, begin + len(plain))
+        kind = [kind for first, kind in self._kinds if first <= begin][-1]
+        return SmoothedReleases(
+            plain.first_step,
+            plain.values,
+            plain.status,
+            plain.source,
+            plain.scale,
+            plain.units,
+            plain.unit,
+            plain.delay,
+            ends=plain.ends,
+            by_class=self._by_class[part],
+            kinds=[(0, kind)],
+        )
+
+
+def bounds(values: Floats, deviation: Floats, confidence: float) -> tuple[Floats, Floats]:
+    """Gaussian bounds around values; of Laplace noise they cover nearly the same at 90 %."""
+    width = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
+    return values - width, values + width
+
+
+class TideRun(Run):
+    """Tide on one stream."""
+
+    mechanism: Tide
+
+    def _begin(self, state: State | None) -> None:
+        mechanism = self.mechanism
+        tables = mechanism.choices
+        self._tables = tables
+        self._shares = tables.shares.copy()
+        self._shares[:, loop.CHARGE] *= self.ledger.units // mechanism.units
+        self._block = mechanism.revision // 2
+        keep = 2 * self._block
+        self._tracker = Tracker(mechanism.structure, self._columns, keep)
+        self._rule = np.zeros(loop.RULE, dtype=np.int64)
+        self._rule[loop.WINDOW] = mechanism.policy.steps_charged
+        self._rule[loop.OPENING] = len(tables.shares) - 1
+        self._rule[loop.FIRST] = tables.rows
+        self._rule[loop.BLOCK] = self._block
+        plan = np.zeros(loop.PLAN, dtype=np.int64)
+        plan[loop.DUE] = self.step + 1
+        self._own: State = {
+            "plan": plan,
+            "kept_units": np.zeros(keep, dtype=np.int64),
+            "kept_scale": np.zeros(keep),
+            "kept_source": np.zeros(keep, dtype=np.int64),
+            "begun": np.array([self.step + 1]),  # the first step of this run: what is before it is not revised
+        }
+        self._given = np.zeros(self._columns, dtype=np.int64)
+        self._measured = np.zeros(self._columns)
+        for memory in (self._tracker.memory, self._own):
+            memory.update({name: value.copy() for name, value in (state or {}).items() if name in memory})
+
+    def _state(self) -> State:
+        return {**self._tracker.memory, **self._own}
+
+    def _push(self, row: Row) -> TideRelease:
+        return self._push_batch(row[np.newaxis], self.step)[0]
+
+    def _push_batch(self, matrix: Matrix, first_step: int) -> TideReleases:
+        memories = (self._tracker.memory, self._own)
+        kept = [{name: value.copy() for name, value in memory.items()} for memory in memories]
+        try:
+            return self._release(matrix, first_step)
+        except BaseException:
+            for memory, before in zip(memories, kept, strict=True):
+                memory.update(before)
+            raise
+
+    def _release(self, matrix: Matrix, first_step: int) -> TideReleases:
+        steps, columns = matrix.shape
+        classes = self._tracker.classes
+        units = np.zeros(steps, dtype=np.int64)
+        outputs = (
+            np.empty((steps, columns)),
+            np.empty(steps, dtype=np.int8),
+            np.empty(steps, dtype=np.int64),
+            np.empty(steps),
+            units,
+            np.empty((steps, classes)),
+        )
+        revised = self._room_for_revised(first_step, steps)
+        kinds: Kinds = [(0, self._tracker.memory["kind"].copy())]
+        changes: Kinds = [(0, kinds[0][1])]
+        length = max(1, CELLS // columns) if columns <= INLINE else max(1, steps)
+        with self.ledger.begin_batch(steps) as batch:
+            for start in range(0, steps, length):
+                block = tuple(output[start : start + length] for output in outputs)
+                rows = matrix[start : start + length]
+                self._release_block(rows, first_step + start, batch, block, revised, (start, kinds, changes))
+            batch.record(first_step, units)
+        values, status, source, scale, units, by_class = outputs
+        return TideReleases(
+            first_step,
+            values,
+            status,
+            source,
+            scale,
+            units,
+            self.ledger.unit,
+            0,
+            revised=self._revised(first_step, revised, changes),
+            by_class=by_class,
+            kinds=kinds,
+        )
+
+    def _release_block(
+        self,
+        rows: Matrix,
+        first_step: int,
+        batch: Batch,
+        outputs: tuple[Any, ...],
+        revised: tuple[Any, ...],
+        kinds: tuple[int, Kinds, Kinds],
+    ) -> None:
+        steps, columns = rows.shape
+        draws = columns if columns <= INLINE else 0
+        words = self.source.words(STREAM, first_step, max(draws, 1), range(steps * draws), 0, 2)
+        tracker, own = self._tracker, self._own
+        index, reason = 0, loop.DONE
+        while True:
+            index, reason = loop.release(
+                rows,
+                index,
+                reason,
+                first_step,
+                self._rule,
+                self._shares,
+                self._tables.scales,
+                words,
+                self._given,
+                self._measured,
+                batch.entries,
+                batch.state,
+                own["plan"],
+                tracker.book,
+                tracker.structure.once,
+                tracker.structure.weight,
+                tracker.room,
+                self._grid,
+                self.mechanism.nonnegative,
+                own["kept_units"],
+                own["kept_scale"],
+                own["kept_source"],
+                *outputs,
+                revised,
+            )
+            if reason == loop.DONE:
+                return
+            taken = int(own["plan"][loop.TAKEN])
+            if reason == loop.REFUSED:
+                batch.refuse(first_step + index, int(self._shares[taken, loop.CHARGE]))
+            elif reason == loop.FIT:
+                self._refit(kinds[0] + index, int(revised[5][0]), kinds)
+            else:
+                self._supply(words, draws, first_step, index, float(self._tables.scales[taken, loop.SCALE]))
+
+    def _refit(self, at: int, revised: int, kinds: tuple[int, Kinds, Kinds]) -> None:
+        """New hyper-parameters and a new schedule, from measurements alone."""
+        tracker = self._tracker
+        tracker.refit()
+        refreshed(tracker.book, tracker.room)
+        replan(self._tables, tracker, self._own["plan"], self.mechanism.policy.steps_charged)
+        if self._columns > INLINE:
+            kinds[1].append((at, tracker.memory["kind"].copy()))
+            kinds[2].append((revised, kinds[1][-1][1]))
+
+    def _supply(self, words: Any, draws: int, first_step: int, index: int, scale: float) -> None:
+        """The noise that the loop could not draw itself."""
+        if not draws:
+            self._given[:] = laplace(self.source, STREAM, first_step + index, scale, (self._columns,))
+        for draw in range(draws):
+            element = index * draws + draw
+            taken = words[:, element].tolist()
+            self._given[draw] = decide(self.source, STREAM, first_step, draws, element, scale, taken)
+
+    # smoothed values -------------------------------------------------------------------------------------------
+
+    def _room_for_revised(self, first_step: int, steps: int) -> tuple[Any, ...]:
+        block, classes = self._block, self._tracker.classes
+        blocks = (first_step + steps - 1) // block - (first_step - 1) // block if block else 0
+        return self._empty(blocks * block, classes)
+
+    def _empty(self, room: int, classes: int) -> tuple[Any, ...]:
+        return (
+            np.empty((room, self._columns)),
+            np.empty((room, classes)),
+            np.empty(room, dtype=np.int64),
+            np.empty(room),
+            np.empty(room, dtype=np.int64),
+            np.zeros(1, dtype=np.int64),
+        )
+
+    def _revised(self, first_step: int, revised: tuple[Any, ...], kinds: Kinds) -> SmoothedReleases | None:
+        """The steps that were smoothed in a batch from `first_step` on."""
+        count, block = int(revised[5][0]), self._block
+        if not count:
+            return None
+        ends_first = max(-(-first_step // block), 2) * block  # the first end of a block that revises
+        first = ends_first - 2 * block + 1
+        steps = np.arange(first, first + count)
+        ends = (-(-steps // block) + 1) * block
+        return self._smoothed(first, revised, count, ends, kinds)
+
+    def _smoothed(
+        self, first: int, revised: tuple[Any, ...], count: int, ends: npt.NDArray[np.int64], kinds: Kinds
+    ) -> SmoothedReleases | None:
+        values, by_class, source, scale, units = (array[:count] for array in revised[:5])
+        steps = np.arange(first, first + count)
+        status = np.where(units > 0, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
+        torn = max(0, int(self._own["begun"][0]) - first)  # steps that this run has not seen
+        if torn >= count:
+            return None
+        kinds = [(max(0, begin - torn), kind) for begin, kind in kinds]
+        fields = (values, status, source, scale, units)
+        return SmoothedReleases(
+            first + torn,
+            *(field[torn:] for field in fields),
+            self.ledger.unit,
+            int((ends - steps).max()),
+            ends=ends[torn:],
+            by_class=by_class[torn:],
+            kinds=kinds,
+        )
+
+    def flush(self) -> SmoothedReleases | None:
+        """Smoothed values of the last steps, whose delay is not over, as far as they can be known now."""
+        block, keep = self._block, 2 * self._block
+        done = (self.step // block - 1) * block if block and self.step >= keep else 0
+        begun = int(self._own["begun"][0])
+        rest = self.step - max(done, begun - 1)
+        if not block or rest <= 0:
+            return None
+        revised = self._empty(keep, self._tracker.classes)
+        tracker, own = self._tracker, self._own
+        loop.revise(
+            self.step,
+            keep,
+            tracker.book,
+            tracker.structure.once,
+            self._grid,
+            self.mechanism.nonnegative,
+            own["kept_units"],
+            own["kept_scale"],
+            own["kept_source"],
+            revised,
+        )
+        last = tuple(array[keep - rest :] for array in revised[:5])
+        ends = np.full(rest, self.step)
+        return self._smoothed(
+            self.step - rest + 1, (*last, revised[5]), rest, ends, [(0, tracker.memory["kind"].copy())]
+        )

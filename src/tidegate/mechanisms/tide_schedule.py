@@ -1,0 +1,128 @@
+"""When Tide measures: choices of so many measurements in a window, and the one with the least predicted error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.exact import float_up
+from tidegate.mechanisms.kernels import tide as loop
+from tidegate.noise import variance_laplace
+from tidegate.queries.kernels import tracking as t
+from tidegate.queries.state_space_tracker import Tracker
+
+DIVISOR = 5040  # units of the smallest share, so that most shares are exact
+LONGEST_GAP = 512
+HORIZON = 1024  # steps that a choice is judged by, at most
+OPENING_SHARE = Fraction(1, 8)  # of a sliding window's budget, for the very first measurement
+FINITE_OPENING = Fraction(1, 32)  # the same where the budget never comes back
+SHORTEST_OPENED = 16  # windows below need no opening
+CAUTION = 4  # gaps are at most this part of what was seen so far
+CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
+LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Public tables: for each number k of measurements in a window its charge and its noise.
+
+    Attributes
+    ----------
+    units
+        Into how many units the budget of a window is divided.
+    shares
+        k, the steps over which k gaps stretch, and the units of one measurement.
+    scales
+        The noise scale of one and its variance, in grid units.
+    rows
+        How many choices there are; the tables have them twice, the second time for the first window, whose budget pays
+        for the opening measurement, and last the opening.
+    """
+
+    units: int
+    shares: npt.NDArray[np.int64]
+    scales: npt.NDArray[np.float64]
+    rows: int
+
+
+def numbers_of_measurements(window: int) -> list[int]:
+    """k from all steps down to one, in steps of about √2.
+
+    Examples
+    --------
+    >>> numbers_of_measurements(24)
+    [24, 16, 12, 8, 6, 4, 3, 2, 1]
+    """
+    found = [window]
+    gap = Fraction(3, 2)
+    while gap <= min(window, LONGEST_GAP):
+        found.append(max(1, round(window / gap)))
+        gap = gap * Fraction(4, 3) if gap.numerator % 3 == 0 else gap * Fraction(3, 2)
+    if window <= LONGEST_GAP:
+        found.append(1)
+    return sorted(set(found), reverse=True)
+
+
+def choices(window: int, sliding: bool, drifting: bool, sensitivity: int, epsilon: Fraction) -> Choices:
+    """The tables for a policy. `drifting`: measurements move through the phases of a period."""
+    units = DIVISOR * 32 * window if window < 2**30 else 32 * window
+    opening = (OPENING_SHARE if sliding else FINITE_OPENING) if window >= SHORTEST_OPENED else Fraction(0)
+    numbers = numbers_of_measurements(window)
+    shares, scales = [], []
+    for left in (Fraction(1), 1 - opening):
+        for number in numbers:
+            charge = int(left * units) // number
+            # one step more than the window for k gaps: no phase of a period is left out for ever
+            span = window + 1 if drifting and number < window else window
+            shares.append((number, span, charge))
+    shares.append((window, window, int(opening * units) or units // window))
+    for _, _, charge in shares:
+        scale = float_up(Fraction(sensitivity * units) / (epsilon * charge))
+        scales.append((scale, max(variance_laplace(scale), LEAST_VARIANCE)))
+    return Choices(units, np.array(shares, dtype=np.int64), np.array(scales), len(numbers))
+
+
+def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: int) -> int:
+    """The choice with the least error that the fitted model predicts for the coming steps."""
+    memory, structure = tracker.memory, tracker.structure
+    kinds, counts = np.unique(memory["kind"], return_counts=True)
+    scratch = np.zeros((structure.states, structure.states))
+    turns = np.zeros((2, len(structure.frequency)))
+    longest = max(1.0, step / CAUTION)
+    errors = np.full(tables.rows, np.inf)
+    for choice in range(tables.rows):
+        number, span, _ = tables.shares[choice]
+        if choice and span / number > longest:
+            break
+        errors[choice] = 0.0
+        for c, count in zip(kinds, counts, strict=True):
+            errors[choice] += count * loop.predicted_error(
+                memory["covariance"][c],
+                memory["parameters"][c],
+                structure.frequency,
+                structure.weight,
+                tables.shares,
+                choice,
+                tables.scales[choice, loop.VARIANCE],
+                horizon,
+                scratch,
+                turns,
+            )
+    best = int(errors.argmin())
+    return best if errors[best] < CLEARLY * errors[present] else present
+
+
+def replan(tables: Choices, tracker: Tracker, plan: npt.NDArray[np.int64], window: int) -> None:
+    """Choose again after new estimates, and move the next measurement accordingly."""
+    step = int(tracker.memory["clock"][t.LAST])
+    if tables.rows > 1:
+        horizon = min(2 * window, HORIZON)
+        chosen = choose(tables, tracker, step, int(plan[loop.CHOICE]), horizon)
+        if chosen != plan[loop.CHOICE]:
+            plan[loop.CHOICE], plan[loop.REMAINDER] = chosen, 0
+            if not plan[loop.ALARM]:
+                plan[loop.DUE] = step + loop.next_gap(tables.shares, chosen, plan)
+    plan[loop.LAST_FIT] = tracker.count
