@@ -1,9 +1,9 @@
 """How many samples, where, and which features: by the predicted error, without looking at the protected data.
 
-The error of a released step has two parts. What the curve through noiseless samples misses is computed on a public profile,
-or bounded by a public bound of the slope. What noise adds follows from the public scales, because reconstruction and
-post-processing are linear but for the sign. Their mean absolute sum is that of a Laplace distribution around an offset,
-|e| + β·exp(−|e|/β), with 2β² the variance.
+The error of a released step has two parts. What the curve through noiseless samples misses is computed on a
+public profile, or bounded by a public bound of the slope. What noise adds follows from the public scales,
+because reconstruction and post-processing are linear but for the sign. Their mean absolute sum is that of a
+Laplace distribution around an offset, |e| + β·exp(−|e|/β), with 2β² the variance.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ class Prediction:
     def error_bound(self, slope: ExactLike) -> float:
         """A bound of the mean absolute error on streams that change by at most `slope` a step (Theorem 11, corrected).
 
-        Between two samples m steps apart a stream strays from their line by at most 2·slope·j·(m − j)/m after j steps.
+        Between two samples m steps apart a stream strays from their line by at most 2·slope·j·(m − j)/m after
+        j steps.
         """
         knots = np.concatenate([[0], self.times])
         steps = np.arange(1, self.w + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,7 @@ def parts(w: int, ends: Iterable[int]) -> Feature:
     bounds = [0, *ends]
     if bounds != sorted(set(bounds)) or bounds[-1] != w:
         raise InvalidParameter("ends", bounds[1:], f"ascending positions up to {w}", f"end with {w}")
-    return tuple(tuple(range(a + 1, b + 1)) for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple(tuple(range(a + 1, b + 1)) for a, b in pairwise(bounds))
 
 
 def equal_parts(w: int, count: int) -> Feature:
@@ -75,7 +76,7 @@ def read_features(features: Sequence[Sequence[Sequence[int]]], w: int) -> tuple[
                 f"a partition of the positions 1 to {w}",
                 "put every position into exactly one part that is not empty",
             )
-    for number, (fine, coarse) in enumerate(zip(read, read[1:], strict=False)):
+    for number, (fine, coarse) in enumerate(pairwise(read)):
         label = {at: index for index, part in enumerate(coarse) for at in part}
         if any(len({label[at] for at in part}) > 1 for part in fine):
             raise InvalidParameter(
@@ -118,7 +119,7 @@ class FeatureTree:
                 labels[number, np.array(part) - 1] = len(level)
                 level.append(number)
         parents = np.full(len(level), -1, dtype=np.int64)
-        for fine, coarse in zip(labels, labels[1:], strict=False):
+        for fine, coarse in pairwise(labels):
             parents[fine] = coarse
         size = np.bincount(labels.ravel(), minlength=len(level)) if level else np.zeros(0)
         return cls(labels, parents, np.array(level, dtype=np.int64), size.astype(np.int64))
@@ -127,7 +128,7 @@ class FeatureTree:
     def node_of(self) -> Integers:
         """For each step the part of the finest feature, −1 without features."""
         if len(self.labels):
-            return self.labels[0]
+            return np.asarray(self.labels[0])
         return np.full(self.labels.shape[1], -1, dtype=np.int64)
 
     def until(self, steps: int) -> FeatureTree:

@@ -16,12 +16,13 @@ from tidegate.exact import float_up, show, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.choose_samples import absolute_error, sample_numbers
 from tidegate.mechanisms.mechanism import Matrix, Mechanism
-from tidegate.mechanisms.periods import Floats, Integers, PeriodicRun
+from tidegate.mechanisms.period_blocks import Floats, Integers
+from tidegate.mechanisms.periods import PeriodicRun
 from tidegate.mechanisms.sampling_times import read_profile
 from tidegate.noise import variance_laplace
 from tidegate.policy import Policy, WEvent
 
-BITS = 16  # the rows of the transform are whole multiples of 2^-BITS
+ONE = 1 << 16  # the rows of the transform are whole multiples of 2^-16
 ROUNDED = Fraction(51, 100)  # rounding an entry to such a multiple moves it by less than this many of them
 PARTS = 2**20  # units of a step, where steps are charged by what they contribute
 
@@ -49,7 +50,8 @@ def real_fourier(w: int, coefficients: int) -> Floats:
 class Fourier(Mechanism):
     """Measure the K lowest frequencies of each period of w steps, and release the curve they make.
 
-    A baseline for streams that are smooth and periodic. Before its period ends, a step shows the curve of the last period.
+    A baseline for streams that are smooth and periodic. Before its period ends, a step shows the curve of the
+    last period.
 
     Parameters
     ----------
@@ -64,14 +66,14 @@ class Fourier(Mechanism):
     Privacy
     -------
     Unit and neighbours: the policy's. The transform has orthonormal rows, rounded to multiples of 2^-16 so that
-    coefficients are exact integers on that grid. A change of a of a period's steps by at most Δ each moves the coefficients by
-    at most √(K·c·a)·Δ in L1, c the number of columns a unit may be in (1 for fixed units, else all), and by at most Σⱼ|φⱼ(t)|·Δ
-    for each step. A window meets one period or two. The smaller of two scales is used: √(2Kcw)Δ/ε, charged as ε/4 once to the
-    period and ε/2w to each step; or the sum of the rows' L1 norms times Δ/ε, charged to each step by its part. Proof:
-    docs/proofs/fourier.md.
+    coefficients are exact integers on that grid. A change of a of a period's steps by at most Δ each moves
+    the coefficients by at most √(K·c·a)·Δ in L1, c the number of columns a unit may be in (1 for fixed units,
+    else all), and by at most Σⱼ|φⱼ(t)|·Δ for each step. A window meets one period or two. The smaller of two
+    scales is used: √(2Kcw)Δ/ε, charged as ε/4 once to the period and ε/2w to each step; or the sum of the
+    rows' L1 norms times Δ/ε, charged to each step by its part. Proof: docs/proofs/fourier.md.
 
-    Departure: the printed transform is not normalised and its noise is too small by far; it is not offered. Values beyond
-    2^44/w grid units are clipped.
+    Departure: the printed transform is not normalised and its noise is too small by far; it is not offered.
+    Values beyond 2^44/w grid units are clipped.
 
     Error
     -----
@@ -135,21 +137,21 @@ class Fourier(Mechanism):
     @cached_property
     def rows(self) -> Integers:
         """The transform, in multiples of 2^-16."""
-        return np.rint(real_fourier(self.window, self.sum_count) * 2**BITS).astype(np.int64)
+        scaled = np.rint(real_fourier(self.window, self.sum_count) * ONE)
+        return np.asarray(scaled, dtype=np.int64)
 
     @cached_property
     def _together(self) -> Fraction:
         """The scale from the L2 norm of a whole period, in multiples of 2^-16 grid units."""
         count, w = self.sum_count, self.window
         columns = 1 if self.policy.mobility == "fixed" else self.columns
-        norm = 2**BITS + ROUNDED * Fraction(
-            sqrt_up(Fraction(count * w))
-        )  # the operator norm of the rounded rows
+        # the operator norm of the rounded rows
+        norm = ONE + ROUNDED * Fraction(sqrt_up(Fraction(count * w)))
         return Fraction(sqrt_up(Fraction(2 * count * columns * w))) * norm * self._change
 
     @property
     def _change(self) -> Fraction:
-        return self.sensitivity / self.policy.budget.total
+        return Fraction(self.sensitivity) / self.policy.budget.total
 
     @cached_property
     def _parts(self) -> Integers:
@@ -195,7 +197,7 @@ class Fourier(Mechanism):
     @property
     def scale(self) -> float:
         """The noise scale of a coefficient in grid units."""
-        return self.sum_scales / 2**BITS
+        return self.sum_scales / ONE
 
     @property
     def shown_scale(self) -> float:
@@ -207,7 +209,7 @@ class Fourier(Mechanism):
         values = read_profile(profile, self.window).reshape(-1, self.window, self.columns)
         rows = real_fourier(self.window, self.sum_count)
         offsets = np.einsum("kt,ks,psc->ptc", rows, rows, values) - values
-        unit = float(Fraction(self.grid)) / 2**BITS
+        unit = float(Fraction(self.grid)) / ONE
         variance = (rows**2).sum(axis=0) * variance_laplace(self.sum_scales) * unit**2
         return float(absolute_error(offsets, variance[np.newaxis, :, np.newaxis]).mean())
 
@@ -241,11 +243,11 @@ class FourierRun(PeriodicRun):
     def _prepare(self) -> None:
         span, steps = self.mechanism.charges
         self._span_units, self._step_units = span * self._factor, steps * self._factor
-        self._bound = 2 ** (60 - BITS) // self._w  # of values: coefficients stay below 2^60
+        self._bound = 2**60 // ONE // self._w  # of values: coefficients stay below 2^60
         self._basis = real_fourier(self._w, self.mechanism.sum_count)
 
     def _units_of(self, times: Integers) -> Integers:
-        return self._step_units
+        return np.asarray(self._step_units)
 
     def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
         rows = np.clip(measured, -self._bound, self._bound)
@@ -256,10 +258,9 @@ class FourierRun(PeriodicRun):
         sums += self.mechanism.rows @ rows
 
     def _finish(self, known: Floats, times: Integers, sums: Integers, length: int) -> Floats:
-        measured = sums * 2.0**-BITS
-        if (
-            length < self._w and self._memory["has_curve"]
-        ):  # what a period cut short lacks, the last one lends
+        measured = sums / ONE
+        if length < self._w and self._memory["has_curve"]:
+            # what a period that was cut short lacks, the one before lends
             measured = measured + self._basis[:, length:] @ self._memory["curve"][length:]
         values = np.einsum("kt,pkc->ptc", self._basis[:, :length], measured)
-        return np.maximum(values, 0.0) if self.mechanism.nonnegative else values
+        return np.asarray(np.maximum(values, 0.0) if self.mechanism.nonnegative else values)

@@ -20,7 +20,7 @@ from tidegate.mechanisms.kernels.hierarchy import sum_up
 from tidegate.mechanisms.mechanism import Matrix, Mechanism
 from tidegate.mechanisms.opt_stream import OptStream
 from tidegate.mechanisms.opt_stream_run import OptStreamRun
-from tidegate.mechanisms.periods import Floats, Integers
+from tidegate.mechanisms.period_blocks import Floats, Integers
 from tidegate.policy import WEvent
 from tidegate.queries.hierarchy import Hierarchy
 
@@ -31,8 +31,9 @@ TOLERANCE = 1e-12  # of the optimum under non-negativity, relative to the larges
 class HierarchicalOptStream(OptStream):
     """Measure every node of a hierarchy at the samples of each period, and release values that add up.
 
-    Samples and features are measured at all nodes, with a part of the budget for each level. The released leaves are those
-    that fit all measurements best, nodes and features together, and every other node is released as the sum of its leaves.
+    Samples and features are measured at all nodes, with a part of the budget for each level. The released
+    leaves are those that fit all measurements best, nodes and features together, and every other node is
+    released as the sum of its leaves.
 
     Parameters
     ----------
@@ -43,23 +44,24 @@ class HierarchicalOptStream(OptStream):
     hierarchy
         A :class:`tidegate.queries.Hierarchy`. The releases have a column for each node, in the order of its names.
     levels
-        How the levels share the budget, from the roots down, as relative weights; equal by default. A leaf that stands
-        higher than others also has what the levels below it would have.
+        How the levels share the budget, from the roots down, as relative weights; equal by default. A leaf
+        that stands higher than others also has what the levels below it would have.
 
     Privacy
     -------
-    Unit and neighbours: the policy's. One unit changes the nodes of a level by at most Δ together, wherever it moves, so a
-    level with the part r of the budget has noise of scale kΔ/(r·ε_P), and the levels on each path add up. One sparse vector
-    looks at the roots, whose scores change by no more than a single stream's. All else as for :class:`OptStream`. Proof:
-    docs/proofs/hierarchical_opt_stream.md.
+    Unit and neighbours: the policy's. One unit changes the nodes of a level by at most Δ together, wherever
+    it moves, so a level with the part r of the budget has noise of scale kΔ/(r·ε_P), and the levels on each
+    path add up. One sparse vector looks at the roots, whose scores change by no more than a single stream's.
+    All else as for :class:`OptStream`. Proof: docs/proofs/hierarchical_opt_stream.md.
 
     Departures: the paper divides by the number of levels and lets every node choose its own samples, which is not
     private for units that move.
 
     Error
     -----
-    At the leaves about that of :class:`OptStream` with the leaves' part of the budget, less what the sums tell. Time O(n·w) a
-    period for n leaves; where values would be negative O(n²·w) for each round of the optimisation.
+    At the leaves about that of :class:`OptStream` with the leaves' part of the budget, less what the sums
+    tell. Time O(n·w) a period for n leaves; where values would be negative O(n²·w) for each round of the
+    optimisation.
 
     Examples
     --------

@@ -50,10 +50,10 @@ class L1Sampling:
 
     Privacy
     -------
-    The score from the last sample to a tested step has at most w − k − 1 steps in between, because a test is made only
-    while more steps are left than samples, so it changes by at most 2Δ·(w − k − 1); the sums over columns are rounded down
-    once, which does not change that. The sparse vector ends after k − 2 hits; all other choices follow from earlier ones
-    (docs/proofs/l1_sampling.md).
+    The score from the last sample to a tested step has at most w − k − 1 steps in between, because a test is
+    made only while more steps are left than samples, so it changes by at most 2Δ·(w − k − 1); the sums over
+    columns are rounded down once, which does not change that. The sparse vector ends after k − 2 hits; all
+    other choices follow from earlier ones (docs/proofs/l1_sampling.md).
     """
 
     length: int

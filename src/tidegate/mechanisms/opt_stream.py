@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +34,13 @@ WEIGHTS = ("variance", "size")
 class OptStream(Mechanism):
     """Measure k steps of every period of w, draw curves through them, and fit measured sums.
 
-    A slow stream needs few samples, and few samples can be measured precisely: with k instead of w of them, noise falls by
-    w/k, and lines between samples are off by what the stream bends. The sums of features (parts of the day, the whole
-    day) can be measured besides; the released curve is the non-negative one nearest to samples and sums, weighted.
+    A slow stream needs few samples, and few samples can be measured precisely: with k instead of w of them,
+    noise falls by w/k, and lines between samples are off by what the stream bends. The sums of features
+    (parts of the day, the whole day) can be measured besides; the released curve is the non-negative one
+    nearest to samples and sums, weighted.
 
-    Every step is released twice: at once, from the samples so far, and when its period ends (`release.revised`, up to w − 1
-    steps later), from the whole period.
+    Every step is released twice: at once, from the samples so far, and when its period ends
+    (`release.revised`, up to w − 1 steps later), from the whole period.
 
     Parameters
     ----------
@@ -51,8 +52,8 @@ class OptStream(Mechanism):
     times
         The positions (1 … w) of the samples, the last of which is w; equally spaced by default. Public.
     adaptive
-        Choose the samples by the L1 score with the sparse vector, instead of `times`: a sample where the line from the
-        last one strays from the stream. Needs k ≥ 2.
+        Choose the samples by the L1 score with the sparse vector, instead of `times`: a sample where the line
+        from the last one strays from the stream. Needs k ≥ 2.
     threshold
         For adaptive samples: the score θ at which a sample is due, by default w/k times the noise scale of a sample.
         Public.
@@ -69,28 +70,30 @@ class OptStream(Mechanism):
     nonnegative
         Whether the stream is known not to be negative.
     causal
-        What a step is worth before its period ends: "hold" the last sample, prolong the "line" through the last two, or
-        move the curve of the "last period" to the last sample.
+        What a step is worth before its period ends: "hold" the last sample, prolong the "line" through the
+        last two, or move the curve of the "last period" to the last sample.
     calibration
         "sound", or "paper" for the printed scales, which are not private.
 
     Privacy
     -------
-    Unit and neighbours: the policy's. Public times: any w consecutive steps contain each position once, so exactly k samples,
-    each with discrete Laplace noise of scale kΔ/ε_P; a step changes each of the F features by at most Δ, and sums have
-    noise of scale wFΔ/ε_O, so that each step loses ε_P/k if it is a sample, and ε_O/w. Adaptive times: the sparse vector
-    costs ε_S in every period, and a window meets two; a window has at most min(2k − 2, w) samples because the first and the last
-    step of a period are samples; so 2ε_S + min(2k − 2, w)/k · ε_P + ε_O = ε. Everything else is post-processing. Sums begin as
-    noise and samples are noised at once, so state and snapshots hold no raw value, but with adaptive times
-    the raw steps since the last sample. Proof: docs/proofs/opt_stream.md.
+    Unit and neighbours: the policy's. Public times: any w consecutive steps contain each position once, so
+    exactly k samples, each with discrete Laplace noise of scale kΔ/ε_P; a step changes each of the F features
+    by at most Δ, and sums have noise of scale wFΔ/ε_O, so that each step loses ε_P/k if it is a sample, and
+    ε_O/w. Adaptive times: the sparse vector costs ε_S in every period, and a window meets two; a window has
+    at most min(2k − 2, w) samples because the first and the last step of a period are samples; so 2ε_S +
+    min(2k − 2, w)/k · ε_P + ε_O = ε. Everything else is post-processing. Sums begin as noise and samples are
+    noised at once, so state and snapshots hold no raw value, but with adaptive times the raw steps since the
+    last sample. Proof: docs/proofs/opt_stream.md.
 
-    Departures: the printed noise of features ignores that a period's sum changes by wΔ, and the printed adaptive times
-    ignore windows that straddle two periods; ``calibration="paper"`` keeps both, and its guarantee states the loss.
+    Departures: the printed noise of features ignores that a period's sum changes by wΔ, and the printed
+    adaptive times ignore windows that straddle two periods; ``calibration="paper"`` keeps both, and its
+    guarantee states the loss.
 
     Error
     -----
-    `predicted_error` for a public profile. With lines about 0.8·kΔ/ε from noise, and what lines through every (w/k)-th
-    step miss. Time O(w) a period, O(w log w) with adaptive times; memory O(w).
+    `predicted_error` for a public profile. With lines about 0.8·kΔ/ε from noise, and what lines through every
+    (w/k)-th step miss. Time O(w) a period, O(w log w) with adaptive times; memory O(w).
 
     Examples
     --------
@@ -152,7 +155,8 @@ class OptStream(Mechanism):
         if self.threshold is not None:
             put(self, "threshold", exact("threshold", self.threshold))
         for name, allowed in (
-            ("reconstruction", CURVES), ("weights", WEIGHTS), ("causal", tuple(CAUSAL)), ("calibration", ("sound", "paper"))
+            ("reconstruction", CURVES), ("weights", WEIGHTS), ("causal", tuple(CAUSAL)), ("calibration",
+            ("sound", "paper"))
         ):  # fmt: skip
             if getattr(self, name) not in allowed:
                 raise InvalidParameter(
@@ -296,8 +300,8 @@ class OptStream(Mechanism):
     def printed_loss(self) -> Fraction:
         """How many times ε the printed scales lose when all w steps of a window change by Δ.
 
-        A feature's parts change by wΔ together, which costs w times what it is charged; samples chosen by the data may
-        all lie in one straddling window.
+        A feature's parts change by wΔ together, which costs w times what it is charged; samples chosen by the
+        data may all lie in one straddling window.
         """
         k, w = self.sample_count, self.window
         _, sample, step = self.shares
@@ -316,7 +320,7 @@ class OptStream(Mechanism):
         *,
         candidates: Iterable[Sequence[Sequence[Sequence[int]]]] = ((),),
         **options: Any,
-    ) -> Self:
+    ) -> OptStream:
         """The number and the times of samples, and the features, with the least predicted error on a profile.
 
         The profile is public data or earlier releases (`releases.final.values`), never the protected stream.
@@ -326,18 +330,18 @@ class OptStream(Mechanism):
         --------
         >>> day = 5000 - 2000 * np.cos(np.arange(48) / 48 * 2 * np.pi)
         >>> [OptStream.from_profile(WEvent(epsilon=e, w=48), day).samples for e in ("0.01", "0.1", "1")]
-        [3, 8, 19]
+        [2, 8, 17]
         """
         return best_for_profile(cls(policy, **options), profile, candidates)
 
     @classmethod
-    def from_slope(cls, policy: WEvent, slope: ExactLike, **options: Any) -> Self:
+    def from_slope(cls, policy: WEvent, slope: ExactLike, **options: Any) -> OptStream:
         """The number of equally spaced samples for streams that change by at most `slope` a step: a public bound.
 
         Examples
         --------
         >>> OptStream.from_slope(WEvent(epsilon="0.1", w=48), slope=100).samples
-        16
+        13
         """
         return best_for_slope(cls(policy, **options), slope)
 

@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.kernels import features as solver
 from tidegate.mechanisms.kernels import optstream as loop
 from tidegate.mechanisms.l1_sampling import L1Sampler
 from tidegate.mechanisms.mechanism import Matrix, State
-from tidegate.mechanisms.periods import Floats, Integers, PeriodicRun
+from tidegate.mechanisms.period_blocks import Block, Floats, Integers
+from tidegate.mechanisms.periods import PeriodicRun
 from tidegate.mechanisms.reconstruction import Reconstruction
 from tidegate.mechanisms.sampling_times import read_times
 from tidegate.noise import variance_laplace
@@ -78,32 +78,23 @@ class OptStreamRun(PeriodicRun):
         if self._sampler is not None:
             self._sampler.restore(self._memory)
 
-    def _choose(
-        self, rows: Matrix, measured: Matrix, period: int, position: int
-    ) -> npt.NDArray[np.bool_] | None:
-        sampler, w = self._sampler, self._w
-        if sampler is None:
-            return None
-        step = period * w + position + 1
+    def _choose(self, block: Block, measured: Matrix) -> None:
+        sampler, w, memory, step = self._sampler, self._w, self._memory, block.first_step
+        assert sampler is not None
+        period, position = divmod(step - 1, w)
         if position == 0:
-            self._memory["torn"] = 0
+            memory["torn"] = 0
             if self._span_units:
                 self.ledger.charge_span(step, step + w - 1, self._span_units)
             sampler.begin(self.source, period)
-        if self._memory["torn"]:  # what was chosen before is not known: no samples until the next period
-            return np.zeros(len(rows), dtype=np.bool_)
-        chosen = sampler.choose(self.source, step, self._watch(rows, measured))
-        units = self._adaptive_units(chosen)
-        self.ledger.charge(step, int(units[0]))  # apart, since the span has brought the ledger to this step
-        self.ledger.charge_batch(step + 1, units[1:])
+        if memory["torn"]:  # what was chosen before is not known: nothing is measured until the next period
+            return
+        block.chosen[:] = sampler.choose(self.source, step, self._watch(block.rows, measured))
+        block.units[:] = np.where(block.chosen, self._sample_units + self._step_units, self._step_units)
+        self.ledger.charge(step, int(block.units[0]))  # apart: the span may have brought the ledger here
+        self.ledger.charge_batch(step + 1, block.units[1:])
         if position == 0:
             self._open(period)
-        return chosen
-
-    def _adaptive_units(self, decided: npt.NDArray[np.bool_]) -> Integers:
-        if self._memory["torn"]:
-            return np.zeros(len(decided), dtype=np.int64)
-        return np.where(decided, self._sample_units + self._step_units, self._step_units)
 
     def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
         if len(sums):

@@ -1,8 +1,9 @@
 """Runs that work in periods: every step is answered at once, and again, better, when its period ends.
 
 `push` returns what is known at the step itself: a fresh sample, or an estimate from earlier ones. The last step of a
-period brings, as `release.revised`, the final values of all steps of the period; `push_batch` returns those of all periods
-that ended in the batch. Both come from the same measurements, so the second answer costs no further budget.
+period brings, as `release.revised`, the final values of all steps of the period; `push_batch` returns those
+of all periods that ended in the batch. Both come from the same measurements, so the second answer costs no
+further budget.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ import numpy.typing as npt
 from tidegate.errors import InvalidInput
 from tidegate.mechanisms.kernels import optstream as loop
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.period_blocks import Block, Floats, Integers, charge_periods, public_units
 from tidegate.mechanisms.sampling_times import fitting
 from tidegate.noise import laplace
 from tidegate.releases import PeriodicRelease, PeriodicReleases, RevisedReleases, Status
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 CAUSAL = {"hold": loop.HOLD, "line": loop.LINE, "last period": loop.LAST_PERIOD}
 CELLS = 1 << 18  # cells of whole periods that are handled at once
 
@@ -28,8 +28,8 @@ CELLS = 1 << 18  # cells of whole periods that are handled at once
 class PeriodicRun(Run):
     """A run whose stream is cut into periods of w steps, the first of which begins at step 1.
 
-    Sums over the period begin with their noise and grow with the steps, and samples are noised when they are taken, so
-    that no raw value is kept. A mechanism says what is measured and how curves follow from it.
+    Sums over the period begin with their noise and grow with the steps, and samples are noised when they are
+    taken, so that no raw value is kept. A mechanism says what is measured and how curves follow from it.
     """
 
     if TYPE_CHECKING:
@@ -111,11 +111,9 @@ class PeriodicRun(Run):
         """The columns of a release from those of the stream."""
         return values
 
-    def _choose(
-        self, rows: Matrix, measured: Matrix, period: int, position: int
-    ) -> npt.NDArray[np.bool_] | None:
-        """For sample times that depend on the data: charge these steps and say which are samples. Else None."""
-        return None
+    def _choose(self, block: Block, measured: Matrix) -> None:
+        """For sample times that depend on the data: charge these steps and fill `chosen` and `units`."""
+        raise NotImplementedError
 
     # the work --------------------------------------------------------------------------------------------------
 
@@ -139,78 +137,32 @@ class PeriodicRun(Run):
             raise
 
     def _release(self, matrix: Matrix, first_step: int) -> PeriodicReleases:
-        steps, w = len(matrix), self._w
-        values, chosen = np.empty((steps, self._columns)), np.zeros(steps, dtype=np.bool_)
-        source = np.zeros(steps, dtype=np.int64)
+        memory, w = self._memory, self._w
+        block = Block.of(matrix, first_step)
         public = not self.mechanism.adaptive
-        units = self._public_units(first_step, steps) if public else np.zeros(steps, dtype=np.int64)
         if public:
-            self._charge(first_step, units)
+            times = (memory["times"], memory["times"][memory["fits"]], memory["pending"])
+            block.units[:] = public_units(first_step, len(matrix), w, self._units_of, times)
+            charge_periods(self.ledger, first_step, block.units, w, self._span_units)
+        earlier = (memory["spent"].copy(), memory["sampled"].copy())
         finals: list[Floats] = []
-        start, earlier = 0, (self._memory["spent"].copy(), self._memory["sampled"].copy())
+        start, steps = 0, len(matrix)
         while start < steps:
-            period, position = divmod(first_step + start - 1, w)
-            many = (
-                (steps - start) // w if position == 0 and public and not len(self._memory["pending"]) else 0
-            )
+            position = (first_step + start - 1) % w
+            many = (steps - start) // w if position == 0 and public and not len(memory["pending"]) else 0
             if many > 1:
                 stop = start + min(many, max(2, CELLS // (w * self.mechanism.measured_columns))) * w
-                work = self._whole_periods
+                finals.append(self._whole_periods(block.part(start, stop)))
             else:
                 stop = min(steps, start + w - position)
-                work = self._part
-            block = slice(start, stop)
-            finals += work(
-                matrix[block], period, position, values[block], chosen[block], units[block], source[block]
-            )
+                finals += self._some_steps(block.part(start, stop))
             start = stop
-        scale = np.where(source > 0, self.mechanism.shown_scale, 0.0)
-        status = np.where(chosen, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
-        revised = self._revised(finals, first_step, chosen, units, earlier)
-        fields = (
-            first_step,
-            self._expand(values * self._grid),
-            status,
-            source,
-            scale,
-            units,
-            self.ledger.unit,
-            0,
-        )
+        values = self._expand(block.values * self._grid)
+        scale = np.where(block.source > 0, self.mechanism.shown_scale, 0.0)
+        status = np.where(block.chosen, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
+        revised = self._revised(finals, block, earlier)
+        fields = (first_step, values, status, block.source, scale, block.units, self.ledger.unit, 0)
         return PeriodicReleases(*fields, revised=revised)
-
-    def _charge(self, first_step: int, units: Integers) -> None:
-        """Charge steps, and each period that begins among them."""
-        if not self._span_units:
-            self.ledger.charge_batch(first_step, units)
-            return
-        begin = 0
-        while begin < len(units):
-            step = first_step + begin
-            end = begin + self._w - (step - 1) % self._w
-            if (step - 1) % self._w == 0:
-                self.ledger.charge_span(step, step + self._w - 1, self._span_units)
-                self.ledger.charge(
-                    step, int(units[begin])
-                )  # apart, since the span has brought the ledger here
-                begin += 1
-            self.ledger.charge_batch(first_step + begin, units[begin:end])
-            begin = end
-
-    def _public_units(self, first_step: int, steps: int) -> Integers:
-        """The charges of steps whose sample times are public."""
-        times, pending = self._memory["times"], self._memory["pending"]
-        position = (first_step - 1) % self._w
-        changed = [pending[fitting(times, pending)], pending] if len(pending) else [times]
-        each = [*([times[self._memory["fits"]]] if position else []), *changed]
-        periods = -(-(position + steps) // self._w)
-        each = each[:periods] + each[-1:] * (periods - len(each))
-        if periods > len(changed) + 1:
-            ahead, rest = each[: len(changed) + 1], periods - len(changed) - 1
-            units = [*map(self._units_of, ahead), np.tile(self._units_of(each[-1]), rest)]
-        else:
-            units = [*map(self._units_of, each)]
-        return np.concatenate([*units, np.zeros(0, dtype=np.int64)])[position : position + steps]
 
     def _open(self, period: int) -> None:
         """Begin a period: its sums are their noise."""
@@ -219,7 +171,7 @@ class PeriodicRun(Run):
         memory["spent"] = np.zeros(self._w, dtype=np.int64)
         memory["sampled"] = np.zeros(self._w, dtype=np.bool_)
         if len(memory["pending"]):
-            memory["fits"] = fitting(memory["times"], memory["pending"])
+            memory["fits"] = fitting(memory["times"].tolist(), memory["pending"].tolist())
             memory["times"], memory["pending"] = memory["pending"], np.zeros(0, dtype=np.int64)
         memory["sums"] = self._sum_noise(period, 1)[0]
 
@@ -231,30 +183,21 @@ class PeriodicRun(Run):
         cells = (periods, shape[0] * shape[1])
         return laplace(self.source, "sums", period, mechanism.sum_scales, cells).reshape(periods, *shape)
 
-    def _part(
-        self,
-        rows: Matrix,
-        period: int,
-        position: int,
-        values: Floats,
-        chosen: npt.NDArray[np.bool_],
-        units: Integers,
-        source: Integers,
-    ) -> list[Floats]:
-        """Some steps of one period; returns the final curve if they complete it."""
+    def _some_steps(self, block: Block) -> list[Floats]:
+        """Some steps of one period; returns its final curve if they complete it."""
         memory, w, k = self._memory, self._w, self.mechanism.sample_count
-        measured = self._measure(rows)
-        if position == 0 and not self.mechanism.adaptive:
-            self._open(period)
-        decided = self._choose(rows, measured, period, position)
-        if decided is None:
-            times = memory["times"][memory["fits"]]
-            chosen[:] = np.isin(np.arange(position + 1, position + len(rows) + 1), times)
+        period, position = divmod(block.first_step - 1, w)
+        end = position + len(block.rows)
+        measured = self._measure(block.rows)
+        if self.mechanism.adaptive:
+            self._choose(block, measured)
         else:
-            chosen[:], units[:] = decided, self._adaptive_units(decided)
-        at = np.flatnonzero(chosen)
+            if position == 0:
+                self._open(period)
+            times = memory["times"][memory["fits"]]
+            block.chosen[:] = np.isin(np.arange(position + 1, end + 1), times)
+        at, count = np.flatnonzero(block.chosen), memory["count"]
         shown = np.zeros((0, self._columns))
-        count = memory["count"]
         if len(at):
             shape = (len(at), self.mechanism.measured_columns)
             noise = laplace(self.source, "samples", period * k + count, self.mechanism.sample_scales, shape)
@@ -262,17 +205,12 @@ class PeriodicRun(Run):
             memory["points"][count : count + len(at)] = shown
             memory["point_times"][count : count + len(at)] = position + 1 + at
             memory["count"] = count + len(at)
-        self._add_to_sums(measured, position, memory["sums"])
-        memory["spent"][position : position + len(rows)] = units
-        memory["sampled"][position : position + len(rows)] = chosen
-        curves = memory["curve"][np.newaxis]
-        self._causal(period * w + position + 1, chosen, shown, curves, values, source)
-        if position + len(rows) < w:
-            return []
-        return self._close(w)
-
-    def _adaptive_units(self, decided: npt.NDArray[np.bool_]) -> Integers:
-        raise NotImplementedError
+        if not memory["torn"]:
+            self._add_to_sums(measured, position, memory["sums"])
+        memory["spent"][position:end] = block.units
+        memory["sampled"][position:end] = block.chosen
+        self._causal(block, shown, memory["curve"][np.newaxis])
+        return self._close(w) if end == w else []
 
     def _close(self, length: int) -> list[Floats]:
         """The curve of the first `length` steps of the period, from what is known of them."""
@@ -294,23 +232,13 @@ class PeriodicRun(Run):
         memory["fits"][:] = True
         return finals
 
-    def _whole_periods(
-        self,
-        rows: Matrix,
-        period: int,
-        position: int,
-        values: Floats,
-        chosen: npt.NDArray[np.bool_],
-        units: Integers,
-        source: Integers,
-    ) -> list[Floats]:
-        """Many periods at once, with public sample times."""
-        memory, w = self._memory, self._w
-        periods = len(rows) // w
-        times: Integers = memory["times"]
-        k = len(times)
-        measured = self._measure(rows)
-        chosen.reshape(periods, w)[:, times - 1] = True
+    def _whole_periods(self, block: Block) -> Floats:
+        """Many periods at once, with public sample times; returns their final curves."""
+        memory, w, times = self._memory, self._w, self._memory["times"]
+        periods, k = len(block.rows) // w, len(times)
+        period = (block.first_step - 1) // w
+        measured = self._measure(block.rows)
+        block.chosen.reshape(periods, w)[:, times - 1] = True
         shown = np.zeros((0, self._columns))
         if k:
             taken = measured.reshape(periods, w, -1)[:, times - 1].reshape(periods * k, -1)
@@ -318,40 +246,33 @@ class PeriodicRun(Run):
             shown = self._leaves(taken + noise)
         sums = self._sum_noise(period, periods)
         self._add_periods_to_sums(measured, sums)
+        points = shown.reshape(periods, k, self._columns)
         known = np.empty((periods, k + 1, self._columns))
+        known[:, 1:] = points
         if k:
-            points = shown.reshape(periods, k, -1)
-            known[:, 1:] = points
             known[1:, 0] = points[:-1, -1]
             known[0, 0] = memory["before"] if memory["began"] else points[0, 0]
         final = self._finish(known, times, sums, w)
         curves = final[:0]
         if self._mode == loop.LAST_PERIOD:
             curves = np.concatenate([memory["curve"][np.newaxis], final[:-1]])
-        self._causal(period * w + 1, chosen, shown, curves, values, source)
-        if k:
-            memory["points"], memory["before"], memory["began"] = points[-1].copy(), points[-1, -1].copy(), 1
-            memory["point_times"] = times.copy()
-        memory["count"], memory["torn"], memory["sums"] = k, 0, sums[-1].copy()
-        memory["spent"], memory["sampled"] = units[-w:].copy(), chosen[-w:].copy()
+        self._causal(block, shown, curves)
         if self._mode == loop.LAST_PERIOD:
             memory["curve"], memory["has_curve"] = final[-1].copy(), 1
-        return [final.reshape(periods * w, -1)]
+        if k:
+            memory["points"], memory["before"], memory["began"] = points[-1].copy(), points[-1, -1].copy(), 1
+        memory["point_times"], memory["count"], memory["torn"] = times.copy(), k, 0
+        memory["sums"] = sums[-1].copy()
+        memory["spent"], memory["sampled"] = block.units[-w:].copy(), block.chosen[-w:].copy()
+        return final.reshape(periods * w, -1)
 
-    def _causal(
-        self,
-        first_step: int,
-        chosen: npt.NDArray[np.bool_],
-        shown: Floats,
-        curves: Floats,
-        values: Floats,
-        source: Integers,
-    ) -> None:
+    def _causal(self, block: Block, shown: Floats, curves: Floats) -> None:
+        """What is known of each step at the step itself."""
         memory = self._memory
         loop.causal_values(
-            first_step,
+            block.first_step,
             self._w,
-            chosen,
+            block.chosen,
             shown,
             memory["recent"],
             memory["recent_steps"],
@@ -359,63 +280,58 @@ class PeriodicRun(Run):
             curves,
             bool(memory["has_curve"]),
             self.mechanism.nonnegative,
-            values,
-            source,
+            block.values,
+            block.source,
         )
 
     # revised values --------------------------------------------------------------------------------------------
 
     def _revised(
-        self,
-        finals: list[Floats],
-        first_step: int,
-        chosen: npt.NDArray[np.bool_],
-        units: Integers,
-        earlier: tuple[Integers, npt.NDArray[np.bool_]],
+        self, finals: list[Floats], block: Block, earlier: tuple[Integers, npt.NDArray[np.bool_]]
     ) -> RevisedReleases | None:
         """The final values of the periods that ended, with what is known of their steps."""
         if not finals:
             return None
         w = self._w
-        last = (first_step + len(chosen) - 1) // w * w
         leaves = np.concatenate(finals)
-        first = last - len(leaves) + 1
-        head, skipped = (
-            max(0, first_step - first),
-            max(0, first - first_step),
-        )  # steps pushed before, torn steps
+        first = (block.first_step + len(block.rows) - 1) // w * w - len(leaves) + 1
+        pushed_before, torn = max(0, block.first_step - first), max(0, first - block.first_step)
         begin = (first - 1) % w
-        spent, measured = (
-            np.concatenate([old[begin : begin + head], new[skipped:]])[: len(leaves)]
-            for old, new in zip(earlier, (units, chosen), strict=True)
+        units, chosen = (
+            np.concatenate([old[begin : begin + pushed_before], new[torn:]])[: len(leaves)]
+            for old, new in zip(earlier, (block.units, block.chosen), strict=True)
         )
-        return self._revision(first, leaves, measured, spent, w)
+        return self._revision(first, leaves, chosen, units)
 
     def _revision(
-        self, first: int, leaves: Floats, measured: npt.NDArray[np.bool_], spent: Integers, length: int
+        self, first: int, leaves: Floats, chosen: npt.NDArray[np.bool_], units: Integers
     ) -> RevisedReleases:
-        steps = np.arange(first, first + len(leaves))
-        source = np.maximum.accumulate(np.where(measured, steps, 0))
-        ends = np.minimum(-(-steps // self._w) * self._w, first + len(leaves) - 1)
-        source = np.where(source > 0, source, ends)
-        status = np.where(measured, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
-        scale = np.full(len(leaves), self.mechanism.shown_scale)
+        count = len(leaves)
+        steps = np.arange(first, first + count)
+        ends = np.minimum(-(-steps // self._w) * self._w, first + count - 1)
+        source = np.maximum.accumulate(np.where(chosen, steps, 0))
+        source = np.where(source > 0, source, ends)  # before its first sample a step rests on later ones
+        status = np.where(chosen, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
+        scale = np.full(count, self.mechanism.shown_scale)
         values = self._expand(leaves * self._grid)
-        fields = (first, values, status, source, scale, spent.copy(), self.ledger.unit, length - 1)
+        longest = min(count, self._w) - 1
+        fields = (first, values, status, source, scale, units.copy(), self.ledger.unit, longest)
         return RevisedReleases(*fields, ends=ends)
 
     def flush(self) -> RevisedReleases | None:
         """End the run now: the final values of the steps of an incomplete period, or None if there are none.
 
-        It costs nothing: samples and running sums were charged step by step, and each of them is still released once. That
-        is why the run ends with it. A further run begins a new period.
+        It costs nothing: samples and running sums were charged step by step, and each of them is still released
+        once, with the guarantee of the run. That is why the run ends with it, and why the ledger moves on to
+        the end of the period: going on from an earlier snapshot would release the same sums again.
         """
-        length = self.step % self._w
-        if not length or self._memory["ended"]:
+        memory, length = self._memory, self.step % self._w
+        if not length or memory["ended"]:
             return None
+        self.ledger.charge(self.step - length + self._w, 0)
         finals = self._close(length)
-        self._memory["ended"] = 1
+        memory["ended"] = 1
         if not finals:
             return None
-        spent, measured = self._memory["spent"][:length], self._memory["sampled"][:length]
-        return self._revision(self.step - length + 1, finals[0], measured, spent, length)
+        first = self.step - length + 1
+        return self._revision(first, finals[0], memory["sampled"][:length], memory["spent"][:length])

@@ -69,7 +69,7 @@ class Reconstruction:
         """
         spread = self.matrix @ self.matrix.sum(axis=0)
         least = float(np.mean(spread)) / 100 if len(spread) else 1.0
-        return np.maximum(spread, least)
+        return np.asarray(np.maximum(spread, least))
 
     def apply(self, points: Floats) -> Floats:
         """The curve through given points."""

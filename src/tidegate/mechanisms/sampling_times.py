@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ def equally_spaced(w: int, samples: int) -> tuple[int, ...]:
 def read_times(times: Sequence[int], w: int) -> tuple[int, ...]:
     """Check positions: ascending, between 1 and w, the last one w."""
     read = tuple(whole("times", time, most=w) for time in times)
-    if not read or read[-1] != w or any(a >= b for a, b in zip(read, read[1:], strict=False)):
+    if not read or read[-1] != w or any(a >= b for a, b in pairwise(read)):
         raise InvalidParameter(
             "times",
             list(read),
@@ -78,8 +79,8 @@ class BestTimes:
     Examples
     --------
     >>> curve = [0, 0, 0, 0, 0, 0, 9, 9, 9, 9, 9, 9]
-    >>> BestTimes(np.array(curve), 12).of(3)
-    (6, 7, 12)
+    >>> BestTimes(np.array(curve), 12).of(4)
+    (1, 6, 7, 12)
     """
 
     def __init__(self, profile: npt.ArrayLike, w: int, most: int | None = None) -> None:

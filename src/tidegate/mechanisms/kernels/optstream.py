@@ -48,7 +48,8 @@ def causal_values(
     """What is known of each step at the step itself.
 
     `shown` are the samples at the `chosen` steps, `recent` the last two samples before, brought up to date.
-    `curves[p]` is the curve of the period before the p-th one of these steps; the first of them counts if `has_curve`.
+    `curves[p]` is the curve of the period before the p-th one of these steps; the first of them counts if
+    `has_curve`.
     """
     count = 0
     columns = values.shape[1]

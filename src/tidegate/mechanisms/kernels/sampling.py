@@ -1,9 +1,10 @@
 """Compiled scores of straight lines: how far steps are from the line between two of them, in whole numbers.
 
-The score of the steps a < b is Σ|line(i) − xᵢ| over the steps in between (OptStream paper, equation 3). With u = i − a and
-y = xᵢ − xₐ, step i lies |u·s − y| from the line of slope s, so steps on one side of it are those whose own slope y/u is on
-one side of s. A search tree of the steps by slope, with the sums of u and of y below each node, gives the score of each
-further b in O(log n). Slopes are compared as y·u′ against y′·u, in integers, so every score is exact.
+The score of the steps a < b is Σ|line(i) − xᵢ| over the steps in between (OptStream paper, equation 3). With
+u = i − a and y = xᵢ − xₐ, step i lies |u·s − y| from the line of slope s, so steps on one side of it are
+those whose own slope y/u is on one side of s. A search tree of the steps by slope, with the sums of u and of
+y below each node, gives the score of each further b in O(log n). Slopes are compared as y·u′ against y′·u, in
+integers, so every score is exact.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def _rank(number: int) -> int:
     mixed = np.uint64(number) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.int64((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(1))
+    rank: Any = np.int64((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(1))
+    return int(rank)
 
 
 @kernel
@@ -103,7 +105,8 @@ def score(nodes: Any, root: int, rise: int, run: int) -> int:
             node = nodes[node, LEFT]
     below = rise * runs - run * rises
     above = run * (nodes[root, RISES] - rises) - rise * (nodes[root, RUNS] - runs)
-    return np.int64(below + above)
+    found: int = below + above
+    return found
 
 
 # what the sampler remembers within a period
@@ -130,8 +133,9 @@ def choose_steps(
 ) -> None:
     """Algorithm 3 on some steps of one period: which of them are samples.
 
-    The first and the last step always are; a step between them is if its noisy score since the last sample reaches the
-    noisy threshold, or if all that are left are needed. `values[u]` keeps the steps since the last sample.
+    The first and the last step always are; a step between them is if its noisy score since the last sample
+    reaches the noisy threshold, or if all that are left are needed. `values[u]` keeps the steps since the
+    last sample.
     """
     columns = rows.shape[1]
     for index in range(rows.shape[0]):
