@@ -1,0 +1,1 @@
+"""What none of the papers has: every mechanism on every stream, with parameters chosen blindly and by an oracle."""
