@@ -10,7 +10,7 @@ import datetime
 import math
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -87,7 +87,7 @@ class Clock:
         local = _local("start", self.start)
         object.__setattr__(self, "start", (EPOCH + datetime.timedelta(seconds=local)).isoformat())
 
-    @property
+    @cached_property
     def origin(self) -> int:
         """When step 1 begins, in seconds since 1970 UTC."""
         local = np.array([_local("start", self.start)], dtype=np.int64)
