@@ -173,3 +173,11 @@ def test_units_are_exact():
     """A release says what its step lost."""
     releases = BinaryTree(WEvent(epsilon="1", w=4), horizon=9).start().push_batch([1, 2, 3])
     assert releases[2].spent == Fraction(1, 4)
+
+
+def test_noise_that_cannot_be_drawn_is_refused_by_the_constructor():
+    """Scales beyond 2^56 grid units would fail at the first push, after it was charged."""
+    with pytest.raises(InvalidParameter, match="coarser grid"):
+        BinaryTree(Event(epsilon="1", max_change=2**55), horizon=10)
+    with pytest.raises(InvalidParameter, match="coarser grid"):
+        HybridTree(Event(epsilon="1", max_change=2**55))

@@ -218,6 +218,8 @@ def test_refusals_name_the_remedy():
         Factorization(Event(rho="1"), horizon=10, decay=Window(3))
     with pytest.raises(InvalidParameter, match="not falling"):
         Factorization(User(rho="1", horizon=40), method="square-root", decay=Window(3))
+    with pytest.raises(InvalidParameter, match="coarser grid"):
+        Factorization(Event(rho="1/1000000", max_change=2**50), horizon=10)
     run = Factorization(Event(rho="1"), horizon=10).start()
     with pytest.raises(InvalidInput, match="HybridTree"):
         run.push_batch([1] * 11)

@@ -12,6 +12,7 @@ from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.tree import Block, TreeCounter
 from tidegate.mechanisms.tree_run import TreeRun, refuse_beyond
+from tidegate.noise import prepare
 from tidegate.policy import Event, Policy, User, WEvent
 
 LONGEST = 1 << 40
@@ -85,6 +86,7 @@ class BinaryTree(TreeCounter):
                 "give one, or use HybridTree on an endless stream",
             )
         object.__setattr__(self, "horizon", whole("horizon", horizon, most=self.policy.horizon or LONGEST))
+        prepare(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
 
     @property
     def length(self) -> int:

@@ -16,7 +16,7 @@ from tidegate.mechanisms.binary_tree import BinaryTree
 from tidegate.mechanisms.clipped_sum_run import ClippedSumRun
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.threshold import Threshold
-from tidegate.noise import variance_laplace
+from tidegate.noise import prepare, variance_laplace
 from tidegate.policy import Approximate, Event, Policy, User, WEvent
 
 WAIT = 50_000  # steps after which a default lag ends at the latest
@@ -155,9 +155,10 @@ class ClippedSum(Mechanism):
         if multiplier < 1:
             raise InvalidParameter("multiplier", self.multiplier, "at least 1", 'write multiplier="1"')
         put(self, "multiplier", multiplier)
-        assert self.tree(1) is not None
+        self.tree(self.largest)  # these check what they are made of
+        prepare(self.first_scale(self.largest))
         if self.waits:
-            assert self.finder is not None
+            prepare(self.finder.scales[1])
 
     def _default_multiplier(self) -> Fraction:
         """r with p^r = 100/(εn) for the fraction p that may exceed τ̂: x_{p^r} ≤ r·x_p on light tails (Proposition 1)."""

@@ -110,13 +110,18 @@ class ClippedSumRun(Run):
         refuse_beyond(self.mechanism.length, self.step, steps)
 
     def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
+        charge = self.ledger.units // self.mechanism.units
+        self.ledger.charge(self.step, charge)
+        return self._release(row[np.newaxis], self.step, np.full(1, charge))[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        steps, lag = len(matrix), self.mechanism.waits
-        charge = self.ledger.units // self.mechanism.units
-        units = np.broadcast_to(np.int64(charge), steps)
+        units = np.broadcast_to(np.int64(self.ledger.units // self.mechanism.units), len(matrix))
         self.ledger.charge_batch(first_step, units)
+        return self._release(matrix, first_step, units)
+
+    def _release(self, matrix: Matrix, first_step: int, units: npt.NDArray[np.int64]) -> Releases:
+        """Release steps that the ledger has agreed to."""
+        steps, lag = len(matrix), self.mechanism.waits
         values, deviations = np.zeros((steps, 1)), np.zeros(steps)
         status = np.full(steps, np.int8(Status.FRESH))
         source = np.arange(first_step, first_step + steps)

