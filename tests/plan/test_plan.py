@@ -56,6 +56,12 @@ def slow_stream():
         )
 
 
+def test_the_same_question_gets_the_same_answer(slow_stream):
+    """A plan is a function of policy and description: it can be asked again when a stream restarts."""
+    again = make_plan(slow_stream.policy, slow_stream.stream, runs=1, curves=False)
+    assert [p.absolute for p in again.predictions] == [p.absolute for p in slow_stream.predictions]
+
+
 def test_a_slow_stream_is_not_measured_at_every_step(slow_stream):
     """Where nothing changes, Uniform is far from the best, and the reasons say so."""
     best = slow_stream.best()

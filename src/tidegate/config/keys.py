@@ -226,7 +226,11 @@ class ProtectKeys:
 class MechanismKeys:
     """Which mechanism releases the steps. Further keys of this section are its own parameters."""
 
-    name: str = key("The mechanism's name.", default="Uniform")
+    name: str = key(
+        "The mechanism's name, or auto: Tide on the days and weeks of the clock, or, where the key level says the "
+        "order of magnitude of a value, what a plan predicts to be clearly better.",
+        default="Uniform",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -184,7 +185,7 @@ class _Reader:
         self.make("source", lambda: query.check_schema(schema))
         policy = self.make("protect", lambda: self.policy(protect, query, schema, steps))
         self.make("protect", lambda: query.check(policy, records=schema.unit is None))
-        mechanism = self.mechanism(sections["mechanism"], extra, policy, query)
+        mechanism = self.mechanism(sections["mechanism"], extra, policy, query, steps)
         return Config(
             self.path,
             source,
@@ -241,8 +242,10 @@ class _Reader:
         return Event(**common) if keys.policy == "event" else User(**common)
 
     def mechanism(
-        self, keys: MechanismKeys, extra: dict[str, Any], policy: Policy, query: Query
+        self, keys: MechanismKeys, extra: dict[str, Any], policy: Policy, query: Query, steps: Steps
     ) -> Mechanism:
+        if keys.name == "auto":
+            return self.automatic(extra, policy, query, steps)
         known = catalogue()
         kind = known.get(keys.name)
         if kind is None:
@@ -264,6 +267,31 @@ class _Reader:
             read[key] = self.parameter(key, value, str(own[key].type))
         arguments: dict[str, Any] = {"columns": query.width, "grid": query.grid, "rounding": query.rounding}
         return self.make("mechanism", lambda: kind(policy, **arguments, **read))
+
+    def automatic(self, extra: dict[str, Any], policy: Policy, query: Query, steps: Steps) -> Mechanism:
+        """The mechanism of ``name = "auto"``; its one key is the order of magnitude of a value."""
+        from tidegate.config.auto import choose
+
+        for key in extra:
+            if key != "level":
+                near = _nearest(key, ["name", "level"]) or "; auto knows level only"
+                raise self.fail(f"unknown key {key!r} in [mechanism]{near}.", "mechanism", key)
+        level = extra.get("level")
+        if level is not None and (isinstance(level, bool) or not isinstance(level, int | Pointed)):
+            raise self.fail(
+                "level must be a number, the order of magnitude of a value.", "mechanism", "level"
+            )
+        return self.make(
+            "mechanism",
+            lambda: choose(
+                policy,
+                query.width,
+                Fraction(query.grid),
+                query.rounding,
+                Fraction(steps.boundary(2) - steps.boundary(1), 10**6),
+                None if level is None else float(level),
+            ),
+        )
 
     def parameter(self, name: str, value: Any, annotation: str) -> Any:
         """A mechanism's parameter; lists become tuples, and a number with a point needs a float to go to."""

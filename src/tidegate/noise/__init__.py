@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tidegate.noise.discrete_gaussian import expected_absolute as expected_absolute_gaussian
     from tidegate.noise.discrete_gaussian import gaussian
     from tidegate.noise.discrete_gaussian import variance as variance_gaussian
-    from tidegate.noise.discrete_laplace import expected_absolute as expected_absolute_laplace
     from tidegate.noise.discrete_laplace import add_laplace, laplace, laplace_one
+    from tidegate.noise.discrete_laplace import expected_absolute as expected_absolute_laplace
     from tidegate.noise.discrete_laplace import quantile as quantile_laplace
     from tidegate.noise.discrete_laplace import radius as radius_laplace
     from tidegate.noise.discrete_laplace import variance as variance_laplace

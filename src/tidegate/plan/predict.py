@@ -14,6 +14,8 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.exact import show
 from tidegate.mechanisms import Mechanism, catalogue
+from tidegate.noise import install
+from tidegate.noise.fixed import FixedEntropy
 from tidegate.plan.description import Stream
 from tidegate.policy import Policy, WEvent
 
@@ -170,6 +172,11 @@ def make_plan(
     >>> len({prediction.name for prediction in plan.predictions}) > 5
     True
     """
+    with install(FixedEntropy("plan")):  # the same question gets the same answer
+        return _make_plan(policy, stream, runs, curves, tell)
+
+
+def _make_plan(policy: Policy, stream: Stream, runs: int, curves: bool, tell: Callable[[str], None]) -> Plan:
     steps, columns = _size(policy, stream, CELLS)
     truths = [stream.sample(steps, run)[:, :columns] for run in range(runs)]
     predictions = []

@@ -1,0 +1,55 @@
+"""``name = "auto"``: Tide on the public clock's days and weeks, unless a plan predicts something clearly better."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from tidegate.errors import TidegateError
+from tidegate.mechanisms import Mechanism
+from tidegate.mechanisms.tide import Tide
+from tidegate.mechanisms.uniform import Uniform
+from tidegate.plan import Description, make_plan
+from tidegate.policy import Policy
+
+DAY = 86_400
+CLEARLY = 0.9  # a plan's favourite must promise this part of Tide's error, or less
+LONGEST_PERIOD = 50_000  # steps: a year of hours is no period that a stream could teach
+
+
+def choose(
+    policy: Policy, columns: int, grid: Fraction, rounding: str, seconds: Fraction, level: float | None
+) -> Mechanism:
+    """The mechanism for a stream of which only public things are known.
+
+    Parameters
+    ----------
+    policy, columns, grid, rounding
+        As for every mechanism.
+    seconds
+        The length of a step.
+    level
+        The order of magnitude of a value, if the curator knows it; without it no plan is made.
+
+    The choice is a function of these arguments, so that a stream that restarts gets the same mechanism.
+    """
+    shape: dict[str, Any] = {"columns": columns, "grid": grid, "rounding": rounding}
+    day = DAY / seconds
+    season = int(day) if day.denominator == 1 and day >= 2 else None
+    periods = [
+        p for p in (season, 7 * season if season else None) if p is not None and 2 <= p <= LONGEST_PERIOD
+    ]
+    if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in Tide.budgets:
+        return Uniform(policy, **shape)
+    tide = Tide(policy, periods=tuple(periods), **shape)
+    if level is None:
+        return tide
+    plan = make_plan(policy, Description(level=level, columns=columns, season=season), runs=1, curves=False)
+    best, ours = plan.best(), next((p for p in plan.predictions if p.name == "Tide" and not p.delay), None)
+    if ours is None or best.name == "Tide" or best.absolute > CLEARLY * ours.absolute:
+        return tide
+    try:
+        return replace(best.mechanism, **shape)
+    except TidegateError:  # the plan's stream had fewer columns
+        return tide
