@@ -94,7 +94,11 @@ def test_a_failed_commit_takes_everything_back(tmp_path: Path) -> None:
     [
         ('epsilon = "1"', 'epsilon = "2"', 'epsilon = "1" and the configuration now says "2"'),
         ("window = 4", "window = 5", "w = 4 and the configuration now says 5"),
-        ('columns = ["north", "south"]', 'columns = ["north"]', "columns = 2 and the configuration now says 1"),
+        (
+            'columns = ["north", "south"]',
+            'columns = ["north"]',
+            "columns = 2 and the configuration now says 1",
+        ),
         ('length = "1h"', 'length = "2h"', "steps.length = 3600 and the configuration now says 7200"),
         ('name = "Uniform"', 'name = "Sample"', 'mechanism = "Uniform"'),
         ('unit = "unit"', 'unit = "place"', 'unit = "unit"'),

@@ -36,7 +36,7 @@ class MqttSink(Sink):
     def __init__(self, url: str, layout: Layout) -> None:
         parts = urlsplit(url)
         topic = unquote(parts.path[1:])
-        if not parts.hostname or not topic or set(topic) & set("#+") or parts.fragment:
+        if not parts.hostname or not topic or "+" in topic or "#" in url:
             raise InvalidParameter(
                 "location",
                 f"{parts.scheme}://{parts.hostname or ''}",  # never the password

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,11 @@ class TextFileSink(Sink):
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._file = os.fdopen(descriptor, "r+b", buffering=0)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise SinkError(
+                    f"{self.path} is not a regular file, so nobody can tell what it has taken; write to a file, "
+                    'or to "-" for standard output.'
+                )
             offset = int((position or {}).get("offset", 0))
             if offset == 0 or os.fstat(descriptor).st_size < offset:
                 number, self._offset = 0, 0
@@ -120,8 +126,10 @@ class TextFileSink(Sink):
         file = self._file
         assert file is not None
         file.seek(offset)
-        if not file.read().strip(b"\0"):
-            file.truncate(offset)
+        while part := file.read(2**16):
+            if part.strip(b"\0"):
+                return
+        file.truncate(offset)
 
     def _foreign(self) -> SinkError:
         return SinkError(

@@ -1,0 +1,189 @@
+"""Following a live input: a growing file, a broker at both ends, a broker that goes away."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.helpers import release, settings
+
+from tidegate.runtime import open_stream
+from tidegate.runtime.sinks import mqtt
+from tidegate.runtime.store import verify_target
+
+
+def live(folder: Path, *changes: tuple[str, str], seconds: int = 0) -> Any:
+    """A stream with steps of one second that begin now."""
+    start = datetime.fromtimestamp(int(time.time()) + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00")
+    (folder / "events.csv").write_text("time,unit,place\n")
+    common = (
+        ('start = "2026-03-02T00:00"', f'start = "{start}"'),
+        ('length = "1h"', 'length = "1s"'),
+        ('column = "place"', 'column = "place"\nfollow = true'),
+    )
+    return settings(folder, *common, *changes)
+
+
+def test_a_growing_file(tmp_path: Path) -> None:
+    """Steps close by the clock, without events as well; events go into their own step."""
+    config = live(tmp_path, ("count = 12", "count = 3"), ('epsilon = "1"', 'epsilon = "1000000"'))
+
+    def write() -> None:
+        for _ in range(8):
+            with (tmp_path / "events.csv").open("a") as file:
+                file.write("".join(f"{time.time():.3f},u{k},north\n" for k in range(5)))
+            time.sleep(0.3)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    release(config, follow=True)
+    writer.join()
+    rows = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    assert [row[1] for row in rows] == ["1", "2", "3"]
+    assert [row[2] for row in rows][1:] == ["5", "5"]
+    assert {row[3] for row in rows} == {"0"}
+
+
+def test_the_command_stops_in_order(tmp_path: Path) -> None:
+    """SIGTERM ends the stream after a committed step, with a summary and exit code 0; it goes on later."""
+    live(tmp_path, ("count = 12", "count = 100000"))
+    command = [sys.executable, "-m", "tidegate.cli", "release", str(tmp_path / "tidegate.toml"), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    for _ in range(300):
+        time.sleep(0.1)
+        if (tmp_path / "out.csv").exists() and len((tmp_path / "out.csv").read_text().splitlines()) >= 3:
+            break
+    process.send_signal(signal.SIGTERM)
+    shown, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    done = json.loads(shown)
+    assert done["steps"] == len((tmp_path / "out.csv").read_text().splitlines()) - 1 >= 2
+    assert verify_target(tmp_path / "tidegate.ledger").ok
+
+
+class Listener:
+    """Collects messages of a topic."""
+
+    def __init__(self, port: int, topic: str) -> None:
+        import paho.mqtt.client as paho
+
+        self.messages: list[bytes] = []
+        self.client = paho.Client(paho.CallbackAPIVersion.VERSION2)  # type: ignore[attr-defined]
+        self.client.on_message = lambda _client, _data, message: self.messages.append(message.payload)
+        self.client.on_connect = lambda client, *_: client.subscribe(topic, qos=1)
+        self.client.connect("127.0.0.1", port)
+        self.client.loop_start()
+        time.sleep(0.3)
+
+    def wait(self, count: int) -> None:
+        """Until there are as many messages."""
+        for _ in range(200):
+            if len(self.messages) >= count:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"{len(self.messages)} of {count} messages have come")
+
+    def close(self) -> None:
+        """Leave."""
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+def test_releases_go_to_a_broker(broker: Any, tmp_path: Path) -> None:
+    """One message a release with its id; a second start sends nothing again."""
+    broker.start()
+    listener = Listener(broker.port, "released")
+    config = settings(tmp_path, (f"{tmp_path}/out.csv", f"{broker.url}/released"))
+    release(config)
+    listener.wait(12)
+    release(config)
+    time.sleep(0.3)
+    listener.close()
+    found = [json.loads(message) for message in listener.messages]
+    assert [message["step"] for message in found] == list(range(1, 13))
+    assert len({message["id"] for message in found}) == 12
+    assert set(found[0]["values"]) == {"north", "south"}
+
+
+class Notes:
+    """What a watcher was told."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def released(self, chunk: Any) -> None:
+        """Nothing."""
+
+    def waiting(self, sentence: str) -> None:
+        """Note it."""
+        self.sentences.append(sentence)
+
+
+def test_a_broker_that_goes_away(broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps go on being committed, one line says what is waited for, and everything is sent when it is back."""
+    monkeypatch.setattr(mqtt, "PATIENCE", 0.3)
+    notes = Notes()
+    config = settings(tmp_path, (f"{tmp_path}/out.csv", f"{broker.url}/released"))
+    with open_stream(config, watcher=notes) as stream:
+        intake = config.open(None)
+        stream.drive(intake)
+        intake.close()
+        assert stream.step == 12
+        assert [sentence.partition(";")[0] for sentence in notes.sentences] == [
+            f"waiting for the broker at 127.0.0.1:{broker.port}"
+        ]
+        broker.start()
+        listener = Listener(broker.port, "released")
+        stream.finish()
+        listener.wait(12)
+        listener.close()
+        assert notes.sentences[-1] == ""
+    assert len({json.loads(message)["id"] for message in listener.messages}) == 12
+
+
+def test_from_a_broker_to_a_file(broker: Any, tmp_path: Path) -> None:
+    """Events come as messages, releases go to a file; what was acknowledged is not read again after a restart."""
+    import paho.mqtt.client as paho
+
+    broker.start()
+    config = live(
+        tmp_path,
+        ("count = 12", "count = 6"),
+        (f"{tmp_path}/events.csv", f"{broker.url}/events/#"),
+        ('epsilon = "1"', 'epsilon = "1000000"'),
+        ("follow = true", 'client = "runtime test"'),
+        ('length = "1s"', 'length = "1s"\nlateness = "1s"'),
+    )
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2)  # type: ignore[attr-defined]
+    client.connect("127.0.0.1", broker.port)
+    client.loop_start()
+    stop = threading.Event()
+
+    def send() -> None:
+        while not stop.wait(0.2):
+            now = time.time()
+            for unit in range(4):
+                client.publish(
+                    "events/x", json.dumps({"time": now, "unit": f"u{unit}", "place": "south"}), qos=1
+                )
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        release(config, follow=True)
+    finally:
+        stop.set()
+        sender.join()
+        client.disconnect()
+        client.loop_stop()
+    rows = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    assert [row[1] for row in rows] == [str(step) for step in range(1, 7)]
+    assert [row[3] for row in rows][3:] == ["4"] * 3

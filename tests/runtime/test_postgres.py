@@ -1,0 +1,217 @@
+"""The ledger in PostgreSQL: the same account, a lease, damage, a server that goes away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.helpers import release, settings
+
+from tidegate.errors import (
+    BudgetExceeded,
+    InvalidParameter,
+    LedgerBusy,
+    LedgerCorrupt,
+    LedgerError,
+    LedgerMismatch,
+)
+from tidegate.ledger import open_ledger, postgres
+from tidegate.ledger.postgres import Place, PostgresLedger, verify_url
+from tidegate.ledger.sqlite import SQLiteLedger
+from tidegate.policy import WEvent
+from tidegate.runtime import StreamChanged, open_stream
+
+POLICY = WEvent(epsilon="1", w=4)
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    """A stream that does not exist yet."""
+    return str(request.getfixturevalue("postgres").new_stream())
+
+
+def fill(ledger: Any) -> None:
+    """Every kind of row."""
+    for step in range(1, 7):
+        ledger.charge(step, 2)
+    ledger.charge_batch(7, [1, 2, 0, 1, 0])
+    ledger.charge_span(12, 14, 3, scope="alarm")
+    ledger.charge(13, 1, groups={"a": 1, "b": 2}, levels={"leaf": 1}, scope="tree")
+    ledger.mark()
+    ledger.charge(18, 2)
+
+
+def test_same_rows_and_hashes_as_in_a_file(url: str, tmp_path: Path) -> None:
+    """Both databases keep the same chain, so that either can be checked against the other."""
+    with SQLiteLedger(tmp_path / "file", POLICY, 8) as file, PostgresLedger(url, POLICY, 8) as ledger:
+        for one in (file, ledger):
+            fill(one)
+            with pytest.raises(BudgetExceeded):
+                one.charge(18, 7)
+        assert file.verify() == ledger.verify()
+        assert file.spent(1, 18) == ledger.spent(1, 18)
+    with PostgresLedger(url) as again:
+        assert (again.step, again.rows, again.marked) == (18, 11, True)
+    assert verify_url(url).ok
+
+
+def test_long_ledgers_have_a_checkpoint(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain rows are replayed in chunks, and opening begins at the checkpoint."""
+    from tidegate.ledger import durable
+
+    monkeypatch.setattr(durable, "CHECKPOINT_ROWS", 100)
+    with PostgresLedger(url, POLICY, 4) as ledger, ledger.transaction():
+        for step in range(1, 251):
+            ledger.charge(step, 1)
+    with PostgresLedger(url, POLICY, 4) as ledger:
+        assert ledger._checkpoint_row == 250
+        assert ledger.verify().ok
+        with pytest.raises(BudgetExceeded):
+            ledger.charge(250, 1)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("UPDATE charges SET units = 1 WHERE row = 3", "row 3"),
+        ("DELETE FROM charges WHERE row = 5", "row 5"),
+        ("UPDATE head SET step = 7", "head"),
+        ("DROP TABLE checkpoint", "lacks a table"),
+    ],
+)
+def test_damage_is_named(url: str, statement: str, words: str) -> None:
+    """An edited database is noticed, by verify and by opening."""
+    with PostgresLedger(url, POLICY, 8) as ledger:
+        fill(ledger)
+        ledger.connection.execute(statement)
+    verdict = verify_url(url)
+    assert not verdict.ok
+    assert words in str(verdict)
+    with pytest.raises(LedgerCorrupt, match=words):
+        PostgresLedger(url, POLICY, 8)
+
+
+def test_another_policy_is_refused(url: str) -> None:
+    """As in a file."""
+    PostgresLedger(url, POLICY, 8, fingerprint="one").close()
+    with pytest.raises(LedgerMismatch, match="policy"):
+        PostgresLedger(url, WEvent(epsilon="1", w=5), 8)
+    with pytest.raises(LedgerMismatch, match="another mechanism"):
+        PostgresLedger(url, POLICY, 8, fingerprint="two")
+
+
+def test_one_worker_at_a_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second is refused while the first lives, and may begin when it has closed."""
+    monkeypatch.setattr(postgres, "PATIENCE", 0.2)
+    with PostgresLedger(url, POLICY, 8) as first:
+        with pytest.raises(LedgerBusy, match="another worker"):
+            PostgresLedger(url, POLICY, 8)
+        first.charge(1, 2)
+        with PostgresLedger(url, read_only=True) as reader:  # looking is always allowed
+            assert reader.step == 1
+            with pytest.raises(LedgerError, match="read-only"):
+                reader.charge(2, 1)
+    open_ledger(url, POLICY, 8).close()
+
+
+def test_a_worker_that_lost_its_lease_cannot_commit(url: str) -> None:
+    """Even without the lock, as behind a connection pool, the older worker's next charge is refused."""
+    older = PostgresLedger(url, POLICY, 8)
+    older.charge(1, 2)
+    older.connection.execute("SELECT pg_advisory_unlock_all()")
+    newer = PostgresLedger(url, POLICY, 8)
+    with pytest.raises(LedgerBusy, match="taken over"):
+        older.charge(2, 2)
+    newer.charge(2, 2)
+    older.close()
+    newer.close()
+    assert (verify_url(url).ok, verify_url(url).steps) == (True, 2)
+
+
+def test_a_dead_worker_leaves_its_lease(url: str) -> None:
+    """A worker that is killed in the middle of a transaction: the next one goes on, and its charge is not there."""
+    code = """
+        import os, signal, sys
+        from tidegate.ledger.postgres import PostgresLedger
+        from tidegate.policy import WEvent
+        ledger = PostgresLedger(sys.argv[1], WEvent(epsilon="1", w=4), 8)
+        ledger.charge(1, 2)
+        with ledger.transaction():
+            ledger.charge(2, 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), url], check=False)
+    assert done.returncode == -9
+    with PostgresLedger(url, POLICY, 8) as ledger:
+        assert ledger.step == 1
+
+
+def test_a_fork_cannot_use_it(url: str) -> None:
+    """The child of a fork is refused, and leaves the parent's session alone."""
+    ledger = PostgresLedger(url, POLICY, 8)
+    child = os.fork()
+    if child == 0:
+        try:
+            ledger.charge(1, 1)
+        except LedgerBusy:
+            ledger.close()
+            os._exit(7)
+        os._exit(1)
+    assert os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 7
+    ledger.charge(1, 1)
+    ledger.close()
+
+
+@pytest.mark.parametrize("name", ["Campus", "pg_x", "a b", "a;drop", "x" * 64])
+def test_names_of_streams_are_checked(name: str) -> None:
+    """Small letters, digits and underscores; nothing of the password is ever shown."""
+    with pytest.raises(InvalidParameter) as refusal:
+        Place(f"postgresql://user:secret@host/database#{name}")
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_server_that_is_not_there_is_one_sentence() -> None:
+    """Without the password."""
+    with pytest.raises(LedgerError) as refusal:
+        PostgresLedger("postgresql://user:secret@127.0.0.1:9/database#campus", POLICY, 8)
+    assert "cannot be reached" in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+    with pytest.raises(LedgerError, match="cannot be reached"):
+        verify_url("postgresql://127.0.0.1:9/database#campus")
+
+
+def test_a_stream_in_postgres(url: str, tmp_path: Path) -> None:
+    """A whole release; a changed ε is refused; nothing twice."""
+    change = ("window = 4", f'window = 4\nledger = "{url}"')
+    config = settings(tmp_path, change)
+    release(config)
+    whole = (tmp_path / "out.csv").read_bytes()
+    assert len(whole.splitlines()) == 13
+    release(config)
+    assert (tmp_path / "out.csv").read_bytes() == whole
+    with pytest.raises(StreamChanged, match=r'epsilon = "1" and the configuration now says "2"'):
+        open_stream(settings(tmp_path, change, ('epsilon = "1"', 'epsilon = "2"')))
+    assert verify_url(url).steps == 12
+
+
+def test_a_server_that_goes_away(postgres: Any, tmp_path: Path) -> None:
+    """It stops with one sentence; when the server is back the stream goes on as if nothing had happened."""
+    config = settings(tmp_path, ("window = 4", f'window = 4\nledger = "{postgres.new_stream()}"'))
+    with open_stream(config) as stream:
+        intake = config.open(None)
+        found = list(intake)
+        intake.close()
+        postgres.stop()
+        try:
+            with pytest.raises(LedgerError, match="cannot be reached"):
+                stream.drive(found)
+        finally:
+            postgres.start()
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 1
+    release(config)
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 13

@@ -1,0 +1,223 @@
+"""Sinks: layouts, files that were cut short, Parquet, standard output."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.runtime.helpers import release, settings
+
+from tidegate.errors import InvalidParameter, LedgerCorrupt
+from tidegate.releases import Release, Status
+from tidegate.runtime import Chunk, SinkError
+from tidegate.runtime.chunks import joined
+from tidegate.runtime.sinks import open_sink
+from tidegate.runtime.sinks.layout import Layout, plain
+from tidegate.runtime.sinks.parquet import PART, ParquetFolderSink
+from tidegate.runtime.sinks.text import TextFileSink
+
+
+def layout(form: str = "wide", labels: tuple[str, ...] = ("a", "b"), revised: bool = False) -> Layout:
+    """Two columns, hours from 1970 on."""
+    return Layout(labels, lambda step: (step - 1) * 3_600_000_000, "UTC", Fraction(1, 3), "s", form, revised)
+
+
+def chunk(count: int, first: int = 1, seed: int = 1) -> Chunk:
+    """Some releases."""
+    values = np.random.default_rng(seed).integers(-50, 50, size=(first + count, 2))[first:] / 4
+    return Chunk.of(
+        first,
+        [Release(first + k, values[k], Status.FRESH, first + k, 2.5, 2, Fraction(1)) for k in range(count)],
+    )
+
+
+finite = st.floats(allow_nan=False, width=64)
+
+
+@given(st.lists(st.tuples(finite, finite), min_size=1, max_size=80))
+def test_chunks_are_read_back_exactly(rows: list[tuple[float, float]]) -> None:
+    """Encoding keeps every bit, compressed or not."""
+    releases = [
+        Release(9 + k, np.array(row), Status(1 + k % 5), k, row[0], k, Fraction(1))
+        for k, row in enumerate(rows)
+    ]
+    before = Chunk.of(7, releases, range(len(rows)))
+    after = Chunk.decode(before.encode())
+    assert after.first == 7
+    for name in ("step", "source", "units", "scale", "revision", "delay", "status", "values"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+
+
+@pytest.mark.parametrize("damage", [b"", b"\1", b"\2" * 40, chunk(3).encode()[:-1]])
+def test_damaged_chunks_are_refused(damage: bytes) -> None:
+    """A sentence instead of numbers."""
+    with pytest.raises(LedgerCorrupt, match="backup"):
+        Chunk.decode(damage)
+
+
+def test_chunks_are_cut_and_joined() -> None:
+    """Numbers go with the releases."""
+    whole = chunk(10, first=5)
+    assert (whole.after(4).first, len(whole.after(4))) == (5, 10)
+    assert (whole.after(7).first, len(whole.after(7))) == (8, 7)
+    assert len(whole.after(14)) == 0
+    again = joined([whole[:3], whole[3:]], 2)
+    assert (again.first, again.last) == (5, 14)
+    assert joined([], 2).values.shape == (0, 2)
+
+
+@given(st.lists(finite | st.integers(-(2**60), 2**60).map(float), min_size=1, max_size=100))
+def test_numbers_read_the_same_one_by_one_and_together(numbers: list[float]) -> None:
+    """A number's text does not depend on the numbers around it, and reads back as the same float."""
+    together = plain(np.array([numbers]))[0]
+    alone = [plain(np.array([[number]]))[0][0] for number in numbers]
+    assert list(map(repr, together)) == list(map(repr, alone))
+    assert [float(value) for value in together] == numbers
+
+
+def test_wide_and_long_rows() -> None:
+    """One row a step, or one for each column; names with commas are quoted."""
+    odd = layout(labels=("a, b", 'quo"te'))
+    rows = list(csv.reader(io.StringIO((odd.csv_header() + odd.csv(chunk(2))).decode())))
+    assert rows[0] == ["time", "step", "a, b", 'quo"te', "status", "scale", "spent"]
+    assert rows[1][:2] == ["1970-01-01T00:00:00+00:00", "1"]
+    assert rows[1][4:] == ["fresh", "2.5", "2/3"]
+    long = layout("long", revised=True)
+    rows = list(csv.reader(io.StringIO((long.csv_header() + long.csv(chunk(2))).decode())))
+    assert rows[0] == ["time", "step", "revision", "column", "value", "status", "scale", "spent"]
+    assert [(row[1], row[3]) for row in rows[1:]] == [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")]
+
+
+def test_json_lines_carry_ids() -> None:
+    """Wide: an object a release; long: an object a value; the id names stream, step and revision."""
+    wide = [json.loads(line) for line in layout().json_lines(chunk(2)).splitlines()]
+    assert [found["id"] for found in wide] == ["s-1.0", "s-2.0"]
+    assert set(wide[0]["values"]) == {"a", "b"}
+    long = [json.loads(line) for line in layout("long").json_lines(chunk(2)).splitlines()]
+    assert [(found["id"], found["column"]) for found in long] == [
+        ("s-1.0", "a"), ("s-1.0", "b"), ("s-2.0", "a"), ("s-2.0", "b"),
+    ]  # fmt: skip
+
+
+def test_a_column_named_like_a_field_needs_the_long_layout() -> None:
+    """The sentence says what to write."""
+    with pytest.raises(InvalidParameter, match='layout = "long"'):
+        layout(labels=("step", "b"))
+    layout("long", labels=("step", "b"))
+
+
+@given(cut=st.integers(0, 400), zeros=st.integers(0, 50))
+def test_a_file_that_was_cut_short_is_completed(
+    cut: int, zeros: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Wherever the end is missing, or zeros stand in its place, the same bytes come about."""
+    path = tmp_path_factory.mktemp("cut") / "out.csv"
+    made = layout()
+    whole = made.csv_header() + made.csv(chunk(8))
+    path.write_bytes(whole[:cut] + b"\0" * zeros)
+    sink = TextFileSink(path, made.csv_header(), made.csv)
+    sink.resume(0, None)
+    for part in (chunk(8)[:5], chunk(8)[5:]):
+        sink.write(part)
+    sink.settled()
+    assert sink.sync() == {"offset": len(whole)}
+    sink.close()
+    assert path.read_bytes() == whole
+
+
+def test_a_file_that_says_something_else_is_refused(tmp_path: Path) -> None:
+    """An edited byte, or lines that were never released."""
+    made, path = layout(), tmp_path / "out.csv"
+    whole = made.csv_header() + made.csv(chunk(8))
+    for content in (whole.replace(b"fresh", b"stale", 1), whole + b"one more line\n"):
+        path.write_bytes(content)
+        sink = TextFileSink(path, made.csv_header(), made.csv)
+        with pytest.raises(SinkError, match="something else"):  # noqa: PT012  whichever of them notices
+            sink.resume(0, None)
+            sink.write(chunk(8))
+            sink.settled()
+        sink.close()
+        assert path.read_bytes() == content
+
+
+def test_a_file_that_is_gone_is_written_anew(tmp_path: Path) -> None:
+    """The store has everything, so a deleted or emptied output comes back."""
+    config = settings(tmp_path)
+    release(config)
+    whole = (tmp_path / "out.csv").read_bytes()
+    (tmp_path / "out.csv").unlink()
+    release(config)
+    assert (tmp_path / "out.csv").read_bytes() == whole
+    (tmp_path / "out.csv").write_bytes(whole[:50])
+    release(config)
+    assert (tmp_path / "out.csv").read_bytes() == whole
+
+
+def test_parquet_file(tmp_path: Path) -> None:
+    """All rows with types, and the same file again at the next start."""
+    config = settings(tmp_path, ("out.csv", "out.parquet"))
+    release(config)
+    frame = pl.read_parquet(tmp_path / "out.parquet")
+    assert frame.columns == ["time", "step", "north", "south", "status", "scale", "spent"]
+    assert frame["time"].dtype == pl.Datetime("us", "Europe/Berlin")
+    assert frame["step"].to_list() == list(range(1, 13))
+    before = (tmp_path / "out.parquet").read_bytes()
+    release(config)
+    assert (tmp_path / "out.parquet").read_bytes() == before
+
+
+def test_parquet_folder(tmp_path: Path) -> None:
+    """Files of a thousand releases; the last one grows; a restart goes on with it."""
+    folder = tmp_path / "parts"
+    sink = ParquetFolderSink(folder, layout())
+    assert sink.resume(0, None) == 0
+    whole = chunk(PART + 700)
+    sink.write(whole[:300])
+    sink.write(whole[300 : PART + 200])
+    again = ParquetFolderSink(folder, layout())
+    number = again.resume(PART + 200, {})
+    assert number == PART
+    again.write(whole.after(number))
+    assert [path.name for path in sorted(folder.glob("*"))] == [
+        "part-00000000.parquet",
+        "part-00000001.parquet",
+    ]
+    frame = pl.read_parquet(folder / "*.parquet")
+    assert frame["step"].to_list() == list(range(1, PART + 701))
+    np.testing.assert_array_equal(frame.select("a", "b").to_numpy(), whole.values)
+
+
+def test_standard_output(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Header and lines; a second start has nothing more to say than the header."""
+    config = settings(tmp_path, (f"{tmp_path}/out.csv", "-"))
+    release(config)
+    assert len(capsysbinary.readouterr().out.splitlines()) == 13
+    release(config)
+    assert len(capsysbinary.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("location", "more", "words"),
+    [
+        ("out.xyz", {}, "format"),
+        ("-", {"format": "parquet"}, "standard output"),
+        ("out.parquet", {"follow": True}, "a folder when Parquet is followed"),
+        ("mqtt://host", {}, "a broker and a topic"),
+        ("mqtt://user:secret@host/topic/#", {}, "without # and +"),
+        ("folder/", {"format": "csv"}, "a file for csv"),
+    ],
+)
+def test_bad_locations_are_one_sentence(location: str, more: dict[str, object], words: str) -> None:
+    """Name, value, constraint, remedy; never a password."""
+    with pytest.raises(InvalidParameter) as refusal:
+        open_sink(location, layout(), **more)  # type: ignore[arg-type]
+    assert words in str(refusal.value)
+    assert "secret" not in str(refusal.value)
