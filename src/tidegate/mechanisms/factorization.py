@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from tidegate.queries.decayed import Decay, Exponential, Polynomial, Window
 from tidegate.queries.sums import gaussian_radius
 from tidegate.releases import Values
 
+MOST_BUFFERS = 12
 METHODS = ("blt", "square-root", "banded")
 LONGEST = {"blt": 1 << 28, "square-root": 1 << 17, "banded": 1 << 20}
 WORTHWHILE = 1 / 512  # how much of the sensitivity the rounding of a coarse lattice may add
@@ -114,7 +116,7 @@ class Factorization(Mechanism):
             )
         most = min(self.policy.horizon or LONGEST[self.method], LONGEST[self.method])
         put(self, "horizon", whole("horizon", horizon, most=most))
-        put(self, "buffers", whole("buffers", self.buffers, most=12))
+        put(self, "buffers", whole("buffers", self.buffers, most=MOST_BUFFERS))
         if isinstance(self.policy.budget, Approximate) and not isinstance(self.policy, Event):
             raise InvalidParameter(
                 "policy",
