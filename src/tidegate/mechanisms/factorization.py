@@ -286,6 +286,13 @@ class Factorization(Mechanism):
         """Half the width of a confidence interval around a linear answer."""
         return gaussian_radius(self.deviation_of(weights), confidence)
 
+    def describe(self) -> dict[str, Any]:
+        """Identify the configuration exactly, as JSON; many integers by their digest."""
+        described = super().describe()
+        if len(self.coefficients) > 2 * MOST_BUFFERS:
+            described["strategy"] = hashlib.sha256(self.coefficients.tobytes()).hexdigest()
+        return described
+
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
     ) -> FactorizationRun:
