@@ -85,7 +85,7 @@ def init(
     known["categories"] = _list(known.get("categories", ""))
     for name in ("count", "window"):
         if name in known:
-            known[name] = int(known[name])
+            known[name] = _whole(name, known[name])
     text = write_config(
         _relative(source, out),
         columns,
@@ -119,6 +119,14 @@ def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, An
     for name, (question, offered) in _QUESTIONS.items():
         if given[name] is None:
             given[name] = typer.prompt(question, default=offered, show_default=bool(offered))
+
+
+def _whole(name: str, answer: int | str) -> int:
+    """A whole number, also from an answer."""
+    from tidegate.exact import whole
+
+    digits = isinstance(answer, str) and answer.strip().isdecimal()
+    return whole(name, int(answer) if digits else answer)
 
 
 def _list(text: str) -> list[str]:

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.runtime.helpers import write_events
+
+from tidegate.cli import main
+from tidegate.config import read_config
+
+
+def test_a_first_configuration_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Written from column names, it can be released at once."""
+    write_events(tmp_path)
+    out = tmp_path / "tidegate.toml"
+    options = ["--categories", "north, south", "--start", "2026-03-02", "--count", "12", "--window", "4"]
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), *options]) == 0
+    assert "tidegate release" in capsys.readouterr().out
+    config = read_config(out)
+    assert (config.source.location, config.source.unit, config.source.column) == (
+        "events.csv",
+        "unit",
+        "place",
+    )
+    assert config.query.labels == ("north", "south")
+    assert main(["release", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 12
+    assert len((tmp_path / "released.csv").read_text().splitlines()) == 13
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For machines: the file and what it will promise."""
+    write_events(tmp_path)
+    out = tmp_path / "new.toml"
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--json"]) == 0
+    assert "24 consecutive steps" in json.loads(capsys.readouterr().out)["guarantee"]
+
+
+def test_questions_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no option says is asked for, and nothing of the data is offered as an answer."""
+    write_events(tmp_path)
+    asked: list[str] = []
+    answers = {
+        "event's time": "time",
+        "person": "unit",
+        "category": "place",
+        "categories": "north",
+        "How many steps": "12",
+    }
+
+    def prompt(question: str, default: str = "", **_: object) -> str:
+        asked.append(f"{question} {default}")
+        return next((answer for word, answer in answers.items() if word in question), default)
+
+    monkeypatch.setattr("typer.prompt", prompt)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    out = tmp_path / "asked.toml"
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--epsilon", "1/2"]) == 0
+    config = read_config(out)
+    assert (config.query.labels, config.steps.count, config.protect.epsilon) == (("north",), 12, "1/2")
+    assert not any("walrus" in question or "north" in question for question in asked)
+    assert not any("ε" in question for question in asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--unit", "nobody"], "nobody"),
+        (["--epsilon", "0"], "epsilon"),
+        (["--aggregate", "sum"], "value"),
+        (["--length", "1 fortnight"], "length"),
+        (["--mechanism", "Unifrom"], "Uniform"),
+        (["--count", "0"], "count"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    options: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And nothing is written."""
+    write_events(tmp_path)
+    out = tmp_path / "bad.toml"
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), *options]) == 2
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert shown.count("\n") == 1
+    assert not out.exists()
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless it is asked for."""
+    write_events(tmp_path)
+    out = tmp_path / "mine.toml"
+    out.write_text("mine")
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out)]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--force"]) == 0

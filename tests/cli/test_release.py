@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.runtime.helpers import settings, write_events
+
+from tidegate.cli import main
+
+
+def test_from_events_to_releases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text for people: what was done, what is promised, where it is; the second time there is nothing new."""
+    settings(tmp_path)
+    assert main(["release", str(tmp_path / "tidegate.toml")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("Released 12 steps × 2 columns")
+    for words in (
+        "Guarantee",
+        "4 consecutive steps",
+        "ledger verified: 12 steps",
+        "out.csv",
+        "not for others",
+    ):
+        assert words.replace(" ", "") in shown.replace(" ", "")
+    assert main(["release", str(tmp_path / "tidegate.toml")]) == 0
+    assert "Nothing new: all 12 steps" in capsys.readouterr().out
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One object, and nothing on stderr."""
+    settings(tmp_path)
+    assert main(["release", str(tmp_path / "tidegate.toml"), "--json"]) == 0
+    shown = capsys.readouterr()
+    done = json.loads(shown.out)
+    assert shown.err == ""
+    assert (done["steps"], done["steps_now"], done["releases"], done["ledger_ok"]) == (12, 12, 12, True)
+    assert done["columns"] == ["north", "south"]
+
+
+def test_standard_output_holds_releases_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With "-" as the sink, everything that is said goes to stderr."""
+    settings(tmp_path, (f"{tmp_path}/out.csv", "-"))
+    assert main(["release", str(tmp_path / "tidegate.toml")]) == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 13
+    assert "Guarantee" in shown.err
+
+
+def test_report(tmp_path: Path) -> None:
+    """One file that needs no other: no script, no link to anywhere, pictures in it, the promise in words."""
+    settings(tmp_path, ('name = "Uniform"', 'name = "BudgetAbsorption"'), ('epsilon = "1"', 'epsilon = "9"'))
+    report = tmp_path / "report.html"
+    assert main(["release", str(tmp_path / "tidegate.toml"), "--report", str(report)]) == 0
+    text = report.read_text()
+    assert "9-differentially private" in text
+    assert text.count("<svg") >= 2
+    assert "<script" not in text
+    assert re.findall(r"(?:src|href)=\"(?!#)[^\"]*\"", text) == []
+    for words in ("What is promised", "What was released", "What it cost", "What was measured", "ledger"):
+        assert words in text
+    assert "<h2>How wrong" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--compare-truth"], "--report"),
+        (["--report", "/nowhere/at/all.html"], "cannot be written"),
+    ],
+)
+def test_bad_options_are_one_sentence(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and one line."""
+    settings(tmp_path)
+    assert main(["release", str(tmp_path / "tidegate.toml"), *arguments]) == 2
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert shown.count("\n") == 1
+
+
+def test_truth_cannot_be_compared_while_following(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A live input cannot be read again."""
+    settings(tmp_path)
+    command = [
+        "release",
+        str(tmp_path / "tidegate.toml"),
+        "--follow",
+        "--compare-truth",
+        "--report",
+        "r.html",
+    ]
+    assert main(command) == 2
+    assert "finite input" in capsys.readouterr().err
+
+
+def test_a_changed_budget_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ε of a running stream."""
+    settings(tmp_path)
+    assert main(["release", str(tmp_path / "tidegate.toml")]) == 0
+    settings(tmp_path, ('epsilon = "1"', 'epsilon = "3"'))
+    capsys.readouterr()
+    assert main(["release", str(tmp_path / "tidegate.toml")]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert 'epsilon = "1" and the configuration now says "3"' in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_a_missing_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The sentence names the file."""
+    assert main(["release", str(tmp_path / "absent.toml")]) == 2
+    assert "absent.toml" in capsys.readouterr().err
+
+
+def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
+    """Steps, the window's budget, the last releases and the lag."""
+    from rich.console import Console
+
+    from tidegate.cli.live import View
+    from tidegate.runtime import open_stream
+
+    write_events(tmp_path)
+    config = settings(tmp_path)
+    view = View(config, live=True)
+    console = Console(width=100, record=True, file=(tmp_path / "screen").open("w"))
+    console.print(view)
+    with open_stream(config, watcher=view) as stream:
+        view.begin(stream)
+        intake = config.open(None)
+        stream.drive(intake)
+        intake.close()
+        view.waiting("waiting for the broker at somewhere:1883.")
+    console.print(view)
+    console.file.close()
+    shown = console.export_text()
+    for words in (
+        "12 of 12",
+        "100% of the budget spent in the last 4 steps",
+        "north",
+        "fresh",
+        "Lag",
+        "broker",
+    ):
+        assert words in shown
