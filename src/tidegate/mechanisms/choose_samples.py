@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import erf
 
 from tidegate.exact import ExactLike, positive
 from tidegate.mechanisms.kernels import features as solver
@@ -41,14 +42,18 @@ def sample_numbers(w: int, least: int = 1) -> list[int]:
     return sorted({round(k) for k in np.geomspace(least, w, CANDIDATES)})
 
 
-def absolute_error(offset: Floats, variance: Floats) -> Floats:
-    """E|offset + Z| for a Laplace distributed Z of the given variance.
+def absolute_error(offset: Floats, variance: Floats, *, normal: bool = False) -> Floats:
+    """E|offset + Z| for a Laplace distributed Z of the given variance, or a normal one: a sum of many draws.
 
     Examples
     --------
     >>> absolute_error(np.array([0.0, 100.0]), np.array([2.0, 2.0])).round(3)
     array([  1., 100.])
     """
+    if normal:
+        spread = np.sqrt(2 * np.maximum(variance, 1e-300))
+        ratio = offset / spread
+        return np.asarray(offset * erf(ratio) + spread * np.exp(-(ratio**2)) / np.sqrt(np.pi))
     spread = np.sqrt(np.maximum(variance, 1e-300) / 2)
     return np.asarray(np.abs(offset) + spread * np.exp(-np.abs(offset) / spread))
 

@@ -211,7 +211,7 @@ class Fourier(Mechanism):
         offsets = np.einsum("kt,ks,psc->ptc", rows, rows, values) - values
         unit = float(Fraction(self.grid)) / ONE
         variance = (rows**2).sum(axis=0) * variance_laplace(self.sum_scales) * unit**2
-        return float(absolute_error(offsets, variance[np.newaxis, :, np.newaxis]).mean())
+        return float(absolute_error(offsets, variance[np.newaxis, :, np.newaxis], normal=True).mean())
 
     @classmethod
     def from_profile(cls, policy: WEvent, profile: npt.ArrayLike, **options: Any) -> Self:

@@ -310,7 +310,8 @@ class PeriodicRun(Run):
         steps = np.arange(first, first + count)
         ends = np.minimum(-(-steps // self._w) * self._w, first + count - 1)
         source = np.maximum.accumulate(np.where(chosen, steps, 0))
-        source = np.where(source > 0, source, ends)  # before its first sample a step rests on later ones
+        # before the first sample of its period a step rests on later ones
+        source = np.where(source > (steps - 1) // self._w * self._w, source, ends)
         status = np.where(chosen, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
         scale = np.full(count, self.mechanism.shown_scale)
         values = self._expand(leaves * self._grid)

@@ -1,0 +1,142 @@
+"""L1 sampling: exact scores, k samples in every period, and what the tests lose, by enumeration."""
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.mechanisms.kernels import sampling as loop
+from tidegate.mechanisms.l1_sampling import L1Sampler, L1Sampling, line_score
+from tidegate.noise import current
+from tidegate.testing.entropy import zero_noise
+
+
+def test_figure_1_of_the_paper():
+    """With S = (1, 3, 6) the score is the distance of x₂, x₄ and x₅ from the lines through x₁, x₃ and x₆."""
+    x = [2, 7, 4, 9, 3, 1]
+    first, second = line_score(x[0:3]), line_score(x[2:6])
+    assert first == abs(Fraction(2 + 4, 2) - 7)
+    assert second == abs(Fraction(3) - 9) + abs(Fraction(2) - 3)
+    assert line_score([4, 9]) == 0
+
+
+@given(st.lists(st.integers(-(2**35), 2**35), min_size=2, max_size=60))
+def test_scores_are_exact_as_steps_arrive(values):
+    """The search tree gives the score of every prefix exactly, also for values far apart and equal slopes."""
+    nodes, path = np.zeros((60, loop.NODE), dtype=np.int64), np.zeros(60, dtype=np.int64)
+    root = -1
+    for run in range(1, len(values)):
+        rise = values[run] - values[0]
+        found = loop.score(nodes, root, rise, run)
+        assert Fraction(int(found), run) == line_score(values[: run + 1])
+        root = loop.insert(nodes, path, root, run - 1, rise, run)
+
+
+@given(st.integers(2, 30), st.data())
+def test_every_period_has_exactly_k_samples_with_both_ends(w, data):
+    """Whatever the stream and the noise: k samples, the first and the last step among them."""
+    k = data.draw(st.integers(2, w))
+    rule = L1Sampling(
+        w, k, Fraction(data.draw(st.sampled_from([1, 1000]))), 1, data.draw(st.integers(-50, 200))
+    )
+    rows = np.array(data.draw(st.lists(st.integers(0, 99), min_size=w, max_size=w)))[:, None]
+    sampler = L1Sampler(rule, 1)
+    sampler.begin(current(), 0)
+    chosen = sampler.choose(current(), 1, rows)
+    assert chosen.sum() == k
+    assert chosen[0]
+    assert chosen[-1]
+
+
+def test_samples_follow_the_stream_without_noise():
+    """On a stream of straight pieces the sampler takes the step after each bend, then fills up the end."""
+    rows = np.array([0, 0, 0, 0, 5, 10, 15, 20, 20, 20, 20, 20])[:, None]
+    with zero_noise():
+        sampler = L1Sampler(L1Sampling(12, 5, Fraction(1), 1, 3), 1)
+        sampler.begin(current(), 0)
+        chosen = np.flatnonzero(sampler.choose(current(), 1, rows)) + 1
+    assert chosen.tolist() == [1, 5, 9, 11, 12]
+
+
+def chances(rule: L1Sampling, stream: tuple[int, ...]) -> dict[tuple[int, ...], float]:
+    """The probability of every set of samples, summed over the noise of the threshold."""
+    scale, test = rule.sparse_vector.threshold_scale, rule.sparse_vector.question_scale
+    reach = math.ceil(60 * scale)
+    q, r = math.exp(-1 / scale), math.exp(-1 / test)
+
+    def hit(margin):
+        """P(ν ≥ margin)."""
+        return np.where(margin > 0, r ** np.maximum(margin, 0), 1 + r - r ** np.maximum(1 - margin, 0)) / (
+            1 + r
+        )
+
+    rho = np.arange(-reach, reach + 1)
+    found: dict[tuple[int, ...], float] = {}
+    paths = [((1,), (1 - q) / (1 + q) * q ** np.abs(rho))]
+    for position in range(2, rule.length + 1):
+        further = []
+        for times, mass in paths:
+            left = rule.samples - len(times)
+            if position == rule.length or rule.length - position + 1 <= left != 1:
+                further.append(((*times, position), mass))
+            elif left == 1:
+                further.append((times, mass))
+            else:
+                score = math.floor(line_score(stream[times[-1] - 1 : position]))
+                chance = hit(rule.limit + rho - score)
+                further += [((*times, position), mass * chance), (times, mass * (1 - chance))]
+        paths = further
+    for times, mass in paths:
+        found[times] = found.get(times, 0.0) + float(mass.sum())
+    return found
+
+
+def loss(rule: L1Sampling, one, other) -> dict[tuple[int, ...], float]:
+    """The log-ratio of every set of samples."""
+    p, q = chances(rule, one), chances(rule, other)
+    return {times: math.log(p[times] / q[times]) for times in p if p[times] > 1e-12 and q[times] > 1e-12}
+
+
+@pytest.mark.parametrize(("w", "k"), [(5, 3), (6, 3), (6, 4)])
+def test_no_pair_of_neighbours_loses_more_than_the_tests_may(w, k):
+    """Exact enumeration: every change of every step by at most Δ, several streams and thresholds."""
+    worst = 0.0
+    for stream in ((5,) * w, tuple(4 * (step % 2) for step in range(w)), tuple(range(0, 2 * w, 2))):
+        for limit in (0, 3):
+            rule = L1Sampling(w, k, Fraction(1), 1, limit)
+            assert abs(sum(chances(rule, stream).values()) - 1) < 1e-9
+            for change in product((-1, 1), repeat=w):
+                other = tuple(a + b for a, b in zip(stream, change, strict=True))
+                worst = max(worst, *map(abs, loss(rule, stream, other).values()))
+    assert worst <= 1 + 1e-6
+    assert worst > 0.1  # the enumeration sees something
+
+
+def test_the_enumeration_catches_noise_that_is_too_small():
+    """The planted wrong version: noise of a tenth of the scale loses more than ε."""
+    wrong = L1Sampling(6, 3, Fraction(10), 1, 0)
+    change = (0, 1, -1, 1, -1, 0)
+    found = loss(wrong, (5,) * 6, tuple(5 + step for step in change))
+    assert max(map(abs, found.values())) > 1
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 30), min_size=12, max_size=12), st.integers(0, 12))
+def test_a_sampler_goes_on_from_its_state(values, cut):
+    """Restored in the middle of a period, the sampler chooses what it would have chosen."""
+    rows, rule = np.array(values)[:, None], L1Sampling(12, 5, Fraction(1), 1, 10)
+    with zero_noise():
+        whole = L1Sampler(rule, 1)
+        whole.begin(current(), 0)
+        expected = whole.choose(current(), 1, rows)
+        first = L1Sampler(rule, 1)
+        first.begin(current(), 0)
+        head = first.choose(current(), 1, rows[:cut])
+        second = L1Sampler(rule, 1)
+        second.restore(first.state())
+        tail = second.choose(current(), cut + 1, rows[cut:])
+    assert np.array_equal(np.concatenate([head, tail]), expected)
