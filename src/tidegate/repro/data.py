@@ -102,6 +102,37 @@ def _requests(path: Path) -> Matrix:
     return _filled(frame.select(next(name for name, kind in frame.schema.items() if kind.is_numeric())))
 
 
+def people(path: Path) -> Matrix:
+    """People who enter a building, by half hours."""
+    import polars as pl
+
+    return _filled(pl.read_csv(path).filter(pl.col("flow") == "in").select("count"))
+
+
+def room(name: str) -> Callable[[Path], Matrix]:
+    """WiFi clients of one room, by five minutes."""
+
+    def read(path: Path) -> Matrix:
+        import polars as pl
+
+        return _filled(pl.read_csv(path).filter(pl.col("room") == name).sort("ts_utc").select("associated"))
+
+    return read
+
+
+def observations(file: str, column: str) -> npt.NDArray[np.int64]:
+    """One number a row of a file, rounded to whole numbers, in the order of the file and without the gaps."""
+    import polars as pl
+
+    path = folder() / file
+    if not path.exists():
+        raise MissingData(f"{file} is not in {folder()}; set TIDEGATE_DATA to the folder that has it.")
+    values: npt.NDArray[np.int64] = (
+        pl.read_parquet(path, columns=[column])[column].drop_nulls().cast(pl.Int64).to_numpy()
+    )
+    return values
+
+
 _RTE = "RTE éCO2mix 2016, Licence Ouverte 2.0"
 STREAMS: dict[str, NamedStream] = {
     stream.name: stream
