@@ -1,0 +1,214 @@
+"""Budget replay: what the released noise scales say was lost, against what the ledger says was spent.
+
+The loss of every step is computed anew from the scale that its release states and from the policy's own
+sensitivity. It must not exceed the step's charge, nor a window's sum the budget; the ledger must agree with the
+releases; and no noise may be drawn before the ledger was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.audit.neighbours import BIG
+from tidegate.errors import TidegateError
+from tidegate.mechanisms.mechanism import Mechanism, Run
+from tidegate.noise import Source
+from tidegate.noise.entropy import Elements, Words
+from tidegate.policy import Approximate, ZeroConcentrated
+from tidegate.releases import Releases, Status
+
+Floats = npt.NDArray[np.float64]
+SLACK = 1 + 1e-9  # scales and spends were rounded to floats
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A step or window whose account is wrong.
+
+    Attributes
+    ----------
+    words
+        What is wrong.
+    loss
+        The loss of the worst window as a multiple of the budget, where it is known; else infinite.
+    """
+
+    words: str
+    loss: float = float("inf")
+
+
+def check(mechanism: Mechanism, stream: npt.NDArray[np.int64]) -> Problem | None:
+    """Replay the account of one run on a stream."""
+    run = mechanism.start()
+    releases = run.push_batch(stream)
+    return _replayed(mechanism, releases) or _booked(run, releases) or _asked_first(mechanism, stream)
+
+
+def replay(mechanism: Mechanism, steps: int) -> tuple[Problem | None, npt.NDArray[np.int64]]:
+    """The worst account over streams that publish often, rarely and in bursts; and that stream."""
+    time = np.arange(steps)
+    shapes = [
+        np.zeros(steps, dtype=np.int64),
+        BIG * (time + 1),
+        np.where(time % 3 == 2, BIG * (1 + time // 3), BIG * (time // 3)),
+        np.where(time < steps // 2, 0, BIG * (time + 1)),
+    ]
+    rests = range(1, min(mechanism.policy.window or 2, 9))  # rest, then as many publications as there can be
+    shapes += [np.where(time % (3 * quiet) < quiet, 0, BIG * (time + 1)) for quiet in rests]
+    columns = mechanism.columns
+    streams = [np.repeat(shape[:, np.newaxis], columns, axis=1) for shape in shapes]
+    if columns > 1:  # columns that move one after the other
+        streams += [
+            np.stack([np.roll(shape, 2 * at) for at in range(columns)], axis=1) for shape in shapes[2:]
+        ]
+        streams.append(BIG * np.stack([(time + at) // columns for at in range(columns)], axis=1))
+    worst: Problem | None = None
+    where = streams[0]
+    for rows in streams:
+        problem = check(mechanism, rows)
+        if problem is not None and (worst is None or _larger(problem, worst)):
+            worst, where = problem, rows
+    return worst, where
+
+
+def _larger(one: Problem, other: Problem) -> bool:
+    return np.isfinite(one.loss) and (not np.isfinite(other.loss) or one.loss > other.loss)
+
+
+def step_losses(mechanism: Mechanism, releases: Releases) -> Floats | None:
+    """What each step lost, from the scales alone; None where scales do not tell."""
+    policy, any_mechanism = mechanism.policy, _Plain(mechanism)
+    budget = policy.budget
+    if isinstance(budget, Approximate):
+        return None
+    grid = Fraction(mechanism.grid)
+    change = float(policy.grid_sensitivity(mechanism.columns, grid, rounded=mechanism.rounding == "nearest"))
+    in_grid = np.where(releases.scale > 0, releases.scale, np.inf) / float(grid)
+    measured = np.isin(releases.status, [Status.FRESH, Status.PARTIAL])
+    kinds = {kind.__name__ for kind in type(mechanism).__mro__}
+    if isinstance(budget, ZeroConcentrated):
+        if kinds & {"Uniform", "Sample"}:
+            return np.where(measured, (change / in_grid) ** 2 / 2, 0.0)
+        return None
+    if kinds & {"Uniform", "Sample"}:
+        return np.where(measured, change / in_grid, 0.0)
+    if "Publishing" in kinds and not any_mechanism("pan_private") and not any_mechanism("independent"):
+        return np.where(measured, change / in_grid, 0.0) + change / float(any_mechanism("score_scale"))
+    if "PeGaSus" in kinds:
+        grouping = any_mechanism("grouping")
+        tests = 2 * change / grouping.threshold_scale + 4 * change / grouping.question_scale
+        return np.asarray(change / in_grid + tests)
+    return None
+
+
+class _Plain:
+    """Attributes of a mechanism by name, None where it has none."""
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self._mechanism = mechanism
+
+    def __call__(self, name: str) -> Any:
+        return getattr(self._mechanism, name, None)
+
+
+def _replayed(mechanism: Mechanism, releases: Releases) -> Problem | None:
+    losses = step_losses(mechanism, releases)
+    if losses is None:
+        return None
+    budget = float(mechanism.policy.budget.total)
+    window = mechanism.policy.window or len(losses)
+    sums = np.convolve(losses, np.ones(min(window, len(losses))))
+    fullest = float(sums.max() / budget)
+    if fullest > SLACK:
+        last = int(sums.argmax()) + 1
+        words = f"its scales lose {fullest:.4g} times the budget in the window that ends at step {last}"
+        return Problem(words, fullest)
+    if mechanism.enforced:
+        charged = releases.spent
+        bad = np.flatnonzero(losses > charged * SLACK)
+        if len(bad):
+            at = int(bad[0])
+            words = f"step {at + 1} lost {losses[at]:.4g} by its scale and was charged {charged[at]:.4g}"
+            return Problem(words, float(np.max(losses[bad] / np.maximum(charged[bad], 1e-300))))
+    return None
+
+
+def _booked(run: Run, releases: Releases) -> Problem | None:
+    """The ledger must agree with itself and with the releases of its last window."""
+    verdict = run.ledger.verify()
+    if not verdict.ok:
+        times = float(verdict.spent / run.mechanism.policy.budget.total)
+        return Problem(
+            f"its own ledger says: {verdict.problem.rstrip('.')}", times if times > 1 else float("inf")
+        )
+    if (
+        hasattr(run.ledger, "parts")
+        or not run.mechanism.enforced
+        or releases.delay
+        or releases.revised is not None
+    ):
+        return None
+    window = run.mechanism.policy.window or len(releases)
+    shown = int(releases.units[-window:].sum()) * releases.unit
+    if isinstance(run.mechanism.policy.budget, Approximate):
+        return None
+    last = run.step
+    try:
+        booked = run.ledger.spent(max(1, last - window + 1), last)
+    except TidegateError:
+        return None
+    if booked < shown:
+        return Problem(f"its releases say that the last window spent {shown} and its ledger says {booked}")
+    return None
+
+
+class _Recorder:
+    """A source that notes whether the ledger had been asked when noise was drawn."""
+
+    def __init__(self, source: Source, asked: Callable[[], bool]) -> None:
+        self._source, self._asked = source, asked
+        self.name, self.marked = source.name, source.marked
+        self.too_early = False
+
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """Words, and a note."""
+        if count and len(elements):
+            self.too_early |= not self._asked()
+        return self._source.words(stream, step, draws, elements, first, count)
+
+    def word(self, stream: str, step: int, draw: int, index: int) -> int:
+        """A word, and a note."""
+        self.too_early |= not self._asked()
+        return self._source.word(stream, step, draw, index)
+
+
+def _asked_first(mechanism: Mechanism, stream: npt.NDArray[np.int64]) -> Problem | None:
+    """Push step by step and watch who is asked first."""
+    run: Any = mechanism.start()
+    asked = False
+
+    def watched(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal asked
+            asked = True
+            return ask(*arguments, **named)
+
+        return call
+
+    if hasattr(run.ledger, "parts") or hasattr(run, "_inner"):
+        return None  # others are asked on its behalf
+    for name in ("charge", "charge_batch", "charge_span", "begin_batch"):
+        setattr(run.ledger, name, watched(getattr(run.ledger, name)))
+    recorder = run.source = _Recorder(run.source, lambda: asked)
+    for at, row in enumerate(stream):
+        asked = False
+        run.push(row)
+        if recorder.too_early:
+            return Problem(f"noise was drawn at step {at + 1} before the ledger was asked")
+    return None

@@ -1,0 +1,174 @@
+"""One audit: replay the account, enumerate what can be enumerated, then search and prove by sampling."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidegate.audit import accounts, bounds, exact, models, neighbours
+from tidegate.audit.neighbours import Pair
+from tidegate.audit.search import Effort, FailureAt, Progress, Search
+from tidegate.audit.subjects import Configured, Subject, subject
+from tidegate.audit.verdicts import CLEAN, FAILS, VIOLATES, Verdict
+from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.policy import Policy, Pure, ZeroConcentrated
+
+SURELY = 1 + 1e-9  # an exact loss is accused only beyond rounding
+
+
+def audit(
+    audited: Mechanism | Callable[..., Any] | Subject,
+    policy: Policy | None = None,
+    *,
+    columns: int = 1,
+    seconds: float = 20.0,
+    error: float = 1e-6,
+    steps: int | None = None,
+    pairs: Sequence[Pair] = (),
+    testers: Sequence[str] = ("replay", "exact", "statistical"),
+    effort: Effort | None = None,
+    name: str = "",
+    progress: Progress | None = None,
+    seed: int | str = 0,
+) -> Verdict:
+    """Try to refute a privacy claim.
+
+    Parameters
+    ----------
+    audited
+        A mechanism, or a callable that gets a stream (steps × columns whole numbers) and returns what it releases as an
+        array of numbers whose shape does not depend on the data.
+    policy
+        What is claimed; for a mechanism by default its own policy.
+    columns
+        Columns of the streams a callable is given.
+    seconds
+        About how long the search by sampling takes.
+    error
+        The chance that a mechanism which keeps its promise is accused.
+    steps
+        The length of the streams; by default about two windows.
+    pairs
+        Pairs of streams to try first.
+    testers
+        Which of "replay", "exact" and "statistical" to use.
+
+    Examples
+    --------
+    >>> from tidegate.noise import current, laplace
+    >>> from tidegate.policy import Event
+    >>> def halved(stream):  # claims ε = 1 and adds noise of scale 1/2
+    ...     return stream + laplace(current(), "mine", 0, 0.5, stream.shape)
+    >>> verdict = audit(halved, Event(epsilon="1"), seconds=4, steps=1)
+    >>> verdict.outcome, verdict.ratio > 1.2
+    ('violates', True)
+    """
+    if not 0 < error < 1:
+        raise InvalidParameter("error", error, "above 0 and below 1", "write for example error=1e-6")
+    if not seconds > 0:
+        raise InvalidParameter("seconds", seconds, "above 0", "write for example seconds=20")
+    looked = subject(audited, policy, columns, name)
+    length = steps or neighbours.default_steps(looked.policy)
+    begun = time.monotonic()
+    verdict: Verdict | None = None
+    show: Progress = progress or (lambda words, share: None)
+    own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy
+    if own and "replay" in testers:
+        show("replaying the account", 0.0)
+        verdict = _replay(looked, max(length, 12))
+    if verdict is None and "exact" in testers:
+        show("enumerating transcripts", 0.0)
+        share = 1.0 if tuple(testers) == ("exact",) else 0.1
+        verdict = _exact(looked, share * seconds, steps, seed)
+    if verdict is None and "statistical" in testers:
+        wanted = effort or Effort(seconds=seconds)
+        verdict = _statistical(looked, error, wanted, length, pairs, progress, seed)
+    if verdict is None:
+        verdict = _verdict(looked, CLEAN, 0.0, "none", error)
+    verdict.seconds = time.monotonic() - begun
+    verdict.way = looked.way
+    return verdict
+
+
+def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: float, **more: Any) -> Verdict:
+    budget = looked.policy.budget
+    measure = "ρ" if isinstance(budget, ZeroConcentrated) else "ε"
+    claim = float(bounds.claimed(budget))
+    described = looked.policy.describe()
+    return Verdict(outcome, looked.name, described, measure, claim, loss, tester, error, **more)
+
+
+def _replay(looked: Subject, steps: int) -> Verdict | None:
+    assert isinstance(looked, Configured)
+    horizon = looked.policy.horizon
+    steps = min(steps, horizon) if horizon else steps
+    try:
+        problem, stream = accounts.replay(looked.mechanism, steps)
+    except Exception:
+        return None  # the statistical tester reports failures, with the pair
+    if problem is None:
+        return None
+    claim = float(bounds.claimed(looked.policy.budget))
+    pair = Pair(stream, stream, "account")
+    return _verdict(looked, VIOLATES, problem.loss * claim, "replay", 0.0, words=problem.words, pair=pair)
+
+
+def _exact(looked: Subject, seconds: float, steps: int | None, seed: int | str) -> Verdict | None:
+    """Enumerate the program of a known algorithm, or the one that the subject brings along."""
+    program: exact.Program | None = getattr(looked, "program", None)
+    if program is None and isinstance(looked, Configured) and looked.policy == looked.mechanism.policy:
+        program = models.model_of(looked.mechanism)
+    budget = looked.policy.budget
+    if program is None or not isinstance(budget, Pure):
+        return None
+    epsilon = float(budget.epsilon)
+    window = looked.policy.window or 1
+    steps = steps or (min(2 * window - 1, 6) if window > 1 else 2)
+    found = exact.search(program, looked.policy, looked.columns, steps, epsilon, seconds, seed)
+    if found.loss <= epsilon * SURELY:
+        return None
+    words = f"the transcript {list(found.transcript)} has the chances {found.chances[0]:.4g} and {found.chances[1]:.4g}"
+    return _verdict(looked, VIOLATES, found.loss, "exact", 0.0, pair=found.pair, words=words)
+
+
+def _statistical(
+    looked: Subject,
+    error: float,
+    effort: Effort,
+    steps: int,
+    pairs: Sequence[Pair],
+    progress: Progress | None,
+    seed: int | str,
+) -> Verdict:
+    budget = looked.policy.budget
+    search = Search(looked, budget, error, effort, steps, pairs, progress, seed)
+    try:
+        found = search.run()
+    except FailureAt as failed:
+        side = ("first", "second")[failed.side]
+        words = f"it {_verb(failed.failure.kind)} on the {side} stream ({failed.failure})"
+        return _verdict(looked, FAILS, math.inf, "statistical", error, pair=failed.pair, words=words)
+    outcome = VIOLATES if found.loss > float(bounds.claimed(budget)) else CLEAN
+    return _verdict(
+        looked,
+        outcome,
+        found.loss,
+        "statistical",
+        error,
+        power=found.power,
+        estimate=found.estimate,
+        pair=found.pair,
+        event=found.event,
+        counts=found.counts,
+        trials=found.trials,
+        transcripts=found.transcripts,
+        pairs_tried=found.pairs_tried,
+        width=found.width,
+    )
+
+
+def _verb(kind: str) -> str:
+    return {"crashes": "crashes", "hangs": "hangs", "shape": "changes the shape of its releases"}[kind]

@@ -1,0 +1,208 @@
+"""What an event may look at: every visible number of a transcript, differences, repetitions and low bits, in bins.
+
+A transcript is a row of floats. Each feature maps it to a small whole number (a bin); the classifier of
+`events` weighs the bins. Everything is fitted on training transcripts and is then a fixed public function, so
+that fresh transcripts of it are independent coins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.uint8]
+
+MOST_BINS = 64
+MOST_FEATURES = 72
+NOT_A_NUMBER = -1.2345e300  # a bin of its own
+LARGEST = 1.0e300
+
+Difference = tuple[int, int]  # (column, minus column; −1: nothing is subtracted)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Fitted features of transcripts.
+
+    Attributes
+    ----------
+    differences
+        For each numeric feature the column, and the column that is subtracted (−1: none).
+    edges
+        For each of them the edges of its bins.
+    low_bits
+        Columns of which the exponent of the lowest bit is looked at: the trace of noise in floating point.
+    patterns
+        Pairs of columns whose equality is looked at, all together: which releases repeat an earlier one.
+    whole
+        The commonest transcripts, each a bin of its own; empty where hardly any transcript occurs twice.
+    common_patterns
+        The commonest patterns of repetition.
+    """
+
+    differences: tuple[Difference, ...]
+    edges: tuple[Floats, ...]
+    low_bits: tuple[int, ...]
+    patterns: tuple[Difference, ...]
+    whole: Floats
+    common_patterns: npt.NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        """How many features there are."""
+        return (
+            len(self.differences)
+            + len(self.low_bits)
+            + (len(self.common_patterns) > 0)
+            + (len(self.whole) > 0)
+        )
+
+    def codes(self, transcripts: Floats) -> Codes:
+        """The bins of each transcript, features × transcripts."""
+        clean = cleaned(transcripts)
+        out = np.empty((self.count, len(clean)), dtype=np.uint8)
+        for at, codes in enumerate(self._each(clean)):
+            out[at] = codes
+        return out
+
+    def _each(self, clean: Floats) -> Iterator[npt.NDArray[Any]]:
+        for (column, minus), edges in zip(self.differences, self.edges, strict=True):
+            yield np.searchsorted(edges, _difference(clean, column, minus), side="right")
+        for column in self.low_bits:
+            yield lowest_bit(clean[:, column])
+        if len(self.common_patterns):
+            found = _pattern(clean, self.patterns)
+            at = np.searchsorted(self.common_patterns, found)
+            at = np.minimum(at, len(self.common_patterns) - 1)
+            yield np.where(self.common_patterns[at] == found, at + 1, 0)
+        if len(self.whole):
+            keys, sought = _keys(self.whole), _keys(clean)
+            order = np.argsort(keys)
+            at = np.minimum(np.searchsorted(keys[order], sought), len(keys) - 1)
+            yield np.where(keys[order][at] == sought, order[at] + 1, 0)
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON; floats are written exactly."""
+        return {
+            "differences": [list(pair) for pair in self.differences],
+            "edges": [edges.tolist() for edges in self.edges],
+            "low_bits": list(self.low_bits),
+            "patterns": [list(pair) for pair in self.patterns],
+            "whole": self.whole.tolist(),
+            "common_patterns": self.common_patterns.tolist(),
+        }
+
+    @classmethod
+    def read(cls, described: dict[str, Any], width: int) -> Features:
+        """What `describe` wrote."""
+        return cls(
+            tuple((int(a), int(b)) for a, b in described["differences"]),
+            tuple(np.array(edges, dtype=np.float64) for edges in described["edges"]),
+            tuple(described["low_bits"]),
+            tuple((int(a), int(b)) for a, b in described["patterns"]),
+            np.array(described["whole"], dtype=np.float64).reshape(-1, width),
+            np.array(described["common_patterns"], dtype=np.int64),
+        )
+
+
+def fit(sample: Floats, width: int) -> Features:
+    """Choose features from training transcripts of both neighbours; `width` numbers belong to one step."""
+    clean = cleaned(sample)
+    columns = clean.shape[1]
+    bins = int(np.clip(np.sqrt(len(clean)) / 6, 8, MOST_BINS))
+    wanted: list[Difference] = [(column, -1) for column in range(columns)]
+    follows = [(column, column - width) for column in range(width, columns)]
+    wanted += follows
+    if columns <= 10:  # few enough to look at all of them
+        known = set(wanted)
+        wanted += [(a, b) for a in range(columns) for b in range(a) if (a, b) not in known]
+    wanted = wanted[:MOST_FEATURES]
+    edges = [_edges(_difference(clean, *pair), bins) for pair in wanted]
+    kept = [at for at, edge in enumerate(edges) if len(edge)]
+    fractional = [column for column in range(columns) if _has_fractions(clean[:, column])]
+    patterns = tuple(follows[:60])
+    return Features(
+        tuple(wanted[at] for at in kept),
+        tuple(edges[at] for at in kept),
+        tuple(fractional[:16]),
+        patterns,
+        _common_rows(clean),
+        _common(_pattern(clean, patterns)) if patterns else np.zeros(0, dtype=np.int64),
+    )
+
+
+def cleaned(transcripts: Floats) -> Floats:
+    """Transcripts without NaN and infinities, which become numbers that no release has."""
+    array = np.asarray(transcripts, dtype=np.float64)
+    if np.isfinite(array).all():
+        return array
+    return np.nan_to_num(array, nan=NOT_A_NUMBER, posinf=LARGEST, neginf=-LARGEST)
+
+
+def lowest_bit(values: Floats) -> npt.NDArray[np.int64]:
+    """The exponent of a number's lowest bit, between −64 and 10, as a bin; 0 for zero."""
+    mantissa, exponent = np.frexp(values)
+    whole = np.abs(mantissa * 2.0**53).astype(np.int64)
+    trailing = whole & -whole
+    bit = np.frexp(trailing.astype(np.float64))[1] - 1 + exponent - 53
+    return np.where(whole == 0, 0, np.clip(bit, -64, 10) + 65)
+
+
+def _difference(clean: Floats, column: int, minus: int) -> Floats:
+    return clean[:, column] if minus < 0 else clean[:, column] - clean[:, minus]
+
+
+def _edges(values: Floats, bins: int) -> Floats:
+    """Edges at quantiles; a value that fills a bin by itself gets both of its edges, so that it is an atom."""
+    distinct = np.unique(values[:4096])
+    if len(distinct) > bins:
+        marks = np.quantile(values, np.arange(1, bins) / bins, method="nearest")
+        found, times = np.unique(marks, return_counts=True)
+        atoms = found[times > 1]
+        edges = np.unique(np.concatenate([found, np.nextafter(atoms, np.inf)]))
+    else:
+        edges = distinct[1:]
+    return edges[:254]
+
+
+def _has_fractions(values: Floats) -> bool:
+    head = values[:2000]
+    return bool(np.any(head != np.rint(head)) and np.mean(head * 1024 != np.rint(head * 1024)) > 0.05)
+
+
+def _pattern(clean: Floats, pairs: tuple[Difference, ...]) -> npt.NDArray[np.int64]:
+    found = np.zeros(len(clean), dtype=np.int64)
+    for at, (column, before) in enumerate(pairs):
+        found |= (clean[:, column] == clean[:, before]).astype(np.int64) << at
+    return found
+
+
+def _common(patterns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    values, counts = np.unique(patterns, return_counts=True)
+    chosen = values[np.argsort(counts)[::-1][:200]]
+    return np.sort(chosen) if len(values) > 1 else np.zeros(0, dtype=np.int64)
+
+
+def _keys(rows: Floats) -> npt.NDArray[np.uint64]:
+    """A hash of each row; two transcripts that share it are one event, which is fine for an event."""
+    key = np.full(len(rows), 0x9E3779B97F4A7C15, dtype=np.uint64)
+    for column in (rows + 0.0).T:  # + 0.0 makes minus zero plus zero
+        key ^= np.ascontiguousarray(column).view(np.uint64)
+        key *= np.uint64(0xBF58476D1CE4E5B9)
+        key ^= key >> np.uint64(31)
+    return key
+
+
+def _common_rows(clean: Floats) -> Floats:
+    """The commonest transcripts, where common ones make up most of all."""
+    keys = _keys(clean)
+    values, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    top = np.argsort(counts)[::-1][:250]
+    if counts[top].sum() < len(clean) // 3 or len(values) < 2:
+        return np.zeros((0, clean.shape[1]))
+    return clean[first[top]]

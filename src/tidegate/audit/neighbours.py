@@ -1,0 +1,222 @@
+"""Pairs of neighbouring streams to attack with: patterns that broke printed algorithms, and a search around them.
+
+Every pair is built from the policy alone and checked by its own distance, so that a verdict never rests on
+streams that are not neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidInput, TidegateError
+from tidegate.policy import Policy
+
+Stream = npt.NDArray[np.int64]
+Choose = Callable[[int], int]
+
+BIG = 4096  # far above the noise of any configuration worth an audit
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring streams.
+
+    Attributes
+    ----------
+    first, second
+        Steps × columns whole numbers.
+    origin
+        Which pattern they come from.
+    """
+
+    first: Stream
+    second: Stream
+    origin: str
+
+    @property
+    def key(self) -> bytes:
+        """The same for the same streams."""
+        return self.first.tobytes() + b"|" + self.second.tobytes()
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"first": self.first.tolist(), "second": self.second.tolist(), "origin": self.origin}
+
+    @classmethod
+    def read(cls, described: dict[str, Any]) -> Pair:
+        """What `describe` wrote."""
+        first, second = (np.array(described[name], dtype=np.int64) for name in ("first", "second"))
+        return cls(first, second, str(described["origin"]))
+
+
+def chooser(seed: int | str) -> Choose:
+    """Numbers that look random and are the same at every start: choose(n) is in range(n)."""
+    count = 0
+
+    def choose(options: int) -> int:
+        nonlocal count
+        count += 1
+        digest = blake2b(f"{seed}:{count}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest) % options
+
+    return choose
+
+
+def default_steps(policy: Policy) -> int:
+    """How long transcripts are: two windows and a little more, as far as an event can still see all of it."""
+    horizon = policy.horizon or 10**9
+    window = policy.window
+    if window is None:
+        return min(horizon, 6)
+    return min(horizon, 4 if window == 1 else max(2 * window + 1, 5), 24)
+
+
+def bases(steps: int, columns: int, amount: int) -> Iterator[tuple[str, Stream]]:
+    """Streams on which data-dependent mechanisms show their different sides."""
+    time = np.arange(steps)
+    shapes: dict[str, npt.NDArray[np.int64]] = {
+        "silence": np.zeros(steps, dtype=np.int64),
+        "level": np.full(steps, amount, dtype=np.int64),
+        "odd level": np.full(steps, amount + 1, dtype=np.int64),
+        "jumps at every step": BIG * (time + 1),
+        "high and low in turn": BIG * (1 - time % 2),
+        "quiet, then jumps": np.where(time < steps // 2, 0, BIG * (time + 1)),
+        "jumps, then quiet": np.where(time < steps // 2, BIG * (time + 1), 0),
+        "quiet, one jump, quiet": np.where(time == steps // 2, BIG, 0),
+        "rare jumps": np.where(time % 3 == 2, BIG * (1 + time // 3), BIG * (time // 3)),
+        "stairs": BIG * (time // 2),
+        "quiet, two jumps together": np.where(
+            (time == steps // 2) | (time == steps // 2 + 1), BIG * (time % 2 + 1), 0
+        ),
+    }
+    for name, shape in shapes.items():
+        yield name, np.repeat(shape[:, np.newaxis], columns, axis=1)
+    if columns > 1:
+        turns = np.zeros((steps, columns), dtype=np.int64)
+        turns[time, time % columns] = BIG
+        yield "columns jump in turn", turns
+        climb = np.zeros((steps, columns), dtype=np.int64)
+        for step in range(steps):  # each step moves one column and leaves the others
+            climb[step:, step % columns] += BIG
+        yield "columns climb in turn", climb
+        alone = np.zeros((steps, columns), dtype=np.int64)
+        alone[:, 0] = BIG * (time + 1)
+        yield "one column jumps", alone
+
+
+def changes(policy: Policy, length: int, columns: int, amount: int) -> Iterator[tuple[str, Stream]]:
+    """What one unit can do within a window of so many steps."""
+    time = np.arange(length)
+    zero = np.zeros((length, columns), dtype=np.int64)
+
+    def with_(entries: npt.NDArray[np.int64], at: npt.NDArray[np.int64] | int = 0) -> Stream:
+        change = zero.copy()
+        change[time, at] = entries
+        return change
+
+    yield "a unit joins every step", with_(np.full(length, amount))
+    yield "a unit leaves every step", with_(np.full(length, -amount))
+    if length > 1:
+        yield "joins and leaves in turn", with_(np.where(time % 2 == 0, amount, -amount))
+        yield "joins one step", with_(np.where(time == 0, amount, 0))
+        yield "joins the last step", with_(np.where(time == length - 1, amount, 0))
+    if columns > 1 and policy.mobility == "moving":
+        yield "a unit joins, moving through the columns", with_(np.full(length, amount), time % columns)
+        yield "a unit leaves, moving through the columns", with_(np.full(length, -amount), time % columns)
+        if length > 1:
+            yield (
+                "moves, joining and leaving",
+                with_(np.where(time % 2 == 0, amount, -amount), time % columns),
+            )
+    if columns > 1 and amount % 2 == 0 and policy.mobility == "moving":
+        halves = zero.copy()
+        halves[:, :2] = amount // 2
+        yield "joins two columns by half", halves
+    if columns > 1 and policy.adjacency == "replace":
+        swap = zero.copy()
+        swap[:, 0], swap[:, 1] = amount, -amount
+        yield "replaced: one column for another", swap
+        if policy.mobility == "moving":
+            turn = zero.copy()
+            turn[time, time % columns] += amount
+            turn[time, (time + 1) % columns] -= amount
+            yield "replaced, in other columns at each step", turn
+
+
+def amount_of(policy: Policy) -> int:
+    """The largest whole change of one step."""
+    return max(1, int(Fraction(policy.max_change)))
+
+
+def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
+    """All patterns, at windows at the beginning, at the end and across the middle of the stream."""
+    amount = amount_of(policy)
+    length = min(steps, policy.window or steps)
+    places = sorted({0, (steps - length) // 2, steps - length, min(steps - length, steps // 2)})
+    found: dict[bytes, Pair] = {}
+    if not hasattr(policy, "max_change"):
+        return []
+    for what, change in changes(policy, length, columns, amount):
+        for name, base in bases(steps, columns, amount):
+            for first in places:
+                pair = _pair(policy, base, first, change, f"{name}; {what}")
+                if pair is not None:
+                    found.setdefault(pair.key, pair)
+    return list(found.values())
+
+
+def _pair(policy: Policy, base: Stream, first: int, change: Stream, origin: str) -> Pair | None:
+    raised = base - min(0, int((base[first : first + len(change)] + change).min()))  # counts are not negative
+    try:
+        return Pair(raised, policy.neighbour(raised, first, change), origin)
+    except (InvalidInput, TidegateError):
+        return None
+
+
+def random_pair(policy: Policy, columns: int, steps: int, choose: Choose) -> Pair | None:
+    """A stream of quiet stretches and jumps, and an extreme neighbour of it."""
+    amount = amount_of(policy)
+    levels = (0, 0, amount, 2 * amount + 1, BIG, 2 * BIG, 3 * BIG)
+    base = np.zeros((steps, columns), dtype=np.int64)
+    for column in range(columns):
+        level = 0
+        for step in range(steps):
+            if choose(2):
+                level = levels[choose(len(levels))]
+            base[step, column] = level
+    base += amount
+    try:
+        return Pair(base, policy.extreme_neighbour(base, choose), "random")
+    except (TidegateError, AttributeError):
+        return None
+
+
+def varied(policy: Policy, pair: Pair, choose: Choose) -> Pair | None:
+    """A pair near another one: another level somewhere, another direction, or another window."""
+    first, change = pair.first.copy(), pair.second - pair.first
+    steps, columns = first.shape
+    for _ in range(1 + choose(2)):
+        kind = choose(4)
+        if kind == 0:  # the base moves in one step
+            level = (0, amount_of(policy), BIG, 2 * BIG)[choose(4)]
+            first[choose(steps), choose(columns)] = level
+        elif kind == 1:  # the base moves from one step on
+            first[choose(steps) :, choose(columns)] += BIG
+        elif kind == 2:  # one step changes the other way
+            change[choose(steps)] *= -1
+        else:  # the window moves
+            change = np.roll(change, 1 - 2 * choose(2), axis=0)
+    first += max(0, -int(np.minimum(first, first + change).min()))
+    second = first + change
+    try:
+        near = policy.distance(first, second) == 1
+    except (InvalidInput, TidegateError):
+        return None
+    return Pair(first, second, pair.origin.removesuffix(", varied") + ", varied") if near else None

@@ -1,0 +1,258 @@
+"""The statistical tester: look for the pair and the event that prove most, then prove it on fresh transcripts.
+
+The search may look at as much as it likes, because it decides nothing: the few events that it proposes are
+tested on transcripts nobody has seen, and the error is divided among these final tests (union bound).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.audit import bounds, events, neighbours
+from tidegate.audit.events import Event, Learnt
+from tidegate.audit.neighbours import Pair
+from tidegate.audit.subjects import Failure, Floats, Subject
+from tidegate.policy import Budget
+
+FINALS = 2  # events that are tested
+CHUNK = 100_000  # transcripts at once
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work an audit may be.
+
+    Attributes
+    ----------
+    seconds
+        About how long the whole search takes.
+    trials
+        Transcripts a side of the final tests, at most.
+    scan
+        Transcripts a side with which each pair is looked at first.
+    pairs
+        How many pairs are looked at.
+    """
+
+    seconds: float = 20.0
+    trials: int = 1_000_000
+    scan: int = 6000
+    pairs: int = 60
+
+
+@dataclass
+class Found:
+    """What a statistical audit has found.
+
+    Attributes
+    ----------
+    loss
+        The loss that is proved, in the budget's own measure.
+    estimate
+        The loss that the same counts suggest.
+    power
+        With all noise smaller by this factor the claim would have been refuted.
+    pair, event
+        Where: the streams, first the one that the event is likelier under.
+    counts, trials, error
+        How often the event happened under each, of how many, and the chance that the proof errs.
+    """
+
+    loss: float = 0.0
+    estimate: float = 0.0
+    power: float = float("inf")
+    pair: Pair | None = None
+    event: Event | None = None
+    counts: tuple[int, int] = (0, 0)
+    trials: int = 0
+    error: float = 1.0
+    pairs_tried: int = 0
+    transcripts: int = 0
+    width: int = 0
+    seconds: float = 0.0
+    promised: list[tuple[str, float]] = field(default_factory=list)
+
+
+class FailureAt(Exception):
+    """A failure and the stream on which it happened."""
+
+    def __init__(self, failure: Failure, pair: Pair, side: int) -> None:
+        super().__init__(str(failure))
+        self.failure, self.pair, self.side = failure, pair, side
+
+
+class Search:
+    """One statistical audit."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        budget: Budget,
+        error: float,
+        effort: Effort,
+        steps: int | None = None,
+        pairs: Sequence[Pair] = (),
+        progress: Progress | None = None,
+        seed: int | str = 0,
+    ) -> None:
+        self.subject, self.budget, self.error, self.effort = subject, budget, error, effort
+        self.steps = steps or neighbours.default_steps(subject.policy)
+        self.stored = list(pairs)
+        self.progress: Progress = progress or (lambda words, share: None)
+        self.choose = neighbours.chooser(seed)
+        self.found = Found()
+        self.begun = time.monotonic()
+
+    def run(self) -> Found:
+        """Scan, climb, learn, and prove."""
+        claim = float(bounds.claimed(self.budget))
+        looked = self._scan()
+        looked = self._climb(looked)
+        finalists = self._learn(looked[: 2 * FINALS])
+        for pair, learnt in finalists[:FINALS]:
+            self._prove(pair, learnt)
+            if self.found.loss > claim:
+                break
+        self.found.seconds = time.monotonic() - self.begun
+        return self.found
+
+    def _left(self, share: float) -> float:
+        """Until when a phase may go on, as a share of the whole time."""
+        return self.begun + share * self.effort.seconds
+
+    def _draw(self, pair: Pair, count: int, until: float | None = None) -> tuple[Floats, Floats]:
+        drawn = []
+        for side, stream in enumerate((pair.first, pair.second)):
+            middle = None if until is None else time.monotonic() + (until - time.monotonic()) / (2 - side)
+            try:
+                drawn.append(self.subject.sample(stream, count, middle))
+            except Failure as failure:
+                raise FailureAt(failure, pair, side) from failure
+        one, other = drawn
+        if one.shape[1] != other.shape[1]:
+            shapes = f"{one.shape[1]} numbers for the first stream and {other.shape[1]} for the second"
+            raise FailureAt(Failure("shape", f"it returned {shapes}"), pair, 1)
+        self.found.transcripts += len(one) + len(other)
+        return one, other
+
+    def _look(self, pair: Pair, count: int, until: float | None = None) -> Learnt:
+        one, other = self._draw(pair, count, until)
+        fewer = min(len(one), len(other))
+        width = max(1, one.shape[1] // len(pair.first))
+        self.found.width = one.shape[1]
+        error = self.error / FINALS
+        return events.learn(one[:fewer], other[:fewer], width, self.budget, self._expected_trials(), error)
+
+    def _expected_trials(self) -> int:
+        return self._trials if hasattr(self, "_trials") else self.effort.trials
+
+    def _candidates(self) -> list[Pair]:
+        policy, columns = self.subject.policy, self.subject.columns
+        pairs = list(self.stored)
+        if len(pairs) >= self.effort.pairs:
+            return pairs
+        known = neighbours.library(policy, columns, self.steps)
+        order = sorted(range(len(known)), key=lambda _: self.choose(1 << 30))
+        pairs += [known[at] for at in order[: max(self.effort.pairs * 3 // 4, 1)]]
+        for _ in range(4 * self.effort.pairs):
+            if len(pairs) >= self.effort.pairs:
+                break
+            made = neighbours.random_pair(policy, columns, self.steps, self.choose)
+            if made is not None:
+                pairs.append(made)
+        return pairs
+
+    def _scan(self) -> list[tuple[float, Pair]]:
+        """Look at every pair a little; a slow subject with fewer transcripts."""
+        pairs = self._candidates()
+        if not pairs:
+            return []
+        self._draw(pairs[0], 64)  # also compiles
+        begun, before = time.monotonic(), self.found.transcripts
+        self._draw(pairs[0], 256)
+        rate = (self.found.transcripts - before) / max(time.monotonic() - begun, 1e-6)
+        affordable = int(rate * self.effort.seconds * 0.2 / (2 * len(pairs)))
+        count = int(np.clip(affordable, 400, self.effort.scan))
+        self._trials = int(np.clip(rate * self.effort.seconds * 0.4 / (2 * FINALS), 2000, self.effort.trials))
+        looked = []
+        for at, pair in enumerate(pairs):
+            if at > 8 and time.monotonic() > self._left(0.35):
+                break
+            self.progress(f"looking at pair {at + 1} of {len(pairs)}", 0.3 * at / len(pairs))
+            learnt = self._look(pair, count)
+            looked.append((learnt.promise + 1e-3 * learnt.estimate, pair))
+            self.found.pairs_tried += 1
+        self._count = count
+        return sorted(looked, key=lambda entry: -entry[0])
+
+    def _climb(self, looked: list[tuple[float, Pair]]) -> list[tuple[float, Pair]]:
+        """Look again at the best with more transcripts, and at their variations."""
+        count = 4 * self._count if looked else 0
+        seen = {pair.key for _, pair in looked}
+        best: list[tuple[float, Pair]] = []
+        for _, pair in looked[:6]:
+            learnt = self._look(pair, count, self._left(0.5))
+            best.append((learnt.promise, pair))
+        rounds = 0
+        while best and time.monotonic() < self._left(0.5) and rounds < 24:
+            rounds += 1
+            self.progress(f"varying the best pairs, round {rounds}", 0.3 + 0.2 * rounds / 24)
+            best.sort(key=lambda entry: -entry[0])
+            near = neighbours.varied(
+                self.subject.policy, best[self.choose(min(3, len(best)))][1], self.choose
+            )
+            if near is None or near.key in seen:
+                continue
+            seen.add(near.key)
+            self.found.pairs_tried += 1
+            best.append((self._look(near, count, self._left(0.55)).promise, near))
+        best.sort(key=lambda entry: -entry[0])
+        self.found.promised = [(pair.origin, promise) for promise, pair in best[:8]]
+        return best
+
+    def _learn(self, best: list[tuple[float, Pair]]) -> list[tuple[Pair, Learnt]]:
+        """Learn the finalists' events from many transcripts."""
+        finalists: list[tuple[Pair, Learnt]] = []
+        count = int(np.clip(self._trials // 3, 4000, 150_000)) if best else 0
+        for at, (_, pair) in enumerate(best):
+            self.progress("learning events", 0.5 + 0.1 * at / max(len(best), 1))
+            if finalists and time.monotonic() > self._left(0.7):
+                break
+            finalists.append((pair, self._look(pair, count, self._left(0.6 + 0.05 * at))))
+        return sorted(finalists, key=lambda entry: -entry[1].promise)
+
+    def _prove(self, pair: Pair, learnt: Learnt) -> None:
+        """Count a fixed event on fresh transcripts."""
+        event, error = learnt.event, self.error / FINALS
+        counted, trials = np.zeros(2, dtype=np.int64), 0
+        wanted = self._trials  # fixed before the first of them is seen
+        streams = (pair.first, pair.second) if event.sign > 0 else (pair.second, pair.first)
+        while trials < wanted:
+            self.progress(f"proving on {wanted:,} fresh transcripts a side", 0.6 + 0.4 * trials / wanted)
+            count = min(CHUNK, wanted - trials)
+            for side, stream in enumerate(streams):
+                try:
+                    drawn = self.subject.sample(stream, count)
+                except Failure as failure:
+                    raise FailureAt(failure, pair, side) from failure
+                if drawn.shape[1] != self.found.width:
+                    raise FailureAt(Failure("shape", "it returned another number of values"), pair, side)
+                counted[side] += int(np.count_nonzero(event.contains(drawn)))
+            trials += count
+        self.found.transcripts += 2 * trials
+        loss = float(bounds.proved(counted[0], counted[1], trials, error, self.budget))
+        estimate = float(bounds.implied(counted[0] / trials, max(int(counted[1]), 0.5) / trials, self.budget))
+        claim = float(bounds.claimed(self.budget))
+        power = (claim + estimate - loss) / (claim * estimate) * claim if estimate > 0 else float("inf")
+        found = self.found
+        found.power = min(found.power, power)
+        if loss > found.loss or found.pair is None:
+            found.loss, found.estimate = loss, estimate
+            found.pair = Pair(*streams, pair.origin)
+            found.event, found.counts, found.trials = event, (int(counted[0]), int(counted[1])), trials
+            found.error = self.error

@@ -1,0 +1,271 @@
+"""What is audited: a mechanism or any callable stream → stream, and the cheapest honest way to run it often.
+
+Every transcript comes from a run of its own, and all of them are independent. Three ways, from the fastest:
+
+columns
+    Mechanisms that treat columns alike and independently: one run on many copies of the columns is as many
+    runs. The copies must leave the noise as it is, which is checked by the sensitivity.
+loop
+    Budget Distribution and Budget Absorption: their own compiled loop, started afresh for each run
+    (`tidegate.audit.publishing`).
+restart
+    Anything else: ``start()`` and one batch for each run, or one call of a callable.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.audit.publishing import PublishingReplicas
+from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.blocks import Blocks
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.policy import Policy
+from tidegate.releases import GroupedReleases, Releases
+
+Floats = npt.NDArray[np.float64]
+Stream = npt.NDArray[np.int64]
+Call = Callable[[Stream], Any]
+
+COLUMNWISE = (
+    "Uniform",
+    "Sample",
+    "BackwardSmoothing",
+    "PeGaSus",
+    "BinaryTree",
+    "HybridTree",
+    "SlidingWindowTree",
+    "Factorization",
+    "OptStream",
+    "Fourier",
+    "Swellfish",
+)
+SCALES = ("scale", "sigma", "scales", "sample_scales", "feature_scale", "feature_scales", "coefficient_scale")
+WIDEST = 1 << 15  # columns of one run
+LONGEST_CALL = 30.0  # seconds: whoever needs longer for one short stream hangs
+
+
+class Failure(Exception):
+    """A mechanism crashed, hung or changed the shape of its releases; `kind` says which."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
+class Subject(Protocol):
+    """Something that can be audited."""
+
+    policy: Policy
+    columns: int
+    name: str
+    way: str
+
+    def sample(self, stream: Stream, count: int, until: float | None = None) -> Floats:
+        """So many independent transcripts (fewer if the clock passes `until`), one a row."""
+        ...
+
+
+@contextmanager
+def guarded(seconds: float) -> Iterator[None]:
+    """Interrupt whatever runs too long; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise Failure("hangs", f"one call took more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def visible(releases: Releases) -> Floats:
+    """All that a release shows, steps × numbers: its values, and the measurements and groups behind them."""
+    final = releases.final
+    parts = [releases.values] if final is releases else [releases.values, final.values]
+    if isinstance(releases, GroupedReleases):
+        parts += [releases.noisy, releases.groups.astype(np.float64)]
+    if len({len(part) for part in parts}) > 1:
+        return np.concatenate([part.reshape(-1) for part in parts])[np.newaxis]
+    return np.concatenate(parts, axis=1)
+
+
+@dataclass
+class Callee:
+    """Any callable from a stream to what is released about it.
+
+    Parameters
+    ----------
+    call
+        Gets steps × columns whole numbers and returns an array of numbers of a fixed shape.
+    policy
+        What it claims to protect.
+    columns
+        Columns of the streams it is given.
+    name
+        For the verdict.
+    many
+        Whether it is called with (stream, count) and returns count transcripts at once.
+    seconds
+        A call that takes longer hangs.
+    """
+
+    call: Callable[..., Any]
+    policy: Policy
+    columns: int = 1
+    name: str = "callable"
+    many: bool = False
+    seconds: float = LONGEST_CALL
+
+    way: str = "restart"
+
+    def sample(self, stream: Stream, count: int, until: float | None = None) -> Floats:
+        """One call a transcript, or one for all."""
+        rows: list[Floats] = []
+        with guarded(self.seconds + (until - time.monotonic() if until and not self.many else 0.0)):
+            if self.many:
+                return self._checked(self._call(stream, count), count)
+            for _ in range(count):
+                rows.append(self._checked(self._call(stream.copy()), None))
+                if until is not None and time.monotonic() > until:
+                    break
+        if len({row.shape for row in rows}) > 1:
+            shapes = sorted({row.shape for row in rows})
+            raise Failure(
+                "shape", f"it returned {shapes[0][0]} numbers once and {shapes[-1][0]} another time"
+            )
+        return np.array(rows)
+
+    def _call(self, *arguments: Any) -> Any:
+        try:
+            return self.call(*arguments)
+        except Failure:
+            raise
+        except Exception as error:
+            raise Failure("crashes", f"it raised {type(error).__name__}") from error
+
+    def _checked(self, released: Any, count: int | None) -> Floats:
+        try:
+            array = np.asarray(
+                visible(released) if isinstance(released, Releases) else released, dtype=np.float64
+            )
+        except (TypeError, ValueError):
+            raise Failure("shape", "it returned something that is not an array of numbers") from None
+        if count is None:
+            return array.reshape(-1)
+        if array.ndim < 2 or len(array) != count:
+            raise Failure(
+                "shape", f"it was asked for {count} transcripts and returned the shape {array.shape}"
+            )
+        return array.reshape(count, -1)
+
+
+class Configured:
+    """A mechanism of the catalogue, or one that is written like them."""
+
+    def __init__(self, mechanism: Mechanism, policy: Policy | None = None, name: str = "") -> None:
+        self.mechanism = mechanism
+        self.policy = policy or mechanism.policy
+        self.columns = mechanism.columns
+        self.name = name or type(mechanism).__name__
+        self._wide = widened(mechanism, 2)
+        self._replicas = PublishingReplicas.of(mechanism)
+        self.way = "columns" if self._wide is not None else "loop" if self._replicas else "restart"
+        self._cache: dict[int, Mechanism] = {}
+
+    def sample(self, stream: Stream, count: int, until: float | None = None) -> Floats:
+        """Independent transcripts by the fastest honest way."""
+        try:
+            if self.way == "columns":
+                return self._by_columns(stream, count)
+            if self._replicas is not None:
+                return self._replicas.sample(stream, count)
+            return self._by_restart(stream, count, until)
+        except Exception as error:
+            raise Failure("crashes", f"it raised {type(error).__name__}") from error
+
+    def _by_columns(self, stream: Stream, count: int) -> Floats:
+        columns = stream.shape[1]
+        most = max(1, WIDEST // columns)
+        pieces = []
+        for start in range(0, count, most):
+            copies = min(most, count - start)
+            wide = self._cache.get(copies)
+            if wide is None:
+                made = widened(self.mechanism, copies)
+                assert made is not None
+                wide = self._cache[copies] = made
+            seen = visible(wide.start().push_batch(np.tile(stream, (1, copies))))
+            # steps × (kinds × copies × columns) → copies × (steps × kinds × columns)
+            kinds = seen.shape[1] // (copies * columns)
+            shaped = seen.reshape(len(seen), kinds, copies, columns)
+            pieces.append(np.moveaxis(shaped, 2, 0).reshape(copies, -1))
+        return np.concatenate(pieces)
+
+    def _by_restart(self, stream: Stream, count: int, until: float | None) -> Floats:
+        rows: list[Floats] = []
+        start = self.mechanism.start
+        for _ in range(count):
+            rows.append(visible(start().push_batch(stream)).reshape(-1))
+            if until is not None and time.monotonic() > until:
+                break
+        return np.array(rows)
+
+
+def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
+    """The same mechanism for so many copies of its columns, if copies are independent runs; else None."""
+    if isinstance(mechanism, Blocks):
+        inner = widened(mechanism.mechanism, copies)
+        return None if inner is None else replace(mechanism, mechanism=inner)
+    if not any(kind.__name__ in COLUMNWISE for kind in type(mechanism).__mro__):
+        return None
+    if getattr(mechanism, "adaptive", False) or getattr(mechanism, "hierarchy", None) is not None:
+        return None  # columns share what is decided from all of them
+    wide = replace(mechanism, columns=mechanism.columns * copies)
+    same = all(
+        _same(getattr(wide, name, None), getattr(mechanism, name, None)) for name in ("sensitivity", *SCALES)
+    )
+    return wide if same else None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two scales are the same, or are not numbers at all."""
+    if one is None or other is None:
+        return one is other
+    try:
+        return bool(np.array_equal(np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)))
+    except (TypeError, ValueError):
+        return True
+
+
+def subject(
+    audited: Mechanism | Call | Subject, policy: Policy | None, columns: int = 1, name: str = ""
+) -> Subject:
+    """Make something auditable."""
+    if isinstance(audited, Mechanism):
+        return Configured(audited, policy, name)
+    if hasattr(audited, "sample") and hasattr(audited, "policy"):
+        return audited  # type: ignore[return-value]
+    if callable(audited) and policy is not None:
+        return Callee(audited, policy, columns, name or getattr(audited, "__name__", "callable"))
+    raise InvalidParameter(
+        "audited",
+        type(audited).__name__,
+        "a mechanism, or a callable together with the policy that it claims to keep",
+        "write audit(function, policy=WEvent(...))",
+    )

@@ -1,0 +1,177 @@
+"""What an audit says: a sentence, and a file from which anybody can repeat the proof."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidegate.audit import bounds
+from tidegate.audit.events import Event
+from tidegate.audit.neighbours import Pair
+from tidegate.audit.subjects import Subject
+from tidegate.errors import InvalidInput
+
+VERSION = 1
+VIOLATES = "violates"
+CLEAN = "no violation found"
+FAILS = "fails"
+
+
+@dataclass
+class Verdict:
+    """The outcome of an audit.
+
+    Attributes
+    ----------
+    outcome
+        "violates", "no violation found" or "fails".
+    name, policy
+        What was audited, and what it claims to protect.
+    measure, claim
+        "ε" or "ρ", and how much of it is claimed.
+    loss
+        The loss that was proved (infinite where a transcript is impossible under one neighbour).
+    tester
+        "statistical", "exact" or "replay".
+    error
+        The chance that an accusation of this audit is false.
+    power
+        For a statistical audit: with all noise smaller by this factor the claim would have been refuted.
+    pair, event, counts, trials
+        The streams, the event, how often it happened under each, of how many transcripts.
+    words
+        What else there is to say.
+    """
+
+    outcome: str
+    name: str
+    policy: dict[str, Any]
+    measure: str
+    claim: float
+    loss: float
+    tester: str
+    error: float
+    power: float = math.inf
+    estimate: float = 0.0
+    pair: Pair | None = None
+    event: Event | None = None
+    counts: tuple[int, int] = (0, 0)
+    trials: int = 0
+    words: str = ""
+    seconds: float = 0.0
+    transcripts: int = 0
+    pairs_tried: int = 0
+    width: int = 0
+    way: str = ""
+    subject: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        """How many times the claim was lost, at least."""
+        return self.loss / self.claim
+
+    @property
+    def confidence(self) -> str:
+        """1 − error, in words."""
+        if self.tester == "exact":
+            return "by enumeration"
+        if self.tester == "replay":
+            return "by its own scales"
+        exponent = math.floor(math.log10(self.error))
+        mantissa = self.error / 10**exponent
+        shown = f"10^{exponent}" if abs(mantissa - 1) < 1e-9 else f"{mantissa:.2g}·10^{exponent}"
+        return f"with confidence 1 − {shown}"
+
+    def __str__(self) -> str:
+        if self.outcome == FAILS:
+            return f"{self.name} fails: {self.words}; here is the pair of streams that did it."
+        if self.outcome == VIOLATES:
+            if not math.isfinite(self.ratio):
+                how = "without any bound" if not self.words else self.words
+                return f"{self.name} violates: {how}, {self.confidence}."
+            where = "here is the pair of streams and the event" if self.event is not None else self.words
+            return f"{self.name} violates: at least {_floor(self.ratio)} {self.measure} {self.confidence}, {where}."
+        if math.isfinite(self.power):
+            power = f"power: would have found ≥ {self.power:.3g} {self.measure}"
+        else:
+            power = "power: none, no event was seen to differ"
+        most = f"the most that was proved is {_floor(self.ratio)} {self.measure}"
+        return f"{self.name}: no violation found; {power} ({most})."
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON: everything that is needed to repeat it."""
+        plain: dict[str, Any] = {"version": VERSION, "sentence": str(self)}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in ("pair", "event"):
+                value = None if value is None else value.describe()
+            elif isinstance(value, float) and not math.isfinite(value):
+                value = str(value)
+            plain[each.name] = value
+        return plain
+
+    def save(self, path: Path | str) -> Path:
+        """Write the file that `load` reads."""
+        where = Path(path)
+        where.write_text(json.dumps(self.describe(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        return where
+
+    @classmethod
+    def load(cls, path: Path | str) -> Verdict:
+        """Read a saved verdict."""
+        try:
+            plain = json.loads(Path(path).read_text(encoding="utf-8"))
+            if plain.pop("version") != VERSION:
+                raise KeyError("version")
+            plain.pop("sentence")
+            for name in ("claim", "loss", "error", "power", "estimate", "seconds"):
+                plain[name] = float(plain[name])
+            plain["counts"] = tuple(plain["counts"])
+            if plain["pair"] is not None:
+                plain["pair"] = Pair.read(plain["pair"])
+            if plain["event"] is not None:
+                plain["event"] = Event.read(plain["event"], plain["width"])
+            return cls(**plain)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInput("the file is not a verdict of this version; run the audit again.") from None
+
+    def replay(self, subject: Subject, trials: int | None = None) -> Verdict:
+        """Count the saved event on fresh transcripts of the saved pair: a proof of its own.
+
+        Parameters
+        ----------
+        subject
+            What was audited.
+        trials
+            Transcripts a side; by default as many as before.
+        """
+        if self.pair is None or self.event is None:
+            raise InvalidInput(
+                f"a verdict of the {self.tester} tester has no event to count; run the audit again instead."
+            )
+        if subject.policy.distance(self.pair.first, self.pair.second) != 1:
+            raise InvalidInput("the saved streams are not neighbours under this policy; check the policy.")
+        count, budget = trials or self.trials, subject.policy.budget
+        counted = []
+        for stream in (self.pair.first, self.pair.second):
+            hits = 0
+            for start in range(0, count, 100_000):
+                drawn = subject.sample(stream, min(100_000, count - start))
+                hits += int(np.count_nonzero(self.event.contains(drawn)))
+            counted.append(hits)
+        loss = float(bounds.proved(counted[0], counted[1], count, self.error, budget))
+        outcome = VIOLATES if loss > self.claim else CLEAN
+        again = Verdict(**{each.name: getattr(self, each.name) for each in fields(self)})
+        again.outcome, again.loss, again.trials = outcome, loss, count
+        again.counts = (counted[0], counted[1])
+        return again
+
+
+def _floor(number: float) -> str:
+    """Two places, rounded down: never more than was proved."""
+    return f"{math.floor(number * 100) / 100:.2f}"
