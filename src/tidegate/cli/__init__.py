@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from tidegate import __version__
 from tidegate.cli import datasets, demo, init, ledger, plan, release, repro
 from tidegate.errors import TidegateError
+from tidegate.version import __version__
 
 # Pretty exceptions print local variables, and a local variable may be a record.
 app = typer.Typer(

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tidegate import __version__
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.ledger import Verdict
@@ -24,6 +23,7 @@ from tidegate.runtime.errors import SinkError
 from tidegate.runtime.pictures import Series, draw_budget, draw_status, draw_stream
 from tidegate.runtime.store import Store
 from tidegate.runtime.truth import true_values
+from tidegate.version import __version__
 
 Values = npt.NDArray[np.float64]
 MOST_SHOWN = 12  # columns with a picture of their own
