@@ -1,7 +1,7 @@
 """Speed of the durable runtime: commits a second, steps a second, latency while following, end to end.
 
 Run with ``python benchmarks/runtime.py``; each rate is the best of five, warm. ``--postgres URL`` adds PostgreSQL,
-``--mqtt URL`` a broker, ``--events 20000000`` the comparison with plain polars.
+``--mqtt URL`` a broker (``mqtt://localhost:1883``), ``--events 20000000`` the comparison with plain polars.
 """
 
 from __future__ import annotations
@@ -80,6 +80,18 @@ location = "released.csv"
 """
 
 
+def syncs(folder: Path, seconds: float = 0.5) -> float:
+    """How often the disk can make a page safe: no single-step commit can be faster."""
+    descriptor = os.open(folder / "page", os.O_RDWR | os.O_CREAT)
+    count, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        os.pwrite(descriptor, bytes(4096), 4096 * (count % 64))
+        os.fdatasync(descriptor)
+        count += 1
+    os.close(descriptor)
+    return count / (time.perf_counter() - begin)
+
+
 class Clock:
     """Notes how long after the close of its step each release has reached the sink."""
 
@@ -88,6 +100,7 @@ class Clock:
         self.enough = threading.Event()
 
     def released(self, chunk: Chunk) -> None:
+        """Releases have reached the sink."""
         now = time.time()
         self.lags += [now - (self.begin + int(step) * self.length) for step in chunk.step]
 
@@ -129,6 +142,61 @@ def following(folder: Path, seconds: int = 20, events: int = 2000) -> tuple[floa
         writer.join()
     lags = np.array(clock.lags[1:])  # the first step began before the reader did
     return float(np.quantile(lags, 0.5)), float(np.quantile(lags, 0.99))
+
+
+def from_broker(folder: Path, url: str, messages: int = 60_000) -> float:
+    """Events a second from a broker through steps to a committed release; ten events a message."""
+    import json
+
+    import paho.mqtt.client as paho
+
+    start = int(time.time()) - 1
+    text = CONFIG.format(
+        location=f"{url}/bench/#",
+        more=f'client = "bench{os.getpid()}"',
+        follow="true",
+        start=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(start)),
+        length="1s",
+        count="",
+        query="",
+    )
+    config = parse_config(text, folder / "broker.toml")
+    host, _, port = url.removeprefix("mqtt://").partition(":")
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+    client.max_queued_messages_set(0)
+    client.connect(host, int(port or 1883))
+    client.loop_start()
+    done = 0
+
+    class Counter(Clock):
+        def released(self, chunk: Chunk) -> None:
+            """Add up what has come out: exact, since ε is huge here."""
+            nonlocal done
+            done += round(float(chunk.values.sum()))
+            if done >= messages:
+                intake.stop()
+
+    config = parse_config(text.replace('epsilon = "1"', 'epsilon = "1000000000"'), folder / "broker.toml")
+    with open_stream(config, follow=True, watcher=Counter(0, 1)) as stream:
+        intake = config.open(None, follow=True)
+
+        def send() -> None:
+            time.sleep(2.0)  # until the session exists
+            for first in range(0, messages, 10):
+                now = time.time()
+                rows = [{"time": now, "unit": first + number} for number in range(10)]
+                client.publish("bench/x", json.dumps(rows), qos=1)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        begin = time.perf_counter() + 2.0
+        stream.drive(intake)
+        taken = time.perf_counter() - begin
+        sender.join()
+        intake.close()
+    client.disconnect()
+    client.loop_stop()
+    return messages / taken
 
 
 def end_to_end(folder: Path, events: int, most: int, repeats: int) -> tuple[float, float]:
@@ -191,12 +259,14 @@ def end_to_end(folder: Path, events: int, most: int, repeats: int) -> tuple[floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--postgres", help="URL of a database in which streams may be made")
+    parser.add_argument("--mqtt", help="URL of a broker without a topic")
     parser.add_argument("--events", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--follow", type=int, default=20, help="seconds to follow a growing file")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("TIDEGATE_BENCH_FOLDER")) as name:
         folder = Path(name)
+        print(f"the disk, syncs of a page       {syncs(folder):12,.0f} a second")
         single = rate(folder / "single.ledger", folder, 1000, 1)
         print(f"SQLite, one step a commit       {single:12,.0f} steps/s   (bar 2,000)")
         batch = rate(folder / "batch.ledger", folder, 4, 50_000)
@@ -212,11 +282,16 @@ def main() -> None:
             print(
                 f"following, close → sink         {1000 * middle:8.1f} ms median, {1000 * high:.1f} ms p99   (bar 100)"
             )
+        if chosen.mqtt:
+            print(
+                f"MQTT, ten events a message      {from_broker(folder, chosen.mqtt):12,.0f} events/s   (bar 10,000)"
+            )
         if chosen.events:
             for most, bar in ((1, 1.5), (3, 3.0)):
                 ours, theirs = end_to_end(folder, chosen.events, most, chosen.repeats)
+                seconds = f"{ours:.2f} s, polars {theirs:.2f} s"
                 print(
-                    f"{chosen.events:,} events, m = {most}: {ours:.2f} s, polars {theirs:.2f} s, ratio {ours / theirs:.2f}   (bar {bar})"
+                    f"{chosen.events:,} events, m = {most}: {seconds}, ratio {ours / theirs:.2f}   (bar {bar})"
                 )
 
 
