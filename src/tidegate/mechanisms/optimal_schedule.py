@@ -23,7 +23,8 @@ from tidegate.policy.promises import PIECE, Promises, Stretch
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-BLOCK = 40_000  # steps of a year, solved at once; longer horizons are solved block by block
+BLOCK = 40_000  # more steps than a year has, solved at once; longer horizons are solved block by block
+ALONE = 8  # specifications that a block of this length can have; with more of them blocks are shorter
 MOST_ROUNDS = 12
 SHRINK = 1 - 2.0**-40
 
@@ -88,8 +89,10 @@ def optimal_units(promises: Promises, first: int, last: int) -> Integers:
     windowed = promises.windowed(first, last)
     units = windowed.copy()
     reach = 2 * promises.policy.window
-    for begin in range(first, last + 1, BLOCK):
-        end = min(last, begin + BLOCK - 1)
+    block = max(2 * reach, BLOCK // max(1, len(promises.specifications) // ALONE))
+    block = min(block, BLOCK)
+    for begin in range(first, last + 1, block):
+        end = min(last, begin + block - 1)
         low, high = max(first, begin - reach), min(last, end + reach)
         fixed = begin - low
         part = slice(low - first, high - first + 1)

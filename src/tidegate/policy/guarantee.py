@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
+from tidegate.errors import InvalidParameter
 from tidegate.exact import show, whole
 from tidegate.policy.budget import Budget
 from tidegate.policy.units import Policy, User, WEvent
@@ -71,6 +72,10 @@ class Guarantee:
     def over(self, *, steps: int) -> Guarantee:
         """What a sequence of `steps` consecutive steps gets: the number of windows it takes to cover it."""
         count = whole("steps", steps)
+        if type(self.policy).__name__ == "Swellfish":
+            raise InvalidParameter(
+                "steps", count, "absent for Swellfish, which hides specified events only", "use for_tuples"
+            )
         window = self.policy.window
         factor = 1 if window is None else -(-count // window)
         return replace(
