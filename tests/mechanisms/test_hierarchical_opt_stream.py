@@ -59,10 +59,8 @@ def test_the_release_is_the_joint_optimum(values, nonnegative, seed):
         )[1]  # fmt: skip
         final = run.push_batch(np.array(values).reshape(W, 4)).final.values
     matrix, right = joint_problem(mechanism, run, seen["noisy"], seen["sums"])
-    if nonnegative:
-        expected = nnls(matrix, right, maxiter=10_000)[0]
-    else:
-        expected = np.linalg.lstsq(matrix, right, rcond=None)[0]
+    dense = np.linalg.lstsq(matrix, right, rcond=None)[0]
+    expected = nnls(matrix, right, maxiter=10_000)[0] if nonnegative else dense
     found = final[:, list(RAGGED.leaves)].ravel()
     assert np.abs(found - expected).max() <= 1e-8 * max(1e-9, np.abs(expected).max())
 

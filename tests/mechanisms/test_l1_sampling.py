@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tidegate as tg
+from tidegate.mechanisms import OptStream
 from tidegate.mechanisms.kernels import sampling as loop
 from tidegate.mechanisms.l1_sampling import L1Sampler, L1Sampling, line_score
 from tidegate.noise import current
@@ -122,6 +124,45 @@ def test_the_enumeration_catches_noise_that_is_too_small():
     change = (0, 1, -1, 1, -1, 0)
     found = loss(wrong, (5,) * 6, tuple(5 + step for step in change))
     assert max(map(abs, found.values())) > 1
+
+
+def straddling_loss(
+    mechanism: OptStream, stream: tuple[int, ...], change: tuple[int, ...], first: int
+) -> float:
+    """The largest loss of two periods when a window's steps change: the choice of samples, and their values."""
+    w, rule = mechanism.window, mechanism.sampling
+    moved = [0] * (2 * w)
+    moved[first : first + w] = change
+    total = 0.0
+    for period in range(2):
+        steps = slice(period * w, (period + 1) * w)
+        other = tuple(a + b for a, b in zip(stream, moved[steps], strict=True))
+        total += max(
+            ratio + sum(abs(moved[period * w + time - 1]) for time in times) / mechanism.sample_scale
+            for times, ratio in loss(rule, stream, other).items()
+        )
+    return total
+
+
+def test_no_window_loses_more_than_epsilon_with_adaptive_samples():
+    """Exact enumeration of tests and samples together, for windows that are aligned or straddle two periods."""
+    mechanism = OptStream(tg.WEvent(epsilon="2", w=4), samples=3, adaptive=True, threshold=2)
+    worst = max(
+        straddling_loss(mechanism, stream, change, first)
+        for stream in ((5, 5, 5, 5), (0, 6, 0, 6))
+        for first in range(4)
+        for change in product((-1, 0, 1), repeat=4)
+    )
+    assert 1 < worst <= 2 + 1e-6
+
+
+def test_the_printed_adaptive_samples_lose_more_than_epsilon():
+    """The planted wrong version: printed scales at w = 8 and k = 3, in a window that straddles two periods."""
+    mechanism = OptStream(tg.WEvent(epsilon="1", w=8), samples=3, adaptive=True, threshold=4, calibration="paper",
+                          split=(1, 9, 1))  # fmt: skip
+    change = (1, 1, 1, 1, 1, 1, 1, 1)
+    assert straddling_loss(mechanism, (5,) * 8, change, 4) > 1.1
+    assert mechanism.guarantee.loss > Fraction(11, 10)
 
 
 @settings(max_examples=50)
