@@ -72,7 +72,7 @@ class Prediction:
         mechanism = self.mechanism
         curve, variances, precisions = self.run._reconstruction(tuple(self.times.tolist()), self.w)
         points, sums = curve.points, mechanism.sum_count
-        scale = variance_laplace(mechanism.sample_scale)
+        scale = variance_laplace(mechanism.sample_scale) * mechanism.estimate_variance
         if not sums:
             return np.asarray((curve.matrix**2).sum(axis=1) * scale)
         tree = mechanism.tree
@@ -99,7 +99,7 @@ class Prediction:
         )
 
     def _sum_variance(self) -> float:
-        return variance_laplace(self.mechanism.sum_scale)
+        return variance_laplace(self.mechanism.sum_scale) * self.mechanism.estimate_variance
 
     def offsets(self, profile: Floats) -> Floats:
         """What the curves through noiseless measurements miss of a profile (periods × w × columns), in its unit."""

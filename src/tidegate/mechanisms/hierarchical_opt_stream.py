@@ -132,6 +132,19 @@ class HierarchicalOptStream(OptStream):
             shares[leaf] += sum((Fraction(part) for part in levels[forest.levels[leaf] :]), Fraction(0))
         return tuple(shares[node] for node in self.order)
 
+    @cached_property
+    def coupling(self) -> Floats:
+        """The precision of the leaves together (leaves × leaves), in units of a measurement with the whole budget."""
+        forest, leaves = self.forest, self.forest.leaves
+        below = np.array([[node in forest.path(leaf) for leaf in leaves] for node in self.order], dtype=np.float64)
+        squares = np.array([float(share) ** 2 for share in self.node_shares])
+        return np.asarray(below.T @ (squares[:, np.newaxis] * below))
+
+    @property
+    def estimate_variance(self) -> float:
+        """The mean variance of a leaf's estimate from one measurement of all nodes, in the same units."""
+        return float(np.linalg.inv(self.coupling).diagonal().mean())
+
     def _scales(self, base: Fraction) -> Floats:
         return np.array([float_up(base / share) for share in self.node_shares])
 
@@ -189,12 +202,7 @@ class HierarchicalOptStreamRun(OptStreamRun):
         )
         shares = np.array([float(share) for share in mechanism.node_shares])
         self._variances, self._precisions = shares[:leaves] ** -2, shares[leaves:] ** 2
-        self._coupling = np.diag(shares[:leaves] ** 2)
-        for node in order[leaves:]:
-            below = np.array([node in forest.path(leaf) for leaf in forest.leaves])
-            self._coupling += (
-                np.outer(below, below) * float(mechanism.node_shares[place[int(node)] + leaves]) ** 2
-            )
+        self._coupling = mechanism.coupling
         self._roots = np.array([node < 0 for node in [forest.parents[int(n)] for n in order]])
         super()._prepare()
 

@@ -273,6 +273,11 @@ class OptStream(Mechanism):
         return self.sum_scale
 
     @property
+    def estimate_variance(self) -> float:
+        """The variance of an estimate from one measurement, in units of that of a sample or sum."""
+        return 1.0
+
+    @property
     def shown_scale(self) -> float:
         """The noise scale of a sample in the values' unit; the largest where columns differ."""
         return float(np.max(self.sample_scales)) * float(Fraction(self.grid))
