@@ -6,7 +6,7 @@ import datetime
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,14 @@ TRUE, RELEASED, LIMIT = "#9aa4af", "#0b6e8f", "#b3261e"
 STATUS = {1: "#0b6e8f", 2: "#c9d3dc", 3: "#e7a33e", 4: "#8d6bb8", 5: "#63b1c9"}
 MOST_POINTS = 1500  # of a line; longer streams are drawn as averages of neighbouring steps
 Values = npt.NDArray[np.float64]
-Times = Sequence[datetime.datetime]
+
+
+class Times(Protocol):
+    """When steps begin."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> datetime.datetime: ...
 
 
 @dataclass(frozen=True)
@@ -86,26 +93,25 @@ def draw_status(times: Times, status: npt.NDArray[np.int8]) -> str:
     """A strip with the colour of each step."""
     figure = _figure(10.4, 0.75)
     axes = figure.subplots()
-    figure.subplots_adjust(left=0.01, right=0.99, top=0.98, bottom=0.5)
+    figure.subplots_adjust(left=0.01, right=0.97, top=0.98, bottom=0.5)
     from matplotlib.dates import date2num
 
-    edges = date2num(times)  # type: ignore[no-untyped-call]
-    length = float(np.median(np.diff(edges))) if len(edges) > 1 else 1.0
     cuts = np.flatnonzero(np.diff(status)) + 1
     begins = [0, *cuts.tolist()]
-    ends = [*cuts.tolist(), len(status)]
     if len(begins) > 2000:  # finer than a screen: the first status of each part stands for it
-        chosen = np.linspace(0, len(status) - 1, 2000).astype(int)
-        begins, ends = chosen.tolist(), [*chosen[1:].tolist(), len(status)]
+        begins = np.linspace(0, len(status) - 1, 2000).astype(int).tolist()
+    last = times[len(times) - 1]
+    length = last - times[len(times) - 2] if len(times) > 1 else datetime.timedelta(hours=1)
+    edges = date2num([*(times[begin] for begin in begins), last + length])  # type: ignore[no-untyped-call]
     for value, colour in STATUS.items():
         bars = [
-            (edges[begin], (edges[end] if end < len(edges) else edges[-1] + length) - edges[begin])
-            for begin, end in zip(begins, ends, strict=True)
+            (edges[part], edges[part + 1] - edges[part])
+            for part, begin in enumerate(begins)
             if status[begin] == value
         ]
         if bars:
             axes.broken_barh(bars, (0, 1), facecolors=colour, linewidth=0)
-    axes.set_xlim(edges[0], edges[-1] + length)
+    axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, 1)
     _plain(axes, times)
     axes.set_yticks([])

@@ -162,7 +162,7 @@ def _stream(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Value
     if rest:
         words += f". The {len(chosen)} columns with the largest released totals of {len(chosen) + rest:,}"
     yield f"<p>{words}.</p>\n"
-    times = [_moment(config, int(step)) for step in newest.step]
+    times = Moments(config, newest.step)
     many = [
         Series(labels[column], answers[:, column], half, None if truth is None else truth[:, column])
         for column in chosen
@@ -207,7 +207,7 @@ def _budget(config: Config, store: Store, newest: Chunk) -> str:
     exactly = show(unit * store.ledger.units) if store.ledger.rule.adds else f"{store.ledger.units} charges"
     symbol = "ρ" if isinstance(config.policy.budget, ZeroConcentrated) else "ε"
     where = "of all steps so far" if window is None else f"of the {window:,} steps up to each step"
-    times = [_moment(config, int(step)) for step in newest.step]
+    times = Moments(config, newest.step)
     picture = draw_budget(times, spent, single, limit, symbol)
     return (
         f"<section><h2>What it cost</h2>\n<p>The privacy loss {where}, which may never exceed {html.escape(exactly)} "
@@ -233,7 +233,7 @@ def _status(config: Config, newest: Chunk) -> str:
     )
     strip = ""
     if len(found) > 1:
-        times = [_moment(config, int(step)) for step in newest.step]
+        times = Moments(config, newest.step)
         strip = f"<figure>{draw_status(times, newest.status)}</figure>"
     return (
         "<section><h2>What was measured, and what was skipped</h2>\n"
@@ -251,6 +251,19 @@ def _footer(config: Config, verdict: Verdict) -> str:
         f"ledger can check that it continues this one.</p>\n"
         f"<p>Tidegate {__version__}, {now:%Y-%m-%d %H:%M} UTC.</p></footer>\n"
     )
+
+
+class Moments:
+    """When steps begin, worked out where somebody looks: a long stream has more steps than a picture has dots."""
+
+    def __init__(self, config: Config, steps: npt.NDArray[np.int64]) -> None:
+        self.config, self.steps = config, steps
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, index: int) -> datetime.datetime:
+        return _moment(self.config, int(self.steps[index]))
 
 
 def _moment(config: Config, step: int) -> datetime.datetime:

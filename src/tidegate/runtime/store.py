@@ -15,7 +15,7 @@ from tidegate.ledger import SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
 from tidegate.policy import Policy
-from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.chunks import Chunk, Values
 from tidegate.runtime.errors import StreamChanged
 
 Position = dict[str, Any]
@@ -113,6 +113,15 @@ class Store:
                 return
             yield Chunk.decode(bytes(found[1])).after(after)
             after = found[0]
+
+    def last_values(self) -> Values | None:
+        """The first release of the last step; None before any."""
+        found = self._execute("SELECT content FROM releases ORDER BY number DESC LIMIT 1").fetchone()
+        if found is None:
+            return None
+        chunk = Chunk.decode(bytes(found[0]))  # every commit begins with the first releases of its own steps
+        first: Values = chunk.values[chunk.revision == 0][-1]
+        return first
 
     def sink(self, name: str) -> tuple[int, Position | None]:
         """Up to which number a sink has everything, and its position."""

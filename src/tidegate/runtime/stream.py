@@ -138,6 +138,11 @@ class Stream:
     def take(self, block: StepBlock) -> Chunk:
         """Release a block of steps and commit it with everything that belongs to it; nothing has left yet."""
         before = self.store.progress
+        if self.run.step != before.step:
+            raise LedgerMismatch(
+                f"step {self.run.step} was not committed, so this run has seen what nobody may go on from; "
+                "open the stream again."
+            )
         if block.first_step != before.step + 1:
             raise LedgerMismatch(
                 f"the next step is {before.step + 1} and the source hands out step {block.first_step}; "
@@ -181,11 +186,8 @@ class Stream:
 
     def _last_values(self) -> npt.NDArray[np.float64] | None:
         """The first release of the step before: what stands for a missing reading."""
-        if self._previous is None and self.store.progress.number:
-            for chunk in self.store.chunks():
-                first = chunk.values[chunk.revision == 0]
-                if len(first):
-                    self._previous = first[-1]
+        if self._previous is None:
+            self._previous = self.store.last_values()
         return self._previous
 
     # sinks --------------------------------------------------------------------------------------------------
