@@ -179,6 +179,21 @@ def test_revised_values_do_not_depend_on_how_steps_are_pushed(mechanism):
         assert getattr(whole, name).tolist() == [int(getattr(release, name)) for release in revised]
 
 
+def test_revisions_can_be_taken_by_a_loop():
+    """Whoever asks for them once gets the revised values of all pushes since; runs of others keep none."""
+    run, silent = OptStream(POLICY, samples=4).start(), OptStream(POLICY, samples=4).start()
+    take = run.take_revisions
+    assert take() == []
+    for row in wave(30):
+        run.push(row)
+        silent.push(row)
+    taken = take()
+    assert [release.step for release in taken] == list(range(1, 25))
+    assert [release.delay for release in taken[:2]] == [11, 10]
+    assert run.take_revisions() == []
+    assert silent._untaken is None
+
+
 def test_revised_values_are_lines_through_the_samples():
     """Without noise the final curve passes through the samples and is straight in between."""
     rows = np.array([0, 9, 9, 4, 9, 9, 9, 8])

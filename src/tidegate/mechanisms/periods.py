@@ -8,6 +8,7 @@ further budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.mechanisms.period_blocks import Block, Floats, Integers, charge_periods, public_units
 from tidegate.mechanisms.sampling_times import fitting
 from tidegate.noise import laplace
-from tidegate.releases import PeriodicRelease, PeriodicReleases, RevisedReleases, Status
+from tidegate.releases import PeriodicRelease, PeriodicReleases, Release, RevisedReleases, Status
 
 CAUSAL = {"hold": loop.HOLD, "line": loop.LINE, "last period": loop.LAST_PERIOD}
 CELLS = 1 << 18  # cells of whole periods that are handled at once
@@ -41,6 +42,7 @@ class PeriodicRun(Run):
         self._factor = self.ledger.units // mechanism.units
         self._mode = CAUSAL[mechanism.causal]
         self._span_units = 0  # charged once to each period
+        self._untaken: list[Release] | None = None  # revised values that nobody has asked for are not kept
         self._prepare()
         k, leaves = mechanism.sample_count, self._columns
         fresh: State = {
@@ -131,10 +133,13 @@ class PeriodicRun(Run):
         }
         try:
             with self.ledger.transaction():
-                return self._release(matrix, first_step)
+                releases = self._release(matrix, first_step)
         except BaseException:
             self._set_state(kept)
             raise
+        if self._untaken is not None and releases.revised is not None:
+            self._untaken += releases.revised
+        return releases
 
     def _release(self, matrix: Matrix, first_step: int) -> PeriodicReleases:
         memory, w = self._memory, self._w
@@ -318,6 +323,21 @@ class PeriodicRun(Run):
         longest = min(count, self._w) - 1
         fields = (first, values, status, source, scale, units.copy(), self.ledger.unit, longest)
         return RevisedReleases(*fields, ends=ends)
+
+    @property
+    def take_revisions(self) -> Callable[[], list[Release]]:
+        """``run.take_revisions()``: all revised values since it was last called, for a loop over many pushes.
+
+        They are kept from the first time on that somebody asks for this method, so that they do not pile up in
+        runs whose owner reads `release.revised`.
+        """
+        if self._untaken is None:
+            self._untaken = []
+        return self._take_untaken
+
+    def _take_untaken(self) -> list[Release]:
+        taken, self._untaken = self._untaken or [], []
+        return taken
 
     def flush(self) -> RevisedReleases | None:
         """End the run now: the final values of the steps of an incomplete period, or None if there are none.
