@@ -82,3 +82,30 @@ def _settle(counts: Counts, total: int, random: np.random.Generator) -> None:
         occupied = np.flatnonzero(flat > 0)
         chosen = random.choice(occupied, size=min(abs(missing), occupied.size), replace=False)
         flat[chosen] += 1 if missing > 0 else -1
+
+
+def trip_minutes(count: int, seed: int = 1) -> Counts:
+    """Train trips as Perrier et al. describe theirs: whole minutes, mean near 30, a light tail, at most a day.
+
+    Examples
+    --------
+    >>> minutes = trip_minutes(10_000)
+    >>> 28 < minutes.mean() < 32, int(minutes.max()) < 300
+    (True, True)
+    """
+    random = np.random.default_rng(whole("seed", seed, least=0))
+    made: Counts = np.clip(random.gamma(2.2, 13.5, whole("count", count)).round(), 1, 1440).astype(np.int64)
+    return made
+
+
+def spendings(count: int, seed: int = 2) -> Counts:
+    """Supermarket receipts as Perrier et al. describe theirs: whole dollars, mean near 40, at most 3,000.
+
+    Examples
+    --------
+    >>> 38 < spendings(10_000).mean() < 43
+    True
+    """
+    random = np.random.default_rng(whole("seed", seed, least=0))
+    made: Counts = np.clip(random.gamma(0.9, 45.0, whole("count", count)).round(), 0, 3000).astype(np.int64)
+    return made

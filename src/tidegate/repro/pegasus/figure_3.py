@@ -120,7 +120,7 @@ EXPERIMENT = Experiment(
     measure=_measure,
     judge=_judge,
     draw=_draw,
-    notes="The noise of a test has the scale 8/ε_g and the printed threshold is 5/ε_g: on a constant stream every fifth "
-    "test fails, so that groups stay short and few steps are averaged. “best BS” is the best of BS_5, BS_10 and BS_20 in "
-    "each setting. The factor 30 in place of 5 was chosen on the generated streams.",
+    notes="The noise of a test has the scale 8/ε_g and the printed threshold is 5/ε_g: on a constant stream every "
+    "fifth test fails, so that groups stay short and few steps are averaged. “best BS” is the best of BS_5, BS_10 "
+    "and BS_20 in each setting. The factor 30 in place of 5 was chosen on the generated streams.",
 )

@@ -86,8 +86,8 @@ def _draw(frame: pl.DataFrame, figure: Figure) -> None:
 EXPERIMENT = Experiment(
     paper="pegasus",
     name="Figure 4",
-    claim="All three smoothers are good, and the median smoother is better than the average and the James–Stein smoother "
-    "on all streams and for both ε.",
+    claim="All three smoothers are good, and the median smoother is better than the average and the James–Stein "
+    "smoother on all streams and for both ε.",
     data=MADE_UP + REAL,
     settings=_settings,
     measure=_measure,

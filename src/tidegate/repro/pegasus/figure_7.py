@@ -74,6 +74,6 @@ EXPERIMENT = Experiment(
     measure=_measure,
     judge=_judge,
     draw=draw,
-    notes="Windows and thresholds of the panels are ours. Every threshold is tried, not only those from −4,000 to 4,000. "
-    "Curves are those of one run, areas are means.",
+    notes="Windows and thresholds of the panels are ours. Every threshold is tried, not only those from −4,000 to "
+    "4,000. Curves are those of one run, areas are means.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def _measure(setting: dict[str, Any]) -> list[Row]:
     counts = np.ascontiguousarray(stream("Multi_5")[: setting["steps"], : setting["leaves"]])
     tree, policy = Hierarchy.balanced(setting["leaves"]), Event(epsilon=setting["epsilon"])
     truth = tree.sum(counts)
-    divided = Uniform(Event(epsilon=policy.epsilon / tree.height), columns=len(tree.names))
+    divided = Uniform(Event(epsilon=Fraction(setting["epsilon"]) / tree.height), columns=len(tree.names))
     mechanisms: dict[str, Mechanism] = {
         "HS-LM": divided,
         "HS-PGS": HierarchicalPeGaSus(policy, hierarchy=tree, pruning="none"),
@@ -77,7 +78,9 @@ def _runs(frame: pl.DataFrame, epsilon: str, name: str) -> np.ndarray[Any, np.dt
 
 def _judge(frame: pl.DataFrame) -> Judgement:
     claims = {"0.1": (78, 4), "0.01": (445, 9)}
-    words, sound, printed = [], [], []
+    words: list[str] = []
+    sound: list[bool] = []
+    printed: list[bool] = []
     for epsilon, (laplace, unpruned) in claims.items():
         parts = []
         for name, kept in ((SOUND, sound), (PRINTED, printed)):
@@ -114,9 +117,9 @@ def _draw(frame: pl.DataFrame, figure: Figure) -> None:
 EXPERIMENT = Experiment(
     paper="pegasus",
     name="Figure 8",
-    claim="On a hierarchy of 255 nodes PeGaSus has one to two orders of magnitude less error than the Laplace mechanism; "
-    "with pruning the Laplace mechanism has over 78 (445) times its error, and PeGaSus without pruning over 4 (9) times, "
-    "for ε = 0.1 (0.01).",
+    claim="On a hierarchy of 255 nodes PeGaSus has one to two orders of magnitude less error than the Laplace "
+    "mechanism; with pruning the Laplace mechanism has over 78 (445) times its error, and PeGaSus without pruning "
+    "over 4 (9) times, for ε = 0.1 (0.01).",
     data=MADE_UP + " Multi_5: 128 leaves in a binary tree of 8 levels.",
     settings=_settings,
     measure=_measure,

@@ -70,7 +70,8 @@ def spans(table: pl.DataFrame, one: str, other: str) -> str:
     """The span of differences for each ε in words."""
     parts = []
     for epsilon in EPSILONS:
-        gaps = table.filter(pl.col("epsilon") == epsilon).select(pl.col("one") - pl.col("other")).to_series()
+        part = table.filter(pl.col("epsilon") == epsilon)
+        gaps = (part["one"] - part["other"]).to_numpy()
         parts.append(f"{gaps.min():+.3f} to {gaps.max():+.3f} at ε = {epsilon}")
     return f"Area of {one} minus that of {other}: {', '.join(parts)}"
 
@@ -94,7 +95,7 @@ def _panel(axes: Axes, part: pl.DataFrame, colours: dict[str, str]) -> None:
     for key, group in part.group_by("mechanism", maintain_order=True):
         name = str(key[0])
         curve = group.filter(pl.col("false positives").is_not_null()).sort("false positives")
-        area = group["area"].mean()
+        area = float(group["area"].drop_nulls().to_numpy().mean())
         axes.plot(
             curve["false positives"],
             curve["true positives"],
