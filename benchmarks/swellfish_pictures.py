@@ -82,10 +82,11 @@ def experiment_1(file: Path, found: dict[str, Any]) -> None:
     figure = canvas(10, 4.8)
     axes = figure.subplots()
     figure.subplots_adjust(left=0.08, right=0.72, top=0.92, bottom=0.11)
-    for name, result in found.items():
+    for at, (name, result) in enumerate(found.items()):
         colour, mark = COLOURS[name]
         zones, means = zip(*result["means"].items(), strict=True)
-        axes.plot(zones, 100 * np.array(means), mark, color=colour, markersize=5.5, label=name)
+        beside = np.array(zones) + 0.08 * (at - len(found) / 2)  # so that no mark hides another
+        axes.plot(beside, 100 * np.array(means), mark, color=colour, markersize=4.5, label=name)
     axes.axhline(100, color=QUIET, linewidth=0.8, linestyle=":")
     axes.set_yscale("log")
     axes.set_ylim(top=1500)
@@ -110,7 +111,7 @@ def experiment_2(file: Path, found: dict[str, Any]) -> None:
     )
     figure = canvas(10, 9)
     grid = figure.subplots(4, 2, sharex=True, sharey="row", gridspec_kw={"hspace": 0.32, "wspace": 0.06})
-    figure.subplots_adjust(left=0.08, right=0.98, top=0.94, bottom=0.06)
+    figure.subplots_adjust(left=0.08, right=0.98, top=0.925, bottom=0.06)
     for row, pair in zip(grid, names, strict=True):
         for axes, name in zip(row, pair, strict=True):
             if name is None:

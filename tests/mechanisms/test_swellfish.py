@@ -447,3 +447,47 @@ def test_recurring_secrets_follow_the_clock_through_a_change():
     policy = tg.Swellfish(specifications=[Specification((HOME, night), "h")], clock=clock)
     scales = Mechanism(policy).scales(1, 48)
     assert np.flatnonzero(scales > 3).tolist() == [2, 26, 27]
+
+
+def test_the_picture_of_a_specification(tmp_path):
+    """A PNG of moderate size, also with many secrets."""
+    from tidegate.mechanisms.swellfish_picture import draw
+
+    policy = tg.Swellfish(specifications=households.recorded(2, 14), horizon=14 * 96, derived=True)
+    draw(Mechanism(policy, grid="0.01", experiment=True), tmp_path / "house.png", 1, 192, house=1)
+    assert (tmp_path / "house.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "house.png").stat().st_size < 200_000
+
+
+def test_experiment_2_a_dominant_secret_has_only_a_local_effect():
+    """A holiday in the first week raises the noise of that week alone; the w-event policy pays for it for ever."""
+    houses = households.recorded(12, 21)
+    policy = tg.Swellfish(specifications=houses, horizon=21 * 96, derived=True)
+    holiday = households.dominant(height=str(float(policy.max_change)))
+    first = Specification((*houses[0].secrets, holiday), houses[0].label)
+    dominated = tg.Swellfish(specifications=(first, *houses[1:]), horizon=21 * 96, derived=True)
+    options = {"grid": "0.01", "experiment": True}
+    before, after = (Mechanism(each, **options).scales(1, 21 * 96) for each in (policy, dominated))
+    assert (after[:672] > 5 * before[:672]).all()
+    assert after[672:] == pytest.approx(before[672:], rel=1e-3)
+    assert dominated.as_w_event().w == 672
+
+
+def test_experiment_1_in_small(shared_data):
+    """Four weeks of 20 real zones, 60 households: on average over zones at least ten times below Uniform."""
+    import polars as pl
+
+    table = pl.read_parquet(shared_data("gefcom2012_load_hourly.parquet")).filter(pl.col("zone_id") <= 20)
+    table = table.sort("zone_id", "date", "hour_ending").drop_nulls("load_kw")
+    loads = [part["load_kw"].to_numpy()[: 28 * 24 + 1] for part in table.partition_by("zone_id")]
+    quarters = np.arange(28 * 96) / 4
+    loads = np.column_stack([np.interp(quarters, np.arange(len(load)), load) for load in loads]).round(2)
+    policy = tg.Swellfish(specifications=households.recorded(60, 28), horizon=28 * 96, derived=True)
+    errors = {}
+    for mechanism in (
+        Mechanism(policy, columns=20, grid="0.01", experiment=True),
+        tg.mechanisms.Uniform(policy.as_w_event(), columns=20, grid="0.01"),
+    ):
+        released = np.maximum(mechanism.start().push_batch(loads).values, 0)
+        errors[type(mechanism).__name__] = (np.abs(released - loads) / np.maximum(loads, 1)).mean(axis=0)
+    assert np.mean(errors["Uniform"] / errors["Swellfish"]) >= 10

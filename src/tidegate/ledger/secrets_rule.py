@@ -27,7 +27,7 @@ from tidegate.ledger.account import Account, Mark, Overspent
 from tidegate.ledger.events import MOST_UNITS, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.policy import Specification, Swellfish
-from tidegate.policy.promises import PIECE, Promises
+from tidegate.policy.promises import PIECE, Promises, promises_of
 from tidegate.policy.swellfish import check_clock, specification_from
 
 SHARE = k.SPAN_END + 1  # the fullest placement's share of its promise, times 2^40
@@ -59,7 +59,7 @@ class SecretsAccount(Account):
         self.policy = policy
         self.units = units
         self.amendments: list[dict[str, Any]] = []
-        self.promises = Promises(policy, units)
+        self.promises = promises_of(policy, units)
 
     # charging
 
@@ -171,7 +171,7 @@ class SecretsAccount(Account):
 
     def _amend_anew(self, changes: list[dict[str, Any]]) -> None:
         self.amendments = []
-        self.promises = Promises(self.policy, self.units)
+        self.promises = promises_of(self.policy, self.units)
         for change in changes:
             self.amend(change)
 

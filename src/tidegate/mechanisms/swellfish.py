@@ -19,7 +19,7 @@ from tidegate.mechanisms.schedules import FORMS, Schedule
 from tidegate.mechanisms.swellfish_run import SwellfishRun
 from tidegate.policy import Approximate, Clock, Guarantee, Policy, Pure, Secret, Specification
 from tidegate.policy import Swellfish as SwellfishPolicy
-from tidegate.policy.promises import Promises
+from tidegate.policy.promises import promises_of
 
 FINEST, COARSEST = (
     20,
@@ -214,7 +214,7 @@ class Swellfish(Mechanism):
         """So many that the strictest secret spends 2^20 a step, or fewer where sums would leave 64 bits."""
         for bits in range(FINEST, COARSEST, -1):
             try:
-                Promises(self.secrets_policy, self.secrets_policy.window << bits)
+                promises_of(self.secrets_policy, self.secrets_policy.window << bits)
             except InvalidParameter:
                 continue
             return self.secrets_policy.window << bits
@@ -223,7 +223,7 @@ class Swellfish(Mechanism):
     @cached_property
     def plan(self) -> Schedule:
         """What each step may spend, as long as the specifications stay as they are."""
-        return Schedule(self, Promises(self.secrets_policy, self.units))
+        return Schedule(self, promises_of(self.secrets_policy, self.units))
 
     def scales(self, first: int, last: int) -> npt.NDArray[np.float64]:
         """The noise scales λ_t of the steps first to last, in the values' unit."""

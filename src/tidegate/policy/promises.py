@@ -26,7 +26,7 @@ Integers = npt.NDArray[np.int64]
 
 LARGEST = 2**62  # no sum of losses over a stretch of steps may leave 64 bits
 PIECE = 2**16  # the most steps that are checked at once, besides those before them that a placement may reach
-ROOM = 2048  # steps expanded ahead of a single push
+ROOM = 512  # steps expanded ahead of a single push
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,14 @@ class Stretch:
             for a, b in zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
         ]
         return np.concatenate(parts)
+
+
+def promises_of(policy: Swellfish, units: int) -> Promises:
+    """The promises of a policy as it was written, made once: a ledger and the mechanism on it share them."""
+    made: dict[int, Promises] = policy.__dict__.setdefault("_promises", {})
+    if units not in made:
+        made[units] = Promises(policy, units)
+    return made[units]
 
 
 class Promises:

@@ -1,0 +1,58 @@
+"""Truncation and the moving average where noise is high."""
+
+import numpy as np
+import pytest
+
+import tidegate as tg
+from tidegate.errors import InvalidParameter
+from tidegate.queries.truncation import SmoothWhereNoisy, truncate
+
+
+def test_truncation():
+    """Bounds are kept, everything between stays."""
+    assert truncate([[-1.0, 5.0]]).tolist() == [[0.0, 5.0]]
+    assert truncate([3.0, 9.0], least=4, most=8).tolist() == [4.0, 8.0]
+
+
+def releases():
+    """Releases of a Swellfish run whose noise is high in the middle."""
+    home = tg.policy.Secret(1, 1, "always", 1, "home")
+    oven = tg.policy.Secret(40, 4, [(21, 50)], 1, "oven")
+    house = tg.policy.Specification((home, oven), "h")
+    run = tg.mechanisms.Swellfish(tg.Swellfish(specifications=[house]), columns=2).start()
+    return run.push_batch(np.full((80, 2), 300))
+
+
+def test_only_noisy_steps_are_smoothed_and_batches_equal_pushes():
+    """Quiet steps pass; noisy ones are the average of the last releases; state is one window."""
+    given = releases()
+    batch = SmoothWhereNoisy(columns=2, window=7, threshold=10).push_batch(given)
+    bounded = truncate(given.values)
+    quiet = given.scale <= 10
+    assert np.array_equal(batch[quiet], bounded[quiet])
+    assert batch[40] == pytest.approx(bounded[34:41].mean(axis=0))
+    single = SmoothWhereNoisy(columns=2, window=7, threshold=10)
+    assert np.array([single.push(release) for release in given]) == pytest.approx(batch)
+    assert len(single._last) == 6
+    cut = SmoothWhereNoisy(columns=2, window=7, threshold=10)
+    pieces = [cut.push(given[at]) for at in range(30)]
+    assert np.array(pieces) == pytest.approx(batch[:30])
+
+
+def test_smoothing_lowers_the_error_of_a_flat_stream():
+    """Mean absolute error over 30 noisy steps: less than half; without a threshold the same steps stay as they are."""
+    given = releases()
+    noisy = given.scale > 10
+    before = np.abs(given.values[noisy] - 300).mean()
+    after = np.abs(SmoothWhereNoisy(columns=2, window=30, least=None).push_batch(given)[noisy] - 300).mean()
+    untouched = SmoothWhereNoisy(columns=2, window=30, threshold=1e9, least=None).push_batch(given)
+    assert after < before / 2
+    assert np.array_equal(untouched, given.values)
+
+
+def test_bad_parameters():
+    """Refused in one sentence."""
+    with pytest.raises(InvalidParameter, match="smooth always"):
+        SmoothWhereNoisy(threshold=-1)
+    with pytest.raises(InvalidParameter, match="at least 1"):
+        SmoothWhereNoisy(window=0)
