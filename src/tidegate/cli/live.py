@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 import time
 from collections import deque
@@ -117,7 +118,12 @@ class View:
         if stream is not None:
             facts.add_row("Window", self._gauge())
         if self.live and self.lag is not None:
-            facts.add_row("Lag", f"{1000 * self.lag:,.0f} ms from the close of the last step to its release")
+            lag = (
+                f"{1000 * self.lag:,.0f} ms"
+                if self.lag < 10
+                else str(datetime.timedelta(seconds=int(self.lag)))
+            )
+            facts.add_row("Lag", f"{lag} from the close of the last step to its release")
         return facts
 
     def _gauge(self) -> RenderableType:

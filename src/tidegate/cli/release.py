@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tidegate.ingest import Intake
     from tidegate.runtime import Stream
 
+GRACE = 3  # seconds without a broker that are not worth a word
 EXAMPLE = "Example: tidegate release tidegate.toml --report report.html"
 
 
@@ -83,7 +85,7 @@ def run_release(
             watcher.begin(stream)
             intake = config.open(stream.store.progress.position, follow=live)
             try:
-                with stopped_by_signals(intake, live=live):
+                with stopped_by_signals(intake, live=live), told_of_waiting(intake, watcher):
                     stream.drive(intake)
                     watcher.stage("finishing")
                     stream.finish()
@@ -121,6 +123,36 @@ def stopped_by_signals(intake: Intake, *, live: bool) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
+    """Say so, once, when the source's broker does not answer."""
+    source = intake.source
+    if not hasattr(source, "status"):
+        yield
+        return
+    ended = threading.Event()
+
+    def look() -> None:
+        since, told = 0, False
+        while not ended.wait(1.0):
+            silent = source.status.startswith("waiting")
+            since = since + 1 if silent else 0
+            if silent and since == GRACE:
+                told = True
+                watcher.waiting(f"{source.status}; nothing is lost, and steps close when it answers.")
+            elif told and not silent:
+                told = False
+                watcher.waiting("")
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _summary(config: Config, stream: Stream, before: int, verdict: Any) -> dict[str, Any]:
