@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.audit.neighbours import BIG
+from tidegate.audit.neighbours import BIG, chooser
 from tidegate.errors import TidegateError
 from tidegate.mechanisms.mechanism import Mechanism, Run
 from tidegate.noise import Source
@@ -68,6 +68,7 @@ def replay(mechanism: Mechanism, steps: int) -> tuple[Problem | None, npt.NDArra
             np.stack([np.roll(shape, 2 * at) for at in range(columns)], axis=1) for shape in shapes[2:]
         ]
         streams.append(BIG * np.stack([(time + at) // columns for at in range(columns)], axis=1))
+    streams.append(_irregular(steps, columns))
     worst: Problem | None = None
     where = streams[0]
     for rows in streams:
@@ -75,6 +76,13 @@ def replay(mechanism: Mechanism, steps: int) -> tuple[Problem | None, npt.NDArra
         if problem is not None and (worst is None or _larger(problem, worst)):
             worst, where = problem, rows
     return worst, where
+
+
+def _irregular(steps: int, columns: int) -> npt.NDArray[np.int64]:
+    """Columns that jump now and then, each at times of its own."""
+    choose = chooser("irregular")
+    jumps = [choose(2 * BIG) - BIG if choose(5) == 0 else 0 for _ in range(steps * columns)]
+    return np.cumsum(np.array(jumps, dtype=np.int64).reshape(steps, columns), axis=0)
 
 
 def _larger(one: Problem, other: Problem) -> bool:

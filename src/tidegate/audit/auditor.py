@@ -12,7 +12,7 @@ from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort, FailureAt, Progress, Search
 from tidegate.audit.subjects import Configured, Subject, subject
 from tidegate.audit.verdicts import CLEAN, FAILS, VIOLATES, Verdict
-from tidegate.errors import InvalidParameter
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Policy, Pure, ZeroConcentrated
 
@@ -71,6 +71,11 @@ def audit(
     if not seconds > 0:
         raise InvalidParameter("seconds", seconds, "above 0", "write for example seconds=20")
     looked = subject(audited, policy, columns, name)
+    for pair in pairs:
+        if looked.policy.distance(pair.first, pair.second) != 1:
+            raise InvalidInput(
+                "a given pair of streams is not a pair of neighbours under the policy; check it."
+            )
     length = steps or neighbours.default_steps(looked.policy)
     begun = time.monotonic()
     verdict: Verdict | None = None
@@ -94,7 +99,7 @@ def audit(
 
 
 def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: float, **more: Any) -> Verdict:
-    budget = looked.policy.budget
+    budget = bounds.promised(looked.policy)
     measure = "ρ" if isinstance(budget, ZeroConcentrated) else "ε"
     claim = float(bounds.claimed(budget))
     described = looked.policy.describe()
@@ -143,7 +148,7 @@ def _statistical(
     progress: Progress | None,
     seed: int | str,
 ) -> Verdict:
-    budget = looked.policy.budget
+    budget = bounds.promised(looked.policy)
     search = Search(looked, budget, error, effort, steps, pairs, progress, seed)
     try:
         found = search.run()

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv
 
-from tidegate.policy import Approximate, Budget, ZeroConcentrated
+from tidegate.policy import Approximate, Budget, Policy, Pure, ZeroConcentrated
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,6 +42,15 @@ def at_most(successes: npt.ArrayLike, trials: int, error: float) -> Floats:
     return 1.0 - at_least(trials - np.asarray(successes, dtype=np.float64), trials, error)
 
 
+def promised(policy: Policy) -> Budget:
+    """What a policy promises for any pair of neighbours; secrets with budgets of their own promise the largest."""
+    secrets = getattr(policy, "secrets", None)
+    if not secrets:
+        return policy.budget
+    largest = max(Fraction(secret.epsilon) for secret in secrets)
+    return Approximate(largest, Fraction(policy.delta)) if policy.delta else Pure(largest)
+
+
 def claimed(budget: Budget) -> Fraction:
     """The number that is claimed: ε, or ρ."""
     return budget.total
@@ -52,7 +61,6 @@ def implied(p: npt.ArrayLike, q: npt.ArrayLike, budget: Budget) -> Floats:
 
     Examples
     --------
-    >>> from tidegate.policy import Pure
     >>> round(float(implied(0.5, 0.25, Pure(Fraction(1)))), 4)
     0.6931
     """

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidInput, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.policy import Policy
 
 Stream = npt.NDArray[np.int64]
@@ -161,8 +161,6 @@ def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
     length = min(steps, policy.window or steps)
     places = sorted({0, (steps - length) // 2, steps - length, min(steps - length, steps // 2)})
     found: dict[bytes, Pair] = {}
-    if not hasattr(policy, "max_change"):
-        return []
     for what, change in changes(policy, length, columns, amount):
         for name, base in bases(steps, columns, amount):
             for first in places:
@@ -175,8 +173,9 @@ def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
 def _pair(policy: Policy, base: Stream, first: int, change: Stream, origin: str) -> Pair | None:
     raised = base - min(0, int((base[first : first + len(change)] + change).min()))  # counts are not negative
     try:
-        return Pair(raised, policy.neighbour(raised, first, change), origin)
-    except (InvalidInput, TidegateError):
+        second = policy.neighbour(raised, first, change)
+        return Pair(raised, second, origin) if policy.distance(raised, second) == 1 else None
+    except TidegateError:
         return None
 
 
@@ -193,8 +192,9 @@ def random_pair(policy: Policy, columns: int, steps: int, choose: Choose) -> Pai
             base[step, column] = level
     base += amount
     try:
-        return Pair(base, policy.extreme_neighbour(base, choose), "random")
-    except (TidegateError, AttributeError):
+        second = policy.extreme_neighbour(base, choose)
+        return Pair(base, second, "random") if policy.distance(base, second) == 1 else None
+    except TidegateError:
         return None
 
 
@@ -217,6 +217,6 @@ def varied(policy: Policy, pair: Pair, choose: Choose) -> Pair | None:
     second = first + change
     try:
         near = policy.distance(first, second) == 1
-    except (InvalidInput, TidegateError):
+    except TidegateError:
         return None
     return Pair(first, second, pair.origin.removesuffix(", varied") + ", varied") if near else None

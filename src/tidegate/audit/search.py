@@ -228,6 +228,7 @@ class Search:
 
     def _prove(self, pair: Pair, learnt: Learnt) -> None:
         """Count a fixed event on fresh transcripts."""
+        assert self.subject.policy.distance(pair.first, pair.second) == 1, "only neighbours prove anything"
         event, error = learnt.event, self.error / FINALS
         counted, trials = np.zeros(2, dtype=np.int64), 0
         wanted = self._trials  # fixed before the first of them is seen

@@ -156,7 +156,7 @@ class Verdict:
             )
         if subject.policy.distance(self.pair.first, self.pair.second) != 1:
             raise InvalidInput("the saved streams are not neighbours under this policy; check the policy.")
-        count, budget = trials or self.trials, subject.policy.budget
+        count, budget = trials or self.trials, bounds.promised(subject.policy)
         counted = []
         for stream in (self.pair.first, self.pair.second):
             hits = 0

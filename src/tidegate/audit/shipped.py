@@ -1,0 +1,124 @@
+"""The shipped mechanisms as they are attacked: small configurations on which a mistake would show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.audit.auditor import audit
+from tidegate.audit.search import Effort
+from tidegate.audit.verdicts import Verdict
+from tidegate.mechanisms import catalogue
+from tidegate.mechanisms.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.binary_tree import BinaryTree
+from tidegate.mechanisms.blocks import Blocks
+from tidegate.mechanisms.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.budget_distribution import BudgetDistribution
+from tidegate.mechanisms.factorization import Factorization
+from tidegate.mechanisms.fast import Fast
+from tidegate.mechanisms.feature_trees import whole_period
+from tidegate.mechanisms.fourier import Fourier
+from tidegate.mechanisms.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.hybrid_tree import HybridTree
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.opt_stream import OptStream
+from tidegate.mechanisms.pegasus import PeGaSus
+from tidegate.mechanisms.rescue_dp import RescueDP
+from tidegate.mechanisms.sample import Sample
+from tidegate.mechanisms.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.swellfish import Swellfish
+from tidegate.mechanisms.uniform import Uniform
+from tidegate.policy import Event, Secret, Specification, User, WEvent
+from tidegate.policy import Swellfish as SwellfishPolicy
+from tidegate.queries.hierarchy import Hierarchy
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """One configuration of a shipped mechanism.
+
+    Attributes
+    ----------
+    name
+        The mechanism and what is particular.
+    mechanism
+        The configuration.
+    steps
+        The length of the streams, where the default does not suit.
+    seconds
+        How long the auditor may search.
+    """
+
+    name: str
+    mechanism: Mechanism
+    steps: int | None = None
+    seconds: float = 12.0
+
+    def audit(self, error: float = 1e-6, seconds: float | None = None) -> Verdict:
+        """Try to refute its claim."""
+        limit = seconds or self.seconds
+        return audit(
+            self.mechanism,
+            steps=self.steps,
+            seconds=limit,
+            effort=Effort(limit),
+            error=error,
+            name=self.name,
+            seed=7,
+        )
+
+
+def shipped() -> list[Shipped]:
+    """At least one configuration of every mechanism of the catalogue."""
+    one, window = Event(epsilon="1"), WEvent(epsilon="2", w=2)
+    pairs = WEvent(epsilon="2", w=2, adjacency="replace")
+    groups = ((0,), (1,))
+    oven = Secret(3, 2, [(1, 4)], 1, "oven")
+    house = Specification((oven, Secret(1, 2, "always", 1, "somebody is at home")), "house")
+    chosen = [
+        Shipped("Uniform, one event", Uniform(one), 1),
+        Shipped("Uniform, w = 3", Uniform(WEvent(epsilon="1", w=3)), 4),
+        Shipped("Uniform, replaced rows", Uniform(Event(epsilon="1", adjacency="replace"), columns=2), 2),
+        Shipped("Uniform, (ε, δ)", Uniform(WEvent(epsilon="1", delta="1e-3", w=4)), 4),
+        Shipped("Uniform, zCDP", Uniform(Event(rho="1/2")), 2),
+        Shipped("Sample", Sample(WEvent(epsilon="1", w=3)), 5),
+        Shipped("Sample, every second step", Sample(WEvent(epsilon="1", w=3), every=2), 5),
+        Shipped("BudgetAbsorption", BudgetAbsorption(window), 5),
+        Shipped("BudgetAbsorption, w = 3", BudgetAbsorption(WEvent(epsilon="3", w=3)), 5),
+        Shipped("BudgetAbsorption, replaced rows", BudgetAbsorption(pairs, columns=2), 3),
+        Shipped("BudgetAbsorption, groups that share", BudgetAbsorption(window, columns=2, groups=groups), 4),
+        Shipped("BudgetAbsorption, shifted", BudgetAbsorption(window, columns=5, shift=True), 3),
+        Shipped("BudgetAbsorption, pan-private", BudgetAbsorption(window, pan_private="single"), 3),
+        Shipped("BudgetDistribution", BudgetDistribution(window), 4),
+        Shipped("BudgetDistribution, w = 3", BudgetDistribution(WEvent(epsilon="3", w=3)), 4),
+        Shipped("Fast", Fast(WEvent(epsilon="2", w=4), columns=2, samples=2, filter=False), 5),
+        Shipped("RescueDP", RescueDP(WEvent(epsilon="2", w=3), filter=False), 4, 20.0),
+        Shipped("Blocks", Blocks(Uniform(User(epsilon="1", horizon=2))), 4),
+        Shipped("PeGaSus", PeGaSus(one), 4),
+        Shipped(
+            "PeGaSus, half for groups", PeGaSus(Event(epsilon="2"), perturber_share="1/2", threshold=2), 4
+        ),
+        Shipped(
+            "HierarchicalPeGaSus", HierarchicalPeGaSus(Event(epsilon="2"), hierarchy=Hierarchy.balanced(4)), 1
+        ),
+        Shipped("BackwardSmoothing", BackwardSmoothing(one, back=2), 4),
+        Shipped("BinaryTree", BinaryTree(one, horizon=7, estimator="plain"), 6),
+        Shipped("BinaryTree, w = 3, Honaker", BinaryTree(WEvent(epsilon="2", w=3), horizon=7), 5),
+        Shipped("HybridTree", HybridTree(one, estimator="plain"), 4),
+        Shipped("SlidingWindowTree", SlidingWindowTree(one, window=3, estimator="plain"), 4),
+        Shipped("Factorization", Factorization(Event(rho="1/2"), horizon=4), 3, 20.0),
+        Shipped("OptStream", OptStream(WEvent(epsilon="2", w=4), samples=2, features=(whole_period(4),)), 8),
+        Shipped(
+            "OptStream, adaptive", OptStream(WEvent(epsilon="6", w=4), samples=2, adaptive=True), 8, 20.0
+        ),
+        Shipped(
+            "HierarchicalOptStream",
+            HierarchicalOptStream(window, hierarchy=Hierarchy.balanced(2), samples=1),
+            4,
+        ),
+        Shipped("Swellfish", Swellfish(SwellfishPolicy(specifications=(house,))), 6),
+        Shipped("Fourier", Fourier(WEvent(epsilon="1", w=4), coefficients=2), 4),
+    ]
+    known = {type(each.mechanism).__name__ for each in chosen}
+    rest = [(name, kind.examples()) for name, kind in catalogue().items() if name not in known]
+    return chosen + [Shipped(name, examples[0]) for name, examples in rest if examples]
