@@ -53,6 +53,6 @@ EXPERIMENT = Experiment(
         frame, ["alpha"], sound=[ADAPTIVE], printed=[ADAPTIVE_PRINTED], rivals=[PEGASUS]
     ),
     draw=lambda frame, figure: draw_grid(frame, figure, "alpha", ALPHAS, NAMES, "α"),
-    notes="PeGaSus answers at once and with the printed parameters of its paper; OptStream's final values come at the end "
-    "of each day. The caption of the paper names ε, its text α; α is varied here. " + SOUND,
+    notes="PeGaSus answers at once and with the printed parameters of its paper; OptStream's final values come at the "
+    "end of each day. The caption of the paper names ε, its text α; α is varied here. " + SOUND,
 )

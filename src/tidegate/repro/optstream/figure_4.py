@@ -108,8 +108,8 @@ def _judge(frame: pl.DataFrame) -> Judgement:
     consistent = max(value for name, value in gap.items() if name.startswith("OptStream")) < 1e-6
     outcome = found.outcome if consistent or found.outcome is not Outcome.HOLDS else Outcome.PARTLY
     words = (
-        f"{found.words} The regions of OptStream add up to its nation {'exactly' if consistent else 'NOT exactly'}; those "
-        f"of Laplace are off by {gap[LAPLACE]:,.0f} MW and those of DFT by {gap[DFT]:,.0f} MW on average."
+        f"{found.words} The regions of OptStream add up to its nation {'exactly' if consistent else 'NOT exactly'}; "
+        f"those of Laplace are off by {gap[LAPLACE]:,.0f} MW and those of DFT by {gap[DFT]:,.0f} MW on average."
     )
     return Judgement(outcome, words)
 
@@ -132,6 +132,6 @@ EXPERIMENT = Experiment(
     judge=_judge,
     draw=_draw,
     notes="Each level has half of the budget. L1 sampling looks at the nation, and all regions share its samples: "
-    "choosing samples by region is not private for customers who move. DFT is given customers who stay in their region. “chosen” "
-    "has the samples that are best for the nation in April 2016. “printed” is not private. 30 runs.",
+    "choosing samples by region is not private for customers who move. DFT is given customers who stay in their region. "
+    "“chosen” has the samples that are best for the nation in April 2016. “printed” is not private. 30 runs.",
 )

@@ -68,8 +68,8 @@ def _judge(frame: pl.DataFrame) -> Judgement:
 EXPERIMENT = Experiment(
     paper="optstream",
     name="Figure 6",
-    claim="Forecasts from OptStream's stream have the least error of all private ones and come nearest to those from real "
-    "data, in all months and for all ε.",
+    claim="Forecasts from OptStream's stream have the least error of all private ones and come nearest to those from "
+    "real data, in all months and for all ε.",
     data=REGION_DATA,
     settings=_settings,
     measure=_measure,
@@ -77,6 +77,6 @@ EXPERIMENT = Experiment(
     draw=lambda frame, figure: draw_bars(
         frame, figure, "epsilon", EPSILONS, ("month", list(MONTHS)), "ε", (*NAMES, REAL)
     ),
-    notes="ARMA(1, 1), trained on the four weeks before each day; four days of each month and 3 runs instead of every day "
-    "and 30 runs. " + SOUND,
+    notes="ARMA(1, 1), trained on the four weeks before each day; four days of each month and 3 runs instead of every "
+    "day and 30 runs. " + SOUND,
 )
