@@ -48,6 +48,9 @@ class Tide(Mechanism):
     delay
         After how many steps, at most, smoothed values of a step are known (`release.revised`); 0 for never. By default w
         under a w-event policy, else 0.
+    aim
+        Which error the schedule makes small: that of values "now", or that of the "revised" ones. These are better
+        with fewer, stronger measurements.
     nonnegative
         Whether the stream is known not to be negative: then no release is.
 
@@ -67,7 +70,7 @@ class Tide(Mechanism):
     --------
     >>> mechanism = Tide(WEvent(epsilon="0.1", w=48), periods=(48, 336))
     >>> mechanism.structure.states
-    26
+    28
     >>> run = mechanism.start()
     >>> releases = run.push_batch(np.full((500, 1), 5000))
     >>> releases.values.shape, releases.deviation.shape, releases.revised[0].delay
@@ -85,6 +88,7 @@ class Tide(Mechanism):
     periods: Sequence[float] = ()
     harmonics: int | Sequence[int] | None = None
     delay: int | None = None
+    aim: str = "now"
     nonnegative: bool = True
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
@@ -102,6 +106,10 @@ class Tide(Mechanism):
         if delay == 1:
             raise InvalidParameter("delay", 1, "0 or at least 2", "write delay=0 for no smoothed values")
         put(self, "delay", delay)
+        if self.aim not in ("now", "revised") or (self.aim == "revised" and not delay):
+            raise InvalidParameter(
+                "aim", self.aim, "'now', or 'revised' where there is a delay", "write aim='now' or give a delay"
+            )
         if not isinstance(self.nonnegative, bool):
             raise InvalidParameter("nonnegative", self.nonnegative, "True or False", "choose one of them")
 
@@ -149,6 +157,6 @@ class Tide(Mechanism):
         return [
             cls(WEvent(epsilon="4", w=10), columns=3, periods=(24,), harmonics=2),
             cls(WEvent(epsilon="1/3", w=24, adjacency="replace"), columns=20, grid="0.5", delay=7),
-            cls(User(epsilon="2", horizon=6000), periods=(24, 168), harmonics=(3, 2), delay=10),
+            cls(User(epsilon="2", horizon=6000), periods=(24, 168), harmonics=(3, 2), delay=10, aim="revised"),
             cls(Event(epsilon="1"), columns=2, nonnegative=False),
         ]

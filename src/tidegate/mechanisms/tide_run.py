@@ -131,7 +131,7 @@ class TideRun(Run):
         self._tracker = Tracker(mechanism.structure, self._columns, keep)
         self._rule = np.zeros(loop.RULE, dtype=np.int64)
         self._rule[loop.WINDOW] = mechanism.policy.steps_charged
-        self._rule[loop.OPENING] = len(tables.shares) - 1
+        self._rule[loop.OPENING] = len(tables.shares) - 2
         self._rule[loop.FIRST] = tables.rows
         self._rule[loop.BLOCK] = self._block
         plan = np.zeros(loop.PLAN, dtype=np.int64)
@@ -256,8 +256,10 @@ class TideRun(Run):
         """New hyper-parameters and a new schedule, from measurements alone."""
         tracker = self._tracker
         tracker.refit()
-        refreshed(tracker.book, tracker.room)
-        replan(self._tables, tracker, self._own["plan"], self.mechanism.policy.steps_charged)
+        refreshed(tracker.book, tracker.structure.weight, tracker.room)
+        mechanism = self.mechanism
+        later = mechanism.aim == "revised"
+        replan(self._tables, tracker, self._own["plan"], mechanism.policy.steps_charged, later)
         if self._columns > INLINE:
             kinds[1].append((at, tracker.memory["kind"].copy()))
             kinds[2].append((revised, kinds[1][-1][1]))

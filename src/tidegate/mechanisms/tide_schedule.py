@@ -19,6 +19,9 @@ LONGEST_GAP = 512
 HORIZON = 1024  # steps that a choice is judged by, at most
 OPENING_SHARE = Fraction(1, 8)  # of a sliding window's budget, for the very first measurement
 FINITE_OPENING = Fraction(1, 32)  # the same where the budget never comes back
+SECOND_SHARE = 2  # times as much for a second one at once, where the first one says only that values are small
+INVISIBLE = 4.0  # mean square of the first measurement, in noise variances, below which that is so
+USELESS = 4.0  # a choice whose noise variance is so many times the squared size of the values says nothing
 SHORTEST_OPENED = 16  # windows below need no opening
 CAUTION = 4  # gaps are at most this part of what was seen so far
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
@@ -38,8 +41,8 @@ class Choices:
     scales
         The noise scale of one and its variance, in grid units.
     rows
-        How many choices there are; the tables have them twice, the second time for the first window, whose budget pays
-        for the opening measurement, and last the opening.
+        How many choices there are; the tables have them three times: as they are, for a first window whose budget pays
+        for the opening measurement, and for one that pays for a second one as well. Then follow those two.
     """
 
     units: int
@@ -72,57 +75,65 @@ def choices(window: int, sliding: bool, drifting: bool, sensitivity: int, epsilo
     opening = (OPENING_SHARE if sliding else FINITE_OPENING) if window >= SHORTEST_OPENED else Fraction(0)
     numbers = numbers_of_measurements(window)
     shares, scales = [], []
-    for left in (Fraction(1), 1 - opening):
+    second = SECOND_SHARE * opening
+    for left in (Fraction(1), 1 - opening, 1 - opening - second):
         for number in numbers:
             charge = int(left * units) // number
             # one step more than the window for k gaps: no phase of a period is left out for ever
             span = window + 1 if drifting and number < window else window
             shares.append((number, span, charge))
-    shares.append((window, window, int(opening * units) or units // window))
+    for share in (opening, second):
+        shares.append((window, window, int(share * units) or units // window))
     for _, _, charge in shares:
         scale = float_up(Fraction(sensitivity * units) / (epsilon * charge))
         scales.append((scale, max(variance_laplace(scale), LEAST_VARIANCE)))
     return Choices(units, np.array(shares, dtype=np.int64), np.array(scales), len(numbers))
 
 
-def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: int) -> int:
+def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: int, smoothed: bool) -> int:
     """The choice with the least error that the fitted model predicts for the coming steps."""
     memory, structure = tracker.memory, tracker.structure
     kinds, counts = np.unique(memory["kind"], return_counts=True)
     scratch = np.zeros((structure.states, structure.states))
     turns = np.zeros((2, len(structure.frequency)))
-    longest = max(1.0, step / CAUTION)
+    gaps = tables.shares[: tables.rows, loop.SPAN] / tables.shares[: tables.rows, loop.MEASUREMENTS]
+    noise = tables.scales[: tables.rows, loop.VARIANCE]
+    useful = np.append(np.flatnonzero(noise <= USELESS * tracker.size()), tables.rows - 1)[0]
+    longest = max(1.0, step / CAUTION, gaps[useful])
     errors = np.full(tables.rows, np.inf)
     for choice in range(tables.rows):
-        number, span, _ = tables.shares[choice]
-        if choice and span / number > longest:
+        if choice and gaps[choice] > longest:
             break
         errors[choice] = 0.0
         for c, count in zip(kinds, counts, strict=True):
-            errors[choice] += count * loop.predicted_error(
-                memory["covariance"][c],
-                memory["parameters"][c],
-                structure.frequency,
-                structure.weight,
-                tables.shares,
-                choice,
-                tables.scales[choice, loop.VARIANCE],
-                horizon,
-                scratch,
-                turns,
-            )
+            model = (memory["covariance"][c], memory["parameters"][c], structure.frequency, structure.weight)
+            if smoothed:
+                errors[choice] += count * loop.predicted_smoothed(
+                    *model, structure.once, tables.shares, choice, noise[choice], horizon, tracker.keep, scratch
+                )
+            else:
+                errors[choice] += count * loop.predicted_error(
+                    *model, tables.shares, choice, noise[choice], horizon, scratch, turns
+                )
     best = int(errors.argmin())
     return best if errors[best] < CLEARLY * errors[present] else present
 
 
-def replan(tables: Choices, tracker: Tracker, plan: npt.NDArray[np.int64], window: int) -> None:
+def replan(
+    tables: Choices, tracker: Tracker, plan: npt.NDArray[np.int64], window: int, smoothed: bool
+) -> None:
     """Choose again after new estimates, and move the next measurement accordingly."""
     step = int(tracker.memory["clock"][t.LAST])
+    opening = len(tables.shares) - 2
     if tables.rows > 1:
         horizon = min(2 * window, HORIZON)
-        chosen = choose(tables, tracker, step, int(plan[loop.CHOICE]), horizon)
+        chosen = choose(tables, tracker, step, int(plan[loop.CHOICE]), horizon, smoothed)
         if chosen != plan[loop.CHOICE]:
             plan[loop.CHOICE], plan[loop.REMAINDER] = chosen, 0
             if not plan[loop.ALARM]:
                 plan[loop.DUE] = step + loop.next_gap(tables.shares, chosen, plan)
+    if tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]:
+        first = tracker.memory["history_values"][0]
+        if np.mean(first * first) < INVISIBLE * tables.scales[opening, loop.VARIANCE]:
+            plan[loop.STAGE], plan[loop.DUE] = 1, step + 1
     plan[loop.LAST_FIT] = tracker.count

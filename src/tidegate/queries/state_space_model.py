@@ -1,4 +1,4 @@
-"""The structural model of a stream: a level that wanders, short memory, and harmonics of public periods.
+"""The structural model of a stream: a level that wanders, a rough and a smooth residual, harmonics of public periods.
 
 Its hyper-parameters are estimated from measurements with known noise: the likelihood of what the filter did not
 expect, with a weak prior that is stated relative to the size of the values, so that it means the same in any unit.
@@ -21,14 +21,16 @@ from tidegate.queries.kernels import state_space as k
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# log-scale parameters that are searched: level noise, short variance, memory, season prior, season noise
-SEARCHED = 5
-# where they are expected, relative to the squared size of the values, and how sure that is
-CENTRES = np.array([math.log(1e-4), math.log(1e-2), 2.0, math.log(1e-2), math.log(1e-7)])
-SURENESS = np.array([3.0, 3.0, 1.5, 2.0, 3.0])
-STEPS = np.array([1.5, 1.5, 1.0, 1.5, 2.0])
+# what is searched: logarithms of variances, and logits of memories
+LEVEL, ROUGH, ROUGH_MEMORY, SMOOTH, SMOOTH_MEMORY, SEASON, SEASON_STEP = range(7)
+SEARCHED = 7
+VARIANCES = [LEVEL, ROUGH, SMOOTH, SEASON, SEASON_STEP]
+# where they are expected (variances relative to the squared size of the values), and how sure that is
+CENTRES = np.array([math.log(1e-4), math.log(3e-3), 0.0, math.log(1e-2), 2.0, math.log(1e-2), math.log(1e-7)])
+SURENESS = np.array([3.0, 3.0, 2.0, 3.0, 1.5, 2.0, 3.0])
+STEPS = np.array([1.5, 1.5, 1.0, 1.5, 1.0, 1.5, 2.0])
 SHRINKING = 0.5
-MEMORY_BOUND = 8.0  # of the logit of φ: up to 0.9997
+MEMORY_BOUND = 7.0  # of the logit of φ: up to 0.999
 DIFFUSE = 100.0
 
 
@@ -46,7 +48,7 @@ class Structure:
     Examples
     --------
     >>> Structure((24, 168), 3).states
-    14
+    16
     """
 
     periods: tuple[float, ...] = ()
@@ -87,8 +89,8 @@ class Structure:
 
     @property
     def states(self) -> int:
-        """Level, short memory and two for each harmonic."""
-        return 2 + 2 * len(self.frequency)
+        """Level, rough residual, two for the smooth one, and two for each harmonic."""
+        return k.LEAD + 2 * len(self.frequency)
 
     @cached_property
     def once(self) -> Floats:
@@ -107,13 +109,17 @@ def read_periods(periods: Sequence[float] | float) -> tuple[float, ...]:
 
 def parameters_of(searched: Floats, prior: tuple[float, float]) -> Floats:
     """The filter's parameters from the searched ones, and from mean and variance of the level at the beginning."""
-    memory = 1.0 / (1.0 + math.exp(-searched[2]))
+    rough, slow = (1.0 / (1.0 + math.exp(-searched[at])) for at in (ROUGH_MEMORY, SMOOTH_MEMORY))
+    fast = slow * slow  # forgets twice as fast
     result = np.empty(k.PARAMETERS)
-    result[k.LEVEL_NOISE] = math.exp(searched[0])
-    result[k.SHORT_NOISE] = math.exp(searched[1]) * (1.0 - memory * memory)
-    result[k.MEMORY] = memory
-    result[k.SEASON_PRIOR] = math.exp(searched[3])
-    result[k.SEASON_NOISE] = math.exp(searched[4])
+    result[k.LEVEL_NOISE] = math.exp(searched[LEVEL])
+    result[k.ROUGH_MEMORY] = rough
+    result[k.ROUGH_NOISE] = math.exp(searched[ROUGH]) * (1.0 - rough * rough)
+    result[k.RISING_MEMORY], result[k.FALLING_MEMORY] = slow, fast
+    share = 1 / (1 - slow * slow) - 2 / (1 - slow * fast) + 1 / (1 - fast * fast)
+    result[k.SMOOTH_NOISE] = math.exp(searched[SMOOTH]) / share
+    result[k.SEASON_PRIOR] = math.exp(searched[SEASON])
+    result[k.SEASON_NOISE] = math.exp(searched[SEASON_STEP])
     result[k.LEVEL_MEAN], result[k.LEVEL_PRIOR] = prior
     return result
 
@@ -132,6 +138,7 @@ def estimate(
     steps: Integers,
     values: Floats,
     noise: Floats,
+    laplace: bool,
     prior: tuple[float, float],
     start: Floats | None,
     rounds: int,
@@ -142,6 +149,8 @@ def estimate(
     ----------
     steps, values, noise
         When was measured, what (rows × columns of one class), and with which noise variance.
+    laplace
+        Whether the noise is Laplace; else Gaussian.
     prior
         Mean and variance of the level before the first measurement.
     start
@@ -151,15 +160,15 @@ def estimate(
     """
     size = size_of(values, noise)
     centre = CENTRES.copy()
-    centre[[0, 1, 3, 4]] += math.log(size)
+    centre[VARIANCES] += math.log(size)
     if len(steps) < 2:
         return centre
-    searched = range(SEARCHED if len(structure.frequency) else 3)
+    searched = range(SEARCHED if len(structure.frequency) else SEASON)
     frequency, weight = structure.frequency, structure.weight
 
     def score(candidate: Floats) -> float:
         parameters = parameters_of(candidate, prior)
-        fit: float = k.likelihood(steps, values, noise, parameters, frequency, weight, 1)
+        fit: float = k.likelihood(steps, values, noise, laplace, parameters, frequency, weight, 1)
         distance = (candidate - centre) / SURENESS
         return fit - 0.5 * float(distance @ distance)
 
@@ -174,7 +183,7 @@ def estimate(
             for sign in (1.0, -1.0):
                 candidate = best.copy()
                 candidate[at] += sign * width[at]
-                if at == 2 and abs(candidate[at]) > MEMORY_BOUND:
+                if at in (ROUGH_MEMORY, SMOOTH_MEMORY) and abs(candidate[at]) > MEMORY_BOUND:
                     continue
                 reached = score(candidate)
                 if reached > found:

@@ -16,6 +16,7 @@ from tidegate.queries.state_space_model import (
     Structure,
     estimate,
     parameters_of,
+    size_of,
 )
 
 State = dict[str, Any]
@@ -43,10 +44,13 @@ class Tracker:
         The number of columns.
     keep
         How many steps are kept for smoothing.
+    laplace
+        Whether the noise is Laplace, which tells more than Gaussian noise of the same variance.
     """
 
-    def __init__(self, structure: Structure, columns: int, keep: int = 0) -> None:
+    def __init__(self, structure: Structure, columns: int, keep: int = 0, laplace: bool = True) -> None:
         self.structure, self.columns, self.keep = structure, columns, keep
+        self.laplace = laplace and columns <= ALL_COLUMNS  # beyond, speed matters more
         self.classes = columns if columns <= SINGLE else CLASSES
         states, classes, harmonics = structure.states, self.classes, len(structure.frequency)
         wide = columns > ALL_COLUMNS
@@ -72,6 +76,7 @@ class Tracker:
             "searched": np.zeros((classes, SEARCHED)),
         }
         self.memory["clock"][t.NEXT_FIT] = 1
+        self.memory["clock"][t.LAPLACE] = self.laplace
         # before anything is known the first measurement is taken as it is
         self.memory["parameters"][:] = parameters_of(np.zeros(SEARCHED), (0.0, 1e30))
         for c in range(classes):
@@ -81,8 +86,10 @@ class Tracker:
             np.zeros((classes, states)),
             np.zeros(classes),
             np.zeros(classes),
-            np.zeros(classes),
+            np.zeros((classes, 3)),
             np.zeros(columns),
+            np.zeros(columns),
+            np.zeros((states, classes)),
         )
 
     @property
@@ -94,6 +101,11 @@ class Tracker:
     def count(self) -> int:
         """How many steps were measured."""
         return int(self.memory["clock"][t.COUNT])
+
+    def size(self) -> float:
+        """The squared size of the values, as far as measurements tell."""
+        rows = int(self.memory["clock"][t.ROWS])
+        return size_of(self.memory["history_values"][:rows], self.memory["history_noise"][:rows])
 
     def refit(self) -> None:
         """Estimate hyper-parameters anew, filter what the history has under them, and say when to do it again."""
@@ -114,7 +126,7 @@ class Tracker:
                 start = memory["searched"][c] if count > 1 and memory["searched"][c].any() else None
                 own = np.ascontiguousarray(values[:, some])
                 memory["searched"][c] = estimate(
-                    self.structure, steps, own, noise, priors[c], start, rounds
+                    self.structure, steps, own, noise, self.laplace, priors[c], start, rounds
                 )
                 fitted[c] = True
             memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
@@ -132,6 +144,7 @@ class Tracker:
             steps,
             values,
             noise,
+            self.laplace,
             memory["parameters"],
             memory["kind"],
             self.structure.frequency,

@@ -13,7 +13,13 @@ import numpy as np
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
 from tidegate.noise.kernels import constants, laplace_draw
-from tidegate.queries.kernels.state_space import absorb, look_ahead, smooth, turn_to, variance_ahead
+from tidegate.queries.kernels.state_space import (
+    absorb,
+    effective_noise,
+    look_ahead,
+    smooth,
+    turn_to,
+)
 from tidegate.queries.kernels.tracking import (
     COUNT,
     FACTOR,
@@ -37,13 +43,14 @@ REMAINDER = 2  # of the division that makes the gaps
 ALARM = 3  # 1 while the model does not fit
 TAKEN = 4  # the row of the tables of the measurement in hand
 LAST_FIT = 5  # the number of measurements at the last estimate
-PLAN = 6
+STAGE = 6  # 1 where a second measurement follows the opening at once
+PLAN = 7
 
 # positions in `rule`
 WINDOW = 0  # steps in a window, or of the whole stream
 DENSE = 1  # the row of the tables with a measurement at each step
-OPENING = 2  # the row of the very first measurement
-FIRST = 3  # how many rows later the tables have the same choice for the first window
+OPENING = 2  # the row of the very first measurement; the next row is the second one
+FIRST = 3  # how many rows later the tables have the same choice for the first window, and again after a second measurement
 BLOCK = 4  # steps that are revised together, 0: none
 RULE = 5
 
@@ -134,9 +141,9 @@ def release(
             if step >= plan[DUE]:
                 choice = rule[DENSE] if plan[ALARM] else plan[CHOICE]
                 if step <= rule[WINDOW]:
-                    choice += rule[FIRST]
-                if clock[COUNT] == 0:
-                    choice = rule[OPENING]
+                    choice += rule[FIRST] * (1 + plan[STAGE])
+                if clock[COUNT] <= plan[STAGE]:
+                    choice = rule[OPENING] + clock[COUNT]
                 charge = shares[choice, CHARGE]
                 if account_remaining(entries, account, step) >= charge:  # else the first step that allows it
                     if account_charge(entries, account, step, charge) != ACCEPTED:
@@ -237,38 +244,74 @@ def predicted_error(
     scratch[:] = covariance
     plan = np.zeros(PLAN, dtype=np.int64)
     passed, error = 0, 0.0
-    turned = -1
-    after = np.sqrt(max(variance_ahead(scratch, parameters, weight, 0, _zero(turns), work), 0.0))
     while passed < horizon:
         gap = next_gap(shares, choice, plan)
-        if gap > 2:  # steps in between, by the one in the middle
-            turn_to(frequency, gap // 2, turns)
-            middle = np.sqrt(variance_ahead(scratch, parameters, weight, gap // 2, turns, work))
-            turned = -1
-        else:
-            middle = -1.0
-        if gap != turned:
-            turn_to(frequency, gap, turns)
-            turned = gap
+        if gap > 1:
+            first = _deviation(scratch, parameters, frequency, weight, 1, work, spread, turns)
+            between = first
+            if gap > 2:
+                last = _deviation(scratch, parameters, frequency, weight, gap - 1, work, spread, turns)
+                between = 0.5 * (first + last)
+                if gap > 3:
+                    middle = _deviation(scratch, parameters, frequency, weight, gap // 2, work, spread, turns)
+                    between = (first + middle + last) / 3.0 if gap == 4 else (first + 4.0 * middle + last) / 6.0
+            error += (gap - 1) * between
+        turn_to(frequency, gap, turns)
         variance = look_ahead(scratch, parameters, weight, gap, turns, work, spread)
-        total = variance + noise
-        before = np.sqrt(variance)
-        if middle < 0.0:
-            middle = 0.5 * (after + before)
-        between = (after + 4.0 * middle + before) / 6.0  # Simpson's rule
-        if gap == 2:
-            turn_to(frequency, 1, turns)
-            between = np.sqrt(variance_ahead(scratch, parameters, weight, 1, turns, work))
-            turn_to(frequency, gap, turns)
-        after = np.sqrt(variance * noise / total)
-        error += (gap - 1) * between + after
+        total = variance + effective_noise(variance, noise)
+        error += np.sqrt(variance * (1.0 - variance / total))
         absorb(scratch, parameters, weight, gap, turns, spread, total)
         passed += gap
     return float(error / passed)
 
 
 @kernel
-def _zero(turns: Any) -> Any:
-    turns[0] = 1.0
-    turns[1] = 0.0
-    return turns
+def _deviation(
+    covariance: Any, parameters: Any, frequency: Any, weight: Any, gap: int, work: Any, spread: Any, turns: Any
+) -> float:
+    turn_to(frequency, gap, turns)
+    return float(np.sqrt(look_ahead(covariance, parameters, weight, gap, turns, work, spread)))
+
+
+@kernel
+def predicted_smoothed(
+    covariance: Any,
+    parameters: Any,
+    frequency: Any,
+    weight: Any,
+    once: Any,
+    shares: Any,
+    choice: int,
+    noise: float,
+    ahead: int,
+    keep: int,
+    scratch: Any,
+) -> float:
+    """The mean standard error of smoothed values after `ahead` steps of a choice, with `keep` steps to smooth over."""
+    states = covariance.shape[0]
+    work, turns = np.zeros(states), np.zeros((2, frequency.size))
+    spread = np.zeros((keep, 1, states))
+    variance, total = np.zeros((keep, 1)), np.zeros((keep, 1))
+    nothing = np.zeros((keep, 0))
+    scratch[:] = covariance
+    plan = np.zeros(PLAN, dtype=np.int64)
+    step, last = 0, ahead + keep
+    due, before = next_gap(shares, choice, plan), 0
+    while step < last:
+        step += 1
+        if step < due and step <= ahead:
+            continue
+        at = step % keep
+        turn_to(frequency, step - before, turns)
+        now = look_ahead(scratch, parameters, weight, step - before, turns, work, spread[at, 0])
+        variance[at, 0], total[at, 0] = now, 0.0
+        if step == due:
+            total[at, 0] = now + effective_noise(now, noise)
+            absorb(scratch, parameters, weight, step - before, turns, spread[at, 0], total[at, 0])
+            before, due = step, step + next_gap(shares, choice, plan)
+    length = keep // 2
+    found = np.zeros((length, 1))
+    nobody = np.zeros(0, dtype=np.int64)
+    every = parameters.reshape(1, -1)
+    smooth(last, length, keep, every, nobody, once, spread, variance, total, nothing, nothing, nothing[:length], found)
+    return float(np.sqrt(found).mean())

@@ -1,13 +1,15 @@
-"""Compiled Kalman filter of a structural model: level + AR(1) + rotating harmonics, for many columns at once.
+"""Compiled Kalman filter of a structural model: level, rough and smooth residual, harmonics; many columns at once.
 
-States are ordered (level, autoregression, cosine parts of all harmonics, sine parts of all harmonics), so that every
-inner loop runs over neighbouring memory. Columns of one class share their covariance and gains; what differs
-between them is the state alone. Between measurements nothing is stored: the model is looked at `gap` steps ahead in
-closed form, and the covariance moves only when a measurement arrives.
+States are ordered (level, rough, rising, falling, cosine parts of all harmonics, sine parts of all harmonics), so that every
+inner loop runs over neighbouring memory. The value is level + rough + (rising − falling) + all cosine parts: rising and
+falling forget at different rates but are moved by the same noise, so that their difference begins at zero and is smooth.
+Columns of one class share their covariance and gains; what differs between them is the state alone. Between measurements
+nothing is stored: the model is looked at `gap` steps ahead in closed form, and the covariance moves only when a measurement arrives.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,68 @@ from tidegate.compiled import kernel
 # positions in a class's parameters, in squared units of the values where they are variances
 LEVEL_NOISE = 0  # variance of the level's step
 SEASON_NOISE = 1  # variance of a harmonic's step, times its weight
-MEMORY = 2  # φ of the autoregression
-SHORT_NOISE = 3  # variance of the autoregression's step
-LEVEL_PRIOR = 4  # variance of the level before the first measurement
-SEASON_PRIOR = 5  # variance of a harmonic before the first measurement, times its weight
-LEVEL_MEAN = 6  # the level expected before the first measurement
-PARAMETERS = 7
+ROUGH_MEMORY = 2  # φ of the rough residual
+ROUGH_NOISE = 3  # variance of its step
+RISING_MEMORY = 4  # φ of the slower part of the smooth residual
+FALLING_MEMORY = 5  # and of the faster one
+SMOOTH_NOISE = 6  # variance of their common step
+LEVEL_PRIOR = 7  # variance of the level before the first measurement
+SEASON_PRIOR = 8  # variance of a harmonic before the first measurement, times its weight
+LEVEL_MEAN = 9  # the level expected before the first measurement
+PARAMETERS = 10
+
+LEAD = 4  # states before the harmonics: level, rough, rising, falling
+
+# Laplace noise tells more than Gaussian noise of its variance. Of a normal x (variance s) behind Laplace noise (scale b), the
+# Fisher information of the sum about its location is 1/(s + b²·g(s/b²)), g from 1 to 2, fitted to 0.002 by a rational function.
+UPPER = (3.59842409, 0.90032391)
+LOWER = (3.14338012, 2.56911407, 0.97764725)
+NEARLY_GAUSSIAN = 200.0  # s/b² from which the noise may as well be Gaussian
+
+
+@kernel
+def effective_noise(variance: float, noise: float) -> float:
+    """The variance of Gaussian noise that would tell as much as Laplace noise of variance `noise`."""
+    square = 0.5 * noise
+    ratio = variance / square
+    if ratio > NEARLY_GAUSSIAN:
+        return noise
+    u = np.sqrt(ratio)
+    above = u * (UPPER[0] + u * (UPPER[1] + u))
+    return square * (1.0 + above / (LOWER[0] + u * (LOWER[1] + u * (LOWER[2] + u))))
+
+
+@kernel
+def _log_normal(z: float) -> float:
+    """The logarithm of the normal distribution function."""
+    if z > -10.0:
+        return np.log(0.5 * math.erfc(-z * 0.7071067811865476))
+    square = 1.0 / (z * z)
+    return -0.5 * z * z - np.log(-z * 2.5066282746310002) + np.log(1.0 - square * (1.0 - 3.0 * square))
+
+
+@kernel
+def heard(innovation: float, variance: float, noise: float) -> Any:
+    """(posterior mean of x, log-density) for innovation = x + Laplace noise, x normal with this variance.
+
+    The posterior is a mixture of two truncated normals; its mean is (s/b)·tanh of half their log-odds.
+    """
+    square = 0.5 * noise
+    if variance > NEARLY_GAUSSIAN * square:
+        total = variance + noise
+        return variance * innovation / total, -0.5 * (
+            np.log(6.283185307179586 * total) + innovation * innovation / total
+        )
+    scale, deviation = np.sqrt(square), np.sqrt(variance)
+    if deviation < 1e-9 * scale:
+        return 0.0, -np.log(2.0 * scale) - abs(innovation) / scale
+    shift = deviation / scale
+    below = -innovation / scale + _log_normal(innovation / deviation - shift)
+    above = innovation / scale + _log_normal(-innovation / deviation - shift)
+    odds = below - above
+    most = max(below, above)
+    density = 0.5 * shift * shift - np.log(2.0 * scale) + most + np.log1p(np.exp(-abs(odds)))
+    return variance / scale * np.tanh(0.5 * odds), density
 
 
 @kernel
@@ -30,20 +88,38 @@ def begin(parameters: Any, weight: Any, covariance: Any) -> None:
     """The covariance of one class before any measurement."""
     harmonics = weight.size
     covariance[:] = 0.0
-    memory = parameters[MEMORY]
     covariance[0, 0] = parameters[LEVEL_PRIOR]
-    covariance[1, 1] = parameters[SHORT_NOISE] / (1.0 - memory * memory)
+    covariance[1, 1] = parameters[ROUGH_NOISE] / (1.0 - parameters[ROUGH_MEMORY] ** 2)
+    slow, fast = parameters[RISING_MEMORY], parameters[FALLING_MEMORY]
+    covariance[2, 2] = parameters[SMOOTH_NOISE] / (1.0 - slow * slow)
+    covariance[2, 3] = parameters[SMOOTH_NOISE] / (1.0 - slow * fast)
+    covariance[3, 2] = covariance[2, 3]
+    covariance[3, 3] = parameters[SMOOTH_NOISE] / (1.0 - fast * fast)
     for i in range(harmonics):
-        covariance[2 + i, 2 + i] = parameters[SEASON_PRIOR] * weight[i]
-        covariance[2 + harmonics + i, 2 + harmonics + i] = parameters[SEASON_PRIOR] * weight[i]
+        covariance[LEAD + i, LEAD + i] = parameters[SEASON_PRIOR] * weight[i]
+        covariance[LEAD + harmonics + i, LEAD + harmonics + i] = parameters[SEASON_PRIOR] * weight[i]
 
 
 @kernel
-def short_growth(parameters: Any, gap: int) -> Any:
-    """(φ^gap, the autoregression's new variance in as many steps)."""
-    memory = parameters[MEMORY]
-    fading = memory**gap
-    return fading, parameters[SHORT_NOISE] * (1.0 - fading * fading) / (1.0 - memory * memory)
+def growth(parameters: Any, gap: int) -> Any:
+    """What of the leading states fades, and what is new after `gap` steps.
+
+    Returns φ^gap of rough, rising and falling; the new variances of level, rough, rising and falling; and the new
+    covariance of the last two.
+    """
+    rough, slow, fast = parameters[ROUGH_MEMORY], parameters[RISING_MEMORY], parameters[FALLING_MEMORY]
+    left, rising, falling = rough**gap, slow**gap, fast**gap
+    noise = parameters[SMOOTH_NOISE]
+    return (
+        left,
+        rising,
+        falling,
+        parameters[LEVEL_NOISE] * gap,
+        parameters[ROUGH_NOISE] * (1.0 - left * left) / (1.0 - rough * rough),
+        noise * (1.0 - rising * rising) / (1.0 - slow * slow),
+        noise * (1.0 - falling * falling) / (1.0 - fast * fast),
+        noise * (1.0 - rising * falling) / (1.0 - slow * fast),
+    )
 
 
 @kernel
@@ -67,54 +143,31 @@ def turn_once(once: Any, turns: Any) -> None:
 def look_ahead(covariance: Any, parameters: Any, weight: Any, gap: int, turns: Any, work: Any, spread: Any) -> float:
     """Predicted variance of the value `gap` steps ahead; `spread` becomes its covariance with the states then."""
     harmonics = weight.size
-    states = 2 + 2 * harmonics
-    fading, fresh = short_growth(parameters, gap)
-    work[0] = 1.0
-    work[1] = fading
+    states = LEAD + 2 * harmonics
+    left, rising, falling, drift, rough, up, down, both = growth(parameters, gap)
+    work[0], work[1], work[2], work[3] = 1.0, left, rising, -falling
     for i in range(harmonics):
-        work[2 + i] = turns[0, i]
-        work[2 + harmonics + i] = turns[1, i]
+        work[LEAD + i] = turns[0, i]
+        work[LEAD + harmonics + i] = turns[1, i]
     spread[:states] = 0.0
     for i in range(states):  # by rows, which is by columns too, so that the inner loop needs no sum
         row, factor = covariance[i], work[i]
         for j in range(states):
             spread[j] += factor * row[j]
-    total = 0.0
+    total = drift + rough + up + down - 2.0 * both
     for i in range(states):
         total += spread[i] * work[i]
-    drift = parameters[LEVEL_NOISE] * gap
-    total += drift + fresh
     spread[0] += drift
-    spread[1] = fading * spread[1] + fresh
+    spread[1] = left * spread[1] + rough
+    spread[2] = rising * spread[2] + up - both
+    spread[3] = falling * spread[3] + both - down
     season = parameters[SEASON_NOISE] * gap
     for i in range(harmonics):
         grown = season * weight[i]
-        one, two = spread[2 + i], spread[2 + harmonics + i]
-        spread[2 + i] = turns[0, i] * one + turns[1, i] * two + grown
-        spread[2 + harmonics + i] = turns[0, i] * two - turns[1, i] * one
+        one, two = spread[LEAD + i], spread[LEAD + harmonics + i]
+        spread[LEAD + i] = turns[0, i] * one + turns[1, i] * two + grown
+        spread[LEAD + harmonics + i] = turns[0, i] * two - turns[1, i] * one
         total += grown
-    return total
-
-
-@kernel
-def variance_ahead(covariance: Any, parameters: Any, weight: Any, gap: int, turns: Any, work: Any) -> float:
-    """The predicted variance alone."""
-    harmonics = weight.size
-    fading, fresh = short_growth(parameters, gap)
-    work[0] = 1.0
-    work[1] = fading
-    sum_of_weights = 0.0
-    for i in range(harmonics):
-        work[2 + i] = turns[0, i]
-        work[2 + harmonics + i] = turns[1, i]
-        sum_of_weights += weight[i]
-    total = gap * (parameters[LEVEL_NOISE] + parameters[SEASON_NOISE] * sum_of_weights) + fresh
-    for i in range(2 + 2 * harmonics):
-        row = covariance[i]
-        product = 0.0
-        for j in range(2 + 2 * harmonics):
-            product += row[j] * work[j]
-        total += product * work[i]
     return total
 
 
@@ -124,13 +177,15 @@ def absorb(
 ) -> None:
     """Move a covariance `gap` steps and take in a measurement of variance `total` in all (prediction and noise)."""
     harmonics = weight.size
-    states = 2 + 2 * harmonics
-    fading, fresh = short_growth(parameters, gap)
+    states = LEAD + 2 * harmonics
+    left, rising, falling, drift, rough, up, down, both = growth(parameters, gap)
     for j in range(states):
-        covariance[1, j] *= fading
+        covariance[1, j] *= left
+        covariance[2, j] *= rising
+        covariance[3, j] *= falling
     for i in range(harmonics):
         cosine, sine = turns[0, i], turns[1, i]
-        upper, lower = covariance[2 + i], covariance[2 + harmonics + i]
+        upper, lower = covariance[LEAD + i], covariance[LEAD + harmonics + i]
         for j in range(states):
             one, two = upper[j], lower[j]
             upper[j] = cosine * one + sine * two
@@ -138,16 +193,22 @@ def absorb(
     season = parameters[SEASON_NOISE] * gap
     for i in range(states):
         row = covariance[i]
-        row[1] *= fading
+        row[1] *= left
+        row[2] *= rising
+        row[3] *= falling
         for j in range(harmonics):
-            one, two = row[2 + j], row[2 + harmonics + j]
-            row[2 + j] = turns[0, j] * one + turns[1, j] * two
-            row[2 + harmonics + j] = turns[0, j] * two - turns[1, j] * one
-    covariance[0, 0] += parameters[LEVEL_NOISE] * gap
-    covariance[1, 1] += fresh
+            one, two = row[LEAD + j], row[LEAD + harmonics + j]
+            row[LEAD + j] = turns[0, j] * one + turns[1, j] * two
+            row[LEAD + harmonics + j] = turns[0, j] * two - turns[1, j] * one
+    covariance[0, 0] += drift
+    covariance[1, 1] += rough
+    covariance[2, 2] += up
+    covariance[3, 3] += down
+    covariance[2, 3] += both
+    covariance[3, 2] += both
     for i in range(harmonics):
-        covariance[2 + i, 2 + i] += season * weight[i]
-        covariance[2 + harmonics + i, 2 + harmonics + i] += season * weight[i]
+        covariance[LEAD + i, LEAD + i] += season * weight[i]
+        covariance[LEAD + harmonics + i, LEAD + harmonics + i] += season * weight[i]
     for i in range(states):
         row = covariance[i]
         gain = spread[i] / total
@@ -157,67 +218,62 @@ def absorb(
 
 @kernel
 def expected(state: Any, parameters: Any, kind: Any, gap: int, turns: Any, fading: Any, values: Any) -> None:
-    """The predicted values of all columns; state is (states × columns), `fading` scratch for each class."""
+    """The predicted values of all columns; state is (states × columns), `fading` (classes × 3) scratch."""
     columns = values.size
     harmonics = turns.shape[1]
     for c in range(parameters.shape[0]):
-        fading[c] = parameters[c, MEMORY] ** gap
-    level, short = state[0], state[1]
+        fading[c, 0] = parameters[c, ROUGH_MEMORY] ** gap
+        fading[c, 1] = parameters[c, RISING_MEMORY] ** gap
+        fading[c, 2] = parameters[c, FALLING_MEMORY] ** gap
     for j in range(columns):
-        values[j] = level[j] + fading[kind[j]] * short[j]
+        c = kind[j]
+        values[j] = state[0, j] + fading[c, 0] * state[1, j] + fading[c, 1] * state[2, j] - fading[c, 2] * state[3, j]
     for i in range(harmonics):
         cosine, sine = turns[0, i], turns[1, i]
-        one, two = state[2 + i], state[2 + harmonics + i]
+        one, two = state[LEAD + i], state[LEAD + harmonics + i]
         for j in range(columns):
             values[j] += cosine * one[j] + sine * two[j]
 
 
 @kernel
 def follow(
-    state: Any, kind: Any, turns: Any, fading: Any, spread: Any, totals: Any, innovation: Any
+    state: Any, kind: Any, turns: Any, fading: Any, spread: Any, totals: Any, innovation: Any, gains: Any
 ) -> None:
     """Move the states of all columns to now and correct them by their innovations; `fading` as `expected` left it."""
     columns = innovation.size
     harmonics = turns.shape[1]
-    classes = totals.size
-    level, short = state[0], state[1]
-    if classes == 1:
-        total = totals[0]
-        gain, other = spread[0, 0] / total, spread[0, 1] / total
-        for j in range(columns):
-            level[j] += gain * innovation[j]
-            short[j] = fading[0] * short[j] + other * innovation[j]
-    else:
-        for j in range(columns):
-            c = kind[j]
-            level[j] += spread[c, 0] / totals[c] * innovation[j]
-            short[j] = fading[c] * short[j] + spread[c, 1] / totals[c] * innovation[j]
-    gains = np.empty((2, classes))
+    for c in range(totals.size):
+        for i in range(LEAD + 2 * harmonics):
+            gains[i, c] = spread[c, i] / totals[c]
+    for j in range(columns):
+        c = kind[j]
+        state[0, j] += gains[0, c] * innovation[j]
+        state[1, j] = fading[c, 0] * state[1, j] + gains[1, c] * innovation[j]
+        state[2, j] = fading[c, 1] * state[2, j] + gains[2, c] * innovation[j]
+        state[3, j] = fading[c, 2] * state[3, j] + gains[3, c] * innovation[j]
     for i in range(harmonics):
         cosine, sine = turns[0, i], turns[1, i]
-        one, two = state[2 + i], state[2 + harmonics + i]
-        for c in range(classes):
-            gains[0, c] = spread[c, 2 + i] / totals[c]
-            gains[1, c] = spread[c, 2 + harmonics + i] / totals[c]
+        one, two = state[LEAD + i], state[LEAD + harmonics + i]
+        gain, other = gains[LEAD + i], gains[LEAD + harmonics + i]
         for j in range(columns):
             a, b, c = one[j], two[j], kind[j]
-            one[j] = cosine * a + sine * b + gains[0, c] * innovation[j]
-            two[j] = cosine * b - sine * a + gains[1, c] * innovation[j]
+            one[j] = cosine * a + sine * b + gain[c] * innovation[j]
+            two[j] = cosine * b - sine * a + other[c] * innovation[j]
 
 
 @kernel
 def likelihood(
-    steps: Any, measured: Any, noise: Any, parameters: Any, frequency: Any, weight: Any, skip: int
+    steps: Any, measured: Any, noise: Any, laplace: bool, parameters: Any, frequency: Any, weight: Any, skip: int
 ) -> float:
-    """Gaussian log-likelihood of measurements (rows × columns of one class) from row `skip` on."""
+    """Log-likelihood of measurements (rows × columns of one class) from row `skip` on; noise is Laplace or Gaussian."""
     rows, columns = measured.shape
     harmonics = frequency.size
-    states = 2 + 2 * harmonics
+    states = LEAD + 2 * harmonics
     covariance, turns = np.zeros((states, states)), np.zeros((2, harmonics))
     work, spread = np.zeros(states), np.zeros(states)
     state, values = np.zeros((states, columns)), np.zeros(columns)
-    kind, fading = np.zeros(columns, dtype=np.int64), np.zeros(1)
-    totals = np.zeros(1)
+    kind, fading = np.zeros(columns, dtype=np.int64), np.zeros((1, 3))
+    totals, gains = np.zeros(1), np.zeros((states, 1))
     begin(parameters, weight, covariance)
     state[0] = parameters[LEVEL_MEAN]
     every = parameters.reshape(1, -1)
@@ -231,15 +287,18 @@ def likelihood(
             last_gap = gap
         variance = look_ahead(covariance, parameters, weight, gap, turns, work, spread)
         expected(state, every, kind, gap, turns, fading, values)
-        total = variance + noise[row]
+        total = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
         totals[0] = total
-        squares = 0.0
         for j in range(columns):
             values[j] = measured[row, j] - values[j]
-            squares += values[j] * values[j]
-        if row >= skip:
-            result -= 0.5 * (columns * np.log(total) + squares / total)
-        follow(state, kind, turns, fading, spreads, totals, values)
+            if laplace:
+                mean, density = heard(values[j], variance, noise[row])
+                values[j] = mean * total / variance
+            else:
+                density = -0.5 * (np.log(6.283185307179586 * total) + values[j] * values[j] / total)
+            if row >= skip:
+                result += density
+        follow(state, kind, turns, fading, spreads, totals, values, gains)
         absorb(covariance, parameters, weight, gap, turns, spread, total)
     return result
 
@@ -249,6 +308,7 @@ def replay(
     steps: Any,
     measured: Any,
     noise: Any,
+    laplace: bool,
     parameters: Any,
     kind: Any,
     frequency: Any,
@@ -267,11 +327,12 @@ def replay(
     rows = steps.size
     harmonics = frequency.size
     classes = parameters.shape[0]
-    states = 2 + 2 * harmonics
+    states = LEAD + 2 * harmonics
     columns = state.shape[1]
     turns, work = np.zeros((2, harmonics)), np.zeros(states)
-    spread, totals, fading = np.zeros((classes, states)), np.zeros(classes), np.zeros(classes)
-    values = np.zeros(columns)
+    spread, totals, fading = np.zeros((classes, states)), np.zeros(classes), np.zeros((classes, 3))
+    gains = np.zeros((states, classes))
+    values, variances = np.zeros(columns), np.zeros(classes)
     for c in range(classes):
         begin(parameters[c], weight, covariance[c])
     if with_states:
@@ -290,7 +351,8 @@ def replay(
             at = step % keep if keep else 0
             for c in range(classes):
                 variance = look_ahead(covariance[c], parameters[c], weight, ahead, turns, work, spread[c])
-                totals[c] = variance + noise[row]
+                variances[c] = variance
+                totals[c] = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
                 if keep and step >= oldest:
                     kept_spread[at, c] = spread[c]
                     kept_variance[at, c] = variance
@@ -301,9 +363,13 @@ def replay(
         if with_states:
             for j in range(columns):
                 values[j] = measured[row, j] - values[j]
+                if laplace:
+                    c = kind[j]
+                    mean, _ = heard(values[j], variances[c], noise[row])
+                    values[j] = mean * totals[c] / variances[c]
             if keep and steps[row] >= oldest:
                 kept_innovation[steps[row] % keep] = values
-            follow(state, kind, turns, fading, spread, totals, values)
+            follow(state, kind, turns, fading, spread, totals, values, gains)
         for c in range(classes):
             absorb(covariance[c], parameters[c], weight, gap, turns, spread[c], totals[c])
 
@@ -331,7 +397,7 @@ def smooth(
     columns = kind.size
     harmonics = once.shape[1]
     classes = parameters.shape[0]
-    states = 2 + 2 * harmonics
+    states = LEAD + 2 * harmonics
     r, N = np.zeros((states, columns)), np.zeros((classes, states, states))
     product, inner = np.zeros((classes, states)), np.zeros(columns)
     for back in range(keep):
@@ -341,16 +407,19 @@ def smooth(
         measured = total[0] > 0.0
         if back > 0:
             for j in range(columns):
-                r[1, j] *= parameters[kind[j], MEMORY]
+                c = kind[j]
+                r[1, j] *= parameters[c, ROUGH_MEMORY]
+                r[2, j] *= parameters[c, RISING_MEMORY]
+                r[3, j] *= parameters[c, FALLING_MEMORY]
             for i in range(harmonics):
                 cosine, sine = once[0, i], once[1, i]
-                one, two = r[2 + i], r[2 + harmonics + i]
+                one, two = r[LEAD + i], r[LEAD + harmonics + i]
                 for j in range(columns):
                     a, b = one[j], two[j]
                     one[j] = cosine * a - sine * b
                     two[j] = sine * a + cosine * b
             for c in range(classes):
-                _turn_back(N[c], parameters[c, MEMORY], once)
+                _turn_back(N[c], parameters[c], once)
         if measured or back >= keep - length:
             inner[:] = 0.0
             if classes == 1:
@@ -367,7 +436,9 @@ def smooth(
                 correction = (kept_innovation[at, j] - inner[j]) / total[c]
                 r[0, j] += correction
                 r[1, j] += correction
-                for i in range(2, 2 + harmonics):
+                r[2, j] += correction
+                r[3, j] -= correction
+                for i in range(LEAD, LEAD + harmonics):
                     r[i, j] += correction
             for c in range(classes):
                 _add_measurement(N[c], spread[c], total[c], harmonics, product[c])
@@ -391,32 +462,37 @@ def smooth(
 
 
 @kernel
-def _turn_back(N: Any, memory: float, once: Any) -> None:
+def _turn_back(N: Any, parameters: Any, once: Any) -> None:
     """N becomes T'·N·T for the transition T of one step."""
     harmonics = once.shape[1]
-    states = 2 + 2 * harmonics
+    states = LEAD + 2 * harmonics
+    rough, slow, fast = parameters[ROUGH_MEMORY], parameters[RISING_MEMORY], parameters[FALLING_MEMORY]
     for j in range(states):
-        N[1, j] *= memory
+        N[1, j] *= rough
+        N[2, j] *= slow
+        N[3, j] *= fast
     for i in range(harmonics):
         cosine, sine = once[0, i], once[1, i]
-        upper, lower = N[2 + i], N[2 + harmonics + i]
+        upper, lower = N[LEAD + i], N[LEAD + harmonics + i]
         for j in range(states):
             one, two = upper[j], lower[j]
             upper[j] = cosine * one - sine * two
             lower[j] = sine * one + cosine * two
     for i in range(states):
         row = N[i]
-        row[1] *= memory
+        row[1] *= rough
+        row[2] *= slow
+        row[3] *= fast
         for j in range(harmonics):
-            one, two = row[2 + j], row[2 + harmonics + j]
-            row[2 + j] = once[0, j] * one - once[1, j] * two
-            row[2 + harmonics + j] = once[1, j] * one + once[0, j] * two
+            one, two = row[LEAD + j], row[LEAD + harmonics + j]
+            row[LEAD + j] = once[0, j] * one - once[1, j] * two
+            row[LEAD + harmonics + j] = once[1, j] * one + once[0, j] * two
 
 
 @kernel
 def _add_measurement(N: Any, spread: Any, total: float, harmonics: int, product: Any) -> None:
-    """N becomes (I − h·k')·N·(I − k·h') + h·h'/S with the gain k; h picks the level, the short part and cosines."""
-    states = 2 + 2 * harmonics
+    """N becomes (I − h·k')·N·(I − k·h') + h·h'/S with the gain k; h picks what the value is made of."""
+    states = LEAD + 2 * harmonics
     quadratic = 0.0
     for i in range(states):
         partial = 0.0
@@ -426,11 +502,13 @@ def _add_measurement(N: Any, spread: Any, total: float, harmonics: int, product:
     for i in range(states):
         quadratic += product[i] * spread[i] / total
     for i in range(states):
-        seen = i < 2 + harmonics
+        sign = _seen(i, harmonics)
         for j in range(states):
-            if j < 2 + harmonics:
-                N[i, j] -= product[i]
-            if seen:
-                N[i, j] -= product[j]
-            if seen and j < 2 + harmonics:
-                N[i, j] += quadratic + 1.0 / total
+            other = _seen(j, harmonics)
+            N[i, j] += sign * other * (quadratic + 1.0 / total) - product[i] * other - sign * product[j]
+
+
+@kernel
+def _seen(i: int, harmonics: int) -> float:
+    """With which sign a state is part of the value."""
+    return -1.0 if i == 3 else (1.0 if i < LEAD + harmonics else 0.0)

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.queries.kernels.state_space import absorb, expected, follow, look_ahead, turn_once
+from tidegate.queries.kernels.state_space import (
+    absorb,
+    effective_noise,
+    expected,
+    follow,
+    heard,
+    look_ahead,
+    turn_once,
+)
 
 FIELDS = (
     "state",  # states × columns, as of the last measurement
@@ -38,7 +46,8 @@ LAST = 2  # the step of the last one; 0 before any
 NEXT_FIT = 3  # the number of measurements at which hyper-parameters are estimated again
 ROWS = 4  # measurements in the history
 DROPPED = 5  # measurements that the history has forgotten
-CLOCK = 6
+LAPLACE = 6  # 1 where noise is taken as Laplace, 0 where as Gaussian
+CLOCK = 7
 
 # positions in `health`
 MISFIT = 0  # recent mean of squared standardised innovations: 1 where the model fits
@@ -53,9 +62,9 @@ LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
 
 @kernel
 def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None:
-    """Predict the next step; `room` = (work, spread, variance, total, fading, values)."""
+    """Predict the next step; `room` = (work, spread, variance, total, fading, values, before, gains)."""
     (state, covariance, parameters, kind, turns, clock, _, _, _, _, _, rings, ring_variance, ring_total, _, ring_value) = book
-    work, spread, variance, _, fading, values = room
+    work, spread, variance, _, fading, values, _, _ = room
     keep = rings.shape[0]
     gap = 0
     if clock[LAST] > 0:
@@ -77,31 +86,36 @@ def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None
 def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room: Any) -> None:
     """Correct by the measurements of the present step, made with noise of this variance; values become corrected."""
     (state, covariance, parameters, kind, turns, clock, health, times, history, variances, sampled, rings, _, ring_total, ring_innovation, _) = book
-    work, spread, variance, total, fading, values = room
+    _, spread, variance, total, fading, values, before, gains = room
     keep = rings.shape[0]
     columns = kind.size
     gap = clock[GAP]
     squares, outside = 0.0, 0
+    laplace = clock[LAPLACE] == 1
     for c in range(parameters.shape[0]):
-        total[c] = variance[c] + noise
+        total[c] = variance[c] + (effective_noise(variance[c], noise) if laplace else noise)
     limit = EDGE * health[FACTOR]
     for j in range(columns):
         c = kind[j]
         innovation = measured[j] - values[j]
-        square = innovation * innovation / total[c]
+        square = innovation * innovation / (variance[c] + noise)
         squares += square
         outside += square > limit * limit
+        before[j] = values[j]
         values[j] = innovation
+        if laplace:
+            mean, _ = heard(innovation, variance[c], noise)
+            values[j] = mean * total[c] / variance[c]
     if keep:
         ring_total[step % keep] = total
         ring_innovation[step % keep] = values
-    follow(state, kind, turns, fading, spread, total, values)
+    follow(state, kind, turns, fading, spread, total, values, gains)
     for j in range(columns):
         c = kind[j]
-        values[j] = measured[j] - noise / total[c] * values[j]
+        values[j] = before[j] + variance[c] / total[c] * values[j]
     for c in range(parameters.shape[0]):
         absorb(covariance[c], parameters[c], weight, gap, turns, spread[c], total[c])
-        variance[c] = variance[c] * noise / total[c]
+        variance[c] *= 1.0 - variance[c] / total[c]
     if clock[COUNT] > 0:
         health[MISFIT] += (squares / columns - health[MISFIT]) / RECENT
         moved = health[FACTOR] * np.exp(LEARNING * (outside / columns - OUTSIDE))
@@ -136,18 +150,13 @@ def _remember(
 
 
 @kernel
-def refreshed(book: Any, room: Any) -> None:
+def refreshed(book: Any, weight: Any, room: Any) -> None:
     """Value and variance now, after hyper-parameters or states were replaced at a measured step."""
     (state, covariance, parameters, kind, turns, clock, _, _, _, _, _, _, _, _, _, _) = book
-    _, _, variance, _, fading, values = room
+    work, spread, variance, _, fading, values, _, _ = room
     expected(state, parameters, kind, 0, turns, fading, values)
-    harmonics = turns.shape[1]
     for c in range(parameters.shape[0]):
-        total = 0.0
-        for i in range(2 + harmonics):
-            for j in range(2 + harmonics):
-                total += covariance[c, i, j]
-        variance[c] = max(total, 0.0)
+        variance[c] = max(look_ahead(covariance[c], parameters[c], weight, 0, turns, work, spread[c]), 0.0)
 
 
 @kernel
