@@ -52,9 +52,7 @@ def neighbours(file: Path) -> None:
         left.barh(line, last - first, left=first, height=0.5, color=SECRET, alpha=0.25, linewidth=0)
         left.barh(line, event[1] - event[0], left=event[0], height=0.5, color=SECRET, linewidth=0)
         left.text(event[0] + 0.2, line, "event", va="center", color="white", fontsize=8)
-        left.text(
-            last - 0.1, line, f"hiding interval of {name}", va="center", ha="right", fontsize=8, color=INK
-        )
+        left.text(first + 0.1, line - 0.36, f"hiding interval of {name}", va="center", fontsize=8, color=INK)
     left.axvline(7, color=NOISE, linewidth=1.2)
     left.text(7.1, 1.55, "t: both relevant, Δ = p₁ + p₂", color=NOISE, fontsize=8)
     left.set_yticks([0, 1], ["oven", "washing"])
@@ -109,7 +107,7 @@ def experiment_2(file: Path, found: dict[str, Any]) -> None:
         ("Uniform user-level", "Uniform user-level approximate"),
         ("RescueDP", None),
     )
-    figure = canvas(10, 9)
+    figure = canvas(9, 8)
     grid = figure.subplots(4, 2, sharex=True, sharey="row", gridspec_kw={"hspace": 0.32, "wspace": 0.06})
     figure.subplots_adjust(left=0.08, right=0.98, top=0.925, bottom=0.06)
     for row, pair in zip(grid, names, strict=True):
