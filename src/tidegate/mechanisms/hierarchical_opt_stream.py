@@ -136,7 +136,9 @@ class HierarchicalOptStream(OptStream):
     def coupling(self) -> Floats:
         """The precision of the leaves together (leaves × leaves), in units of a measurement with the whole budget."""
         forest, leaves = self.forest, self.forest.leaves
-        below = np.array([[node in forest.path(leaf) for leaf in leaves] for node in self.order], dtype=np.float64)
+        below = np.array(
+            [[node in forest.path(leaf) for leaf in leaves] for node in self.order], dtype=np.float64
+        )
         squares = np.array([float(share) ** 2 for share in self.node_shares])
         return np.asarray(below.T @ (squares[:, np.newaxis] * below))
 

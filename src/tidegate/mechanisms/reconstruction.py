@@ -52,12 +52,15 @@ class Reconstruction:
         return cls(segment, weights, len(knots))
 
     @cached_property
+    def columns(self) -> Integers:
+        """The points that the four weights of each step belong to (steps × 4)."""
+        return np.asarray(np.clip(self.segment[:, np.newaxis] + np.arange(-1, 3), 0, self.points - 1))
+
+    @cached_property
     def matrix(self) -> Floats:
         """The weights of all points (steps × points)."""
         matrix = np.zeros((len(self.segment), self.points))
-        for offset in range(4):
-            column = np.clip(self.segment + offset - 1, 0, self.points - 1)
-            np.add.at(matrix, (np.arange(len(column)), column), self.weights[:, offset])
+        np.add.at(matrix, (np.arange(len(self.segment))[:, np.newaxis], self.columns), self.weights)
         return matrix
 
     @cached_property
@@ -67,7 +70,8 @@ class Reconstruction:
         Neighbouring steps share samples, so their errors add up; a weight of one over this variance makes the
         sum of all steps exactly as trustworthy as it is.
         """
-        spread = self.matrix @ self.matrix.sum(axis=0)
+        totals = np.bincount(self.columns.ravel(), self.weights.ravel(), self.points)
+        spread = (self.weights * totals[self.columns]).sum(axis=1)
         least = float(np.mean(spread)) / 100 if len(spread) else 1.0
         return np.asarray(np.maximum(spread, least))
 
