@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter
+from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution
 from tidegate.noise.entropy import UNBUFFERED
 from tidegate.releases import Status
@@ -46,19 +47,47 @@ def test_the_state_between_two_events_is_noised(kind, mode):
     """The whole state after every single event contains no raw count, no event, and no difference of two."""
     with install(LoudEntropy()):
         run = kind(tg.WEvent(epsilon="1", w=3), columns=3, pan_private=mode).start()
-    counts = np.zeros(3, dtype=np.int64)
+    run.open_step()
     for number in range(40):
-        column = number % 3
-        run.arrive(column, WEIGHT)
-        counts[column] += WEIGHT
+        run.arrive(number % 3, WEIGHT)
         found = set(numbers(run))
         raw = {float(WEIGHT * k) for k in range(1, 41)}
         assert not found & raw
         assert not {float(value) for value in numbers(run.snapshot)} & raw
         if number % 7 == 6:
             run.close_step()
-            counts[:] = 0
             assert not set(numbers(run)) & raw
+            run.open_step()
+
+
+@BOTH
+@MODES
+def test_an_empty_step_looks_like_any_other(kind, mode):
+    """The state has the same shape, and the ledger the same charges, whether anybody was there or not."""
+    runs = [kind(tg.WEvent(epsilon="1", w=3), columns=2, pan_private=mode).start() for _ in range(2)]
+    for run in runs:
+        run.open_step()
+    runs[1].arrive(0)
+    assert runs[0].memory().keys() == runs[1].memory().keys()
+    assert [np.shape(v) for v in runs[0].memory().values()] == [
+        np.shape(v) for v in runs[1].memory().values()
+    ]
+    assert runs[0].ledger.spent() == runs[1].ledger.spent() > 0
+
+
+def test_a_refused_announcement_forgets_the_cells():
+    """On a ledger that somebody else has emptied nothing more of the seen step is kept or published."""
+    policy = tg.WEvent(epsilon="1", w=3)
+    ledger = MemoryLedger(policy, units=6)
+    run = BudgetAbsorption(policy, pan_private="announced").start(ledger=ledger)
+    run.open_step()
+    run.arrive(0, 5)
+    ledger.charge(1, 5)
+    with pytest.raises(BudgetExceeded):
+        run.announce_intrusion()
+    assert run.memory()["counts"].size == 0
+    assert run.close_step().status is not Status.FRESH
+    assert ledger.verify().ok
 
 
 @BOTH
@@ -73,6 +102,7 @@ def test_events_and_whole_steps_are_the_same(kind, mode):
         single = mechanism.start()
         for row, release in zip(rows, expected, strict=True):
             events = [column for column, count in enumerate(row) for _ in range(count)]
+            single.open_step()
             for number, column in enumerate(reversed(events)):
                 single.arrive(column)
                 if number == 1:
@@ -100,6 +130,7 @@ def test_no_window_is_over_budget_whatever_the_intruder_does(w, columns, kind, s
             tests = run.mechanism.shares[1] * run.ledger.unit
             known, hidden = [], []
             for value, intrusions in steps:
+                run.open_step()
                 run.arrive(0, value)
                 offered = max(0, run.memory()["amount"]) * run.ledger.unit
                 for _ in range(intrusions if mode == "announced" else 0):
@@ -145,6 +176,7 @@ def test_the_printed_variant_gives_later_arrivals_away(kind):
                 run = kind(
                     tg.WEvent(epsilon="1/10", w=2), pan_private="single", calibration=calibration
                 ).start()
+                run.open_step()
                 run.arrive(0, 10**6)
                 intruded = int(run.memory()["counts"][0])
                 run.arrive(0, 3)
@@ -174,7 +206,14 @@ def test_refusals():
         BudgetAbsorption(policy, columns=4, groups=2, pan_private="single")
     with pytest.raises(InvalidParameter, match="'single', 'announced' or None"):
         BudgetAbsorption(policy, pan_private="twice")
+    with pytest.raises(InvalidParameter, match="before it arrives"):
+        BudgetAbsorption(policy, pan_private="single", rounding="nearest")
     run = BudgetAbsorption(policy, pan_private="single").start()
+    with pytest.raises(InvalidInput, match="call open_step"):
+        run.arrive(0)
+    with pytest.raises(InvalidInput, match="call open_step"):
+        run.close_step()
+    run.open_step()
     with pytest.raises(InvalidInput, match="columns are 0 to 0"):
         run.arrive(1)
     with pytest.raises(InvalidInput, match="at most one intrusion"):
@@ -182,4 +221,6 @@ def test_refusals():
     run.arrive(0)
     with pytest.raises(InvalidInput, match="a step is in progress"):
         run.push([1])
+    with pytest.raises(InvalidInput, match="a step is in progress"):
+        run.open_step()
     assert "at most once" in str(run.mechanism.guarantee)

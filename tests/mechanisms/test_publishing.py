@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
+from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
+from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution
 from tidegate.mechanisms.dissimilarity import Dissimilarity
 from tidegate.mechanisms.kernels import publishing as loop
@@ -337,3 +338,59 @@ def test_enormous_windows_cost_nothing(kind):
     assert len(releases) == 3
     assert run.ledger.verify().ok
     assert len(run.snapshot()) < 5000
+
+
+@BOTH
+def test_replaced_units_may_change_their_group(kind):
+    """Groups of fixed units count with the whole step's change, also groups of a single column."""
+    policy = tg.WEvent(epsilon="1", w=1, mobility="fixed", adjacency="replace")
+    mechanism = kind(policy, columns=3, groups=((0,), (1, 2)))
+    run = mechanism.start()
+    assert [part.mechanism.sensitivity for part in run._runs] == [2, 2]
+    run.push_batch(np.zeros((5, 3), dtype=np.int64))
+    again = mechanism.start(state=run.snapshot())
+    assert [part.mechanism.sensitivity for part in again._runs] == [2, 2]
+
+
+@BOTH
+def test_a_refusal_never_tells_of_a_decision(kind):
+    """On a shared ledger a publication that cannot be paid is not considered, and what was tested stays paid."""
+    policy = tg.WEvent(epsilon="1", w=2)
+    mechanism = kind(policy)
+    for value in (0, 10**6):
+        ledger = MemoryLedger(policy, units=mechanism.units)
+        ledger.charge(1, mechanism.units - mechanism.shares[1])  # room for one test and for no publication
+        run = mechanism.start(ledger=ledger)
+        run.step = 0
+        assert run.push([value]).status is Status.APPROXIMATED
+        assert ledger.spent() == 1
+        with pytest.raises(BudgetExceeded):
+            run.push([value])
+
+
+def test_a_refused_batch_stays_paid():
+    """Where a batch is refused depends on its decisions, so the steps before the refusal are charged all the same."""
+    policy = tg.WEvent(epsilon="1", w=2)
+    ledger = MemoryLedger(policy, units=4)
+    ledger.charge(1, 2)
+    run = BudgetAbsorption(policy).start(ledger=ledger)
+    run.step = 0
+    with zero_noise(), pytest.raises(BudgetExceeded):
+        run.push_batch([[10**6], [10**6]])  # the first is published, and the second cannot even be tested
+    assert ledger.spent(1, 1) == 1
+    assert run.step == 0
+
+
+def test_a_ledger_that_went_back_is_noticed():
+    """A run whose charges were rolled back with a transaction is not used again: its state remembers a publication."""
+    run = BudgetAbsorption(tg.WEvent(epsilon="40", w=4)).start()
+
+    def failing():
+        with run.ledger.transaction():
+            run.push([123456])
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        failing()
+    with pytest.raises(LedgerMismatch, match="taken back"):
+        run.push([0])

@@ -59,7 +59,9 @@ class Mechanism(ABC):
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Policy,)
     budgets: ClassVar[tuple[str, ...]] = ("Pure",)
-    statistic: ClassVar[str] = "steps"  # what is released: the values of "steps", running "sums", "windows" of them
+    statistic: ClassVar[str] = (
+        "steps"  # what is released: the values of "steps", running "sums", "windows" of them
+    )
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -181,11 +183,12 @@ class Run(ABC):
             self.ledger.mark()
         self.step: int = header.get("step", self.ledger.step)
         charged = header.get("charged", self.ledger.step)
-        if self.ledger.step > charged:
+        if self.ledger.step != charged:
             raise LedgerMismatch(
                 f"the ledger stands at step {self.ledger.step} but the snapshot at step {charged}; going on from it "
-                "would release steps twice, so use the last snapshot taken."
+                "would release steps twice or forget what they spent, so use the last snapshot and its own ledger."
             )
+        self._charges = self.ledger.rows
         self._begin(fields_ or None)
 
     # what a mechanism writes -----------------------------------------------------------------------------------
@@ -222,20 +225,23 @@ class Run(ABC):
                 f"step {step} is out of order: the next step is {self.step + 1}; push steps in order."
             )
         row = self._row(values)
-        self._within_horizon(1)
+        self._may_go_on(1)
         self.step += 1
         try:
-            return self._push(row)
+            release = self._push(row)
         except BaseException:
             self.step -= 1
             raise
+        self._charges = self.ledger.rows
+        return release
 
     def push_batch(self, matrix: npt.ArrayLike) -> Releases:
         """Release many steps at once: the fast path, with the same distribution as pushing them one by one."""
         rows = self._rows(matrix)
-        self._within_horizon(len(rows))
+        self._may_go_on(len(rows))
         releases = self._push_batch(rows, self.step + 1)
         self.step += len(rows)
+        self._charges = self.ledger.rows
         return releases
 
     def snapshot(self) -> bytes:
@@ -277,7 +283,13 @@ class Run(ABC):
             )
         return opened
 
-    def _within_horizon(self, steps: int) -> None:
+    def _may_go_on(self, steps: int) -> None:
+        """Refuse steps beyond the horizon, and a ledger that has taken back what this run was charged."""
+        if self.ledger.rows < self._charges:
+            raise LedgerMismatch(
+                "charges of this run were taken back, but its state remembers what they paid for; "
+                "start it again from the snapshot that belongs to the ledger."
+            )
         horizon = self.mechanism.policy.horizon
         if horizon is not None and self.step + steps > horizon:
             raise InvalidInput(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,10 @@ class PanPrivateRun(Run):
     in progress whose cells carried noise before the first event was added. At the end of the step the decision and the
     release add fresh noise of the same scale, so that what arrives after an intrusion is protected too.
 
-    Feed it with :meth:`arrive` and :meth:`close_step`; :meth:`push` does both for a whole step. After a noticed
-    intrusion call :meth:`announce_intrusion`.
+    The public clock calls :meth:`open_step` and :meth:`close_step`, and every event between them is handed to
+    :meth:`arrive`; :meth:`push` does all of it for a whole step. A step is open whether or not anything arrives:
+    otherwise the state would tell whether somebody was there. After a noticed intrusion call
+    :meth:`announce_intrusion`.
     """
 
     mechanism: Publishing
@@ -98,7 +100,8 @@ class PanPrivateRun(Run):
                 f"column {column} does not exist: columns are 0 to {self._columns - 1}; check the input."
             )
         amount = int(self._on_grid(np.asarray([value]))[0])
-        self._open_step()
+        if not self._open:
+            raise InvalidInput("no step is open; call open_step() when the public clock begins one.")
         if self._counts.size:
             self._counts[column] += amount
             self._differences[column] += amount
@@ -113,7 +116,11 @@ class PanPrivateRun(Run):
             return  # no cell of the state depends on the step in progress
         step = self.step + 1
         if not self._intrusions:
-            self.ledger.charge(step, self._amount, scope="intrusion")
+            try:
+                self.ledger.charge(step, self._amount, scope="intrusion")
+            except BudgetExceeded:  # on a shared ledger: nothing more of this step may be seen or collected
+                self._forget_cells()
+                raise
         self._intrusions += 1
         stream = f"after intrusion {self._intrusions}"
         self._counts += laplace(
@@ -124,8 +131,8 @@ class PanPrivateRun(Run):
 
     def close_step(self) -> Release:
         """End the step by the public clock: decide, and publish or approximate."""
-        self._within_horizon(1)
-        self._open_step()
+        if not self._open:
+            raise InvalidInput("no step is open; call open_step() when the public clock begins one.")
         step = self.step + 1
         units, amount = self._fixed, self._amount
         status = Status.NULLIFIED if amount < 0 else Status.APPROXIMATED
@@ -139,17 +146,24 @@ class PanPrivateRun(Run):
         if self._counts.size and (status is Status.FRESH or self._intrusions):
             units += amount
             self._remember(step, amount)
-        self._counts = self._differences = np.zeros(0, dtype=np.int64)
+        self._forget_cells()
         self._open, self._intrusions, self._amount = False, 0, 0
         self.step = step
+        self._charges = self.ledger.rows
         source = int(self._memory[loop.LATEST])
         values = np.multiply(self._last, self._grid, dtype=np.float64)
         return Release(step, values, status, source, self._scale, units, self.ledger.unit)
 
-    def _open_step(self) -> None:
-        """Charge the step and lay out its cells, noised before anything arrives."""
+    def _forget_cells(self) -> None:
+        self._counts = self._differences = np.zeros(0, dtype=np.int64)
+
+    def open_step(self) -> None:
+        """Begin a step by the public clock: charge it and lay out its cells, noised before anything arrives."""
         if self._open:
-            return
+            raise InvalidInput(
+                "a step is in progress; close it with close_step() before the next one is opened."
+            )
+        self._may_go_on(1)
         step = self.step + 1
         self._make_room()
         amount = int(loop.offer(self._rule, self._memory, self._paid, step))
@@ -204,7 +218,7 @@ class PanPrivateRun(Run):
             )
         self.step -= 1  # close_step advances it
         try:
-            self._open_step()
+            self.open_step()
         except BudgetExceeded:
             self.step += 1  # as the caller, who takes it back, expects
             raise
@@ -215,19 +229,16 @@ class PanPrivateRun(Run):
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         releases = []
-        with self.ledger.transaction():
-            before = self.step
-            kept: dict[str, Any] = {name: np.copy(value) for name, value in self.memory().items()}
-            try:
-                for row in matrix:
-                    self.step += 1
-                    releases.append(self._push(row))
-            except BaseException:
-                for name, value in kept.items():
-                    setattr(self, f"_{name}", value if value.ndim else value.item())
-                raise
-            finally:
-                self.step = before  # the caller advances it
+        before = self.step
+        try:
+            for row in matrix:
+                self.step += 1
+                releases.append(self._push(row))
+        except BaseException:
+            # where a refusal comes depends on decisions before it: their charges, and the steps they belong to, stay
+            self.step = before + len(releases)
+            raise
+        self.step = before  # the caller advances it
         return Releases(
             first_step,
             np.array([release.values for release in releases]).reshape(matrix.shape),

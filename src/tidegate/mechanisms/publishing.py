@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
+from tidegate.errors import BudgetExceeded, InvalidParameter
 from tidegate.exact import float_up, whole
 from tidegate.ledger import Batch, Ledger
 from tidegate.ledger.kernels import account_remaining
@@ -94,6 +94,13 @@ class Publishing(Mechanism):
         if self.pan_private not in (None, SINGLE, ANNOUNCED):
             raise InvalidParameter(
                 "pan_private", self.pan_private, "'single', 'announced' or None", "leave it out"
+            )
+        if self.pan_private and self.rounding != "refuse":
+            raise InvalidParameter(
+                "rounding",
+                self.rounding,
+                "'refuse' with pan_private",
+                "round each contribution to the grid before it arrives: rounding each of them here would add up",
             )
         if self.pan_private and (self.groups is not None or self.shift or self.measure is not L1):
             raise InvalidParameter(
@@ -331,6 +338,11 @@ class PublishingRun(Run):
                     if self._regroup_every and (first_step + stop - 1) % self._regroup_every == 0:
                         self._regroup(first_step + stop - 1)
                 batch.record(first_step, units)
+        except BudgetExceeded:
+            self._set_state(kept)
+            # where the refusal came depends on the decisions before it, so these stay paid
+            self.ledger.charge_batch(first_step, np.trim_zeros(units, "b"))
+            raise
         except BaseException:
             self._set_state(kept)
             raise
@@ -409,8 +421,6 @@ class PublishingRun(Run):
                     self._given = laplace(self.source, "publication", step, scale, (columns,))
             elif reason == loop.REFUSED:
                 batch.refuse(step, int(self._rule[loop.TEST_UNITS]))
-            elif reason == loop.REFUSED_PUBLICATION:
-                batch.refuse(step, int(loop.offer(self._rule, self._memory, self._paid, step)))
 
     def _draw(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.ledger.kernels import ACCEPTED, account_charge
+from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
 from tidegate.noise.kernels import constants, laplace_draw
 
 # why the loop returned
@@ -19,7 +19,6 @@ DONE = 0
 SCORE_NOISE = 1  # a dissimilarity's noise is undecided: the caller supplies the row of scores' noise
 CELL_NOISE = 2  # the caller supplies the noise of the columns that are published
 REFUSED = 3  # the ledger refused the test of a step
-REFUSED_PUBLICATION = 4  # the ledger refused the publication of a step
 
 # budget rules
 ABSORPTION = 0
@@ -162,6 +161,15 @@ def publish(
         row = rows[index]
         fresh = 0
         amount = offer(rule, memory, paid, step)
+        if memory[PHASE] == 0 and amount > 0:
+            # on a shared ledger: what cannot be paid is not even considered, so that no refusal tells of a decision
+            if account_remaining(entries, account, step) < rule[TEST_UNITS] + amount:
+                memory[AMOUNT] = 0
+            else:
+                memory[AMOUNT] = amount
+        elif memory[PHASE] == 0:
+            memory[AMOUNT] = amount
+        amount = memory[AMOUNT]
         if memory[PHASE] != CELL_NOISE:
             if memory[PHASE] == 0:
                 if account_charge(entries, account, step, rule[TEST_UNITS]) != ACCEPTED:
@@ -188,15 +196,14 @@ def publish(
             for group in range(groups):
                 fresh += chosen[group]
             if fresh:
-                if account_charge(entries, account, step, amount) != ACCEPTED:
-                    return index, REFUSED_PUBLICATION
+                account_charge(
+                    entries, account, step, amount
+                )  # there is room: it was asked for before the test
                 units[index] += amount
-                memory[AMOUNT] = amount
                 if not inline:
                     memory[PHASE] = CELL_NOISE
                     return index, CELL_NOISE
         else:
-            amount = memory[AMOUNT]
             for group in range(groups):
                 fresh += chosen[group]
         if fresh:
