@@ -124,6 +124,11 @@ class Fourier(Mechanism):
         return length
 
     @property
+    def delay(self) -> int:
+        """How many steps the final values of a period's first step take; at the step itself there is an estimate."""
+        return self.window - 1
+
+    @property
     def sum_count(self) -> int:
         """K."""
         assert self.coefficients is not None

@@ -185,6 +185,11 @@ class OptStream(Mechanism):
         return length
 
     @property
+    def delay(self) -> int:
+        """How many steps the final values of a period's first step take; at the step itself there is an estimate."""
+        return self.window - 1
+
+    @property
     def sample_count(self) -> int:
         """k."""
         assert self.samples is not None
