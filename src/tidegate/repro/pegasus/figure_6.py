@@ -17,7 +17,7 @@ from tidegate.repro.pegasus.monitors import differences, draw, rows_of, said, sp
 
 SETTINGS = ((16, 30), (16, 50), (64, 50), (64, 100))
 AGAIN = "PGS, past smoothed again"
-WELL = 0.85  # an area that may be called very good
+WELL = 0.8  # an area that may be called very good
 
 
 def _settings(small: bool) -> list[dict[str, Any]]:

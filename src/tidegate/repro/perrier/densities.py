@@ -28,7 +28,7 @@ def settings(small: bool, generated: str, *real: str) -> list[dict[str, Any]]:
             "stream": name,
             "count": min(150_000, STREAMS[name].count) if small else STREAMS[name].count,
             "runs": 40 if small else 1000,
-            "complete": 1 if small else 3 if STREAMS[name].count > 10**6 else 50,
+            "complete": 1 if small else 4 if STREAMS[name].count > 10**6 else 200,
         }
         for name in names
     ]
@@ -87,9 +87,10 @@ def judge(frame: pl.DataFrame, generated: str, claimed: float) -> Judgement:
             group.filter((pl.col("mechanism") == SOUND) & (pl.col("whole") == whole))["error"].to_numpy()
             for whole in (True, False)
         ]
+        ratio, low, high = ratio_with_interval(*check)
         parts.append(
-            f"{len(check[0])} complete runs of the smooth threshold have {check[0].mean() / check[1].mean():.2f} "
-            "times the mean error of the others"
+            f"{len(check[0])} complete runs of the smooth threshold have {ratio:.2f} ({low:.2f} to {high:.2f}) times the "
+            "mean error of the others"
         )
         words.append(f"{key[0]}: {', '.join(parts)}")
     if sound >= 0.9 * claimed:

@@ -82,7 +82,7 @@ def draw(frame: pl.DataFrame, figure: Figure, period: str) -> None:
     figure.set_size_inches(10, 4.4)
     curves = frame.filter(pl.col("beyond") > 0)
     names = curves["stream"].unique(maintain_order=True).to_list()
-    colours = matplotlib.colormaps["twilight_shifted" if period == "hour" else "viridis"]
+    colours = matplotlib.colormaps["turbo" if period == "hour" else "viridis"]
     for axes, name in zip(np.atleast_1d(figure.subplots(1, len(names))), names, strict=True):
         for key, group in curves.filter(pl.col("stream") == name).group_by("when", maintain_order=True):
             when, line = int(str(key[0])), group.sort("minutes")

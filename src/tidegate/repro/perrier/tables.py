@@ -53,7 +53,7 @@ def measure(setting: dict[str, Any]) -> list[Row]:
                 "lag": lag,
                 "run": run,
                 "improvement": found.improvement,
-                "r": found.multiplier if found.gains else 1.0,
+                "r": float(found.multiplier) if found.gains else 1.0,
                 "λ": found.shrink,
                 "p": found.exceeding,
                 "ε₁/ε": found.share,
@@ -97,7 +97,7 @@ def draw(frame: pl.DataFrame, figure: Figure, printed: Mapping[int, float]) -> N
         list(printed), list(printed.values()), marker="s", color="#111827", linestyle="--", label="printed"
     )
     for number, (key, group) in enumerate(frame.group_by("stream", maintain_order=True)):
-        means = group.group_by("lag").mean().sort("lag")
+        means = group.drop("stream").group_by("lag").mean().sort("lag")
         left.plot(means["lag"], means["improvement"], marker="o", color=COLOURS[number], label=str(key[0]))
         for column, line in (("r", "-"), ("λ", "--"), ("ε₁/ε", ":")):
             right.plot(
@@ -116,7 +116,10 @@ def draw(frame: pl.DataFrame, figure: Figure, printed: Mapping[int, float]) -> N
         axes.set_xlabel("time lag m")
         tidy(axes)
     left.set_ylabel("improvement factor of the bound")
-    left.set_ylim(0, None)
+    left.set_yscale("log")
+    left.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+    left.set_yticks([], minor=True)
+    left.set_ylim(0.9, 1.3 * max(float(frame["improvement"].to_numpy().max()), *printed.values()))
     right.set_ylabel("optimised parameters")
     right.set_ylim(0, None)
     left.legend(frameon=False, fontsize=8)
