@@ -133,11 +133,11 @@ def curves(chosen: Mapping[str, Mechanism], truth: Counts, runs: int, days: int,
 def duels(frame: pl.DataFrame, ones: Sequence[str], others: Sequence[str], by: Sequence[str]) -> pl.DataFrame:
     """Every one against every other in every setting: ratio of mean errors, its interval, and whether it is below 1."""
     rows: list[Row] = []
-    for _, group in frame.drop_nulls("error").group_by(list(by), maintain_order=True):
+    for key, group in frame.drop_nulls("error").group_by(list(by), maintain_order=True):
         runs = {str(name[0]): part["error"].to_numpy() for name, part in group.group_by("mechanism")}
         for one, other in ((one, other) for one in ones for other in others if {one, other} <= runs.keys()):
             ratio, low, high = ratio_with_interval(runs[one], runs[other])
-            labels = {"one": one, "other": other}
+            labels = {"one": one, "other": other, "at": f"{SIGNS.get(by[-1], by[-1])} = {key[-1]}"}
             rows.append({**labels, "ratio": ratio, "low": low, "high": high, "wins": high < 1})
     return pl.DataFrame(rows)
 
@@ -152,9 +152,12 @@ def told(table: pl.DataFrame) -> str:
             for row in (ranked.row(0, named=True), ranked.row(-1, named=True))
         ]
         span = ends[0] if group.height == 1 else f"{ends[0]} at best, {ends[1]} at worst"
-        parts.append(
-            f"{key[0]} / {key[1]} is below 1 in {int(group['wins'].sum())} of {group.height}: {span}"
-        )
+        wins = int(group["wins"].sum())
+        where = ""
+        if 0 < wins < group.height:
+            counts = group.group_by("at", maintain_order=True).agg(pl.col("wins").sum())
+            where = " (" + ", ".join(f"{at}: {number}" for at, number in counts.rows()) + ")"
+        parts.append(f"{key[0]} / {key[1]} is below 1 in {wins} of {group.height}{where}, {span}")
     return "; ".join(parts)
 
 
