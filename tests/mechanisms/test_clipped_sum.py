@@ -188,3 +188,13 @@ def test_refusals_name_the_parameter_to_change():
     assert run.ledger.step == 0
     with pytest.raises(InvalidParameter, match="at least the lag"):
         optimise([1, 2], Event(epsilon="1", delta="1e-6", max_change=9), horizon=100, lag=50)
+
+
+def test_the_first_sum_never_wraps_around():
+    """Sums beyond 64 bits are added exactly before the noise."""
+    largest = 2**50
+    mechanism = ClippedSum(Event(epsilon="64", max_change=largest), lag=8193)
+    with zero_noise():
+        run = mechanism.start()
+        releases = run.push_batch(np.full((8193, 1), largest))
+    assert releases.values[-1, 0] > 0

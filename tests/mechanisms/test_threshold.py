@@ -286,3 +286,11 @@ def test_the_gaussian_constants_solve_their_equation():
     tail = math.sqrt(2 * (math.log(2e6) + 0.5))
     assert constants.a**2 / 2 + constants.a * tail == pytest.approx(0.5)
     assert constants.offset == pytest.approx(norm.ppf(0.9))
+
+
+def test_a_ledger_with_a_smaller_budget_is_refused():
+    """Smooth noise takes a ledger's whole budget, which must be at least what the threshold spends."""
+    threshold = Threshold(Event(epsilon="1", delta="1e-3"), sample=1000, above=100, method="smooth")
+    for budget in ({"epsilon": "0.01"}, {"epsilon": "0.01", "delta": "1e-12"}):
+        with pytest.raises(LedgerMismatch, match="whole budget is smaller"):
+            threshold.release(np.zeros(1000), MemoryLedger(Event(**budget), 1))

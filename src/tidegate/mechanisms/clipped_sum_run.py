@@ -160,7 +160,9 @@ class ClippedSumRun(Run):
             self._first, self._first_variance = float(values[-1, 0]) / self._grid, float(deviations[-1]) ** 2
         else:
             scale = mechanism.first_scale(self._limit)
-            self._first = float(int(clipped.sum()) + laplace_one(self.source, "first sum", lag, 0, scale))
+            # in two halves, because the sum must not wrap around before the noise is added
+            total = (int((clipped >> 32).sum()) << 32) + int((clipped & 0xFFFFFFFF).sum())
+            self._first = float(total + laplace_one(self.source, "first sum", lag, 0, scale))
             self._first_variance = variance_laplace(scale) * self._grid**2
         self._sample = np.zeros((0, 1), dtype=np.int64)
         stands, self.step = self.step, lag  # the tree begins after the lag

@@ -51,9 +51,8 @@ class SlidingWindowTree(Mechanism):
     use it; that saves one level. Nodes cut off by the end of a block whose length is not a power of two are
     measured as they are, one a level as all others.
 
-    A node's sum begins with its noise: the state holds no exact sum, and one snapshot reveals no more than
-    a release. Two snapshots of the same unfinished node reveal by their difference what arrived in between,
-    so they must still be guarded.
+    A node's sum begins with its noise, so the state holds no exact sum. But a snapshot and a later release, or
+    two snapshots, of the same unfinished node differ by what arrived in between: guard snapshots like data.
 
     Error
     -----
@@ -80,6 +79,9 @@ class SlidingWindowTree(Mechanism):
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
     statistic: ClassVar[str] = "windows"
+    keeps_raw_values: ClassVar[bool] = (
+        True  # noised sums of open nodes, which later releases complete; see Privacy
+    )
 
     def validate(self) -> None:
         """Check the window and the estimator."""

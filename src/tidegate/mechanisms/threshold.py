@@ -255,6 +255,11 @@ class Threshold:
         amount = Fraction(self.policy.epsilon or 0) / self.policy.steps_charged / book.unit
         if isinstance(self.policy.budget, Approximate):
             amount = Fraction(book.units)  # smooth noise cannot be composed step by step: the whole budget
+            if not self.policy.budget.within(book.policy.budget):
+                raise LedgerMismatch(
+                    "the ledger's whole budget is smaller than what this threshold spends; "
+                    "open it with the policy of this threshold."
+                )
         if amount.denominator != 1:
             raise InvalidParameter(
                 "ledger",
