@@ -14,13 +14,14 @@ BENCH := $(VENV)/.installed-bench
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint services bench clean
+.PHONY: help demo test lint services bench audit clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
 	@echo "make test      install what tests need and run them all"
 	@echo "make lint      ruff, mypy and the import contract"
 	@echo "make bench     time the noise, the mechanisms and the ledger against their rivals"
+	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
 	@echo "make services  install and ready the system packages that tests need"
 	@echo "make clean     remove the virtual environment and all caches"
 
@@ -76,6 +77,9 @@ services:
 
 bench: $(BENCH)
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+audit: $(TEST)
+	@$(BIN)/python -m tidegate.audit.table docs/audit.md
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,7 +6,6 @@ tested on transcripts nobody has seen, and the error is divided among these fina
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ import numpy as np
 from tidegate.audit import bounds, events, neighbours
 from tidegate.audit.events import Event, Learnt
 from tidegate.audit.neighbours import Pair
-from tidegate.audit.subjects import Failure, Floats, Subject
+from tidegate.audit.subjects import Failure, Floats, Stopwatch, Subject
 from tidegate.policy import Budget
 
 FINALS = 2  # events that are tested
@@ -106,7 +105,7 @@ class Search:
         self.progress: Progress = progress or (lambda words, share: None)
         self.choose = neighbours.chooser(seed)
         self.found = Found()
-        self.begun = time.monotonic()
+        self.watch = Stopwatch()
 
     def run(self) -> Found:
         """Scan, climb, learn, and prove."""
@@ -118,19 +117,24 @@ class Search:
             self._prove(pair, learnt)
             if self.found.loss > claim:
                 break
-        self.found.seconds = time.monotonic() - self.begun
+        self.found.seconds = self.watch.seconds()
         return self.found
 
-    def _left(self, share: float) -> float:
-        """Until when a phase may go on, as a share of the whole time."""
-        return self.begun + share * self.effort.seconds
+    def _after(self, seconds: float) -> Callable[[], bool]:
+        return lambda: self.watch.seconds() > seconds
 
-    def _draw(self, pair: Pair, count: int, until: float | None = None) -> tuple[Floats, Floats]:
+    def _late(self, share: float) -> bool:
+        """Whether a share of the whole time is over."""
+        return self.watch.seconds() > share * self.effort.seconds
+
+    def _draw(self, pair: Pair, count: int, share: float = 1.0) -> tuple[Floats, Floats]:
+        """Transcripts of both streams, fewer if they take longer than until a share of the whole time is over."""
         drawn = []
         for side, stream in enumerate((pair.first, pair.second)):
-            middle = None if until is None else time.monotonic() + (until - time.monotonic()) / (2 - side)
+            begun, end = self.watch.seconds(), share * self.effort.seconds
+            middle = begun + (end - begun) / (2 - side)
             try:
-                drawn.append(self.subject.sample(stream, count, middle))
+                drawn.append(self.subject.sample(stream, count, self._after(middle)))
             except Failure as failure:
                 raise FailureAt(failure, pair, side) from failure
         one, other = drawn
@@ -140,8 +144,8 @@ class Search:
         self.found.transcripts += len(one) + len(other)
         return one, other
 
-    def _look(self, pair: Pair, count: int, until: float | None = None) -> Learnt:
-        one, other = self._draw(pair, count, until)
+    def _look(self, pair: Pair, count: int, share: float = 1.0) -> Learnt:
+        one, other = self._draw(pair, count, share)
         fewer = min(len(one), len(other))
         width = max(1, one.shape[1] // len(pair.first))
         self.found.width = one.shape[1]
@@ -173,15 +177,15 @@ class Search:
         if not pairs:
             return []
         self._draw(pairs[0], 64)  # also compiles
-        begun, before = time.monotonic(), self.found.transcripts
+        begun, before = self.watch.seconds(), self.found.transcripts
         self._draw(pairs[0], 256)
-        rate = (self.found.transcripts - before) / max(time.monotonic() - begun, 1e-6)
+        rate = (self.found.transcripts - before) / max(self.watch.seconds() - begun, 1e-6)
         affordable = int(rate * self.effort.seconds * 0.2 / (2 * len(pairs)))
         count = int(np.clip(affordable, 400, self.effort.scan))
         self._trials = int(np.clip(rate * self.effort.seconds * 0.4 / (2 * FINALS), 2000, self.effort.trials))
         looked = []
         for at, pair in enumerate(pairs):
-            if at > 8 and time.monotonic() > self._left(0.35):
+            if at > 8 and self._late(0.35):
                 break
             self.progress(f"looking at pair {at + 1} of {len(pairs)}", 0.3 * at / len(pairs))
             learnt = self._look(pair, count)
@@ -196,10 +200,10 @@ class Search:
         seen = {pair.key for _, pair in looked}
         best: list[tuple[float, Pair]] = []
         for _, pair in looked[:6]:
-            learnt = self._look(pair, count, self._left(0.5))
+            learnt = self._look(pair, count, 0.5)
             best.append((learnt.promise, pair))
         rounds = 0
-        while best and time.monotonic() < self._left(0.5) and rounds < 24:
+        while best and not self._late(0.5) and rounds < 24:
             rounds += 1
             self.progress(f"varying the best pairs, round {rounds}", 0.3 + 0.2 * rounds / 24)
             best.sort(key=lambda entry: -entry[0])
@@ -210,7 +214,7 @@ class Search:
                 continue
             seen.add(near.key)
             self.found.pairs_tried += 1
-            best.append((self._look(near, count, self._left(0.55)).promise, near))
+            best.append((self._look(near, count, 0.55).promise, near))
         best.sort(key=lambda entry: -entry[0])
         self.found.promised = [(pair.origin, promise) for promise, pair in best[:8]]
         return best
@@ -221,9 +225,9 @@ class Search:
         count = int(np.clip(self._trials // 3, 4000, 150_000)) if best else 0
         for at, (_, pair) in enumerate(best):
             self.progress("learning events", 0.5 + 0.1 * at / max(len(best), 1))
-            if finalists and time.monotonic() > self._left(0.7):
+            if finalists and self._late(0.7):
                 break
-            finalists.append((pair, self._look(pair, count, self._left(0.6 + 0.05 * at))))
+            finalists.append((pair, self._look(pair, count, 0.6 + 0.05 * at)))
         return sorted(finalists, key=lambda entry: -entry[1].promise)
 
     def _prove(self, pair: Pair, learnt: Learnt) -> None:

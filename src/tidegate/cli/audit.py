@@ -1,0 +1,128 @@
+"""``tidegate audit``: try to refute a privacy claim."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tidegate.audit import Verdict
+
+EXAMPLE = (
+    'Example: tidegate audit BudgetAbsorption --policy "w-event epsilon=3 window=2" --set calibration=paper '
+    "--picture loss.png --save verdict.json"
+)
+
+
+def audit(
+    mechanism: Annotated[
+        str,
+        typer.Argument(
+            help="A mechanism by name, module:function for a callable of your own, or zoo:NAME for one that is broken."
+        ),
+    ] = "",
+    policy: Annotated[
+        str,
+        typer.Option(
+            help='What is claimed: "w-event epsilon=1 window=3", "event epsilon=1", "event rho=0.5", …'
+        ),
+    ] = "event epsilon=1",
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A parameter of the mechanism: name=value. Repeat it for more."),
+    ] = None,
+    columns: Annotated[int, typer.Option(help="Columns of the streams.")] = 1,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of the streams; by default about two windows.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="About how long to search.")] = 0.5,
+    error: Annotated[float, typer.Option(help="The chance that an accusation is false, at most.")] = 1e-6,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the verdict here, as JSON that can be replayed.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Repeat the proof of a saved verdict on fresh transcripts.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the loss found against the claim into this PNG file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Search for a pair of streams and an event that refute a privacy claim.
+
+    Pairs of neighbouring streams are built from the policy. The account is replayed, small cases are enumerated,
+    and events are learnt and then proved on fresh transcripts. Ends with exit code 1 if the claim was refuted, or if
+    the mechanism crashes, hangs or changes the shape of what it releases.
+    """
+    from tidegate.audit import spelling
+    from tidegate.audit.auditor import audit as run_audit
+    from tidegate.audit.verdicts import CLEAN, Verdict
+    from tidegate.errors import InvalidParameter
+
+    if bool(mechanism) == (replay is not None):
+        raise InvalidParameter("mechanism", mechanism, "given, or else --replay", "name one of the two")
+    if not 0 < minutes <= 1440:
+        raise InvalidParameter(
+            "minutes", minutes, "above 0 and at most a day", "write for example --minutes 0.5"
+        )
+    with watching(quiet=as_json) as show:
+        if replay is not None:
+            saved = Verdict.load(replay)
+            show("proving on fresh transcripts", 0.3)
+            verdict = saved.replay(spelling.from_verdict(saved.subject))
+        else:
+            options = parameters or []
+            subject = spelling.read_subject(mechanism, policy, options, columns)
+            verdict = run_audit(subject, seconds=60 * minutes, error=error, steps=steps, progress=show)
+            animal = mechanism.startswith("zoo:")
+            words = spelling.spelt(mechanism, policy, options, columns)
+            verdict.subject = {"zoo": mechanism[4:]} if animal else words
+        if picture is not None:
+            from tidegate.audit.pictures import draw_verdict
+
+            draw_verdict(verdict, picture)
+    if save is not None:
+        verdict.save(save)
+    if as_json:
+        typer.echo(json.dumps(verdict.describe(), ensure_ascii=False, indent=1))
+    else:
+        show_verdict(verdict)
+    if verdict.outcome != CLEAN:
+        raise typer.Exit(1)
+
+
+def show_verdict(verdict: Verdict) -> None:
+    """The verdict for people."""
+    typer.echo(str(verdict))
+    if verdict.pair is not None and verdict.tester != "replay":
+        for name, stream in (("one stream", verdict.pair.first), ("neighbour", verdict.pair.second)):
+            rows = stream[:, 0].tolist() if stream.shape[1] == 1 else stream.tolist()
+            typer.echo(f"  {name:<11}{rows}")
+    if verdict.event is not None and verdict.trials:
+        first, second = verdict.counts
+        typer.echo(
+            f"  the event happened {first:,} and {second:,} times in {verdict.trials:,} transcripts each"
+        )
+    words = f"  {verdict.pairs_tried} pairs, {verdict.transcripts:,} transcripts, {verdict.seconds:.1f} s"
+    typer.echo(words if verdict.pairs_tried else f"  {verdict.seconds:.1f} s")
+
+
+@contextmanager
+def watching(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """Show what the audit is doing, and how far it is, where somebody looks."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda words, share: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("starting", total=1.0)
+        yield lambda words, share: shown.update(task, description=words, completed=share)
