@@ -193,7 +193,7 @@ def test_refusals_name_the_parameter_to_change():
 def test_the_first_sum_never_wraps_around():
     """Sums beyond 64 bits are added exactly before the noise."""
     largest = 2**50
-    mechanism = ClippedSum(Event(epsilon="64", max_change=largest), lag=8193)
+    mechanism = ClippedSum(Event(epsilon="64", max_change=largest, horizon=10_000), lag=8193)
     with zero_noise():
         run = mechanism.start()
         releases = run.push_batch(np.full((8193, 1), largest))

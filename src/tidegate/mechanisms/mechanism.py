@@ -284,12 +284,16 @@ class Run(ABC):
         return opened
 
     def _may_go_on(self, steps: int) -> None:
-        """Refuse steps beyond the horizon, and a ledger that has taken back what this run was charged."""
+        """Refuse a ledger that has taken back what this run was charged, and steps beyond the horizon."""
         if self.ledger.rows < self._charges:
             raise LedgerMismatch(
                 "charges of this run were taken back, but its state remembers what they paid for; "
                 "start it again from the snapshot that belongs to the ledger."
             )
+        self._within_horizon(steps)
+
+    def _within_horizon(self, steps: int) -> None:
+        """Refuse steps beyond the end of the stream, before anything is charged."""
         horizon = self.mechanism.policy.horizon
         if horizon is not None and self.step + steps > horizon:
             raise InvalidInput(
