@@ -162,7 +162,7 @@ def test_the_joint_promise_binds_as_well():
     daily = Secret(1, 2, [], 1, "home", recurring="every day 00:00-24:00")
     clock = Clock("2026-01-05T00:00", "1 h")
     house = Specification((daily, Secret(3, 2, [(3, 9)], 1, "oven")), "house")
-    policy = Swellfish(specifications=[house], clock=clock, promise="joint")
+    policy = Swellfish(specifications=[house], clock=clock, promise="joint", max_change=4)
     ledger = MemoryLedger(policy, 800)
     # inside steps 3 to 9 both events may happen at once: A = 2·3 + 2·1 = 8, and max_change is 4
     assert ledger.remaining(5) == Fraction(400) * ledger.unit

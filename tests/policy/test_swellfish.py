@@ -46,6 +46,15 @@ def test_figure_2_neighbouring_prefixes():
         policy.distance(one.sum(axis=1), longer.sum(axis=1))
 
 
+def test_neighbours_that_people_build_are_checked():
+    """A change inside one placement is accepted, one outside of every hiding interval is not."""
+    policy = tg.Swellfish(specifications=[Specification((OVEN,), "house")])
+    stream = np.full((9, 1), 5)
+    assert policy.neighbour(stream, 1, np.array([[3], [3]])).sum() == 51
+    with pytest.raises(InvalidInput, match="more than one event"):
+        policy.neighbour(stream, 5, np.array([[1]]))
+
+
 def test_theorem_7_takes_the_worst_of_everything():
     """The longest event, the smallest ε and the largest temporal sensitivity, not the largest height."""
     washing = Secret(1, 3, [(3, 8)], "1/2", "washing")
@@ -61,6 +70,21 @@ def test_on_an_endless_stream_recurring_secrets_count_as_always_relevant():
     house = Specification((HOME, day, night), "house")
     assert tg.Swellfish(specifications=[house], clock=clock).max_change == Fraction(11, 2)
     assert tg.Swellfish(specifications=[house], clock=clock, horizon=100).max_change == Fraction(7, 2)
+
+
+@given(
+    st.sampled_from(["Europe/Berlin", "Australia/Lord_Howe", "UTC"]),
+    st.lists(st.tuples(st.integers(0, 1439), st.integers(60, 1440)), min_size=1, max_size=2, unique=True),
+    st.sampled_from(["15 min", "1 h", "50 min"]),
+)
+def test_the_bound_of_endless_streams_is_never_below_the_sweep(zone, hours, step):
+    """Theorem 7 needs the largest sensitivity of any step, also where occurrences meet when the clock changes."""
+    clock = Clock("2026-03-20T00:20", step, zone)
+    rules = {Recurring(tuple(range(7)), begin, (begin + length) % 1440) for begin, length in hours}
+    house = Specification((HOME, Secret(2, 1, [(50, 60)], 1, "x", recurring=tuple(rules))), "h")
+    endless = tg.Swellfish(specifications=[house], clock=clock)
+    swept = tg.Swellfish(specifications=[house], clock=clock, horizon=30_000)
+    assert endless.as_w_event().max_change >= swept.as_w_event().max_change
 
 
 def test_dominance():

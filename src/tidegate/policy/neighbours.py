@@ -84,7 +84,7 @@ def neighbour(policy: Policy, stream: Matrix, first: int, change: Matrix) -> Mat
             "move it inside the stream."
         )
     changed[first : first + len(rows)] += rows
-    apart = distance(policy, changed, np.asarray(stream).reshape(changed.shape))
+    apart = policy.distance(changed, np.asarray(stream).reshape(changed.shape))
     if apart > 1:
         raise InvalidInput(
             f"the change makes streams that are {apart} neighbours apart under {policy.name}; "

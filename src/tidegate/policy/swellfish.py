@@ -126,14 +126,18 @@ class Swellfish(Policy):
         return resolution(self.specifications, Fraction(self.allowance), Fraction(self.max_change or 1))
 
     def _peak(self, specification: Specification) -> Fraction:
-        """The largest sum of heights that are relevant together; on endless streams recurring ones always count."""
+        """The largest sum of heights that are relevant together; on endless streams recurring ones always count.
+
+        There every rule of a secret counts once, or twice where its occurrences may meet when the clock changes.
+        """
         heights = [Fraction(secret.height) for secret in specification.secrets]
         scale = lcm(*(height.denominator for height in heights))
         whole_heights = np.array([int(height * scale) for height in heights], dtype=np.int64)
         always = 0
         if self.horizon is None:
             recurs = np.array([bool(secret.recurring) for secret in specification.secrets])
-            always = int(whole_heights[recurs].sum())
+            at_once = np.array([self._at_once(secret) for secret in specification.secrets], dtype=np.int64)
+            always = int((whole_heights * at_once)[recurs].sum())
             whole_heights = np.where(recurs, 0, whole_heights)
             rows = [secret.intervals.rows for secret in specification.secrets]
             owners = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
@@ -145,6 +149,15 @@ class Swellfish(Policy):
         order = np.lexsort((changes, places))  # what ends before a step no longer counts at it
         highest = int(np.cumsum(changes[order]).max(initial=0))
         return Fraction(highest + always, scale) + Fraction(self.allowance)
+
+    def _at_once(self, secret: Secret) -> int:
+        """How many hiding intervals of a recurring secret may be open at one step, at most."""
+        assert self.clock is not None or not secret.recurring
+        margin = (
+            0 if self.clock is None else 2 * 3600 + 2 * self.clock.length
+        )  # changes of the clock, rounding
+        rules = sum(2 if rule.minutes * 60 + margin >= 86_400 else 1 for rule in secret.recurring)
+        return rules + (1 if len(secret.intervals) else 0)
 
     def as_w_event(self) -> WEvent:
         """The w-event policy that implies this one (Theorem 7): longest event, smallest ε, largest sensitivity.
