@@ -64,6 +64,22 @@ def test_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("mechanism", "mean"),
+    [
+        ('name = "Uniform"', "3.0"),
+        ('name = "BinaryTree"\nhorizon = 12', "19.5"),
+        ('name = "SlidingWindowTree"\nwindow = 2', "5.8"),
+    ],
+)
+def test_truth_is_that_of_the_statistic(tmp_path: Path, mechanism: str, mean: str) -> None:
+    """Steps, running sums and sums over windows: three units in the north at each of twelve steps."""
+    settings(tmp_path, ('name = "Uniform"', mechanism))
+    report = tmp_path / "inside.html"
+    assert main(["release", str(tmp_path / "tidegate.toml"), "--report", str(report), "--compare-truth"]) == 0
+    assert f"<td>north<td>{mean}<td>" in report.read_text()
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--compare-truth"], "--report"),

@@ -15,7 +15,7 @@ from tidegate.errors import LedgerBusy, LedgerMismatch
 from tidegate.mechanisms import Uniform
 from tidegate.mechanisms.uniform import UniformRun
 from tidegate.policy import WEvent
-from tidegate.releases import Release, Status
+from tidegate.releases import PeriodicRelease, PeriodicReleases, Releases, Status
 from tidegate.runtime import SinkError, Stream, StreamChanged, open_store, open_stream
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.text import TextFileSink
@@ -185,14 +185,26 @@ class Revising(Uniform):
 
 
 class RevisingRun(UniformRun):
-    """Uniform, with a second word on every step."""
+    """Uniform, with a second word on the step two steps before."""
 
-    def take_revisions(self) -> list[Release]:
-        """The step before the last one again, as 100 and 200."""
-        if self.step < 3:
-            return []
-        values = np.array([100.0, 200.0])
-        return [Release(self.step - 2, values, Status.APPROXIMATED, self.step, 1.0, 0, self.ledger.unit, 2)]
+    def take_revisions(self) -> None:
+        """What tells that a run revises."""
+
+    def _revised(self, step: int) -> Releases | None:
+        values, one = np.array([[100.0, 200.0]]), np.ones(1, dtype=np.int64)
+        status, scale = np.full(1, Status.APPROXIMATED, dtype=np.int8), np.ones(1)
+        found = Releases(step - 2, values, status, one, scale, 0 * one, self.ledger.unit, 2)
+        return found if step > 2 else None
+
+    def _push(self, row: Any) -> PeriodicRelease:
+        plain = super()._push(row)
+        fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
+        return PeriodicRelease(*fields, revised=self._revised(plain.step))
+
+    def _push_batch(self, matrix: Any, first_step: int) -> PeriodicReleases:
+        plain = super()._push_batch(matrix, first_step)
+        fields = (plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
+        return PeriodicReleases(first_step, *fields, revised=self._revised(first_step + len(matrix) - 1))
 
 
 def test_a_step_may_be_released_again(tmp_path: Path) -> None:
@@ -204,13 +216,35 @@ def test_a_step_may_be_released_again(tmp_path: Path) -> None:
         stream.drive(blocks(COUNTS[4:6], first=5, size=2))
         stream.finish()
         numbers = [(int(chunk.first), len(chunk)) for chunk in stream.store.chunks()]
-        assert stream.store.revision(2) == 1
+        assert stream.store.revisions(np.arange(1, 8)).tolist() == [1, 1, 0, 1, 0, 0, 0]
     lines = [line.split(",") for line in (tmp_path / "small.csv").read_text().splitlines()]
     assert lines[0][:4] == ["time", "step", "revision", "a"]
     assert [(row[1], row[2]) for row in lines[1:]] == [
         ("1", "0"), ("2", "0"), ("3", "0"), ("1", "1"), ("4", "0"), ("2", "1"), ("5", "0"), ("6", "0"), ("4", "1"),
     ]  # fmt: skip
     assert numbers == [(1, 1), (2, 1), (3, 2), (5, 2), (7, 3)]
+
+
+@pytest.mark.parametrize("name", ["OptStream", "Tide"])
+def test_mechanisms_that_revise(tmp_path: Path, name: str) -> None:
+    """Every step is released at once and again later; also the last ones, when the stream has ended."""
+    more = "\nsamples = 2" if name == "OptStream" else "\ndelay = 3"
+    config = settings(tmp_path, ('name = "Uniform"', f'name = "{name}"{more}'), ("count = 12", "count = 10"))
+    for _ in range(2):
+        stream = release(config)
+    assert stream.step == 10
+    rows = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()]
+    assert rows[0][2] == "revision"
+    first = [int(row[1]) for row in rows[1:] if row[2] == "0"]
+    later = [int(row[1]) for row in rows[1:] if row[2] == "1"]
+    assert first == list(range(1, 11))
+    assert later[:5] == [1, 2, 3, 4, 5]
+    if name == "OptStream":
+        assert later == first  # two periods of four steps, and the two steps that end the stream
+    assert {row[2] for row in rows[1:]} == {"0", "1"}
+    verdict = verify_target(config.ledger)
+    assert verdict.ok
+    assert verdict.spent <= 1
 
 
 def test_a_foreign_file_is_not_touched(tmp_path: Path) -> None:

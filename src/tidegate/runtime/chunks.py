@@ -77,17 +77,20 @@ class Chunk:
         return self.first + len(self.step) - 1
 
     @classmethod
-    def of_batch(cls, first: int, releases: Releases) -> Chunk:
-        """First releases of consecutive steps."""
+    def of_batch(cls, first: int, releases: Releases, revisions: Integers | None = None) -> Chunk:
+        """Releases of consecutive steps, with the revision of each (by default 0)."""
         count = len(releases)
+        # revised values of a period become known together, each after a delay of its own
+        ends = getattr(releases, "ends", None)
+        delay = np.full(count, releases.delay) if ends is None else ends - releases.steps
         return cls(
             first,
             releases.steps,
             np.asarray(releases.source, dtype=np.int64),
             np.asarray(releases.units, dtype=np.int64),
             np.asarray(releases.scale, dtype=np.float64),
-            np.zeros(count, dtype=np.int32),
-            np.full(count, releases.delay, dtype=np.int32),
+            np.zeros(count, dtype=np.int32) if revisions is None else revisions.astype(np.int32),
+            delay.astype(np.int32),
             np.asarray(releases.status, dtype=np.int8),
             np.asarray(releases.values, dtype=np.float64),
         )
@@ -151,6 +154,8 @@ class Chunk:
 def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
     """Consecutive chunks as one."""
     found = list(chunks)
+    if len(found) == 1:
+        return found[0]
     if not found:
         return replace(Chunk.of(1, []), values=np.zeros((0, width)))
     columns: dict[str, Any] = {

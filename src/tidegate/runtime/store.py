@@ -10,12 +10,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from tidegate.errors import LedgerMismatch, TidegateError
 from tidegate.ledger import SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
 from tidegate.policy import Policy
-from tidegate.runtime.chunks import Chunk, Values
+from tidegate.runtime.chunks import Chunk, Integers, Values
 from tidegate.runtime.errors import StreamChanged
 
 Position = dict[str, Any]
@@ -27,7 +29,9 @@ _TABLES = (
     # chunks of releases under the number of their last one
     "CREATE TABLE IF NOT EXISTS releases (number {integer} PRIMARY KEY, content {bytes} NOT NULL)",
     # steps that were released more than once
-    "CREATE TABLE IF NOT EXISTS revisions (step {integer} PRIMARY KEY, revision {integer} NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS revisions (first {integer} NOT NULL, last {integer} NOT NULL, "
+    "revision {integer} NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS revised ON revisions (last)",
     # up to which number each sink has everything, and what it needs to go on from there
     "CREATE TABLE IF NOT EXISTS sinks (name TEXT PRIMARY KEY, number {integer} NOT NULL, position TEXT NOT NULL)",
 )
@@ -116,22 +120,36 @@ class Store:
 
     def last_values(self) -> Values | None:
         """The first release of the last step; None before any."""
-        found = self._execute("SELECT content FROM releases ORDER BY number DESC LIMIT 1").fetchone()
-        if found is None:
-            return None
-        chunk = Chunk.decode(bytes(found[0]))  # every commit begins with the first releases of its own steps
-        first: Values = chunk.values[chunk.revision == 0][-1]
-        return first
+        before = self._progress.number + 1
+        while True:
+            found = self._execute(
+                "SELECT number, content FROM releases WHERE number < ? ORDER BY number DESC LIMIT 1",
+                (before,),
+            ).fetchone()
+            if found is None:
+                return None
+            chunk = Chunk.decode(bytes(found[1]))
+            first: Values = chunk.values[chunk.revision == 0]
+            if len(first):  # else it is the last word on a stream that has ended
+                last: Values = first[-1]
+                return last
+            before = found[0]
 
     def sink(self, name: str) -> tuple[int, Position | None]:
         """Up to which number a sink has everything, and its position."""
         found = self._execute("SELECT number, position FROM sinks WHERE name = ?", (name,)).fetchone()
         return (0, None) if found is None else (found[0], json.loads(found[1]))
 
-    def revision(self, step: int) -> int:
-        """How often a step was revised."""
-        found = self._execute("SELECT revision FROM revisions WHERE step = ?", (step,)).fetchone()
-        return 0 if found is None else int(found[0])
+    def revisions(self, steps: Integers) -> Integers:
+        """How often each of some steps was revised."""
+        found = np.zeros(len(steps), dtype=np.int64)
+        if len(steps):
+            ends = (int(steps.min()), int(steps.max()))
+            wanted = "SELECT first, last, revision FROM revisions WHERE last >= ? AND first <= ?"
+            for first, last, revision in self._execute(wanted, ends):
+                within = (steps >= first) & (steps <= last)
+                found[within] = np.maximum(found[within], revision)
+        return found
 
     # writing ------------------------------------------------------------------------------------------------
 
@@ -154,12 +172,14 @@ class Store:
         """Tell what the last transaction has made of the stream."""
         self._progress = progress
 
-    def put_revision(self, step: int, revision: int) -> None:
-        """Remember how often a step was revised."""
-        self._execute(
-            "INSERT INTO revisions VALUES (?, ?) ON CONFLICT (step) DO UPDATE SET revision = excluded.revision",
-            (step, revision),
-        )
+    def put_revisions(self, steps: Integers, revisions: Integers) -> None:
+        """Remember how often steps were revised; neighbours that were revised equally often share a row."""
+        breaks = np.flatnonzero((np.diff(steps) != 1) | (np.diff(revisions) != 0)) + 1
+        for part in np.split(np.arange(len(steps)), breaks):
+            if len(part):
+                first, last = int(part[0]), int(part[-1])
+                values = (int(steps[first]), int(steps[last]), int(revisions[first]))
+                self._execute("INSERT INTO revisions VALUES (?, ?, ?)", values)
 
     def put_sink(self, name: str, number: int, position: Position) -> None:
         """Remember that a sink has everything up to a number."""

@@ -10,18 +10,18 @@ byte for byte, to every sink that lacks them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.config import Config
-from tidegate.errors import LedgerMismatch
+from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ingest import Intake, StepBlock
 from tidegate.mechanisms import Mechanism, Run
-from tidegate.releases import Release
+from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import SinkUnavailable
 from tidegate.runtime.sinks import Sink, open_sink
@@ -76,12 +76,20 @@ class Stream:
         Where releases go.
     watcher
         Somebody who looks.
+    last_step
+        The last step of a stream that ends.
     """
 
     def __init__(
-        self, store: Store, mechanism: Mechanism, sinks: Sequence[Sink] = (), watcher: Watcher | None = None
+        self,
+        store: Store,
+        mechanism: Mechanism,
+        sinks: Sequence[Sink] = (),
+        watcher: Watcher | None = None,
+        last_step: int | None = None,
     ) -> None:
         self.store = store
+        self.last_step = last_step
         self.watcher: Watcher = watcher or Nobody()
         progress = store.progress
         self.run: Run = mechanism.start(ledger=store.ledger, state=progress.state)
@@ -90,9 +98,6 @@ class Stream:
                 f"the ledger stands at step {self.run.step} and its stream at step {progress.step}; "
                 "use a ledger that nothing else has charged."
             )
-        self._take_revisions: Callable[[], Sequence[Release]] | None = getattr(
-            self.run, "take_revisions", None
-        )
         self._outlets: list[Outlet] = []
         self._sinks = list(sinks)
         self._synced = time.monotonic()
@@ -106,7 +111,8 @@ class Stream:
     @property
     def revises(self) -> bool:
         """Whether steps may be released more than once."""
-        return self._take_revisions is not None
+        # asked of the class, because asking a run for this makes it keep what it is asked for
+        return hasattr(type(self.run), "take_revisions") or bool(getattr(self.run.mechanism, "delay", 0))
 
     # the loop -----------------------------------------------------------------------------------------------
 
@@ -162,33 +168,69 @@ class Stream:
         return chunk
 
     def _release(self, block: StepBlock, number: int) -> Chunk:
-        if block.missing is not None:
-            releases = []
-            for index in range(len(block)):
-                releases.append(self.run.push(block.row(index, self._last_values())))
-                self._previous = releases[-1].values
-            chunk = Chunk.of(number, releases)
-        elif len(block) == 1:
-            chunk = Chunk.of(number, [self.run.push(block.values[0])])
+        """The releases of a block, and after them whatever it has made known about earlier steps."""
+        results: list[Release] = []
+        if block.missing is None and len(block) > 1:
+            batch = self.run.push_batch(block.values)
+            chunk, revised = Chunk.of_batch(number, batch), self._revisions(number + len(batch), [batch])
         else:
-            chunk = Chunk.of_batch(number, self.run.push_batch(block.values))
-        if len(chunk):
-            self._previous = chunk.values[-1]
-        revised = list(self._take_revisions()) if self._take_revisions is not None else []
-        if not revised:
-            return chunk
-        revisions = []
-        for release in revised:
-            revision = self.store.revision(release.step) + 1
-            self.store.put_revision(release.step, revision)
-            revisions.append(revision)
-        return joined([chunk, Chunk.of(chunk.last + 1, revised, revisions)], chunk.values.shape[1])
+            for index in range(len(block)):
+                previous = self._last_values() if block.missing is not None else None
+                results.append(self.run.push(block.row(index, previous)))
+                self._previous = results[-1].values
+            chunk, revised = Chunk.of(number, results), self._revisions(number + len(results), results)
+        if chunk.values.shape[1] != self.run.mechanism.columns:
+            raise InvalidParameter(
+                "mechanism",
+                type(self.run.mechanism).__name__,
+                "one that releases the columns it is given",
+                "use it from Python, where its further values have names",
+            )
+        self._previous = chunk.values[-1]
+        return joined([chunk, *revised], chunk.values.shape[1])
+
+    def _revisions(self, number: int, results: Sequence[Release | Releases]) -> list[Chunk]:
+        """What releases tell about earlier steps, each with its revision."""
+        revised = [result.revised for result in results if result.revised is not None]
+        found = []
+        for releases in revised:
+            if not len(releases):
+                continue
+            chunk = (
+                Chunk.of(number, releases) if isinstance(releases, list) else Chunk.of_batch(number, releases)
+            )
+            revisions = self.store.revisions(chunk.step) + 1
+            self.store.put_revisions(chunk.step, revisions)
+            found.append(replace(chunk, revision=revisions.astype(np.int32)))
+            number = chunk.last + 1
+        return found
 
     def _last_values(self) -> npt.NDArray[np.float64] | None:
         """The first release of the step before: what stands for a missing reading."""
         if self._previous is None:
             self._previous = self.store.last_values()
         return self._previous
+
+    def _end(self) -> None:
+        """After the last step of all, some mechanisms have a last word on the steps before it."""
+        flush, before = getattr(self.run, "flush", None), self.store.progress
+        position = dict(before.position or {})
+        if flush is None or self.last_step is None or before.step < self.last_step or position.get("ended"):
+            return
+        position["ended"] = True  # whatever comes after a last word takes this back
+        with self.store.transaction():
+            final = flush()
+            chunk = Chunk.of(before.number + 1, [])
+            if final is not None and len(final):
+                numbered = self.store.revisions(final.steps) + 1
+                self.store.put_revisions(final.steps, numbered)
+                chunk = Chunk.of_batch(before.number + 1, final, numbered)
+            state = self.run.snapshot()
+            self.store.put(chunk, before.step, position, state)
+        self.store.committed(Progress(before.step, chunk.last, position, state))
+        self.send()
+        if len(chunk):
+            self.watcher.released(chunk)
 
     # sinks --------------------------------------------------------------------------------------------------
 
@@ -220,6 +262,7 @@ class Stream:
 
     def finish(self) -> None:
         """Wait until every sink has everything, and record that."""
+        self._end()
         while any(outlet.waits for outlet in self._outlets):
             time.sleep(RETRY_EVERY)
             self.send()
@@ -264,7 +307,7 @@ def open_stream(config: Config, *, follow: bool = False, watcher: Watcher | None
     mechanism = config.mechanism
     store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
     try:
-        stream = Stream(store, mechanism, watcher=watcher)
+        stream = Stream(store, mechanism, watcher=watcher, last_step=config.steps.count)
     except BaseException:
         store.close()
         raise

@@ -9,7 +9,7 @@ from tidegate.config import Config
 
 
 def true_values(config: Config, steps: int) -> npt.NDArray[np.float64]:
-    """What the mechanism was given, steps × columns, as answers; missing readings are NaN.
+    """What the mechanism would release without noise, steps × columns, as answers; missing readings are NaN.
 
     Not private: whoever sees this needs no release. Nothing of it is ever stored.
     """
@@ -28,4 +28,11 @@ def true_values(config: Config, steps: int) -> npt.NDArray[np.float64]:
         intake.close()
     if not parts:
         return np.zeros((0, len(config.query.answer_labels)))
-    return config.query.answers(np.concatenate(parts))
+    exact = np.concatenate(parts)
+    statistic = config.mechanism.statistic
+    if statistic in ("sums", "windows"):  # what is released is not the steps themselves
+        exact = np.nancumsum(exact, axis=0)
+    if statistic == "windows":
+        length: int = config.mechanism.window  # type: ignore[attr-defined]  # such mechanisms have one
+        exact[length:] -= exact[:-length].copy()
+    return config.query.answers(exact)
