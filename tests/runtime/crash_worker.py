@@ -22,7 +22,7 @@ import numpy as np
 
 from tidegate.ingest import Columns, Intake, Query, Schema, StepBlock, Steps
 from tidegate.ingest.sources.text import TextSource
-from tidegate.mechanisms import BudgetAbsorption
+from tidegate.mechanisms import BudgetAbsorption, OptStream
 from tidegate.policy import WEvent
 from tidegate.runtime import Stream, open_store, stream
 from tidegate.runtime.sinks.layout import Layout
@@ -30,10 +30,12 @@ from tidegate.runtime.sinks.text import TextFileSink
 from tidegate.testing.entropy import fixed_entropy
 
 POLICY = WEvent(epsilon="1", w=8)
-MECHANISM = BudgetAbsorption(POLICY, columns=2)
+MECHANISMS = {
+    "BudgetAbsorption": BudgetAbsorption(POLICY, columns=2),
+    "OptStream": OptStream(POLICY, columns=2, samples=3),  # releases every step again when its period ends
+}
 STEPS = 80
 SIZES = (1, 1, 3, 1, 2)  # how many steps come at once, over and over
-DESCRIBED = {"mechanism": MECHANISM.describe()}
 LAYOUT: dict[str, Any] = {
     "labels": ("north", "south"),
     "boundary": lambda step: step * 3_600_000_000,
@@ -48,11 +50,11 @@ def counts() -> np.ndarray:
     return (50 + 40 * np.sin(hours / (5, 9)) + hours % 7 * (hours % 11 == 3) * 30).astype(np.int64)
 
 
-def blocks(after: int) -> Any:
+def blocks(after: int, steps: int) -> Any:
     """Closed steps from a position on."""
     values, step, turn = counts(), 0, 0
-    while step < STEPS:
-        size = min(SIZES[turn % len(SIZES)], STEPS - step)
+    while step < steps:
+        size = min(SIZES[turn % len(SIZES)], steps - step)
         if step >= after:
             position = {"step": step + size, "source": {"row": step + size}}
             yield StepBlock(step + 1, values[step : step + size], Fraction(1), position)
@@ -84,11 +86,12 @@ def intake(folder: Path, position: Any) -> Intake:
 def work(order: dict[str, Any]) -> None:
     """One start of the stream, to its end if nobody interferes."""
     folder, cut = Path(order["folder"]), order.get("cut")
+    mechanism, steps = MECHANISMS[order.get("mechanism", "BudgetAbsorption")], order.get("steps", STEPS)
     with nullcontext() if order.get("fresh_noise") else fixed_entropy(11):
         target = order["target"] or folder / "stream.ledger"
-        store = open_store(target, POLICY, MECHANISM.units, "crash test", DESCRIBED)
-        running = Stream(store, MECHANISM)
-        layout = Layout(unit=store.ledger.unit, **LAYOUT)
+        store = open_store(target, POLICY, mechanism.units, mechanism.fingerprint, mechanism.describe())
+        running = Stream(store, mechanism, last_step=steps)
+        layout = Layout(unit=store.ledger.unit, revised=running.revises, **LAYOUT)
         sinks = [
             TextFileSink(folder / "out.csv", layout.csv_header(), layout.csv),
             TextFileSink(folder / "out.jsonl", b"", layout.json_lines),
@@ -99,7 +102,7 @@ def work(order: dict[str, Any]) -> None:
             cut_at(running, sinks[0], cut, order["at"])
         running.open_sinks(sinks)
         position = store.progress.position
-        running.drive(intake(folder, position) if order["real"] else blocks(store.progress.step))
+        running.drive(intake(folder, position) if order["real"] else blocks(store.progress.step, steps))
         running.finish()
         running.close()
 
@@ -194,9 +197,10 @@ def main() -> None:
     """Fork a child for every line of standard input."""
     stream.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too
     with fixed_entropy(1):
-        warm = MECHANISM.start()
-        warm.push([1, 2])
-        warm.push_batch(counts())
+        for mechanism in MECHANISMS.values():
+            warm = mechanism.start()
+            warm.push([1, 2])
+            warm.push_batch(counts())
     with suppress(ImportError):
         importlib.import_module("psycopg")  # not in every child anew
     print("ready", flush=True)

@@ -90,6 +90,7 @@ def run_with_kills(
     folders: Iterator[Path],
     kills: int,
     orders: Callable[[], dict[str, Any]],
+    **always: Any,
 ) -> None:
     """Start and kill until there were enough kills and the stream has come to its end."""
     killed, finished = 0, 0
@@ -98,7 +99,7 @@ def run_with_kills(
         while True:
             # the last start of each stream is left alone, so that every stream ends
             order = orders() if killed < kills else {}
-            answer = worker.start(folder, target, **order)
+            answer = worker.start(folder, target, **order, **always)
             for name, whole in promised.items():
                 there = (folder / name).read_bytes() if (folder / name).exists() else b""
                 assert whole.startswith(there), f"{name} after {order}"
@@ -109,7 +110,7 @@ def run_with_kills(
         assert {name: (folder / name).read_bytes() for name in promised} == promised
         verdict = verify_target(target or folder / "stream.ledger")
         assert verdict.ok, str(verdict)
-        assert (verdict.steps, verdict.spent <= 1) == (80, True)
+        assert (verdict.steps, verdict.spent <= 1) == (always.get("charged", 80), True)
     assert finished
 
 
@@ -165,6 +166,20 @@ def test_killed_at_every_turn_of_the_loop(
         8,
         lambda: {"cut": point, "at": chance.randint(1, 6)},
     )
+
+
+def test_killed_while_steps_are_revised(worker: Worker, tmp_path: Path) -> None:
+    """40 kills of a stream that releases every step twice and has a last word at its end."""
+    chance, always = random.Random(8), {"mechanism": "OptStream", "steps": 45}
+    folder = tmp_path / "promised"
+    folder.mkdir()
+    assert not worker.start(folder, "", **always)["killed"]
+    promised = {name: (folder / name).read_bytes() for name in ("out.csv", "out.jsonl")}
+    rows = [line.split(b",") for line in promised["out.csv"].splitlines()[1:]]
+    assert [row[2] for row in rows].count(b"0") == [row[2] for row in rows].count(b"1") == 45
+    orders = lambda: {"lines": chance.randint(1, 2500)}  # noqa: E731
+    # the steps, and the end of the last period, to which the last word has moved the ledger
+    run_with_kills(worker, lambda: "", promised, folders(tmp_path), 40, orders, charged=46, **always)
 
 
 def grows_only(
