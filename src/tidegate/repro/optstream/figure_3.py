@@ -70,7 +70,8 @@ EXPERIMENT = Experiment(
     judge=_judge,
     draw=lambda frame, figure: draw_bars(frame, figure, "epsilon", EPSILONS, ("month", list(MONTHS)), "ε"),
     notes=SOUND
-    + " Errors are means over the regions; 30 runs. With ε = 1 Laplace noise has a mean of 48 MW, while lines "
-    "through ten samples a day miss the load by about 100 MW before any noise. The tests of "
-    "the L1 sampling have noise of scale 11,366 MW (printed: 9,120) against a threshold of 1,000 MW at ε = 1, so that samples fall by chance, early in the day.",
+    + " Errors are means over the regions; 30 runs. With ε = 1 Laplace noise has a mean of 48 MW, while lines through "
+    "ten samples a day miss the load by about 100 MW before any noise. The tests of the L1 sampling have noise of scale "
+    "11,366 MW (printed: 9,120) against a threshold of 1,000 MW at ε = 1, so that samples fall by chance, early in the "
+    "day.",
 )

@@ -28,7 +28,7 @@ GRID = "0.01"
 PRINTED, WINDOWED, LOOSE, JOINT = "Swellfish, printed", "Swellfish", "Swellfish, δ", "Swellfish, joint"
 UNIFORM, UNIFORM_LOOSE = "Uniform w-event", "Uniform w-event, δ"
 USER, USER_LOOSE = "Uniform user-level", "Uniform user-level, δ"
-RESCUE = "RescueDP"
+RESCUE, RESCUE_FREE = "RescueDP", "RescueDP, no pace"
 ORDER = (WINDOWED, PRINTED, LOOSE, JOINT, UNIFORM, UNIFORM_LOOSE, RESCUE, USER, USER_LOOSE)
 RIVALS = (UNIFORM, UNIFORM_LOOSE, RESCUE, USER, USER_LOOSE)
 
@@ -90,6 +90,7 @@ def mechanism(name: str, policy: SwellfishPolicy) -> Mechanism:
         USER: lambda: Uniform(user, **plain),
         USER_LOOSE: lambda: Uniform(replace(user, delta=DELTA), **plain),
         RESCUE: lambda: RescueDP(w_event, grid=GRID),
+        RESCUE_FREE: lambda: RescueDP(w_event, grid=GRID, pace=None),
     }
     made: Mechanism = makers[name]()
     return made
@@ -99,7 +100,7 @@ def relative_errors(name: str, chosen: Mechanism, loads: Values) -> Values:
     """|released − true| / true of one run at each step and zone, after the paper's post-processing."""
     size = sizes(loads)
     answers = np.empty_like(loads)
-    if name == RESCUE:
+    if name in (RESCUE, RESCUE_FREE):
         for zone in range(loads.shape[1]):
             answers[:, zone] = chosen.start().push_batch(loads[:, [zone]]).values[:, 0]
         answers = np.maximum(answers, 0.0)
