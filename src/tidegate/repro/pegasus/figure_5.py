@@ -36,8 +36,8 @@ BY = ["stream", "epsilon", "window"]
 
 
 def _settings(small: bool) -> list[dict[str, Any]]:
-    names = ["Med_5", "High_5"] if small else [*SINGLE, *(n for n in real_names() if n == "people in")]
-    powers, runs, steps = ((2, 6, 9), 2, 4000) if small else (range(1, 13), 20, None)
+    names = ["Med_5"] if small else [*SINGLE, *(n for n in real_names() if n == "people in")]
+    powers, runs, steps = ((2, 9), 2, 2000) if small else (range(1, 13), 20, None)
     return [
         {"stream": n, "epsilon": e, "powers": list(powers), "runs": runs, "steps": steps}
         for n in names

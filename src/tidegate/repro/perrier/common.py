@@ -21,10 +21,11 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 MADE_UP = "Generated in the described shape (means of 30 minutes and 40 dollars, light tails), since neither is public."
-REAL = (
-    " Beside them, where their files are at hand: air times of flights out of New York (CC0), grocery baskets "
-    "(Ta-Feng) and bike trips (Citi Bike data licence)."
-)
+SOURCES = {
+    "flights": "air times of flights out of New York (CC0)",
+    "baskets": "grocery baskets (Ta-Feng)",
+    "bike trips": "bike trips (Citi Bike data licence)",
+}
 DELTA = "1/1048576"
 BETA = 0.02
 P_MAX = 0.005
@@ -89,6 +90,13 @@ def values_of(name: str, count: int | None = None) -> Integers:
 def names_here(*wanted: str) -> list[str]:
     """Those of the streams that are generated or at hand."""
     return [name for name in wanted or STREAMS if STREAMS[name].here]
+
+
+def beside(*names: str) -> str:
+    """The sentence about real streams that are used where their files are at hand; all of them by default."""
+    return (
+        f" Beside it, where their files are at hand: {', '.join(SOURCES[name] for name in names or SOURCES)}."
+    )
 
 
 def upper_quantile(ordered: Integers, p: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.repro.experiment import Experiment
-from tidegate.repro.perrier.common import MADE_UP, REAL
+from tidegate.repro.perrier.common import MADE_UP, beside
 from tidegate.repro.perrier.densities import NOTES, draw, judge, measure, settings
 
 GENERATED = "supermarket"
@@ -13,7 +13,7 @@ EXPERIMENT = Experiment(
     name="Figure 10",
     claim="The error of the last sum is more tightly concentrated around 0 than that of a tree with noise scaled to "
     "the bound, 9 times smaller on average (supermarket).",
-    data=MADE_UP + REAL,
+    data=MADE_UP + beside("baskets"),
     settings=lambda small: settings(small, GENERATED, "baskets"),
     measure=measure,
     judge=lambda frame: judge(frame, GENERATED, 9),

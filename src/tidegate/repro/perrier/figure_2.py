@@ -11,8 +11,8 @@ from tidegate.repro.comparison import COLOURS, short
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row
 from tidegate.repro.perrier.common import (
     MADE_UP,
-    REAL,
     STREAMS,
+    beside,
     distribution,
     names_here,
     tidy,
@@ -83,7 +83,7 @@ EXPERIMENT = Experiment(
     name="Figure 2",
     claim="Real values are concentrated far below a conceivable bound: trips peak at 20 to 30 minutes and very few "
     "exceed 150 of 1,440, and receipts look alike.",
-    data=MADE_UP + REAL,
+    data=MADE_UP + beside(),
     settings=_settings,
     measure=_measure,
     judge=_judge,

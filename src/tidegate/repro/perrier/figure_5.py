@@ -12,8 +12,8 @@ from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row
 from tidegate.repro.perrier.common import (
     MADE_UP,
     P_MAX,
-    REAL,
     STREAMS,
+    beside,
     distribution,
     names_here,
     tail_of,
@@ -85,7 +85,7 @@ EXPERIMENT = Experiment(
     paper="perrier",
     name="Figure 5",
     claim="Beyond its 0.005-quantile a distribution lies above the exponential of the same quantile: its tail is light.",
-    data=MADE_UP + REAL,
+    data=MADE_UP + beside(),
     settings=_settings,
     measure=_measure,
     judge=_judge,

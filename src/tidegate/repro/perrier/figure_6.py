@@ -13,8 +13,8 @@ from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row
 from tidegate.repro.perrier.common import (
     MADE_UP,
     P_MAX,
-    REAL,
     STREAMS,
+    beside,
     names_here,
     tidy,
     upper_quantile,
@@ -95,7 +95,7 @@ EXPERIMENT = Experiment(
     paper="perrier",
     name="Figure 6",
     claim="For p ≤ 0.005 a far quantile is about r times a near one: x_(p^r) ≈ r·x_p.",
-    data=MADE_UP + REAL,
+    data=MADE_UP + beside(),
     settings=_settings,
     measure=_measure,
     judge=_judge,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.repro.experiment import Experiment
-from tidegate.repro.perrier.common import MADE_UP, REAL
+from tidegate.repro.perrier.common import MADE_UP, beside
 from tidegate.repro.perrier.outliers import NOTES, draw, judge, measure, settings
 
 GENERATED = "train trips"
@@ -12,7 +12,7 @@ EXPERIMENT = Experiment(
     paper="perrier",
     name="Figure 9",
     claim="The real error due to outliers is almost always below the estimated one (train trips).",
-    data=MADE_UP + REAL,
+    data=MADE_UP + beside("flights", "bike trips"),
     settings=lambda small: settings(small, GENERATED, "flights", "bike trips"),
     measure=measure,
     judge=lambda frame: judge(frame, GENERATED),
