@@ -16,7 +16,7 @@ from tidegate.repro.pegasus.common import EPSILONS, MADE_UP, stream
 from tidegate.repro.pegasus.monitors import differences, draw, rows_of, said, spans
 
 SETTINGS = ((16, 30), (16, 50), (64, 50), (64, 100))
-AGAIN = "PGS, past smoothed again"
+AGAIN = "PGS, again"
 WELL = 0.8  # an area that may be called very good
 
 
@@ -90,6 +90,6 @@ EXPERIMENT = Experiment(
     judge=_judge,
     draw=draw,
     notes="Windows and thresholds of the panels are ours. Every threshold is tried, not only those from 0 to 1,000. "
-    "Curves are those of one run, areas are means. “Smoothed again”: the older count is taken from its group as it "
+    "Curves are those of one run, areas are means. “Again”: the older count is taken from its group as it "
     "is known when the question is asked.",
 )
