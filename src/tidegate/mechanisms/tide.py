@@ -23,7 +23,7 @@ from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.queries.state_space_model import Structure, read_periods
 from tidegate.queries.state_space_tracker import SINGLE
 
-HARMONICS, FEW_HARMONICS = 6, 2  # of each period, for few columns and for many
+HARMONICS, FEW_HARMONICS = 8, 2  # of each period, for few columns and for many
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Tide(Mechanism):
         Public periods of the stream in steps, such as (24, 168) for hours of days and weeks. None by default: then the model
         is a level and short memory.
     harmonics
-        How many harmonics each period has: 6 by default, 2 where more than 16 columns share their gains.
+        How many harmonics each period has: 8 by default, 2 where more than 16 columns share their gains.
     delay
         After how many steps, at most, smoothed values of a step are known (`release.revised`); 0 for never. By default w
         under a w-event policy, else 0.
@@ -70,7 +70,7 @@ class Tide(Mechanism):
     --------
     >>> mechanism = Tide(WEvent(epsilon="0.1", w=48), periods=(48, 336))
     >>> mechanism.structure.states
-    28
+    34
     >>> run = mechanism.start()
     >>> releases = run.push_batch(np.full((500, 1), 5000))
     >>> releases.values.shape, releases.deviation.shape, releases.revised[0].delay

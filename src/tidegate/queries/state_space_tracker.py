@@ -22,15 +22,16 @@ from tidegate.queries.state_space_model import (
 State = dict[str, Any]
 SINGLE = 16  # up to so many columns each has hyper-parameters of its own
 CLASSES = 8  # beyond, columns of similar size share them
-HISTORY = 1024  # measurements that estimates look back on, at most
+HISTORY = 768  # measurements that estimates look back on, at most
 HISTORY_CELLS = 1 << 20
 ALL_COLUMNS = 1 << 14  # up to so many columns the history has all of them
 SAMPLED = 256  # beyond, so many
 FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 3.0  # noise deviations that a column's mean must have to stand out
-ROUNDS = 8
-RARELY = 1 << 14  # measurements between two estimates, at most
+ROUNDS, LATER_ROUNDS = 6, 3  # of the search, at first and from so many measurements on
+EARLY = 32
+RARELY = 1 << 15  # measurements between two estimates, at most
 
 
 class Tracker:
@@ -73,6 +74,8 @@ class Tracker:
             "kept_total": np.zeros((keep, classes)),
             "kept_innovation": np.zeros((keep, columns)),
             "kept_value": np.zeros((keep, columns)),
+            "still_spread": np.zeros((classes, states)),
+            "still_variance": np.zeros(classes),
             "searched": np.zeros((classes, SEARCHED)),
         }
         self.memory["clock"][t.NEXT_FIT] = 1
@@ -117,7 +120,7 @@ class Tracker:
             self._choose_columns()
         priors = self._classify(values, noise)
         kind_of = memory["kind"][sampled]
-        rounds = ROUNDS if count < 256 else ROUNDS // 2
+        rounds = ROUNDS if count < EARLY else LATER_ROUNDS
         fitted = np.zeros(self.classes, dtype=np.bool_)
         for c in range(self.classes):
             members = np.flatnonzero(kind_of == c)
@@ -134,6 +137,7 @@ class Tracker:
             memory["parameters"][c] = memory["parameters"][np.flatnonzero(fitted)[0]]
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
+        clock[t.STILL] = clock[t.QUIET] = 0
         step = max(1, count // 2) if count < 64 else min(count, RARELY)
         clock[t.NEXT_FIT] = count + step
 

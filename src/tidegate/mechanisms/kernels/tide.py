@@ -67,7 +67,7 @@ SCALES = 2
 
 SUSPECT = 4.0  # squared standardised innovations, recent mean, that raise the alarm
 CALM = 1.5  # and that end it
-PATIENCE = 16  # measurements between an estimate and the next that an alarm may cause
+PATIENCE = 16  # measurements, at least, between an estimate and the next that an alarm may cause
 
 FRESH, APPROXIMATED = 1, 2
 
@@ -87,7 +87,8 @@ def _watch(plan: Any, clock: Any, health: Any, total: Any, dense_variance: float
     if plan[ALARM] == 0:
         if health[MISFIT] > SUSPECT and health[MISFIT] * total.max() > dense_variance:
             plan[ALARM] = 1
-            clock[NEXT_FIT] = min(clock[NEXT_FIT], max(clock[COUNT], plan[LAST_FIT] + PATIENCE))
+            waiting = plan[LAST_FIT] + PATIENCE + plan[LAST_FIT] // 4  # fits get rare even if nothing ever fits
+            clock[NEXT_FIT] = min(clock[NEXT_FIT], max(clock[COUNT], waiting))
     elif health[MISFIT] < CALM:
         plan[ALARM] = 0
 

@@ -47,7 +47,7 @@ def effective_noise(variance: float, noise: float) -> float:
         return noise
     u = np.sqrt(ratio)
     above = u * (UPPER[0] + u * (UPPER[1] + u))
-    return square * (1.0 + above / (LOWER[0] + u * (LOWER[1] + u * (LOWER[2] + u))))
+    return square * min(2.0, 1.0 + above / (LOWER[0] + u * (LOWER[1] + u * (LOWER[2] + u))))
 
 
 @kernel
