@@ -98,7 +98,7 @@ class Promises:
         self.unit = units * self.reference / epsilon  # what a loss of 1 is in these numbers
         self._kinds: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._secrets = [self._numbers(each) for each in self.specifications]
-        self._stretch: Stretch | None = None
+        self._stretches: dict[bool, Stretch] = {}  # the last short one, the last long one
         largest = max(int(numbers[2].max()) for numbers in self._secrets)
         if largest > LARGEST // (4 * policy.window + PIECE):
             raise InvalidParameter(
@@ -139,11 +139,14 @@ class Promises:
         return Stretch(low, high, starts, firsts, lasts, heights, durations, limits, caps)
 
     def around(self, low: int, high: int) -> Stretch:
-        """A remembered stretch that contains the steps low to high, expanded ahead for the next calls."""
-        held = self._stretch
+        """A remembered stretch that contains the steps low to high.
+
+        A few steps get a short stretch, expanded ahead for the next ones, since sweeps look at all of its intervals.
+        """
+        short = high - low <= self.policy.window + ROOM
+        held = self._stretches.get(short)
         if held is None or low < held.low or high > held.high:
-            ahead = 0 if high - low > self.policy.window + ROOM else ROOM
-            held = self._stretch = self.stretch(low, high + ahead)
+            held = self._stretches[short] = self.stretch(low, high + ROOM if short else high)
         return held
 
     def check(self, low: int, begin: int, units: Integers) -> tuple[int | None, Integers]:

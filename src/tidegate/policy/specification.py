@@ -78,7 +78,7 @@ class Specification:
         met = (rows[:, 1] >= first) & (rows[:, 0] <= last)
         if not met.all():
             rows, owners = rows[met], owners[met]
-        recurring = [at for at, secret in enumerate(self.secrets) if secret.recurring]
+        recurring = self._recurring
         if recurring:
             parts = [self.secrets[at].recurrences(clock, first, last) for at in recurring]
             rows = np.concatenate([rows, *parts])
@@ -86,6 +86,10 @@ class Specification:
         if self.begins > 1 or self.ends < FOREVER:
             rows = np.clip(rows, self.begins, self.ends)
         return rows, owners
+
+    @cached_property
+    def _recurring(self) -> list[int]:
+        return [at for at, secret in enumerate(self.secrets) if secret.recurring]
 
     @cached_property
     def _absolute(self) -> tuple[Integers, Integers]:
