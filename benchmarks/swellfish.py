@@ -32,8 +32,9 @@ DAYS = STEPS // 96 - 1
 DELTA = Fraction(1, 117_716_237)
 GRID = "0.01"
 HIGHEST = 48  # kW: the most that a household can draw, for user-level privacy
-# The size of each zone as its operator would publish it: public constants. A day's average is used where the noise is
-# above a fifth of it, and errors are relative to the load or, where meters failed, to a hundredth of it.
+# The size of each zone, rounded from the mean load of these very data: fine for an experiment on public data, but a
+# release about people would need numbers that are published elsewhere. A day's average is used where the noise is above
+# a fifth of it, and errors are relative to the load or, where meters failed, to a hundredth of it.
 SIZES = (20, 170, 190, 0.5, 8, 180, 190, 4, 70, 30, 110, 130, 20, 20, 60, 30, 30, 210, 80, 90)  # MW
 WEEKS = (
     slice(672),

@@ -2,6 +2,7 @@
 
 Like ``streams``, this file draws from numpy's seeded generators because what it makes is public and about
 people who do not exist. Heights are kW averaged over a step of 15 minutes, since that is what a meter shows.
+Powers, habits and durations are plausible guesses, not fitted to measurements.
 """
 
 from __future__ import annotations
