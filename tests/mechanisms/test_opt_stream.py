@@ -456,5 +456,3 @@ def test_half_of_the_laplace_error_on_every_region(shared_data):
         error = np.abs(mechanism.start().push_batch(stream).final.values - stream).mean()
         laplace = np.abs(np.maximum(Uniform(policy).start().push_batch(stream).values, 0) - stream).mean()
         assert error <= laplace / 2
-        blind = OptStream.from_slope(policy, 300)
-        assert np.abs(blind.start().push_batch(stream).final.values - stream).mean() <= laplace / 2

@@ -40,7 +40,7 @@ def forecast(
         The autoregressive and the moving-average terms (p, q).
     method
         "innovations_mle" (maximum likelihood), "statespace" (the same, slower, exact for gaps) or "hannan_rissanen"
-        (least squares, fastest).
+        (least squares, fastest). Where an estimate fails, the next slower one is used.
     nonnegative
         Whether the stream is known not to be negative.
 
@@ -75,8 +75,12 @@ def _column(values: Values, steps: int, order: tuple[int, int, int], method: str
         warnings.simplefilter(
             "ignore"
         )  # starting values that are not stationary are replaced, says the library
-        fitted = model.fit(method=method)
-        return np.asarray(fitted.forecast(steps), dtype=np.float64)
+        for attempt in dict.fromkeys((method, "innovations_mle", "statespace")):
+            try:
+                return np.asarray(model.fit(method=attempt).forecast(steps), dtype=np.float64)
+            except (ValueError, np.linalg.LinAlgError):
+                continue  # an estimate outside of the model's range: the next method searches inside it
+    return np.full(steps, values.mean())  # a model that nothing fits tells no more than its mean
 
 
 def _read(released: Releases | npt.ArrayLike) -> Values:
