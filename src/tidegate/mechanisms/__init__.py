@@ -36,7 +36,9 @@ def catalogue() -> dict[str, type[Mechanism]]:
     """Every mechanism by its class name."""
     found: dict[str, type[Mechanism]] = {}
     for module in sorted(_files().values()):
-        for name, member in inspect.getmembers(importlib.import_module(f"{__name__}.{module}"), inspect.isclass):
+        for name, member in inspect.getmembers(
+            importlib.import_module(f"{__name__}.{module}"), inspect.isclass
+        ):
             here = member.__module__ == f"{__name__}.{module}"
             if here and issubclass(member, Mechanism) and not inspect.isabstract(member):
                 found[name] = member

@@ -203,7 +203,7 @@ class Swellfish(Mechanism):
         """Whether it stays hidden which readings are missing."""
         if self.gap_change is None:
             return False
-        change = Fraction(self.gap_change)
+        change = self.columns * Fraction(self.gap_change)  # a step may miss the readings of all columns
         return all(
             any(secret.endless and Fraction(secret.height) >= change for secret in each.secrets)
             for each in self.secrets_policy.specifications
