@@ -1,0 +1,87 @@
+"""Speed of Tide and of the state-space filter, one thread: steps or cells a second, best of several rounds.
+
+    python benchmarks/tide.py [--rounds 5] [--steps 1000000] [--columns 100000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tracemalloc
+
+from timing import best  # isort: skip  sets the number of threads first
+
+import numpy as np
+
+import tidegate as tg
+from tidegate.mechanisms import Tide
+from tidegate.queries.state_space import StateSpace
+from tidegate.releases import Releases, Status
+
+
+def scalar(steps: int) -> np.ndarray:
+    generator = np.random.default_rng(2)
+    day = np.sin(np.arange(steps) / 48 * 2 * np.pi)
+    values = 5000 + 3000 * day + generator.normal(0, 5, steps).cumsum() + generator.normal(0, 20, steps)
+    return np.rint(np.abs(values)).astype(np.int64)[:, np.newaxis]
+
+
+def bench_scalar(steps: int, rounds: int) -> None:
+    matrix = scalar(steps)
+    rivals = {}
+    for epsilon in ("0.1", "10"):
+        for delay in (0, 120):
+            mechanism = Tide(tg.WEvent(epsilon=epsilon, w=120), periods=(48, 336), delay=delay)
+            label = f"ε={epsilon}, {'smoothed as well' if delay else 'causal only'}"
+            rivals[label] = lambda m=mechanism: m.start().push_batch(matrix)
+    for name, seconds in best(rivals, rounds).items():
+        bar = "   bar: 0.3" if "causal" in name else ""
+        print(f"scalar   Tide, 34 states, {name:28s} {steps / seconds / 1e6:.2f} million steps/s{bar}")
+
+
+def bench_filter(steps: int, rounds: int) -> None:
+    noisy = scalar(steps) + np.random.default_rng(3).laplace(0, 500, (steps, 1))
+    ones = np.ones(steps, dtype=np.int64)
+    releases = Releases(1, noisy, np.full(steps, Status.FRESH, dtype=np.int8), None, 500.0 * ones, ones, 1)
+    seconds = best({"f": lambda: StateSpace(periods=(48, 336), harmonics=5).push_batch(releases)}, rounds)["f"]
+    print(f"filter   StateSpace, every step measured        {steps / seconds / 1e6:.2f} million steps/s")
+
+
+def bench_wide(columns: int, rounds: int) -> None:
+    generator = np.random.default_rng(1)
+    level = np.floor(40 * generator.pareto(1.5, columns) + 1)
+    swing = 1.2 + np.sin(np.arange(60) / 24 * 2 * np.pi)
+    matrix = np.rint(level * swing[:, np.newaxis]).astype(np.int64)
+    mechanism = Tide(tg.WEvent(epsilon="0.1", w=24), columns=columns, periods=(24, 168), delay=0)
+    run = mechanism.start()
+    run.push_batch(matrix)  # past its beginning
+
+    def go() -> None:
+        run.push_batch(matrix)
+
+    seconds = best({"w": go}, rounds)["w"]
+    print(f"wide     Tide, {columns:,} columns: {matrix.size / seconds / 1e6:.1f} million cells/s   bar: 10")
+
+
+def bench_memory() -> None:
+    mechanism = Tide(tg.WEvent(epsilon="0.1", w=120), periods=(48, 336))
+    sizes = []
+    for steps in (10_000, 100_000):
+        run = mechanism.start()
+        tracemalloc.start()
+        for start in range(0, steps, 5000):
+            run.push_batch(scalar(5000) + start % 7)
+        sizes.append((len(run.snapshot()), tracemalloc.get_traced_memory()[0]))
+        tracemalloc.stop()
+    print(f"memory   snapshot {sizes[0][0]:,} bytes after 10,000 steps, {sizes[1][0]:,} after 100,000")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--columns", type=int, default=100_000)
+    arguments = parser.parse_args()
+    bench_wide(arguments.columns, arguments.rounds)
+    bench_scalar(arguments.steps, arguments.rounds)
+    bench_filter(arguments.steps // 5, arguments.rounds)
+    bench_memory()
