@@ -23,6 +23,8 @@ from tidegate.repro.swellfish.common import (
     RIVALS,
     UNIFORM,
     UNIFORM_LOOSE,
+    USER,
+    USER_LOOSE,
     WINDOWED,
     average_case,
     mechanism,
@@ -81,10 +83,18 @@ def _judge(frame: pl.DataFrame) -> Judgement:
         factors.append(mean)
         parts.append(f"{other} {mean:.3g} times as much ({below} of {len(zones)} zones; {span})")
     joint, printed = against(JOINT, UNIFORM), against(PRINTED, UNIFORM)
-    if everywhere and min(factors) >= 10:
-        outcome = Outcome.HOLDS
+    useless = min(float(runs[name, zone].mean()) for name in (USER, USER_LOOSE) for zone in zones)
+    claimed = everywhere and min(factors) >= 10 and useless > 1
+    if claimed:
+        # the paper claims it under its literal definition, which the printed scales do not keep
+        outcome = Outcome.HOLDS if joint[1] >= 10 else Outcome.PARTLY
     else:
         outcome = Outcome.PARTLY if everywhere or min(factors) > 1 else Outcome.FAILS
+    verdict = (
+        f"{'Holds' if claimed else 'Does not fully hold'} where one placement of one secret is hidden at a time, which "
+        f"is what Theorem 8's proof covers; {'holds' if joint[1] >= 10 else 'does not hold'} under the paper's literal "
+        f"definition (joint), where Uniform w-event has {joint[1]:.3g} times the error of Swellfish."
+    )
     means = []
     for name in (WINDOWED, UNIFORM, RESCUE):
         ranked = sorted((float(runs[name, zone].mean()), zone) for zone in zones)
@@ -94,10 +104,10 @@ def _judge(frame: pl.DataFrame) -> Judgement:
     both = [f"{name} {_mean(frame, name)}" for name in (WINDOWED, LOOSE, UNIFORM, UNIFORM_LOOSE)]
     w, change = frame["w"][0], frame["change"][0]
     words = (
-        f"The generated households need w = {w} and Δ = {change:g} kW of w-event rivals (paper: 65 and 3.92). Errors "
+        f"{verdict} The generated households need w = {w} and Δ = {change:g} kW of w-event rivals (paper: 65 and 3.92). Errors "
         f"compared with Swellfish's, geometric mean over zones: {'; '.join(parts)}. Uniform w-event has "
-        f"{printed[1]:.3g} times the error of Swellfish with the printed scale, and {joint[1]:.3g} times that of "
-        f"Swellfish under the literal definition (joint). Mean relative errors: {'; '.join(means)}. Pure against "
+        f"{printed[1]:.3g} times the error of Swellfish with the printed scale; user-level errors are at least "
+        f"{useless:.0%}. Mean relative errors: {'; '.join(means)}. Pure against "
         f"approximate, mean over zones: {'; '.join(both)}."
     )
     return Judgement(outcome, words)
@@ -150,5 +160,6 @@ EXPERIMENT = Experiment(
     measure=_measure,
     judge=_judge,
     draw=_draw,
-    notes=NOTES + " 20 runs, of RescueDP 5.",
+    notes=NOTES + " The joint scale suffers from the baseline secret, whose hiding "
+    "interval meets all others. 20 runs, of RescueDP 5.",
 )
