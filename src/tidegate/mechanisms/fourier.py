@@ -230,6 +230,13 @@ class Fourier(Mechanism):
         return FourierRun(self, ledger, state)
 
     @classmethod
+    def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
+        """From the mean alone to half of the coefficients."""
+        w = policy.steps_charged
+        counts = sorted({min(w, count) for count in (1, 3, 5, 9, 17)} | {max(1, w // 2)})
+        return [cls(policy, columns=columns, coefficients=count) for count in counts]
+
+    @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [

@@ -173,12 +173,20 @@ class Run(ABC):
         self.source: Source = current()
         grid = mechanism.grid
         assert isinstance(grid, Fraction)
-        self._grid = float(
-            grid
-        )  # exact when 1/grid is a power of two; else rounding after the noise, which is free
+        # exact when 1/grid is a power of two; else rounding after the noise, which is free
+        self._grid = float(grid)
         self._columns = mechanism.columns
         header, fields_ = _read(mechanism, state) if state is not None else ({}, {})
         self.ledger = self._ledger(ledger, fields_.pop("ledger", None))
+        try:
+            self._resume(header, fields_)
+        except BaseException:
+            if isinstance(ledger, Path | str):
+                self.ledger.close()  # opened here: nobody else could
+            raise
+
+    def _resume(self, header: State, state: State) -> None:
+        """Stand where the ledger and the snapshot stand, if they agree."""
         if self.source.marked:
             self.ledger.mark()
         self.step: int = header.get("step", self.ledger.step)
@@ -189,7 +197,7 @@ class Run(ABC):
                 "would release steps twice or forget what they spent, so use the last snapshot and its own ledger."
             )
         self._charges = self.ledger.rows
-        self._begin(fields_ or None)
+        self._begin(state or None)
 
     # what a mechanism writes -----------------------------------------------------------------------------------
 

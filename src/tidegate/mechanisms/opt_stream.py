@@ -360,6 +360,14 @@ class OptStream(Mechanism):
         return OptStreamRun(self, ledger, state)
 
     @classmethod
+    def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
+        """From two samples a period to one in two steps; before a period ends, the shape of the last one helps where days do."""
+        w = policy.steps_charged
+        counts = sorted({max(1, w // parts) for parts in (2, 3, 4, 6, 8, 12, 16, 24)})
+        causal = "last period" if season is not None and w % season == 0 else "hold"
+        return [cls(policy, columns=columns, samples=count, causal=causal) for count in counts]
+
+    @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         day = (parts(12, [4, 9, 12]), whole_period(12))
