@@ -104,8 +104,8 @@ def _judge(frame: pl.DataFrame) -> Judgement:
     both = [f"{name} {_mean(frame, name)}" for name in (WINDOWED, LOOSE, UNIFORM, UNIFORM_LOOSE)]
     w, change = frame["w"][0], frame["change"][0]
     words = (
-        f"{verdict} The generated households need w = {w} and Δ = {change:g} kW of w-event rivals (paper: 65 and 3.92). Errors "
-        f"compared with Swellfish's, geometric mean over zones: {'; '.join(parts)}. Uniform w-event has "
+        f"{verdict} The generated households need w = {w} and Δ = {change:g} kW of w-event rivals (paper: 65 and "
+        f"3.92). Errors compared with Swellfish's, geometric mean over zones: {'; '.join(parts)}. Uniform w-event has "
         f"{printed[1]:.3g} times the error of Swellfish with the printed scale; user-level errors are at least "
         f"{useless:.0%}. Mean relative errors: {'; '.join(means)}. Pure against "
         f"approximate, mean over zones: {'; '.join(both)}."
