@@ -361,7 +361,7 @@ class OptStream(Mechanism):
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
-        """From two samples a period to one in two steps; before a period ends, the shape of the last one helps where days do."""
+        """From a few samples a period to every second step; with days, the last period shows the shape meanwhile."""
         w = policy.steps_charged
         counts = sorted({max(1, w // parts) for parts in (2, 3, 4, 6, 8, 12, 16, 24)})
         causal = "last period" if season is not None and w % season == 0 else "hold"
