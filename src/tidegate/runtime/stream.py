@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,43 +22,13 @@ from tidegate.mechanisms import Mechanism, Run
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import SinkUnavailable
+from tidegate.runtime.outlets import Nobody, Outlet, Watcher
 from tidegate.runtime.sinks import Sink, open_sink
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.store import Progress, Store, open_store
 
 SYNC_EVERY = 1.0  # seconds between two moments at which sinks make sure of what they took
 RETRY_EVERY = 1.0  # seconds between two attempts at a sink that cannot be reached
-
-
-class Watcher(Protocol):
-    """Somebody who looks at a stream: a live view, or nobody."""
-
-    def released(self, chunk: Chunk) -> None:
-        """Releases were committed and handed to the sinks."""
-
-    def waiting(self, sentence: str) -> None:
-        """A sink cannot be reached; "" when it can again."""
-
-
-class Nobody:
-    """Looks at nothing."""
-
-    def released(self, chunk: Chunk) -> None:
-        """Nothing."""
-
-    def waiting(self, sentence: str) -> None:
-        """Nothing."""
-
-
-@dataclass
-class Outlet:
-    """A sink and how far it has got."""
-
-    sink: Sink
-    sent: int  # the number of the last release it took
-    recorded: int  # up to here the store knows that it has everything
-    safe: tuple[int, dict[str, Any]] | None = None  # what the next commit may record
-    waits: bool = False
 
 
 class Stream:
@@ -194,15 +162,10 @@ class Stream:
         revised = [result.revised for result in results if result.revised is not None]
         found = []
         for releases in revised:
-            if not len(releases):
-                continue
-            chunk = (
-                Chunk.of(number, releases) if isinstance(releases, list) else Chunk.of_batch(number, releases)
-            )
-            revisions = self.store.revisions(chunk.step) + 1
-            self.store.put_revisions(chunk.step, revisions)
-            found.append(replace(chunk, revision=revisions.astype(np.int32)))
-            number = chunk.last + 1
+            revisions = self.store.revisions(releases.steps) + 1
+            self.store.put_revisions(releases.steps, revisions)
+            found.append(Chunk.of_batch(number, releases, revisions))
+            number = found[-1].last + 1
         return found
 
     def _last_values(self) -> npt.NDArray[np.float64] | None:

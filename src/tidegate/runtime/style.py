@@ -1,0 +1,19 @@
+"""How a report looks."""
+
+STYLE = "\n".join(
+    (
+        "body{margin:0;background:#f4f6f8;color:#1d2733;font:16px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif}",
+        "main{max-width:1040px;margin:0 auto;padding:32px 24px 48px}",
+        "h1{font-size:30px;margin:0 0 4px}h2{font-size:19px;margin:0 0 8px}",
+        "section{background:#fff;border:1px solid #dfe3e8;border-radius:8px;padding:20px 24px;margin:20px 0}",
+        ".lead{color:#4b5763;margin:0}.promise{font-size:17px;border-left:4px solid #0b6e8f;padding-left:14px}",
+        ".kept{color:#1c6b3c}.warning{background:#fdecea;color:#8c1d18;border-radius:8px;padding:14px 18px}",
+        ".inside{border-color:#d9534f}figure{margin:8px 0 0}figure svg{width:100%;height:auto;display:block}",
+        "table{border-collapse:collapse;width:100%;margin-top:12px}",
+        "td,th{padding:6px 10px;text-align:right;border-bottom:1px solid #eceff2}",
+        "td:first-child,th:first-child,td:last-child:not(:nth-child(5)),th:last-child:not(:nth-child(5)){text-align:left}",
+        "th{color:#66717e;font-weight:600}.mark{display:inline-block;width:12px;height:12px;border-radius:3px;",
+        "margin-right:8px}.s1{background:#0b6e8f}.s2{background:#c9d3dc}.s3{background:#e7a33e}.s4{background:#8d6bb8}",
+        ".s5{background:#63b1c9}footer{color:#66717e;font-size:14px}code{font-size:13px}",
+    )
+)
