@@ -9,7 +9,7 @@ import polars as pl
 from tidegate.mechanisms import Mechanism, OptStream
 from tidegate.policy import WEvent
 from tidegate.repro.experiment import Judgement, Outcome
-from tidegate.repro.optstream.common import FEATURES, THRESHOLD, W, duels, means, told
+from tidegate.repro.optstream.common import FEATURES, THRESHOLD, W, duels, in_part, means, told
 
 PERTURB, OPTIMISE, SAMPLE, ALL = "⟨P,∘,∘⟩", "⟨P,∘,O⟩", "⟨P,S,∘⟩", "⟨P,S,O⟩"
 PARTS = (PERTURB, OPTIMISE, SAMPLE, ALL)
@@ -46,7 +46,7 @@ def gradual(frame: pl.DataFrame, by: list[str]) -> Judgement:
     elif steps["printed"]["wins"].all():
         outcome = Outcome.PRINTED_ONLY
     else:
-        outcome = Outcome.PARTLY if steps["sound"]["wins"].any() else Outcome.FAILS
+        outcome = in_part(steps["sound"])
     public = told(duels(frame, [EQUAL_SAMPLE], [ALL, PERTURB], by))
     words = (
         f"Ratios of mean errors. {told(steps['sound'])}. Printed calibration: {told(steps['printed'])}. "
