@@ -19,8 +19,10 @@ GREY = "#b8c0ca"
 
 
 def colour_of(name: str, order: Sequence[str] = ORDER) -> str:
-    """Every mechanism keeps its colour in all figures."""
-    return COLOURS[list(order).index(name) % len(COLOURS)]
+    """Every mechanism keeps its colour in all figures; real data have none of theirs."""
+    if name == "real data":
+        return GREY
+    return COLOURS[list(ORDER if name in ORDER else order).index(name) % len(COLOURS)]
 
 
 def draw_grid(
