@@ -11,7 +11,7 @@ from tidegate.cli import main
 from tidegate.repro import Experiment, Judgement, Outcome, experiments
 from tidegate.repro.experiment import MissingData
 from tidegate.repro.report import markdown, page
-from tidegate.repro.runner import read, run
+from tidegate.repro.runner import again, read, run
 
 
 def made_up(measure):
@@ -49,6 +49,7 @@ def test_rows_picture_judgement_and_pages(tmp_path):
     assert pl.read_parquet(tmp_path / "w-event-figure-0.parquet").height == 2
     assert (tmp_path / "w-event-figure-0.png").read_bytes().startswith(b"\x89PNG")
     assert read(experiment, tmp_path).judgement == result.judgement
+    assert again(experiment, tmp_path).judgement == result.judgement
 
 
 def test_missing_data_are_a_reason_to_skip(tmp_path):

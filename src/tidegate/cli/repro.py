@@ -87,11 +87,20 @@ def report(
         Path, typer.Option(help="The page: Markdown, or self-contained HTML where the name ends in .html.")
     ] = Path("repro.md"),
     pictures: Annotated[str, typer.Option(help="Where a Markdown page finds the pictures.")] = "",
+    again: Annotated[
+        bool, typer.Option("--again", help="Judge and draw the kept rows again before reporting.")
+    ] = False,
     as_json: Machine = False,
 ) -> None:
     """Write one page of everything that has been run."""
     from tidegate.errors import InvalidParameter
+    from tidegate.repro import experiments
     from tidegate.repro import report as pages
+    from tidegate.repro.runner import again as judge_again
+
+    if again:
+        for experiment in experiments().values():
+            judge_again(experiment, results)
 
     found = pages.results(results)
     if not found:

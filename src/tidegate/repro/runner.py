@@ -68,6 +68,21 @@ def run(
     return result
 
 
+def again(experiment: Experiment, folder: Path) -> Result | None:
+    """Judge and draw the rows of an earlier run again, without measuring; None where there are none."""
+    import polars as pl
+
+    earlier = read(experiment, folder)
+    rows = folder / f"{experiment.key}.parquet"
+    if earlier is None or not rows.exists():
+        return earlier
+    frame = pl.read_parquet(rows)
+    _draw(experiment, frame, folder / f"{experiment.key}.png")
+    result = Result(experiment, experiment.judge(frame), "", earlier.seconds, earlier.small)
+    _write(result, folder)
+    return result
+
+
 def _measure(key: str, setting: dict[str, Any]) -> list[Row]:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
         os.environ.setdefault(variable, "1")
