@@ -133,5 +133,6 @@ EXPERIMENT = Experiment(
     draw=_draw,
     notes="Each level has half of the budget. L1 sampling looks at the nation, and all regions share its samples: "
     "choosing samples by region is not private for customers who move. DFT is given customers who stay in their region. "
-    "“chosen” has the samples that are best for the nation in April 2016. “printed” is not private. 30 runs.",
+    "“chosen” has the samples that are best for the nation in April 2016. “printed” is not private. 30 runs. The nation "
+    "took the place of four regions as profile after a first small run, so “chosen” is not a blind choice here.",
 )
