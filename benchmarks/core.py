@@ -1,6 +1,6 @@
 """Speed of Uniform and of its ledger, against the bare noise, one thread; memory of a run over ten million steps.
 
-    python benchmarks/core.py [--rounds 7]
+Run it with ``python benchmarks/core.py [--rounds 7]``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def bench_single(rounds: int) -> None:
             run.push(5)
 
     seconds = best({"push": push}, rounds)["push"]
-    print(f"Uniform.push, scalar, in-memory ledger: {SINGLE / seconds:,.0f} steps/s   bar: 50,000, aim: 200,000")
+    print(
+        f"Uniform.push, scalar, in-memory ledger: {SINGLE / seconds:,.0f} steps/s   bar: 50,000, aim: 200,000"
+    )
 
 
 def bench_batch(rounds: int) -> None:
@@ -41,9 +43,10 @@ def bench_batch(rounds: int) -> None:
         },
         rounds,
     )
+    ratio = times["batch"] / times["noise"]
     print(
-        f"Uniform.push_batch, 10^6 steps: {times['batch'] * 1e3:.2f} ms = {times['batch'] / times['noise']:.2f} × the bare "
-        f"noise call ({times['noise'] * 1e3:.2f} ms)   bar: 1.5"
+        f"Uniform.push_batch, 10^6 steps: {times['batch'] * 1e3:.2f} ms = {ratio:.2f} × the bare noise call "
+        f"({times['noise'] * 1e3:.2f} ms)   bar: 1.5"
     )
 
 

@@ -36,7 +36,9 @@ def wide(steps: int, columns: int) -> np.ndarray:
 
 def scalar(steps: int) -> np.ndarray:
     generator = np.random.default_rng(2)
-    return (500 + 300 * np.sin(np.arange(steps) / 200) + generator.normal(0, 20, steps)).astype(np.int64)[:, None]
+    return (500 + 300 * np.sin(np.arange(steps) / 200) + generator.normal(0, 20, steps)).astype(np.int64)[
+        :, None
+    ]
 
 
 def bench_wide(name: str, steps: int, columns: int, rounds: int) -> None:
@@ -68,7 +70,9 @@ def bench_wide(name: str, steps: int, columns: int, rounds: int) -> None:
         tracemalloc.stop()
         columns_of_output = (output.values, output.status, output.source, output.scale, output.units)
         beyond = (peak - sum(array.nbytes for array in columns_of_output)) / (8 * columns)
-        print(f"{'':10s} {kind.__name__:19s} memory beyond input and output: {beyond:.1f} vectors of d   bar: 4")
+        print(
+            f"{'':10s} {kind.__name__:19s} memory beyond input and output: {beyond:.1f} vectors of d   bar: 4"
+        )
 
 
 def bench_scalar(rounds: int) -> None:
@@ -96,9 +100,12 @@ def bench_growth(rounds: int) -> None:
         matrix = scalar(300_000)
         for w in (1, 100, 10_000, 1_000_000):
             mechanism = kind(tg.WEvent(epsilon="1", w=w))
-            seconds = best({"t": lambda m=mechanism: m.start().push_batch(matrix)}, rounds)["t"]
+            seconds = best({"t": lambda m=mechanism, x=matrix: m.start().push_batch(x)}, rounds)["t"]
             parts[f"w={w:,}"] = seconds / 300_000 * 1e9
-        print(f"growth     {kind.__name__:19s} ns a step: " + ", ".join(f"{k} {v:.0f}" for k, v in parts.items()))
+        print(
+            f"growth     {kind.__name__:19s} ns a step: "
+            + ", ".join(f"{k} {v:.0f}" for k, v in parts.items())
+        )
 
 
 if __name__ == "__main__":

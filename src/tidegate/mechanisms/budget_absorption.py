@@ -34,8 +34,9 @@ class BudgetAbsorption(Publishing):
     Privacy
     -------
     Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities,
-    ε/(2w) at each step; the other half is counted in whole units u = ε/(2w): a publication spends n·u. Any w consecutive steps
-    publish at most w·u (w-event paper, Theorem 5, proved for the integer rule in docs/proofs/budget_absorption.md).
+    ε/(2w) at each step; the other half is counted in whole units u = ε/(2w): a publication spends n·u. Any w
+    consecutive steps publish at most w·u (w-event paper, Theorem 5, proved for the integer rule in
+    docs/proofs/budget_absorption.md).
     Departures from the paper: the budget in line 5 is that of the LAST publication, as the prose says (read
     literally, with ``calibration="paper"``, it loses up to 1.5 ε); counted in integers, because in floating point the
     number of nullified steps can be off by one; a row that may change column has Δ = 2; before the first

@@ -110,7 +110,7 @@ def add_laplace(
 
     The noise is that of `laplace` with the same address and the shape of the values.
     """
-    steps, draws = values.shape
+    draws = values.shape[1]
     prepared = prepare(scale)
     result = np.empty(values.shape)
     flat, given = result.reshape(-1), np.ascontiguousarray(values).reshape(-1)
