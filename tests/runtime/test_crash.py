@@ -40,6 +40,8 @@ class Worker:
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         answer: dict[str, Any] = json.loads(self._line())
+        if "error" in answer:
+            self._line()  # how the child ended, which must not be taken for the next one's answer
         assert "error" not in answer, answer
         assert answer["killed"] or answer["code"] == 0, answer
         return answer
