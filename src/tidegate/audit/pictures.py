@@ -20,6 +20,7 @@ MOST = 12.0  # losses beyond it end in an arrow
 def draw_verdict(verdict: Verdict, path: Path) -> None:
     """One audit: the claim, what was proved, and how often the event happened under each stream."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
 
     figure = Figure(figsize=(8.6, 3.2), layout="constrained")
     figure.suptitle(_wrapped(str(verdict)), fontsize=10.5, color=INK, x=0.012, ha="left")
@@ -39,20 +40,26 @@ def draw_verdict(verdict: Verdict, path: Path) -> None:
         left.set_xlim(0, max(reach * 1.45, verdict.claim * 1.2))
     _plain(left)
     if verdict.trials:
-        shares = np.array(verdict.counts) / verdict.trials
-        right.bar(
-            [0, 1],
-            np.maximum(shares, 0.3 / verdict.trials),
-            color=[FOUND if beyond else SAFE, FAINT],
-            width=0.6,
-        )
-        right.set_yscale("log")
+        shares = np.maximum(np.array(verdict.counts) / verdict.trials, 0.3 / verdict.trials)
+        right.bar([0, 1], shares, color=[FOUND if beyond else SAFE, FAINT], width=0.6)
+        if shares.max() > 20 * shares.min():  # the smaller one would be a line
+            right.set_yscale("log")
+            right.yaxis.set_minor_locator(NullLocator())
+            right.set_ylim(shares.min() / 4, 4 * shares.max())
+        else:
+            right.set_ylim(0, 1.15 * shares.max())
         right.set_xticks([0, 1], ["one stream", "its neighbour"], color=INK)
         right.set_ylabel("chance of the event", color=QUIET)
         for at, count in enumerate(verdict.counts):
-            right.annotate(f"{count:,}", (at, max(shares[at], 0.3 / verdict.trials)), (0, 3), ha="center", fontsize=8,
-                           textcoords="offset points", color=INK)  # fmt: skip
-        right.set_ylim(top=min(8.0, 4 * max(shares.max(), 1e-9)))
+            right.annotate(
+                f"{count:,}",
+                (at, shares[at]),
+                (0, 3),
+                ha="center",
+                fontsize=8,
+                textcoords="offset points",
+                color=INK,
+            )
         _plain(right)
     else:
         right.set_axis_off()

@@ -19,6 +19,8 @@ from tidegate.policy import Budget
 
 FINALS = 2  # events that are tested
 CHUNK = 100_000  # transcripts at once
+ROUNDS = 24  # of variations
+PLAIN = 1.3  # a promise of so many times the claim needs no better pair
 Progress = Callable[[str, float], None]
 
 
@@ -106,16 +108,17 @@ class Search:
         self.choose = neighbours.chooser(seed)
         self.found = Found()
         self.watch = Stopwatch()
+        self.claim = float(bounds.claimed(budget))
 
     def run(self) -> Found:
         """Scan, climb, learn, and prove."""
-        claim = float(bounds.claimed(self.budget))
         looked = self._scan()
         looked = self._climb(looked)
-        finalists = self._learn(looked[: 2 * FINALS])
+        plain = looked and looked[0][0] > PLAIN * self.claim
+        finalists = self._learn(looked[: 1 if plain else 2 * FINALS])
         for pair, learnt in finalists[:FINALS]:
             self._prove(pair, learnt)
-            if self.found.loss > claim:
+            if self.found.loss > self.claim:
                 break
         self.found.seconds = self.watch.seconds()
         return self.found
@@ -161,7 +164,8 @@ class Search:
         if len(pairs) >= self.effort.pairs:
             return pairs
         known = neighbours.library(policy, columns, self.steps)
-        order = sorted(range(len(known)), key=lambda _: self.choose(1 << 30))
+        first = neighbours.known_pairs(known)
+        order = [*range(first), *sorted(range(first, len(known)), key=lambda _: self.choose(1 << 30))]
         pairs += [known[at] for at in order[: max(self.effort.pairs * 3 // 4, 1)]]
         for _ in range(4 * self.effort.pairs):
             if len(pairs) >= self.effort.pairs:
@@ -191,6 +195,8 @@ class Search:
             learnt = self._look(pair, count)
             looked.append((learnt.promise + 1e-3 * learnt.estimate, pair))
             self.found.pairs_tried += 1
+            if learnt.promise > PLAIN * self.claim:
+                break
         self._count = count
         return sorted(looked, key=lambda entry: -entry[0])
 
@@ -200,12 +206,16 @@ class Search:
         seen = {pair.key for _, pair in looked}
         best: list[tuple[float, Pair]] = []
         for _, pair in looked[:6]:
+            if best and best[0][0] > PLAIN * self.claim:
+                break
             learnt = self._look(pair, count, 0.5)
             best.append((learnt.promise, pair))
         rounds = 0
-        while best and not self._late(0.5) and rounds < 24:
+        if best and max(promise for promise, _ in best) > PLAIN * self.claim:
+            rounds = ROUNDS
+        while best and not self._late(0.5) and rounds < ROUNDS:
             rounds += 1
-            self.progress(f"varying the best pairs, round {rounds}", 0.3 + 0.2 * rounds / 24)
+            self.progress(f"varying the best pairs, round {rounds}", 0.3 + 0.2 * rounds / ROUNDS)
             best.sort(key=lambda entry: -entry[0])
             near = neighbours.varied(
                 self.subject.policy, best[self.choose(min(3, len(best)))][1], self.choose
@@ -252,8 +262,7 @@ class Search:
         self.found.transcripts += 2 * trials
         loss = float(bounds.proved(counted[0], counted[1], trials, error, self.budget))
         estimate = float(bounds.implied(counted[0] / trials, max(int(counted[1]), 0.5) / trials, self.budget))
-        claim = float(bounds.claimed(self.budget))
-        power = (claim + estimate - loss) / (claim * estimate) * claim if estimate > 0 else float("inf")
+        power = (self.claim + estimate - loss) / estimate if estimate > 0 else float("inf")
         found = self.found
         found.power = min(found.power, power)
         if loss > found.loss or found.pair is None:

@@ -52,7 +52,7 @@ class Shipped:
     name: str
     mechanism: Mechanism
     steps: int | None = None
-    seconds: float = 12.0
+    seconds: float = 8.0
 
     def audit(self, error: float = 1e-6, seconds: float | None = None) -> Verdict:
         """Try to refute its claim."""
@@ -92,7 +92,7 @@ def shipped() -> list[Shipped]:
         Shipped("BudgetDistribution", BudgetDistribution(window), 4),
         Shipped("BudgetDistribution, w = 3", BudgetDistribution(WEvent(epsilon="3", w=3)), 4),
         Shipped("Fast", Fast(WEvent(epsilon="2", w=4), columns=2, samples=2, filter=False), 5),
-        Shipped("RescueDP", RescueDP(WEvent(epsilon="2", w=3), filter=False), 4, 20.0),
+        Shipped("RescueDP", RescueDP(WEvent(epsilon="2", w=3), filter=False), 4, 15.0),
         Shipped("Blocks", Blocks(Uniform(User(epsilon="1", horizon=2))), 4),
         Shipped("PeGaSus", PeGaSus(one), 4),
         Shipped(
@@ -106,7 +106,7 @@ def shipped() -> list[Shipped]:
         Shipped("BinaryTree, w = 3, Honaker", BinaryTree(WEvent(epsilon="2", w=3), horizon=7), 5),
         Shipped("HybridTree", HybridTree(one, estimator="plain"), 4),
         Shipped("SlidingWindowTree", SlidingWindowTree(one, window=3, estimator="plain"), 4),
-        Shipped("Factorization", Factorization(Event(rho="1/2"), horizon=4), 3, 20.0),
+        Shipped("Factorization", Factorization(Event(rho="1/2"), horizon=4), 3, 15.0),
         Shipped("OptStream", OptStream(WEvent(epsilon="2", w=4), samples=2, features=(whole_period(4),)), 8),
         Shipped(
             "OptStream, adaptive", OptStream(WEvent(epsilon="6", w=4), samples=2, adaptive=True), 8, 20.0

@@ -126,7 +126,9 @@ def read_animal(name: str) -> Subject:
     from tidegate.audit.subjects import subject
     from tidegate.audit.zoo import find
 
-    return subject(find(name).make(), None, name=name)
+    found = subject(find(name).make(), None, name=name)
+    found.name = name
+    return found
 
 
 def spelt(name: str, policy: str, options: Sequence[str], columns: int) -> dict[str, Any]:

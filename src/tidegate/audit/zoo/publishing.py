@@ -102,6 +102,7 @@ def seen_in_mid_step(make: Callable[[], Publishing]) -> Callable[[Stream], Float
         assert isinstance(run, PanPrivateRun)
         seen: list[float] = []
         for row in stream:
+            run.open_step()
             run.arrive(0, 4096)
             state = run.memory()["counts"]
             seen.append(float(state[0]) if state.size else 0.0)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tidegate.audit import accounts
+from tidegate.audit.zoo.noise import Halved
+from tidegate.audit.zoo.operations import ChargedAfterRelease, ChargedByHalf
+from tidegate.audit.zoo.publishing import OneNullifiedStepShort
+from tidegate.mechanisms.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.budget_distribution import BudgetDistribution
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.pegasus import PeGaSus
+from tidegate.mechanisms.sample import Sample
+from tidegate.mechanisms.uniform import Uniform
+from tidegate.policy import Event, WEvent
+
+SOUND: list[Mechanism] = [
+    Uniform(WEvent(epsilon="1", w=5), columns=3),
+    Uniform(WEvent(rho="1/2", w=5)),
+    Sample(WEvent(epsilon="1", w=4), every=3),
+    BudgetAbsorption(WEvent(epsilon="1", w=4), columns=2),
+    BudgetDistribution(WEvent(epsilon="0.7", w=4)),
+    PeGaSus(Event(epsilon="1")),
+]
+
+
+@pytest.mark.parametrize("mechanism", SOUND)
+def test_sound_accounts_replay(mechanism: Mechanism) -> None:
+    """Scales, charges, ledger and order agree on every stream that is tried."""
+    problem, _ = accounts.replay(mechanism, 24)
+    assert problem is None
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "loss", "words"),
+    [
+        (Halved(WEvent(epsilon="1", w=5)), 2.0, "scales lose 2 times"),
+        (BudgetAbsorption(WEvent(epsilon="1", w=4), calibration="paper"), 1.375, "scales lose 1.375 times"),
+        (
+            BudgetAbsorption(WEvent(epsilon="0.7", w=4), calibration="paper-float"),
+            1.125,
+            "scales lose 1.125 times",
+        ),
+        (OneNullifiedStepShort(WEvent(epsilon="1", w=4)), 1.125, "scales lose 1.125 times"),
+        (ChargedAfterRelease(Event(epsilon="1")), np.inf, "before the ledger was asked"),
+    ],
+)
+def test_wrong_accounts_are_found(mechanism: Mechanism, loss: float, words: str) -> None:
+    """Each planted mistake, with the loss it has."""
+    problem, _ = accounts.replay(mechanism, 24)
+    assert problem is not None
+    assert problem.loss == pytest.approx(loss, rel=1e-6)
+    assert words in problem.words
+
+
+def test_a_ledger_that_is_told_half_is_found() -> None:
+    """The charge of a step must cover what its scale loses."""
+    problem, _ = accounts.replay(ChargedByHalf(Event(epsilon="1")), 12)
+    assert problem is not None
+    assert "was charged" in problem.words
+
+
+def test_losses_from_scales_are_what_the_paper_says() -> None:
+    """A publication of BA loses Δ/scale and each test ε/2w, whatever the ledger says."""
+    mechanism = BudgetAbsorption(WEvent(epsilon="1", w=4))
+    releases = mechanism.start().push_batch(4096 * np.arange(1, 9)[:, np.newaxis])
+    losses = accounts.step_losses(mechanism, releases)
+    assert losses is not None
+    assert np.all(losses <= releases.spent * (1 + 1e-9))
+    assert np.allclose(losses, releases.spent, rtol=1e-9)

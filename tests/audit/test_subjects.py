@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from tidegate.audit.publishing import PublishingReplicas
+from tidegate.audit.subjects import Callee, Configured, Failure, widened
+from tidegate.mechanisms.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.budget_distribution import BudgetDistribution
+from tidegate.mechanisms.fast import Fast
+from tidegate.mechanisms.pegasus import PeGaSus
+from tidegate.mechanisms.uniform import Uniform
+from tidegate.noise import current
+from tidegate.policy import Event, WEvent
+from tidegate.testing import statistics
+
+STREAM = np.array([[0, 3], [4, 3], [4, 0], [90, 1]])
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2),
+        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2, calibration="paper"),
+        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2, groups=((1,), (0,))),
+        BudgetDistribution(WEvent(epsilon="4", w=3), columns=2),
+    ],
+)
+def test_replicas_are_runs_through_the_front_door(mechanism: BudgetAbsorption) -> None:
+    """On the same random words the compiled replicas and real runs agree bit for bit."""
+    replicas = PublishingReplicas.of(mechanism)
+    assert replicas is not None
+    count = 60
+    words: dict[str, np.ndarray] = {}
+    draw = PublishingReplicas._words
+
+    def kept(source: object, stream: str, number: int, draws: int) -> np.ndarray:
+        words[stream] = draw(current(), stream, number, draws)
+        return words[stream]
+
+    replicas._words = kept  # type: ignore[method-assign, assignment]
+    drawn = replicas.sample(STREAM, count)
+    for at in range(count):
+        given = {stream: each[at] for stream, each in words.items()}
+        assert np.array_equal(replicas.one(STREAM, given).reshape(-1), drawn[at])
+
+
+def test_replicas_have_the_distribution_of_runs() -> None:
+    """How often step 2 repeats step 1: replicas against starts, exact binomial tails; a mutant is refused."""
+    mechanism = BudgetAbsorption(WEvent(epsilon="2", w=2))
+    stream = np.array([[2], [3]])
+    subject = Configured(mechanism)
+    assert subject.way == "loop"
+    many = subject.sample(stream, 200_000)
+    share = float(np.mean(many[:, 0] == many[:, 1]))
+    runs = np.array([mechanism.start().push_batch(stream).values[:, 0] for _ in range(3000)])
+    same = int(np.count_nonzero(runs[:, 0] == runs[:, 1]))
+    assert statistics.compare_counts({"step 2 repeats step 1": (same, share)}, 3000).ok
+    assert not statistics.compare_counts({"step 2 repeats step 1": (same, share * 0.8)}, 3000).ok
+
+
+def test_columns_are_replicas_only_where_that_is_the_same() -> None:
+    """Copies of columns leave the noise alone, or they are not used."""
+    assert widened(Uniform(Event(epsilon="1")), 5) is not None
+    assert widened(PeGaSus(Event(epsilon="1"), columns=2), 5) is not None
+    assert widened(Uniform(Event(epsilon="1", adjacency="replace")), 5) is None  # Δ would double
+    assert widened(Fast(WEvent(epsilon="1", w=4)), 5) is None  # columns share their sampling times
+    assert Configured(Fast(WEvent(epsilon="1", w=4))).way == "restart"
+
+
+@pytest.mark.parametrize(
+    "mechanism", [Uniform(Event(epsilon="1"), columns=2), PeGaSus(Event(epsilon="1"), columns=2)]
+)
+def test_transcripts_keep_the_order_of_steps_and_columns(mechanism: Uniform) -> None:
+    """Each transcript is steps × (kinds × columns), around its own true values."""
+    stream = 10_000 * (1 + np.arange(6).reshape(3, 2))
+    drawn = Configured(mechanism).sample(stream, 500)
+    per_step = drawn.shape[1] // 3
+    assert per_step % 2 == 0
+    for step in range(3):
+        assert np.allclose(
+            np.median(drawn[:, step * per_step : step * per_step + 2], axis=0), stream[step], atol=30
+        )
+
+
+def test_failures_have_a_kind() -> None:
+    """A crash, a hang, a ragged result and a text are told apart."""
+    policy = Event(epsilon="1")
+
+    def crash(stream: np.ndarray) -> np.ndarray:
+        raise RuntimeError("secret value 42")
+
+    def ragged(stream: np.ndarray) -> np.ndarray:
+        ragged.calls += 1  # type: ignore[attr-defined]
+        return np.zeros(1 + ragged.calls % 2)  # type: ignore[attr-defined]
+
+    ragged.calls = 0  # type: ignore[attr-defined]
+    stream = np.zeros((2, 1), dtype=np.int64)
+    cases = [
+        (crash, "crashes"),
+        (lambda stream: time.sleep(5), "hangs"),
+        (ragged, "shape"),
+        (lambda stream: "text", "shape"),
+    ]
+    for call, kind in cases:
+        with pytest.raises(Failure) as failure:
+            Callee(call, policy, seconds=0.3).sample(stream, 3)
+        assert failure.value.kind == kind
+        assert "42" not in str(failure.value)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tidegate.audit.spelling import read_options, read_policy
+from tidegate.cli import main
+from tidegate.errors import InvalidParameter
+
+FUNCTION = """
+from tidegate.noise import current, laplace
+
+
+def halved(stream):
+    return stream + laplace(current(), "test", 0, 0.5, stream.shape)
+
+
+number = 3
+"""
+
+
+def test_a_sound_mechanism_ends_with_0(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A sentence with the power, a picture and a file."""
+    picture, file = tmp_path / "loss.png", tmp_path / "verdict.json"
+    arguments = ["audit", "Uniform", "--minutes", "0.03", "--steps", "1"]
+    assert main([*arguments, "--picture", str(picture), "--save", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "Uniform: no violation found; power: would have found" in said
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert main(["audit", "--replay", str(file)]) == 0
+    assert "no violation found" in capsys.readouterr().out
+
+
+def test_a_broken_one_ends_with_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The printed BA by its own account, as JSON."""
+    arguments = ["audit", "BudgetAbsorption", "--policy", "w-event epsilon=1 window=4"]
+    assert main([*arguments, "--set", "calibration=paper", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["outcome"] == "violates"
+    assert told["loss"] == pytest.approx(1.375)
+    file = tmp_path / "verdict.json"
+    assert main(["audit", "zoo:rounded half to even", "--minutes", "0.05", "--save", str(file)]) == 1
+    assert main(["audit", "--replay", str(file)]) == 1
+    assert "rounded half to even violates" in capsys.readouterr().out
+
+
+def test_a_function_of_ones_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """module:function, from the folder one is in."""
+    (tmp_path / "audited_function.py").write_text(FUNCTION)
+    monkeypatch.chdir(tmp_path)
+    assert main(["audit", "audited_function:halved", "--minutes", "0.08", "--steps", "1"]) == 1
+    assert "audited_function:halved violates: at least 1." in capsys.readouterr().out
+    assert main(["audit", "audited_function:number"]) == 2
+    assert main(["audit", "audited_function:absent"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["Unifrom"], "did you mean 'Uniform'"),
+        (["Uniform", "--policy", "weekly"], "must be event or w-event or user"),
+        (["Uniform", "--policy", "event epsilon=1 window=3"], "absent for event"),
+        (["Uniform", "--policy", "w-event epsilon=1"], "given for w-event"),
+        (["Uniform", "--policy", "w-event epsilon=1 window=x"], "a whole number"),
+        (["Uniform", "--set", "nothing=1"], "a parameter of Uniform"),
+        (["Uniform", "--set", "nothing"], "name=value"),
+        (["Uniform", "--minutes", "0"], "minutes"),
+        (["Uniform", "--replay", "x.json"], "name one of the two"),
+        (["Blocks"], "with a User policy"),
+        (["--replay", "absent.json"], "cannot be used"),
+        ([], "name one of the two"),
+    ],
+)
+def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    """One sentence and exit code 2."""
+    assert main(["audit", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_words_are_read_exactly() -> None:
+    """Exact numbers stay what was typed, tuples and switches become what they are."""
+    assert str(read_policy("event, epsilon=0.1, delta=1e-9").epsilon) == "1/10"
+    read = read_options(["grid=0.01", "groups=((0,),(1,))", "shift=true", "calibration=paper"])
+    assert read == {"grid": "0.01", "groups": ((0,), (1,)), "shift": True, "calibration": "paper"}
+    with pytest.raises(InvalidParameter, match="one of epsilon"):
+        read_policy("event budget=1")
