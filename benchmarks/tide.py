@@ -1,6 +1,6 @@
 """Speed of Tide and of the state-space filter, one thread: steps or cells a second, best of several rounds.
 
-    python benchmarks/tide.py [--rounds 5] [--steps 1000000] [--columns 100000]
+python benchmarks/tide.py [--rounds 5] [--steps 1000000] [--columns 100000]
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def bench_filter(steps: int, rounds: int) -> None:
     noisy = scalar(steps) + np.random.default_rng(3).laplace(0, 500, (steps, 1))
     ones = np.ones(steps, dtype=np.int64)
     releases = Releases(1, noisy, np.full(steps, Status.FRESH, dtype=np.int8), None, 500.0 * ones, ones, 1)
-    seconds = best({"f": lambda: StateSpace(periods=(48, 336), harmonics=5).push_batch(releases)}, rounds)["f"]
+    seconds = best({"f": lambda: StateSpace(periods=(48, 336), harmonics=5).push_batch(releases)}, rounds)[
+        "f"
+    ]
     print(f"filter   StateSpace, every step measured        {steps / seconds / 1e6:.2f} million steps/s")
 
 

@@ -1,12 +1,12 @@
 """Accuracy of Tide on public streams, against the papers' mechanisms with the best parameters in hindsight.
 
-    python benchmarks/tide_accuracy.py DATA_FOLDER [--only NAME] [--epsilon 0.01 0.1 1] [--window 24 48 120 240] [--runs 2]
+    python benchmarks/tide_accuracy.py DATA_FOLDER [--only NAME] [--epsilon 0.1 1] [--window 24 120] [--runs 2]
 
-For each stream, ε and w: mean absolute error (values cut at 0 for all) of Tide at once and smoothed, of Uniform, of the best
-causal rival and of the best delayed one. Rivals' parameters are chosen in hindsight, which nobody has; Tide is told the
-periods (day and week in steps) and nothing else. Then the medians of the ratios, the worst ratio to Uniform, and how many
-steps the 90 % intervals cover. DATA_FOLDER holds the public streams; none of them is part of the project. Rivals are slow to
-run: --rivals FILE keeps their errors.
+For each stream, ε and w: mean absolute error (values cut at 0 for all) of Tide at once and smoothed, of Uniform, of the
+best causal rival and of the best delayed one. Rivals' parameters are chosen in hindsight, which nobody has; Tide is told
+the periods (day and week in steps) and nothing else. Then the medians of the ratios, the worst ratio to Uniform, and how
+many steps the 90 % intervals cover. DATA_FOLDER holds the public streams; none of them is part of the project. Rivals
+are slow to run: --rivals FILE keeps their errors.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def streams(folder: Path) -> Iterator[tuple[str, Stream]]:
 
 def some(window: int) -> list[int]:
     """Numbers of measurements that rivals may choose from."""
-    return sorted({max(1, round(window / gap)) for gap in (1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 48, 96, window)})
+    return sorted(
+        {max(1, round(window / gap)) for gap in (1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 48, 96, window)}
+    )
 
 
 def causal_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechanism]]:
@@ -98,7 +100,10 @@ def delayed_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mecha
     for k in some(policy.w):
         yield f"OptStream {k}", OptStream(policy, columns=columns, samples=k)
         if columns == 1 and k > 2:
-            yield f"OptStream {k} curve", OptStream(policy, columns=columns, samples=k, reconstruction="curve")
+            yield (
+                f"OptStream {k} curve",
+                OptStream(policy, columns=columns, samples=k, reconstruction="curve"),
+            )
     try:
         from tidegate.mechanisms import Fourier
     except ImportError:
@@ -116,7 +121,10 @@ def error(releases: tg.Releases, matrix: np.ndarray) -> float:
 
 
 def of_rivals(
-    rivals: Callable[[tg.WEvent, int], Iterator[tuple[str, Mechanism]]], policy: tg.WEvent, matrix: np.ndarray, runs: int
+    rivals: Callable[[tg.WEvent, int], Iterator[tuple[str, Mechanism]]],
+    policy: tg.WEvent,
+    matrix: np.ndarray,
+    runs: int,
 ) -> dict[str, float]:
     found = {}
     for name, mechanism in rivals(policy, matrix.shape[1]):
@@ -142,7 +150,9 @@ def of_tide(policy: tg.WEvent, stream: Stream, runs: int) -> dict[str, float]:
     rows = []
     for _ in range(runs):
         releases = Tide(policy, columns=matrix.shape[1], periods=periods).start().push_batch(matrix)
-        later = Tide(policy, columns=matrix.shape[1], periods=periods, aim="revised").start().push_batch(matrix)
+        later = (
+            Tide(policy, columns=matrix.shape[1], periods=periods, aim="revised").start().push_batch(matrix)
+        )
         rows.append(
             {
                 "causal": error(releases, matrix),
@@ -157,7 +167,9 @@ def of_tide(policy: tg.WEvent, stream: Stream, runs: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="streams whose name contains this")
     parser.add_argument("--epsilon", nargs="+", default=["0.01", "0.1", "1"])
@@ -191,8 +203,10 @@ def main() -> None:
                     cell[f"best {kind}"], cell[f"winner {kind}"] = rivals[kind][winner], winner
                 cells.append(cell)
                 print(
-                    f"{name:32s} ε={epsilon:5s} w={w:3d}  Tide {cell['causal']:9.4g} / {cell['smoothed']:9.4g}  "
-                    f"Uniform {cell['Uniform']:9.4g}  best causal {cell['best causal']:9.4g} ({cell['winner causal']:13s})  "
+                    f"{name:32s} ε={epsilon:5s} w={w:3d}  "
+                    f"Tide {cell['causal']:9.4g} / {cell['smoothed']:9.4g}  "
+                    f"Uniform {cell['Uniform']:9.4g}  "
+                    f"best causal {cell['best causal']:9.4g} ({cell['winner causal']:13s})  "
                     f"delayed {cell['best delayed']:9.4g} ({cell['winner delayed']})  ratios "
                     f"{cell['causal'] / cell['best causal']:.2f} {cell['smoothed'] / cell['best delayed']:.2f} "
                     f"{cell['causal'] / cell['Uniform']:.2f}  covered {cell['covered']:.2f} "
@@ -207,17 +221,27 @@ def main() -> None:
 def summary(cells: list[dict]) -> None:
     """Medians, worst cells and coverage."""
     small = [cell for cell in cells if float(Fraction(cell["epsilon"])) <= 0.1]
-    for label, mine, rival, bar in (("causal", "causal", "best causal", 0.6), ("smoothed", "smoothed", "best delayed", 0.75)):
+    for label, mine, rival, bar in (
+        ("causal", "causal", "best causal", 0.6),
+        ("smoothed", "smoothed", "best delayed", 0.75),
+    ):
         ratios = [cell[mine] / cell[rival] for cell in small]
-        print(f"median ratio at ε ≤ 0.1, {label}: {np.nanmedian(ratios):.3f} over {len(ratios)} cells   bar: {bar}")
+        print(
+            f"median ratio at ε ≤ 0.1, {label}: {np.nanmedian(ratios):.3f} over {len(ratios)} cells   bar: {bar}"
+        )
     worst = max(cells, key=lambda cell: cell["causal"] / cell["Uniform"])
     print(
         f"worst ratio to Uniform: {worst['causal'] / worst['Uniform']:.3f} "
         f"({worst['stream']}, ε={worst['epsilon']}, w={worst['w']})   bar: 1.15"
     )
     for kind in ("covered", "covered smoothed"):
-        by = {name: np.nanmean([c[kind] for c in cells if c["stream"] == name]) for name in {c["stream"] for c in cells}}
-        out = {name: round(float(value), 3) for name, value in sorted(by.items()) if not 0.85 <= value <= 0.95}
+        by = {
+            name: np.nanmean([c[kind] for c in cells if c["stream"] == name])
+            for name in {c["stream"] for c in cells}
+        }
+        out = {
+            name: round(float(value), 3) for name, value in sorted(by.items()) if not 0.85 <= value <= 0.95
+        }
         print(f"{kind}: from {min(by.values()):.3f} to {max(by.values()):.3f}; outside 0.85–0.95: {out}")
 
 

@@ -54,7 +54,7 @@ def test_shares_are_exact_and_scales_cover_them(window, sliding, drifting, tenth
 
 @given(st.integers(1, 300), st.booleans(), st.integers(0, 1000))
 def test_gaps_fit_every_window(window, drifting, begin):
-    """Wherever the schedule begins, no window of w steps has more than k measurements, and k gaps waste one step at most."""
+    """Wherever the schedule begins, no window has more than k measurements, and k gaps waste one step at most."""
     tables = choices(window, True, drifting, 1, Fraction(1))
     for choice in range(tables.rows):
         plan = np.zeros(loop.PLAN, dtype=np.int64)
@@ -97,7 +97,6 @@ def test_no_window_is_ever_overspent(window, epsilon, seed):
     assert sums.max() <= run.ledger.units
     assert run.ledger.verify().ok
     assert np.array_equal(releases.units > 0, releases.fresh)
-
 
 
 def test_decisions_depend_on_measurements_only(monkeypatch):
@@ -182,7 +181,9 @@ def test_misfit_is_noticed():
     """After a calm stream turns wild, most steps are measured within a few windows."""
     calm = daily(1500, 48, 5000, 500)
     wild = np.random.default_rng(2).integers(0, 60_000, (600, 1))
-    releases = Tide(tg.WEvent(epsilon="1", w=48), periods=(48,)).start().push_batch(np.concatenate([calm, wild]))
+    releases = (
+        Tide(tg.WEvent(epsilon="1", w=48), periods=(48,)).start().push_batch(np.concatenate([calm, wild]))
+    )
     assert releases.fresh[500:1500].mean() < 0.9
     assert releases.fresh[1750:].mean() > 0.9
 
@@ -212,7 +213,11 @@ def test_many_small_columns_share_what_they_know():
 
 @pytest.mark.parametrize(
     "policy",
-    [tg.Event(epsilon="0.1"), tg.User(epsilon="50", horizon=1000), tg.WEvent(epsilon="1", w=24, adjacency="replace")],
+    [
+        tg.Event(epsilon="0.1"),
+        tg.User(epsilon="50", horizon=1000),
+        tg.WEvent(epsilon="1", w=24, adjacency="replace"),
+    ],
 )
 def test_policies(policy):
     """Event, user-level and replace policies all stay within their budget and give estimates."""
@@ -254,7 +259,9 @@ def test_accuracy_on_real_load(shared_data):
     import polars as pl
 
     frame = pl.read_parquet(shared_data("rte_load_2016_30min.parquet"))
-    truth = frame["ile_de_france"].fill_null(strategy="forward").to_numpy().astype(np.int64)[:6000, np.newaxis]
+    truth = (
+        frame["ile_de_france"].fill_null(strategy="forward").to_numpy().astype(np.int64)[:6000, np.newaxis]
+    )
     releases = Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48, 336)).start().push_batch(truth)
     assert mean_error(releases, truth) < 219
     assert mean_error(releases.revised, truth) < 165

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.queries.kernels import state_space as k
+from tidegate.queries.kernels.replaying import likelihood
 from tidegate.queries.state_space import StateSpace
 from tidegate.queries.state_space_model import SEARCHED, Structure, estimate, parameters_of
 from tidegate.queries.state_space_tracker import Tracker
@@ -30,7 +32,12 @@ def matrices(structure, parameters):
     Q[2:4, 2:4] = parameters[k.SMOOTH_NOISE]
     for i, angle in enumerate(structure.frequency):
         c, s = 4 + i, 4 + harmonics + i
-        F[c, c], F[c, s], F[s, c], F[s, s] = math.cos(angle), math.sin(angle), -math.sin(angle), math.cos(angle)
+        F[c, c], F[c, s], F[s, c], F[s, s] = (
+            math.cos(angle),
+            math.sin(angle),
+            -math.sin(angle),
+            math.cos(angle),
+        )
         Q[c, c] = Q[s, s] = parameters[k.SEASON_NOISE] * structure.weight[i]
         P[c, c] = P[s, s] = parameters[k.SEASON_PRIOR] * structure.weight[i]
     P[0, 0] = parameters[k.LEVEL_PRIOR]
@@ -45,7 +52,9 @@ def matrices(structure, parameters):
 def measured_stream(steps=200, seed=3):
     """Measurements of a wave at some steps, with Gaussian noise of variance 4."""
     generator = np.random.default_rng(seed)
-    truth = 10 + 4 * np.sin(np.arange(steps) * 2 * np.pi / 12) + generator.normal(0, 0.5, steps).cumsum() * 0.3
+    truth = (
+        10 + 4 * np.sin(np.arange(steps) * 2 * np.pi / 12) + generator.normal(0, 0.5, steps).cumsum() * 0.3
+    )
     fresh = generator.random(steps) < 0.6
     fresh[0] = True
     return truth, truth + generator.normal(0, 2.0, steps), fresh
@@ -123,10 +132,10 @@ def test_likelihood_and_replay_equal_the_textbook():
     values = np.ascontiguousarray(noisy[fresh][:, np.newaxis])
     noise = np.full(len(steps), 4.0)
     frequency, weight = STRUCTURE.frequency, STRUCTURE.weight
-    found = k.likelihood(steps, values, noise, False, PARAMETERS, frequency, weight, 1)
+    found = likelihood(steps, values, noise, False, PARAMETERS, frequency, weight, 1)
     last = int(steps[-1])
-    filtered, _, variance, _, likelihood = plain_filter(noisy[:last], fresh[:last], 4.0, STRUCTURE, PARAMETERS)
-    assert found == pytest.approx(likelihood, rel=1e-9)
+    filtered, _, variance, _, theirs = plain_filter(noisy[:last], fresh[:last], 4.0, STRUCTURE, PARAMETERS)
+    assert found == pytest.approx(theirs, rel=1e-9)
     tracker = Tracker(STRUCTURE, 1, 20, laplace=False)
     tracker.memory["parameters"][:] = PARAMETERS
     tracker._replay(steps, values, noise)
@@ -138,7 +147,7 @@ def test_likelihood_and_replay_equal_the_textbook():
 def test_level_alone_equals_statsmodels():
     """Without residual and harmonics the filter is statsmodels' local level model."""
     models = pytest.importorskip("statsmodels.tsa.statespace.structural")
-    truth, noisy, _ = measured_stream(120)
+    _, noisy, _ = measured_stream(120)
     search = np.full(SEARCHED, -60.0)
     search[[2, 4]] = 0.0
     search[0] = math.log(0.3)
@@ -164,7 +173,7 @@ def test_laplace_update_equals_quadrature(innovation, variance, scale):
         return
     edges = [-14 * deviation, max(-14 * deviation, min(innovation, 14 * deviation)), 14 * deviation]
     total, first = 0.0, 0.0
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         x = np.linspace(low, high, 200_001)
         mass = np.exp(-0.5 * x * x / variance - np.abs(innovation - x) / scale)
         total += np.trapezoid(mass, x)

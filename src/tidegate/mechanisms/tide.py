@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.ledger import Ledger
@@ -28,26 +26,26 @@ HARMONICS, FEW_HARMONICS = 8, 2  # of each period, for few columns and for many
 
 @dataclass(frozen=True)
 class Tide(Mechanism):
-    """Measure some steps of each window precisely, follow a model in between, and choose how many from past releases.
+    """Measure some steps of each window precisely, follow a model in between, and choose how many from releases.
 
     k measurements in a window, each with ε/k, say more about what stays the same than many weak ones. What changes is
     bridged by a structural model (a level that wanders, short memory, harmonics of public periods) whose
     hyper-parameters come from the measurements themselves. The model predicts the error of each k, and the best
-    is followed; when innovations are too large for the model, every step is measured until it fits again. Deciding looks at
-    past releases only, so it costs nothing, and all of ε is spent on measurements.
+    is followed; when innovations are too large for the model, every step is measured until it fits again. Deciding
+    looks at past releases only, so it costs nothing, and all of ε is spent on measurements.
 
     Parameters
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
     periods
-        Public periods of the stream in steps, such as (24, 168) for hours of days and weeks. None by default: then the model
-        is a level and short memory.
+        Public periods of the stream in steps, such as (24, 168) for hours of days and weeks. None by default: then the
+        model is a level and its residuals.
     harmonics
         How many harmonics each period has: 8 by default, 2 where more than 16 columns share their gains.
     delay
-        After how many steps, at most, smoothed values of a step are known (`release.revised`); 0 for never. By default w
-        under a w-event policy, else 0.
+        After how many steps, at most, smoothed values of a step are known (`release.revised`); 0 for never. By default
+        w under a w-event policy, else 0.
     aim
         Which error the schedule makes small: that of values "now", or that of the "revised" ones. These are better
         with fewer, stronger measurements.
@@ -56,18 +54,19 @@ class Tide(Mechanism):
 
     Privacy
     -------
-    Unit and neighbours: the policy's. Every measurement is a discrete Laplace mechanism on the whole vector of its step, charged to
-    that step before its noise is drawn, and the ledger allows no window more than ε. Which steps are measured, with which
-    share, all hyper-parameters and the model's state are functions of earlier measurements and public constants. Releases,
-    smoothed values and intervals are post-processing of measurements. Proof: docs/proofs/tide.md.
+    Unit and neighbours: the policy's. Every measurement is a discrete Laplace mechanism on the whole vector of its
+    step, charged to that step before its noise is used, and the ledger allows no window more than ε. Which steps are
+    measured, with which share, all hyper-parameters and the model's state are functions of earlier measurements and
+    public constants. Releases, smoothed values and intervals are post-processing. Proof: docs/proofs/tide.md.
 
     Error
     -----
-    Every release says its own (`release.deviation`, `release.interval(0.9)`). Time O(n²) a step for n states, and O(n·d) for d
-    columns; memory O(n² + n·d) and a bounded history of measurements, independent of the length of the stream.
+    Every release says its own (`release.deviation`, `release.interval(0.9)`). Time O(n²) a step for n states, and
+    O(n·d) for d columns; memory O(n² + n·d) and a bounded history, independent of the length of the stream.
 
     Examples
     --------
+    >>> import numpy as np
     >>> mechanism = Tide(WEvent(epsilon="0.1", w=48), periods=(48, 336))
     >>> mechanism.structure.states
     34
@@ -108,7 +107,10 @@ class Tide(Mechanism):
         put(self, "delay", delay)
         if self.aim not in ("now", "revised") or (self.aim == "revised" and not delay):
             raise InvalidParameter(
-                "aim", self.aim, "'now', or 'revised' where there is a delay", "write aim='now' or give a delay"
+                "aim",
+                self.aim,
+                "'now', or 'revised' where there is a delay",
+                "write aim='now' or give a delay",
             )
         if not isinstance(self.nonnegative, bool):
             raise InvalidParameter("nonnegative", self.nonnegative, "True or False", "choose one of them")
@@ -157,6 +159,8 @@ class Tide(Mechanism):
         return [
             cls(WEvent(epsilon="4", w=10), columns=3, periods=(24,), harmonics=2),
             cls(WEvent(epsilon="1/3", w=24, adjacency="replace"), columns=20, grid="0.5", delay=7),
-            cls(User(epsilon="2", horizon=6000), periods=(24, 168), harmonics=(3, 2), delay=10, aim="revised"),
+            cls(
+                User(epsilon="2", horizon=6000), periods=(24, 168), harmonics=(3, 2), delay=10, aim="revised"
+            ),
             cls(Event(epsilon="1"), columns=2, nonnegative=False),
         ]

@@ -1,8 +1,7 @@
-"""Tide at work: a compiled loop, with estimates and schedules in between, and what it releases."""
+"""Tide at work: a compiled loop, with estimates and schedules in between."""
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,108 +10,20 @@ import numpy.typing as npt
 from tidegate.ledger import Batch
 from tidegate.mechanisms.kernels import tide as loop
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.tide_releases import Kinds, SmoothedReleases, TideRelease, TideReleases
 from tidegate.mechanisms.tide_schedule import replan
 from tidegate.noise import laplace
 from tidegate.noise.discrete_laplace import decide
 from tidegate.queries.kernels.tracking import refreshed
 from tidegate.queries.state_space_tracker import Tracker
-from tidegate.releases import PeriodicRelease, PeriodicReleases, Releases, RevisedReleases, Status
+from tidegate.releases import Status
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.tide import Tide
 
-Floats = npt.NDArray[np.float64]
 INLINE = 16  # up to so many columns the compiled loop draws the noise itself
 CELLS = 1 << 16  # cells that a batch handles at once
 STREAM = "tide"
-Kinds = list[tuple[int, npt.NDArray[np.int64]]]
-
-
-class TideRelease(PeriodicRelease):
-    """A release with the standard deviation of the error of each value.
-
-    Attributes
-    ----------
-    deviation
-        One for each column, estimated from releases; infinite before anything was measured.
-    """
-
-    __slots__ = ("deviation",)
-
-    def __init__(self, *release: Any, revised: Releases | None, deviation: Floats) -> None:
-        super().__init__(*release, revised=revised)
-        self.deviation = deviation
-
-    def interval(self, confidence: float = 0.9) -> tuple[Floats, Floats]:
-        """Bounds between which the true values lie with about this probability."""
-        return bounds(self.values, self.deviation, confidence)
-
-
-class _Deviations:
-    """What batches with deviations share: they are kept by class of columns, and looked up when asked for."""
-
-    values: Floats
-
-    def __init__(self, *releases: Any, by_class: Floats, kinds: Kinds, **more: Any) -> None:
-        super().__init__(*releases, **more)
-        self._by_class = by_class
-        self._kinds = kinds
-
-    @property
-    def deviation(self) -> Floats:
-        """The standard deviation of the error of each value, T × d."""
-        result = np.empty(self.values.shape)
-        ends = [begin for begin, _ in self._kinds[1:]] + [len(result)]
-        for (begin, kind), end in zip(self._kinds, ends, strict=True):
-            result[begin:end] = self._by_class[begin:end][:, kind]
-        return result
-
-    def interval(self, confidence: float = 0.9) -> tuple[Floats, Floats]:
-        """Bounds between which the true values lie with about this probability."""
-        return bounds(self.values, self.deviation, confidence)
-
-
-class TideReleases(_Deviations, PeriodicReleases):
-    """Releases with the standard deviations of their errors; `revised` has smoothed values of earlier steps."""
-
-    def __getitem__(self, index: int) -> TideRelease:
-        plain, at = super().__getitem__(index), range(len(self.values))[index]
-        fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
-        kind = [kind for begin, kind in self._kinds if begin <= at][-1]
-        deviation = self._by_class[at][kind]
-        return TideRelease(*fields, plain.delay, revised=plain.revised, deviation=deviation)
-
-
-class SmoothedReleases(_Deviations, RevisedReleases):
-    """Smoothed values of earlier steps, with the standard deviations of their errors."""
-
-    def ending_at(self, step: int) -> SmoothedReleases | None:
-        """The part that became known at a step."""
-        plain = super().ending_at(step)
-        if plain is None:
-            return None
-        begin = plain.first_step - self.first_step
-        part = slice(begin, begin + len(plain))
-        kind = [kind for first, kind in self._kinds if first <= begin][-1]
-        return SmoothedReleases(
-            plain.first_step,
-            plain.values,
-            plain.status,
-            plain.source,
-            plain.scale,
-            plain.units,
-            plain.unit,
-            plain.delay,
-            ends=plain.ends,
-            by_class=self._by_class[part],
-            kinds=[(0, kind)],
-        )
-
-
-def bounds(values: Floats, deviation: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Gaussian bounds around values; of Laplace noise they cover nearly the same at 90 %."""
-    width = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
-    return values - width, values + width
 
 
 class TideRun(Run):
@@ -141,7 +52,9 @@ class TideRun(Run):
             "kept_units": np.zeros(keep, dtype=np.int64),
             "kept_scale": np.zeros(keep),
             "kept_source": np.zeros(keep, dtype=np.int64),
-            "begun": np.array([self.step + 1]),  # the first step of this run: what is before it is not revised
+            "begun": np.array(
+                [self.step + 1]
+            ),  # the first step of this run: what is before it is not revised
         }
         self._given = np.zeros(self._columns, dtype=np.int64)
         self._measured = np.zeros(self._columns)
@@ -214,6 +127,7 @@ class TideRun(Run):
         draws = columns if columns <= INLINE else 0
         words = self.source.words(STREAM, first_step, max(draws, 1), range(steps * draws), 0, 2)
         tracker, own = self._tracker, self._own
+        values, status, source, scale, units, deviations = outputs
         index, reason = 0, loop.DONE
         while True:
             index, reason = loop.release(
@@ -239,7 +153,12 @@ class TideRun(Run):
                 own["kept_units"],
                 own["kept_scale"],
                 own["kept_source"],
-                *outputs,
+                values,
+                status,
+                source,
+                scale,
+                units,
+                deviations,
                 revised,
             )
             if reason == loop.DONE:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tidegate.exact import float_up
 from tidegate.mechanisms.kernels import tide as loop
+from tidegate.mechanisms.kernels.tide_forecast import predicted_error, predicted_smoothed
 from tidegate.noise import variance_laplace
 from tidegate.queries.kernels import tracking as t
 from tidegate.queries.state_space_tracker import Tracker
@@ -19,11 +20,14 @@ LONGEST_GAP = 512
 HORIZON = 1024  # steps that a choice is judged by, at most
 OPENING_SHARE = Fraction(1, 8)  # of a sliding window's budget, for the very first measurement
 FINITE_OPENING = Fraction(1, 32)  # the same where the budget never comes back
-SECOND_SHARE = 2  # times as much for a second one at once, where the first one says only that values are small
+SECOND_SHARE = (
+    2  # times as much for a second one at once, where the first one says only that values are small
+)
 INVISIBLE = 4.0  # mean square of the first measurement, in noise variances, below which that is so
 USELESS = 4.0  # a choice whose noise variance is so many times the squared size of the values says nothing
 SHORTEST_OPENED = 16  # windows below need no opening
 CAUTION = 4  # gaps are at most this part of what was seen so far
+PHASES = 8  # and see so many phases of the first period, whose beginning says little about the rest
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
 
@@ -82,8 +86,7 @@ def choices(window: int, sliding: bool, drifting: bool, sensitivity: int, epsilo
             # one step more than the window for k gaps: no phase of a period is left out for ever
             span = window + 1 if drifting and number < window else window
             shares.append((number, span, charge))
-    for share in (opening, second):
-        shares.append((window, window, int(share * units) or units // window))
+    shares += [(window, window, int(share * units) or units // window) for share in (opening, second)]
     for _, _, charge in shares:
         scale = float_up(Fraction(sensitivity * units) / (epsilon * charge))
         scales.append((scale, max(variance_laplace(scale), LEAST_VARIANCE)))
@@ -99,7 +102,9 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     gaps = tables.shares[: tables.rows, loop.SPAN] / tables.shares[: tables.rows, loop.MEASUREMENTS]
     noise = tables.scales[: tables.rows, loop.VARIANCE]
     useful = np.append(np.flatnonzero(noise <= USELESS * tracker.size()), tables.rows - 1)[0]
-    longest = max(1.0, step / CAUTION, gaps[useful])
+    shortest = min(structure.periods, default=0.0)
+    skipped = gaps[useful] if step > shortest else min(gaps[useful], shortest / PHASES)
+    longest = max(1.0, step / CAUTION, skipped)
     errors = np.full(tables.rows, np.inf)
     for choice in range(tables.rows):
         if choice and gaps[choice] > longest:
@@ -108,11 +113,18 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
         for c, count in zip(kinds, counts, strict=True):
             model = (memory["covariance"][c], memory["parameters"][c], structure.frequency, structure.weight)
             if smoothed:
-                errors[choice] += count * loop.predicted_smoothed(
-                    *model, structure.once, tables.shares, choice, noise[choice], horizon, tracker.keep, scratch
+                errors[choice] += count * predicted_smoothed(
+                    *model,
+                    structure.once,
+                    tables.shares,
+                    choice,
+                    noise[choice],
+                    horizon,
+                    tracker.keep,
+                    scratch,
                 )
             else:
-                errors[choice] += count * loop.predicted_error(
+                errors[choice] += count * predicted_error(
                     *model, tables.shares, choice, noise[choice], horizon, scratch, turns
                 )
     best = int(errors.argmin())
@@ -128,10 +140,8 @@ def replan(
     if tables.rows > 1:
         horizon = min(2 * window, HORIZON)
         chosen = choose(tables, tracker, step, int(plan[loop.CHOICE]), horizon, smoothed)
-        if chosen != plan[loop.CHOICE]:
-            plan[loop.CHOICE], plan[loop.REMAINDER] = chosen, 0
-            if not plan[loop.ALARM]:
-                plan[loop.DUE] = step + loop.next_gap(tables.shares, chosen, plan)
+        if chosen != plan[loop.CHOICE]:  # at once if the window has budget to spare, else as soon as it has
+            plan[loop.CHOICE], plan[loop.REMAINDER], plan[loop.DUE] = chosen, 0, step + 1
     if tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]:
         first = tracker.memory["history_values"][0]
         if np.mean(first * first) < INVISIBLE * tables.scales[opening, loop.VARIANCE]:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
-from tidegate.queries.kernels import state_space as k
 from tidegate.queries.kernels import tracking as t
+from tidegate.queries.kernels.smoothing import smooth
 from tidegate.queries.state_space_model import Floats, Structure
 from tidegate.queries.state_space_tracker import Tracker
 from tidegate.releases import Release, Releases
@@ -49,9 +49,10 @@ class Estimates:
 class StateSpace:
     """Follow the stream behind the releases of any mechanism.
 
-    A level that wanders, a rough and a smooth residual and harmonics of public periods (Harvey 1989), with hyper-parameters that
-    are estimated from the releases now and then. Only fresh releases are measurements: their noise is independent,
-    and its scale is known; what a mechanism repeats or predicts in between is replaced by the model's own prediction.
+    A level that wanders, a rough and a smooth residual and harmonics of public periods (Harvey 1989), with
+    hyper-parameters that are estimated from the releases now and then. Only fresh releases are measurements: their noise
+    is independent, and its scale is known; what a mechanism repeats or predicts in between is replaced by the model's
+    own prediction.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class StateSpace:
 
     Error
     -----
-    Every estimate says its own. Time O(n²) for n states and O(n·d) for d columns a step, memory independent of the length.
+    Every estimate says its own. Time O(n²) for n states and O(n·d) for d columns a step; memory does not grow.
 
     Examples
     --------
@@ -97,7 +98,9 @@ class StateSpace:
         counts = tuple(harmonics) if isinstance(harmonics, Sequence) else harmonics
         self.structure = Structure(tuple(periods), counts)
         if noise not in NOISES:
-            raise InvalidParameter("noise", noise, "'laplace' or 'gaussian'", "say which noise the releases have")
+            raise InvalidParameter(
+                "noise", noise, "'laplace' or 'gaussian'", "say which noise the releases have"
+            )
         self.noise = noise
         self._block = (whole("delay", delay, least=0, most=2**20) + 1) // 2
         self._tracker = Tracker(self.structure, self.columns, 2 * self._block, laplace=noise == "laplace")
@@ -110,7 +113,13 @@ class StateSpace:
         source = np.array([release.source])
         units = np.array([release.units])
         batch = Releases(
-            release.step, release.values[np.newaxis], status, source, np.array([release.scale]), units, release.unit
+            release.step,
+            release.values[np.newaxis],
+            status,
+            source,
+            np.array([release.scale]),
+            units,
+            release.unit,
         )
         return self.push_batch(batch)
 
@@ -169,22 +178,27 @@ class StateSpace:
                 tracker.refit()
                 t.refreshed(tracker.book, structure.weight, tracker.room)
                 memory = tracker.memory
-                t.write(tracker.room, memory["kind"], memory["health"], memory["clock"], values[at], deviation[at])
+                t.write(
+                    tracker.room, memory["kind"], memory["health"], memory["clock"], values[at], deviation[at]
+                )
                 at += 1
 
     def _smooth(self) -> npt.NDArray[np.float64]:
         """Values and deviations of the block before the last one, from all steps so far."""
         memory, block = self._tracker.memory, self._block
         values, variances = np.empty((block, self.columns)), np.empty((block, self._tracker.classes))
-        rings = (memory[f"kept_{name}"] for name in ("spread", "variance", "total", "innovation", "value"))
-        k.smooth(
+        smooth(
             self.step,
             block,
             2 * block,
             memory["parameters"],
             memory["kind"],
             self.structure.once,
-            *rings,
+            memory["kept_spread"],
+            memory["kept_variance"],
+            memory["kept_total"],
+            memory["kept_innovation"],
+            memory["kept_value"],
             values,
             variances,
         )

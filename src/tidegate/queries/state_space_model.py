@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.queries.kernels import state_space as k
+from tidegate.queries.kernels.replaying import likelihood
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -32,6 +33,7 @@ STEPS = np.array([1.5, 1.5, 1.0, 1.5, 1.0, 1.5, 2.0])
 SHRINKING = 0.5
 MEMORY_BOUND = 7.0  # of the logit of φ: up to 0.999
 DIFFUSE = 100.0
+DOUBT = 2.0  # standard errors by which values must vary more than their noise to count as larger
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ class Structure:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "periods", read_periods(self.periods))
-        counts = self.harmonics if isinstance(self.harmonics, Sequence) else [self.harmonics] * len(self.periods)
+        counts = (
+            self.harmonics if isinstance(self.harmonics, Sequence) else [self.harmonics] * len(self.periods)
+        )
         if len(counts) != len(self.periods):
             raise InvalidParameter(
                 "harmonics", self.harmonics, "one number, or one for each period", "give as many as periods"
@@ -103,7 +107,9 @@ def read_periods(periods: Sequence[float] | float) -> tuple[float, ...]:
     given = (periods,) if isinstance(periods, int | float) else tuple(periods)
     for period in given:
         if isinstance(period, bool) or not isinstance(period, int | float) or not 2 <= period < 2**40:
-            raise InvalidParameter("periods", period, "numbers of at least 2 steps", "count the period in steps")
+            raise InvalidParameter(
+                "periods", period, "numbers of at least 2 steps", "count the period in steps"
+            )
     return tuple(sorted(given))
 
 
@@ -126,10 +132,13 @@ def parameters_of(searched: Floats, prior: tuple[float, float]) -> Floats:
 
 def size_of(values: Floats, noise: Floats) -> float:
     """The squared size of the values behind noisy measurements: level, or what varies more than the noise."""
-    precision = 1.0 / noise
+    precision: Floats = 1.0 / noise
     mean = float((values * precision[:, np.newaxis]).sum() / (precision.sum() * values.shape[1]))
-    sure = 1.0 / float(precision.sum() * values.shape[1])  # the variance of that mean
-    excess = float(((values - mean) ** 2 - noise[:, np.newaxis]).mean())
+    sure: float = 1.0 / float(precision.sum() * values.shape[1])  # the variance of that mean
+    squares = float(np.square(precision).sum()) * values.shape[1]
+    beyond = (values - mean) ** 2 - noise[:, np.newaxis]
+    excess = float((beyond * np.square(precision)[:, np.newaxis]).sum()) / squares
+    excess -= DOUBT * math.sqrt(5.0 / squares)  # a squared Laplace number has the variance 5 · noise²
     return max(mean * mean, excess, sure)
 
 
@@ -168,7 +177,7 @@ def estimate(
 
     def score(candidate: Floats) -> float:
         parameters = parameters_of(candidate, prior)
-        fit: float = k.likelihood(steps, values, noise, laplace, parameters, frequency, weight, 1)
+        fit: float = likelihood(steps, values, noise, laplace, parameters, frequency, weight, 1)
         distance = (candidate - centre) / SURENESS
         return fit - 0.5 * float(distance @ distance)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tidegate.queries.kernels import state_space as k
 from tidegate.queries.kernels import tracking as t
+from tidegate.queries.kernels.replaying import replay
 from tidegate.queries.state_space_model import (
     DIFFUSE,
     SEARCHED,
@@ -28,7 +29,7 @@ ALL_COLUMNS = 1 << 14  # up to so many columns the history has all of them
 SAMPLED = 256  # beyond, so many
 FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
-DISTINCT = 3.0  # noise deviations that a column's mean must have to stand out
+DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 ROUNDS, LATER_ROUNDS = 6, 3  # of the search, at first and from so many measurements on
 EARLY = 32
 RARELY = 1 << 15  # measurements between two estimates, at most
@@ -133,7 +134,9 @@ class Tracker:
                 )
                 fitted[c] = True
             memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
-        for c in np.flatnonzero(~fitted):  # a class without columns is like any other, and is not used
+        for c in np.flatnonzero(
+            ~fitted
+        ).tolist():  # a class without columns is like any other, and is not used
             memory["parameters"][c] = memory["parameters"][np.flatnonzero(fitted)[0]]
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
@@ -144,7 +147,7 @@ class Tracker:
     def _replay(self, steps: Integers, values: Floats, noise: Floats) -> None:
         memory = self.memory
         every = len(memory["sampled"]) == self.columns
-        k.replay(
+        replay(
             steps,
             values,
             noise,
@@ -184,7 +187,7 @@ class Tracker:
         else:
             levels = memory["state"][0]
             sure = float(memory["covariance"][0, 0, 0])
-        least = DISTINCT * np.sqrt(sure)
+        least = DISTINCT * np.sqrt(max(sure, 1e-300))
         over = np.log(np.maximum(np.abs(levels), 1e-300) / least) / np.log(RATIO)
         memory["kind"][:] = np.clip(np.floor(over) + 1, 0, self.classes - 1).astype(np.int64)
         priors = []
@@ -195,6 +198,7 @@ class Tracker:
                 priors.append((mean, DIFFUSE * (mean * mean + float(noise.max()))))
                 continue
             mean = float(own.mean())
-            spread = float(own.var()) - sure
+            # squares of Laplace noise have the variance 5·sure²: what they may explain is not a difference of levels
+            spread = float(own.var()) - sure * (1.0 + 3.0 * float(np.sqrt(5.0 / len(own))))
             priors.append((mean, max(spread, 1e-3 * mean * mean, 1e-6 * sure)))
         return priors

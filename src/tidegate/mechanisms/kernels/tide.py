@@ -13,13 +13,7 @@ import numpy as np
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
 from tidegate.noise.kernels import constants, laplace_draw
-from tidegate.queries.kernels.state_space import (
-    absorb,
-    effective_noise,
-    look_ahead,
-    smooth,
-    turn_to,
-)
+from tidegate.queries.kernels.smoothing import smooth
 from tidegate.queries.kernels.tracking import (
     COUNT,
     FACTOR,
@@ -50,7 +44,7 @@ PLAN = 7
 WINDOW = 0  # steps in a window, or of the whole stream
 DENSE = 1  # the row of the tables with a measurement at each step
 OPENING = 2  # the row of the very first measurement; the next row is the second one
-FIRST = 3  # how many rows later the tables have the same choice for the first window, and again after a second measurement
+FIRST = 3  # rows until the same choice for the first window, and again until it after a second measurement
 BLOCK = 4  # steps that are revised together, 0: none
 RULE = 5
 
@@ -73,7 +67,7 @@ FRESH, APPROXIMATED = 1, 2
 
 
 @kernel
-def next_gap(shares: Any, choice: int, plan: Any) -> int:
+def next_gap(shares: Any, choice: int, plan: Any) -> Any:
     """Steps to the next measurement: k of them make SPAN exactly, wherever one begins to count."""
     reached = plan[REMAINDER] + shares[choice, SPAN]
     gap = reached // shares[choice, MEASUREMENTS]
@@ -87,7 +81,9 @@ def _watch(plan: Any, clock: Any, health: Any, total: Any, dense_variance: float
     if plan[ALARM] == 0:
         if health[MISFIT] > SUSPECT and health[MISFIT] * total.max() > dense_variance:
             plan[ALARM] = 1
-            waiting = plan[LAST_FIT] + PATIENCE + plan[LAST_FIT] // 4  # fits get rare even if nothing ever fits
+            waiting = (
+                plan[LAST_FIT] + PATIENCE + plan[LAST_FIT] // 4
+            )  # fits get rare even if nothing ever fits
             clock[NEXT_FIT] = min(clock[NEXT_FIT], max(clock[COUNT], waiting))
     elif health[MISFIT] < CALM:
         plan[ALARM] = 0
@@ -131,7 +127,7 @@ def release(
     """
     columns = rows.shape[1]
     inline = words.shape[1] > 0
-    kind, clock, health, parameters = book[3], book[5], book[6], book[2]
+    clock, health, parameters = book[5], book[6], book[2]
     classes = parameters.shape[0]
     keep = kept_units.size
     for index in range(begin, rows.shape[0]):
@@ -172,13 +168,19 @@ def release(
                 return index, FIT
         paused = DONE
         # where the model is in doubt, a dense measurement stands for itself
-        raw = fresh and plan[ALARM] == 1 and shares[plan[TAKEN], MEASUREMENTS] == shares[rule[DENSE], MEASUREMENTS]
+        raw = (
+            fresh
+            and plan[ALARM] == 1
+            and shares[plan[TAKEN], MEASUREMENTS] == shares[rule[DENSE], MEASUREMENTS]
+        )
         status[index] = FRESH if fresh else APPROXIMATED
         source[index] = clock[LAST]
         scale[index] = scales[plan[TAKEN], SCALE] * grid if clock[LAST] > 0 else 0.0
         for c in range(classes):
             variance = scales[plan[TAKEN], VARIANCE] if raw else room[2][c]
-            deviations[index, c] = np.sqrt(max(variance, 0.0)) * health[FACTOR] * grid if clock[LAST] > 0 else np.inf
+            deviations[index, c] = (
+                np.sqrt(max(variance, 0.0)) * health[FACTOR] * grid if clock[LAST] > 0 else np.inf
+            )
         row = measured if raw else room[5]
         if nonnegative:
             for column in range(columns):
@@ -190,7 +192,18 @@ def release(
             at = step % keep
             kept_units[at], kept_scale[at], kept_source[at] = units[index], scale[index], source[index]
             if step % rule[BLOCK] == 0 and step >= keep:
-                revise(step, rule[BLOCK], book, once, grid, nonnegative, kept_units, kept_scale, kept_source, revised)
+                revise(
+                    step,
+                    rule[BLOCK],
+                    book,
+                    once,
+                    grid,
+                    nonnegative,
+                    kept_units,
+                    kept_scale,
+                    kept_source,
+                    revised,
+                )
     return rows.shape[0], DONE
 
 
@@ -212,7 +225,21 @@ def revise(
     keep = kept_units.size
     at = count[0]
     part, doubt = values[at : at + length], deviations[at : at + length]
-    smooth(last, length, keep, book[2], book[3], once, book[11], book[12], book[13], book[14], book[15], part, doubt)
+    smooth(
+        last,
+        length,
+        keep,
+        book[2],
+        book[3],
+        once,
+        book[11],
+        book[12],
+        book[13],
+        book[14],
+        book[15],
+        part,
+        doubt,
+    )
     factor = book[6][FACTOR] * grid
     for row in range(length):
         kept = (last - keep + 1 + row) % keep
@@ -224,95 +251,3 @@ def revise(
             value = part[row, column]
             part[row, column] = (max(value, 0.0) if nonnegative else value) * grid
     count[0] = at + length
-
-
-@kernel
-def predicted_error(
-    covariance: Any,
-    parameters: Any,
-    frequency: Any,
-    weight: Any,
-    shares: Any,
-    choice: int,
-    noise: float,
-    horizon: int,
-    scratch: Any,
-    turns: Any,
-) -> float:
-    """The mean standard error over the next `horizon` steps if this choice is followed from now on, causal."""
-    states = covariance.shape[0]
-    work, spread = np.zeros(states), np.zeros(states)
-    scratch[:] = covariance
-    plan = np.zeros(PLAN, dtype=np.int64)
-    passed, error = 0, 0.0
-    while passed < horizon:
-        gap = next_gap(shares, choice, plan)
-        if gap > 1:
-            first = _deviation(scratch, parameters, frequency, weight, 1, work, spread, turns)
-            between = first
-            if gap > 2:
-                last = _deviation(scratch, parameters, frequency, weight, gap - 1, work, spread, turns)
-                between = 0.5 * (first + last)
-                if gap > 3:
-                    middle = _deviation(scratch, parameters, frequency, weight, gap // 2, work, spread, turns)
-                    between = (first + middle + last) / 3.0 if gap == 4 else (first + 4.0 * middle + last) / 6.0
-            error += (gap - 1) * between
-        turn_to(frequency, gap, turns)
-        variance = look_ahead(scratch, parameters, weight, gap, turns, work, spread)
-        total = variance + effective_noise(variance, noise)
-        error += np.sqrt(variance * (1.0 - variance / total))
-        absorb(scratch, parameters, weight, gap, turns, spread, total)
-        passed += gap
-    return float(error / passed)
-
-
-@kernel
-def _deviation(
-    covariance: Any, parameters: Any, frequency: Any, weight: Any, gap: int, work: Any, spread: Any, turns: Any
-) -> float:
-    turn_to(frequency, gap, turns)
-    return float(np.sqrt(look_ahead(covariance, parameters, weight, gap, turns, work, spread)))
-
-
-@kernel
-def predicted_smoothed(
-    covariance: Any,
-    parameters: Any,
-    frequency: Any,
-    weight: Any,
-    once: Any,
-    shares: Any,
-    choice: int,
-    noise: float,
-    ahead: int,
-    keep: int,
-    scratch: Any,
-) -> float:
-    """The mean standard error of smoothed values after `ahead` steps of a choice, with `keep` steps to smooth over."""
-    states = covariance.shape[0]
-    work, turns = np.zeros(states), np.zeros((2, frequency.size))
-    spread = np.zeros((keep, 1, states))
-    variance, total = np.zeros((keep, 1)), np.zeros((keep, 1))
-    nothing = np.zeros((keep, 0))
-    scratch[:] = covariance
-    plan = np.zeros(PLAN, dtype=np.int64)
-    step, last = 0, ahead + keep
-    due, before = next_gap(shares, choice, plan), 0
-    while step < last:
-        step += 1
-        if step < due and step <= ahead:
-            continue
-        at = step % keep
-        turn_to(frequency, step - before, turns)
-        now = look_ahead(scratch, parameters, weight, step - before, turns, work, spread[at, 0])
-        variance[at, 0], total[at, 0] = now, 0.0
-        if step == due:
-            total[at, 0] = now + effective_noise(now, noise)
-            absorb(scratch, parameters, weight, step - before, turns, spread[at, 0], total[at, 0])
-            before, due = step, step + next_gap(shares, choice, plan)
-    length = keep // 2
-    found = np.zeros((length, 1))
-    nobody = np.zeros(0, dtype=np.int64)
-    every = parameters.reshape(1, -1)
-    smooth(last, length, keep, every, nobody, once, spread, variance, total, nothing, nothing, nothing[:length], found)
-    return float(np.sqrt(found).mean())

@@ -1,10 +1,11 @@
 """Compiled Kalman filter of a structural model: level, rough and smooth residual, harmonics; many columns at once.
 
-States are ordered (level, rough, rising, falling, cosine parts of all harmonics, sine parts of all harmonics), so that every
-inner loop runs over neighbouring memory. The value is level + rough + (rising − falling) + all cosine parts: rising and
-falling forget at different rates but are moved by the same noise, so that their difference begins at zero and is smooth.
-Columns of one class share their covariance and gains; what differs between them is the state alone. Between measurements
-nothing is stored: the model is looked at `gap` steps ahead in closed form, and the covariance moves only when a measurement arrives.
+States are ordered (level, rough, rising, falling, cosine parts of all harmonics, sine parts of all harmonics), so that
+every inner loop runs over neighbouring memory. The value is level + rough + (rising − falling) + all cosine parts:
+rising and falling forget at different rates but are moved by the same noise, so that their difference begins at zero and
+is smooth. Columns of one class share their covariance and gains; what differs between them is the state alone.
+Between measurements nothing is stored: the model is looked at `gap` steps ahead in closed form, and the covariance
+moves only when a measurement arrives.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ PARAMETERS = 10
 
 LEAD = 4  # states before the harmonics: level, rough, rising, falling
 
-# Laplace noise tells more than Gaussian noise of its variance. Of a normal x (variance s) behind Laplace noise (scale b), the
-# Fisher information of the sum about its location is 1/(s + b²·g(s/b²)), g from 1 to 2, fitted to 0.002 by a rational function.
+# Laplace noise tells more than Gaussian noise of its variance. Of a normal x (variance s) behind Laplace noise
+# (scale b), the Fisher information of the sum about its location is 1/(s + b²·g(s/b²)), where g goes from 1 to 2 and
+# is fitted to 0.002 by a rational function.
 UPPER = (3.59842409, 0.90032391)
 LOWER = (3.14338012, 2.56911407, 0.97764725)
 NEARLY_GAUSSIAN = 200.0  # s/b² from which the noise may as well be Gaussian
 
 
 @kernel
-def effective_noise(variance: float, noise: float) -> float:
+def effective_noise(variance: float, noise: float) -> Any:
     """The variance of Gaussian noise that would tell as much as Laplace noise of variance `noise`."""
     square = 0.5 * noise
     ratio = variance / square
@@ -51,7 +53,7 @@ def effective_noise(variance: float, noise: float) -> float:
 
 
 @kernel
-def _log_normal(z: float) -> float:
+def _log_normal(z: float) -> Any:
     """The logarithm of the normal distribution function."""
     if z > -10.0:
         return np.log(0.5 * math.erfc(-z * 0.7071067811865476))
@@ -140,7 +142,9 @@ def turn_once(once: Any, turns: Any) -> None:
 
 
 @kernel
-def look_ahead(covariance: Any, parameters: Any, weight: Any, gap: int, turns: Any, work: Any, spread: Any) -> float:
+def look_ahead(
+    covariance: Any, parameters: Any, weight: Any, gap: int, turns: Any, work: Any, spread: Any
+) -> Any:
     """Predicted variance of the value `gap` steps ahead; `spread` becomes its covariance with the states then."""
     harmonics = weight.size
     states = LEAD + 2 * harmonics
@@ -227,7 +231,9 @@ def expected(state: Any, parameters: Any, kind: Any, gap: int, turns: Any, fadin
         fading[c, 2] = parameters[c, FALLING_MEMORY] ** gap
     for j in range(columns):
         c = kind[j]
-        values[j] = state[0, j] + fading[c, 0] * state[1, j] + fading[c, 1] * state[2, j] - fading[c, 2] * state[3, j]
+        values[j] = (
+            state[0, j] + fading[c, 0] * state[1, j] + fading[c, 1] * state[2, j] - fading[c, 2] * state[3, j]
+        )
     for i in range(harmonics):
         cosine, sine = turns[0, i], turns[1, i]
         one, two = state[LEAD + i], state[LEAD + harmonics + i]
@@ -259,256 +265,3 @@ def follow(
             a, b, c = one[j], two[j], kind[j]
             one[j] = cosine * a + sine * b + gain[c] * innovation[j]
             two[j] = cosine * b - sine * a + other[c] * innovation[j]
-
-
-@kernel
-def likelihood(
-    steps: Any, measured: Any, noise: Any, laplace: bool, parameters: Any, frequency: Any, weight: Any, skip: int
-) -> float:
-    """Log-likelihood of measurements (rows × columns of one class) from row `skip` on; noise is Laplace or Gaussian."""
-    rows, columns = measured.shape
-    harmonics = frequency.size
-    states = LEAD + 2 * harmonics
-    covariance, turns = np.zeros((states, states)), np.zeros((2, harmonics))
-    work, spread = np.zeros(states), np.zeros(states)
-    state, values = np.zeros((states, columns)), np.zeros(columns)
-    kind, fading = np.zeros(columns, dtype=np.int64), np.zeros((1, 3))
-    totals, gains = np.zeros(1), np.zeros((states, 1))
-    begin(parameters, weight, covariance)
-    state[0] = parameters[LEVEL_MEAN]
-    every = parameters.reshape(1, -1)
-    spreads = spread.reshape(1, -1)
-    result = 0.0
-    last_gap = -1
-    for row in range(rows):
-        gap = steps[row] - steps[row - 1] if row else 0
-        if gap != last_gap:
-            turn_to(frequency, gap, turns)
-            last_gap = gap
-        variance = look_ahead(covariance, parameters, weight, gap, turns, work, spread)
-        expected(state, every, kind, gap, turns, fading, values)
-        total = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
-        totals[0] = total
-        for j in range(columns):
-            values[j] = measured[row, j] - values[j]
-            if laplace:
-                mean, density = heard(values[j], variance, noise[row])
-                values[j] = mean * total / variance
-            else:
-                density = -0.5 * (np.log(6.283185307179586 * total) + values[j] * values[j] / total)
-            if row >= skip:
-                result += density
-        follow(state, kind, turns, fading, spreads, totals, values, gains)
-        absorb(covariance, parameters, weight, gap, turns, spread, total)
-    return result
-
-
-@kernel
-def replay(
-    steps: Any,
-    measured: Any,
-    noise: Any,
-    laplace: bool,
-    parameters: Any,
-    kind: Any,
-    frequency: Any,
-    weight: Any,
-    with_states: bool,
-    covariance: Any,
-    state: Any,
-    keep: int,
-    kept_spread: Any,
-    kept_variance: Any,
-    kept_total: Any,
-    kept_innovation: Any,
-    kept_value: Any,
-) -> None:
-    """Filter all measurements anew under new parameters; the last `keep` steps are written into the rings."""
-    rows = steps.size
-    harmonics = frequency.size
-    classes = parameters.shape[0]
-    states = LEAD + 2 * harmonics
-    columns = state.shape[1]
-    turns, work = np.zeros((2, harmonics)), np.zeros(states)
-    spread, totals, fading = np.zeros((classes, states)), np.zeros(classes), np.zeros((classes, 3))
-    gains = np.zeros((states, classes))
-    values, variances = np.zeros(columns), np.zeros(classes)
-    for c in range(classes):
-        begin(parameters[c], weight, covariance[c])
-    if with_states:
-        state[:] = 0.0
-        for j in range(columns):
-            state[0, j] = parameters[kind[j], LEVEL_MEAN]
-    oldest = steps[rows - 1] - keep + 1
-    for row in range(rows):
-        gap = steps[row] - steps[row - 1] if row else 0
-        begin_gap = gap
-        if steps[row] >= oldest and row:
-            begin_gap = max(1, gap - (steps[row] - oldest))
-        for ahead in range(begin_gap, gap + 1):
-            turn_to(frequency, ahead, turns)
-            step = steps[row] - gap + ahead
-            at = step % keep if keep else 0
-            for c in range(classes):
-                variance = look_ahead(covariance[c], parameters[c], weight, ahead, turns, work, spread[c])
-                variances[c] = variance
-                totals[c] = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
-                if keep and step >= oldest:
-                    kept_spread[at, c] = spread[c]
-                    kept_variance[at, c] = variance
-                    kept_total[at, c] = totals[c] if ahead == gap else 0.0
-            expected(state, parameters, kind, ahead, turns, fading, values)
-            if keep and step >= oldest and with_states:
-                kept_value[at] = values
-        if with_states:
-            for j in range(columns):
-                values[j] = measured[row, j] - values[j]
-                if laplace:
-                    c = kind[j]
-                    mean, _ = heard(values[j], variances[c], noise[row])
-                    values[j] = mean * totals[c] / variances[c]
-            if keep and steps[row] >= oldest:
-                kept_innovation[steps[row] % keep] = values
-            follow(state, kind, turns, fading, spread, totals, values, gains)
-        for c in range(classes):
-            absorb(covariance[c], parameters[c], weight, gap, turns, spread[c], totals[c])
-
-
-@kernel
-def smooth(
-    last: int,
-    length: int,
-    keep: int,
-    parameters: Any,
-    kind: Any,
-    once: Any,
-    kept_spread: Any,
-    kept_variance: Any,
-    kept_total: Any,
-    kept_innovation: Any,
-    kept_value: Any,
-    values: Any,
-    variances: Any,
-) -> None:
-    """Smoothed values of the `length` oldest of the kept steps, from all of them up to `last`, backwards.
-
-    r and N are the weighted sums of later innovations, and their variance (Durbin and Koopman, section 4.4).
-    """
-    columns = kind.size
-    harmonics = once.shape[1]
-    classes = parameters.shape[0]
-    states = LEAD + 2 * harmonics
-    r, N = np.zeros((states, columns)), np.zeros((classes, states, states))
-    product, inner = np.zeros((classes, states)), np.zeros(columns)
-    for back in range(keep):
-        step = last - back
-        at = step % keep
-        spread, total = kept_spread[at], kept_total[at]
-        measured = total[0] > 0.0
-        if back > 0:
-            for j in range(columns):
-                c = kind[j]
-                r[1, j] *= parameters[c, ROUGH_MEMORY]
-                r[2, j] *= parameters[c, RISING_MEMORY]
-                r[3, j] *= parameters[c, FALLING_MEMORY]
-            for i in range(harmonics):
-                cosine, sine = once[0, i], once[1, i]
-                one, two = r[LEAD + i], r[LEAD + harmonics + i]
-                for j in range(columns):
-                    a, b = one[j], two[j]
-                    one[j] = cosine * a - sine * b
-                    two[j] = sine * a + cosine * b
-            for c in range(classes):
-                _turn_back(N[c], parameters[c], once)
-        if measured or back >= keep - length:
-            inner[:] = 0.0
-            if classes == 1:
-                for i in range(states):
-                    for j in range(columns):
-                        inner[j] += spread[0, i] * r[i, j]
-            else:
-                for i in range(states):
-                    for j in range(columns):
-                        inner[j] += spread[kind[j], i] * r[i, j]
-        if measured:
-            for j in range(columns):
-                c = kind[j]
-                correction = (kept_innovation[at, j] - inner[j]) / total[c]
-                r[0, j] += correction
-                r[1, j] += correction
-                r[2, j] += correction
-                r[3, j] -= correction
-                for i in range(LEAD, LEAD + harmonics):
-                    r[i, j] += correction
-            for c in range(classes):
-                _add_measurement(N[c], spread[c], total[c], harmonics, product[c])
-        if back >= keep - length:
-            out = keep - 1 - back
-            for c in range(classes):
-                quadratic = 0.0
-                for i in range(states):
-                    partial = 0.0
-                    for j in range(states):
-                        partial += N[c, i, j] * spread[c, j]
-                    quadratic += partial * spread[c, i]
-                variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0)
-            if measured:
-                inner[:] = 0.0
-                for i in range(states):
-                    for j in range(columns):
-                        inner[j] += spread[kind[j], i] * r[i, j]
-            for j in range(columns):
-                values[out, j] = kept_value[at, j] + inner[j]
-
-
-@kernel
-def _turn_back(N: Any, parameters: Any, once: Any) -> None:
-    """N becomes T'·N·T for the transition T of one step."""
-    harmonics = once.shape[1]
-    states = LEAD + 2 * harmonics
-    rough, slow, fast = parameters[ROUGH_MEMORY], parameters[RISING_MEMORY], parameters[FALLING_MEMORY]
-    for j in range(states):
-        N[1, j] *= rough
-        N[2, j] *= slow
-        N[3, j] *= fast
-    for i in range(harmonics):
-        cosine, sine = once[0, i], once[1, i]
-        upper, lower = N[LEAD + i], N[LEAD + harmonics + i]
-        for j in range(states):
-            one, two = upper[j], lower[j]
-            upper[j] = cosine * one - sine * two
-            lower[j] = sine * one + cosine * two
-    for i in range(states):
-        row = N[i]
-        row[1] *= rough
-        row[2] *= slow
-        row[3] *= fast
-        for j in range(harmonics):
-            one, two = row[LEAD + j], row[LEAD + harmonics + j]
-            row[LEAD + j] = once[0, j] * one - once[1, j] * two
-            row[LEAD + harmonics + j] = once[1, j] * one + once[0, j] * two
-
-
-@kernel
-def _add_measurement(N: Any, spread: Any, total: float, harmonics: int, product: Any) -> None:
-    """N becomes (I − h·k')·N·(I − k·h') + h·h'/S with the gain k; h picks what the value is made of."""
-    states = LEAD + 2 * harmonics
-    quadratic = 0.0
-    for i in range(states):
-        partial = 0.0
-        for j in range(states):
-            partial += N[i, j] * spread[j]
-        product[i] = partial / total
-    for i in range(states):
-        quadratic += product[i] * spread[i] / total
-    for i in range(states):
-        sign = _seen(i, harmonics)
-        for j in range(states):
-            other = _seen(j, harmonics)
-            N[i, j] += sign * other * (quadratic + 1.0 / total) - product[i] * other - sign * product[j]
-
-
-@kernel
-def _seen(i: int, harmonics: int) -> float:
-    """With which sign a state is part of the value."""
-    return -1.0 if i == 3 else (1.0 if i < LEAD + harmonics else 0.0)

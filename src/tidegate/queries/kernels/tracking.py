@@ -146,7 +146,14 @@ def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room
 
 @kernel
 def _settle(
-    clock: Any, health: Any, gap: int, noise: float, spread: Any, variance: Any, still_spread: Any, still_variance: Any
+    clock: Any,
+    health: Any,
+    gap: int,
+    noise: float,
+    spread: Any,
+    variance: Any,
+    still_spread: Any,
+    still_variance: Any,
 ) -> None:
     """Decide whether the covariance is taken as unchanged for the next steps."""
     if gap != 1 or noise != health[NOISE]:
@@ -209,7 +216,7 @@ def track(
     room: Any,
     values: Any,
     deviations: Any,
-) -> int:
+) -> Any:
     """Filter rows given[begin:]; noise[i] ≥ 0 where row i is a measurement, else negative. Stops for a fit."""
     clock, health, kind = book[5], book[6], book[3]
     for index in range(begin, given.shape[0]):

@@ -1,0 +1,127 @@
+"""Compiled forecasts of Tide's error: what the fitted model says about each choice, without any data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tidegate.compiled import kernel
+from tidegate.mechanisms.kernels.tide import PLAN, next_gap
+from tidegate.queries.kernels.smoothing import smooth
+from tidegate.queries.kernels.state_space import absorb, effective_noise, look_ahead, turn_to
+
+
+@kernel
+def predicted_error(
+    covariance: Any,
+    parameters: Any,
+    frequency: Any,
+    weight: Any,
+    shares: Any,
+    choice: int,
+    noise: float,
+    horizon: int,
+    scratch: Any,
+    turns: Any,
+) -> float:
+    """The mean standard error over the next `horizon` steps if this choice is followed from now on, causal."""
+    states = covariance.shape[0]
+    work, spread = np.zeros(states), np.zeros(states)
+    scratch[:] = covariance
+    plan = np.zeros(PLAN, dtype=np.int64)
+    passed, error = 0, 0.0
+    while passed < horizon:
+        gap = next_gap(shares, choice, plan)
+        if gap > 1:
+            first = _deviation(scratch, parameters, frequency, weight, 1, work, spread, turns)
+            between = first
+            if gap > 2:
+                last = _deviation(scratch, parameters, frequency, weight, gap - 1, work, spread, turns)
+                between = 0.5 * (first + last)
+                if gap > 3:
+                    middle = _deviation(scratch, parameters, frequency, weight, gap // 2, work, spread, turns)
+                    between = (
+                        (first + middle + last) / 3.0 if gap == 4 else (first + 4.0 * middle + last) / 6.0
+                    )
+            error += (gap - 1) * between
+        turn_to(frequency, gap, turns)
+        variance = look_ahead(scratch, parameters, weight, gap, turns, work, spread)
+        total = variance + effective_noise(variance, noise)
+        error += np.sqrt(variance * (1.0 - variance / total))
+        absorb(scratch, parameters, weight, gap, turns, spread, total)
+        passed += gap
+    return float(error / passed)
+
+
+@kernel
+def _deviation(
+    covariance: Any,
+    parameters: Any,
+    frequency: Any,
+    weight: Any,
+    gap: int,
+    work: Any,
+    spread: Any,
+    turns: Any,
+) -> float:
+    turn_to(frequency, gap, turns)
+    return float(np.sqrt(look_ahead(covariance, parameters, weight, gap, turns, work, spread)))
+
+
+@kernel
+def predicted_smoothed(
+    covariance: Any,
+    parameters: Any,
+    frequency: Any,
+    weight: Any,
+    once: Any,
+    shares: Any,
+    choice: int,
+    noise: float,
+    ahead: int,
+    keep: int,
+    scratch: Any,
+) -> float:
+    """The mean standard error of smoothed values after `ahead` steps of a choice, with `keep` steps to smooth over."""
+    states = covariance.shape[0]
+    work, turns = np.zeros(states), np.zeros((2, frequency.size))
+    spread = np.zeros((keep, 1, states))
+    variance, total = np.zeros((keep, 1)), np.zeros((keep, 1))
+    nothing = np.zeros((keep, 0))
+    scratch[:] = covariance
+    plan = np.zeros(PLAN, dtype=np.int64)
+    step, last = 0, ahead + keep
+    due, before = next_gap(shares, choice, plan), 0
+    while step < last:
+        step += 1
+        if step < due and step <= ahead:
+            continue
+        at = step % keep
+        turn_to(frequency, step - before, turns)
+        now = look_ahead(scratch, parameters, weight, step - before, turns, work, spread[at, 0])
+        variance[at, 0], total[at, 0] = now, 0.0
+        if step == due:
+            total[at, 0] = now + effective_noise(now, noise)
+            absorb(scratch, parameters, weight, step - before, turns, spread[at, 0], total[at, 0])
+            before, due = step, step + next_gap(shares, choice, plan)
+    length = keep // 2
+    found = np.zeros((length, 1))
+    nobody = np.zeros(0, dtype=np.int64)
+    every = parameters.reshape(1, -1)
+    smooth(
+        last,
+        length,
+        keep,
+        every,
+        nobody,
+        once,
+        spread,
+        variance,
+        total,
+        nothing,
+        nothing,
+        nothing[:length],
+        found,
+    )
+    return float(np.sqrt(found).mean())
