@@ -165,6 +165,10 @@ def test_repeated_audits_of_a_sound_mechanism_never_accuse() -> None:
 def test_a_wrong_verdict_would_be_noticed() -> None:
     """The negative control: a claim of 0.9 for a mechanism that loses 1 is refuted."""
     animal = Animal(
-        "too bold", "claims 0.9", lambda: Configured(Uniform(Event(epsilon="1")), Event(epsilon="0.9")), 1.2
+        "too bold",
+        "claims 0.9",
+        lambda: Configured(Uniform(Event(epsilon="1")), Event(epsilon="0.9")),
+        1.2,
+        steps=1,
     )
     assert animal.audit().outcome == VIOLATES

@@ -124,7 +124,7 @@ def animals() -> list[Animal]:
                2.0, REPLAY, steps=24),
         Animal("RescueDP, each column for itself", "printed: accounts side by side for moving units",
                lambda: RescueDP(WEvent(epsilon="2", w=8), columns=8, grouping=False, calibration="paper"),
-               2.0, REPLAY, steps=1000),
+               2.0, REPLAY, steps=300),
         Animal("OptStream, features of sensitivity 1", "printed: the sum over a period changes by w",
                lambda: OptStream(WEvent(epsilon="2", w=4), samples=2, features=(whole_period(4),), calibration="paper"),
                2.5, steps=4, seconds=20),
