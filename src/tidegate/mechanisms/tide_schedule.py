@@ -142,7 +142,8 @@ def replan(
         chosen = choose(tables, tracker, step, int(plan[loop.CHOICE]), horizon, smoothed)
         if chosen != plan[loop.CHOICE]:  # at once if the window has budget to spare, else as soon as it has
             plan[loop.CHOICE], plan[loop.REMAINDER], plan[loop.DUE] = chosen, 0, step + 1
-    if tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]:
+    seen = not tracker.structure.periods  # the beginning of a period says little about the rest of it
+    if seen and tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]:
         first = tracker.memory["history_values"][0]
         if np.mean(first * first) < INVISIBLE * tables.scales[opening, loop.VARIANCE]:
             plan[loop.STAGE], plan[loop.DUE] = 1, step + 1

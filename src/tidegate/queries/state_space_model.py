@@ -28,12 +28,12 @@ SEARCHED = 7
 VARIANCES = [LEVEL, ROUGH, SMOOTH, SEASON, SEASON_STEP]
 # where they are expected (variances relative to the squared size of the values), and how sure that is
 CENTRES = np.array([math.log(1e-4), math.log(3e-3), 0.0, math.log(1e-2), 2.0, math.log(1e-2), math.log(1e-7)])
-SURENESS = np.array([3.0, 3.0, 2.0, 3.0, 1.5, 2.0, 3.0])
+SURENESS = np.array([5.0, 5.0, 2.0, 5.0, 1.5, 2.5, 4.0])
 STEPS = np.array([1.5, 1.5, 1.0, 1.5, 1.0, 1.5, 2.0])
 SHRINKING = 0.5
 MEMORY_BOUND = 7.0  # of the logit of φ: up to 0.999
 DIFFUSE = 100.0
-DOUBT = 2.0  # standard errors by which values must vary more than their noise to count as larger
+DOUBT = 0.5  # standard errors by which values must vary more than their noise to count as larger
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,15 @@ def parameters_of(searched: Floats, prior: tuple[float, float]) -> Floats:
 def size_of(values: Floats, noise: Floats) -> float:
     """The squared size of the values behind noisy measurements: level, or what varies more than the noise."""
     precision: Floats = 1.0 / noise
-    mean = float((values * precision[:, np.newaxis]).sum() / (precision.sum() * values.shape[1]))
-    sure: float = 1.0 / float(precision.sum() * values.shape[1])  # the variance of that mean
+    mean: float = float((values * precision[:, np.newaxis]).sum() / (precision.sum() * values.shape[1]))
+    sure: float = 1.0 / (float(precision.sum()) * values.shape[1])  # the variance of that mean
     squares = float(np.square(precision).sum()) * values.shape[1]
     beyond = (values - mean) ** 2 - noise[:, np.newaxis]
     excess = float((beyond * np.square(precision)[:, np.newaxis]).sum()) / squares
     excess -= DOUBT * math.sqrt(5.0 / squares)  # a squared Laplace number has the variance 5 · noise²
-    return max(mean * mean, excess, sure)
+    # the same with equal weights: the few precise measurements may all stem from a quiet hour
+    plain = float(beyond.mean()) - DOUBT * math.sqrt(5.0 * float(np.square(noise).mean()) / values.size)
+    return float(max(mean * mean, excess, plain, sure))
 
 
 def estimate(
@@ -183,6 +185,13 @@ def estimate(
 
     best, width = centre, STEPS.copy()
     found = score(best)
+    wild = (
+        centre.copy()
+    )  # far from the centre the likelihood is flat in between, and the search would not get there
+    wild[VARIANCES] += max(0.0, math.log(float(np.square(values).mean()) / size))
+    reached = score(wild)
+    if reached > found:
+        best, found = wild, reached
     if start is not None:
         again = score(start)
         if again > found:
