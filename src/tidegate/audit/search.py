@@ -181,9 +181,14 @@ class Search:
         if not pairs:
             return []
         self._draw(pairs[0], 64)  # also compiles
-        begun, before = self.watch.seconds(), self.found.transcripts
-        self._draw(pairs[0], 256)
-        rate = (self.found.transcripts - before) / max(self.watch.seconds() - begun, 1e-6)
+        rate, count = 0.0, 256
+        while rate == 0.0:  # until it takes long enough to be measured
+            begun, before = self.watch.seconds(), self.found.transcripts
+            self._draw(pairs[0], count)
+            took = self.watch.seconds() - begun
+            if took > 0.03 or count >= 1 << 15:
+                rate = (self.found.transcripts - before) / max(took, 1e-3)
+            count *= 4
         affordable = int(rate * self.effort.seconds * 0.2 / (2 * len(pairs)))
         count = int(np.clip(affordable, 400, self.effort.scan))
         self._trials = int(np.clip(rate * self.effort.seconds * 0.4 / (2 * FINALS), 2000, self.effort.trials))
