@@ -188,7 +188,7 @@ def estimate(
     wild = (
         centre.copy()
     )  # far from the centre the likelihood is flat in between, and the search would not get there
-    wild[VARIANCES] += max(0.0, math.log(float(np.square(values).mean()) / size))
+    wild[VARIANCES] += math.log(max(1.0, float(np.square(values).mean()) / size))
     reached = score(wild)
     if reached > found:
         best, found = wild, reached
