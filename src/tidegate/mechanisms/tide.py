@@ -154,6 +154,12 @@ class Tide(Mechanism):
         return TideRun(self, ledger, state)
 
     @classmethod
+    def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
+        """Days and weeks as periods where there are any, smoothed at once or for later."""
+        periods = (season, 7 * season) if season is not None else ()
+        return [cls(policy, columns=columns, periods=periods)]
+
+    @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [

@@ -66,12 +66,14 @@ class Prediction:
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters that differ from the defaults, as a configuration file would have them."""
+        plain = _plain(self.mechanism)
         told: dict[str, Any] = {}
         for item in dataclasses.fields(self.mechanism):
             if item.name in ("policy", "columns", "grid", "rounding"):
                 continue
             value = getattr(self.mechanism, item.name)
-            if isinstance(value, bool | int | str) and value != item.default:
+            usual = item.default if plain is None else getattr(plain, item.name)
+            if value != usual and _writable(value):
                 told[item.name] = value
         return told
 
@@ -79,14 +81,7 @@ class Prediction:
         """The section to paste into tidegate.toml."""
         lines = [f'name = "{self.name}"']
         for name, value in self.parameters.items():
-            written = (
-                str(value).lower()
-                if isinstance(value, bool)
-                else f'"{value}"'
-                if isinstance(value, str)
-                else value
-            )
-            lines.append(f"{name} = {written}")
+            lines.append(f"{name} = {_written(value)}")
         return "[mechanism]\n" + "\n".join(lines)
 
 
@@ -129,6 +124,30 @@ class Plan:
                 "No choice is accurate here: use longer steps, fewer columns, a shorter window or a larger ε."
             )
         return said
+
+
+def _plain(mechanism: Mechanism) -> Mechanism | None:
+    """The same mechanism with all its defaults, if there is such a thing."""
+    try:
+        return type(mechanism)(mechanism.policy, columns=mechanism.columns)
+    except (TidegateError, TypeError):
+        return None
+
+
+def _writable(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return bool(value) and all(isinstance(item, int | float) for item in value)
+    return isinstance(value, bool | int | str)
+
+
+def _written(value: Any) -> str:
+    """A parameter as TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        whole = (int(item) if float(item).is_integer() else item for item in value)
+        return f"[{', '.join(map(str, whole))}]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def describe(prediction: Prediction) -> str:
