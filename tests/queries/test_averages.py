@@ -34,17 +34,17 @@ def test_columns_are_averaged_each():
 
 
 def test_the_error_of_a_window_average_is_known():
-    """Coverage of ±1.5 standard deviations by 5,000 Gaussian streams, level ALPHA; a deviation 10 % off is caught."""
-    mechanism = BinaryTree(Event(rho="1/2", max_change=50), columns=5000, horizon=64)
-    values = mechanism.start().push_batch(np.zeros((64, 5000), dtype=np.int64)).values
+    """Coverage of ±1.5 standard deviations by 20,000 Gaussian streams, level ALPHA; a deviation 10 % off is caught."""
+    mechanism = BinaryTree(Event(rho="1/2", max_change=50), columns=20_000, horizon=64)
+    values = mechanism.start().push_batch(np.zeros((64, 20_000), dtype=np.int64)).values
     query = WindowAverage(11)
     deviation = mechanism.deviation_of(query.weights(50))
     answers = query.apply(values)[49]
     probability = 0.8663855974622838
     inside = int(np.count_nonzero(np.abs(answers) <= 1.5 * deviation))
-    assert compare_counts({"inside": (inside, probability)}, 5000).ok
+    assert compare_counts({"inside": (inside, probability)}, 20_000).ok
     wrong = int(np.count_nonzero(np.abs(answers) <= 1.35 * deviation))
-    assert not compare_counts({"inside": (wrong, probability)}, 5000).ok
+    assert not compare_counts({"inside": (wrong, probability)}, 20_000).ok
 
 
 def test_bad_lengths_are_refused():
