@@ -27,6 +27,7 @@ from tidegate.mechanisms.rescue_dp import RescueDP
 from tidegate.mechanisms.sample import Sample
 from tidegate.mechanisms.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.swellfish import Swellfish
+from tidegate.mechanisms.tide import Tide
 from tidegate.mechanisms.uniform import Uniform
 from tidegate.policy import Event, Secret, Specification, User, WEvent
 from tidegate.policy import Swellfish as SwellfishPolicy
@@ -117,6 +118,7 @@ def shipped() -> list[Shipped]:
             4,
         ),
         Shipped("Swellfish", Swellfish(SwellfishPolicy(specifications=(house,))), 6),
+        Shipped("Tide", Tide(one, nonnegative=False), 3),
         Shipped("Fourier", Fourier(WEvent(epsilon="1", w=4), coefficients=2), 4),
     ]
     known = {type(each.mechanism).__name__ for each in chosen}

@@ -80,7 +80,7 @@ def page(animals: Sequence[Line], mechanisms: Sequence[Line], seconds: float) ->
     """The page, as Markdown."""
     caught = sum(line.caught for line in animals)
     accused = sum(line.caught for line in mechanisms)
-    alone = sum(line.caught and line.how in ("search", "failure") for line in animals)
+    alone = sum(line.caught and line.how == "search" for line in animals)
     text = [
         HEAD.format(
             animals=len(animals),

@@ -13,11 +13,11 @@ import numpy as np
 from tidegate.audit.subjects import Callee
 from tidegate.audit.zoo.animal import FAILURE, REPLAY, Animal, Floats, Stream, noise
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.mechanism import Matrix, Row
+from tidegate.mechanisms.mechanism import Row
 from tidegate.mechanisms.uniform import Uniform, UniformRun
 from tidegate.noise.entropy import Elements, Keystream, Words
 from tidegate.policy import Event
-from tidegate.releases import Release, Releases
+from tidegate.releases import Release
 
 ONE = Event(epsilon="1")
 
@@ -131,33 +131,18 @@ class ChargedAfterRelease(Uniform):
         return _LateRun(self, ledger, state)
 
 
-class _HalfRun(UniformRun):
-    """Charges half of what it spends."""
-
-    def _begin(self, state: object) -> None:
-        super()._begin(state)
-        self._charge //= 2
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        return super()._push_batch(matrix, first_step)
-
-
 class ChargedByHalf(Uniform):
     """The ledger is told half of the truth."""
 
     @property
     def units(self) -> int:
-        """Two units a step."""
+        """Two units a step, of which a run charges one."""
         return 2 * self.policy.steps_charged
 
     @property
     def scale(self) -> float:
         """That of Uniform."""
         return float(self.sensitivity * self.policy.steps_charged / self.policy.budget.total)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> UniformRun:
-        """A run that charges half."""
-        return _HalfRun(self, ledger, state)
 
 
 def crashes(stream: Stream) -> Floats:
