@@ -150,6 +150,8 @@ def from_broker(folder: Path, url: str, messages: int = 60_000) -> float:
 
     import paho.mqtt.client as paho
 
+    folder = folder / "broker"  # releases of its own
+    folder.mkdir()
     start = int(time.time()) - 1
     text = CONFIG.format(
         location=f"{url}/bench/#",
