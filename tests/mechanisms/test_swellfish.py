@@ -336,6 +336,9 @@ def test_missing_readings():
     hidden = Mechanism(policy, fill="40", gap_change=1)
     assert "hidden like it" in str(hidden.guarantee)
     assert hidden.start().push_batch(stream).fresh.all()
+    assert hidden.hides_gaps
+    with pytest.raises(InvalidParameter, match="raise the baseline"):
+        Mechanism(policy, columns=50, fill="40", gap_change=1)  # a step may miss the readings of all columns
     with fixed_entropy(6):
         two = Mechanism(policy, columns=2, fill="released")
         rows = np.array([[5.0, 6.0], [np.nan, 7.0], [np.nan, np.nan], [8.0, 9.0]])

@@ -73,7 +73,8 @@ class Fourier(Mechanism):
     rows' L1 norms times Δ/ε, charged to each step by its part. Proof: docs/proofs/fourier.md.
 
     Departure: the printed transform is not normalised and its noise is too small by far; it is not offered.
-    Values beyond 2^44/w grid units are clipped.
+    Values beyond 2^44/w grid units are clipped. Coefficients of the open period begin as noise; a snapshot and the
+    period's release differ by what arrived in between, so guard snapshots like data.
 
     Error
     -----
