@@ -1,6 +1,7 @@
 """Budget Distribution and Budget Absorption: the paper's examples, a plain reference, every window, printed variants."""
 
 import itertools
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -14,9 +15,10 @@ from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution
 from tidegate.mechanisms.dissimilarity import Dissimilarity
 from tidegate.mechanisms.kernels import publishing as loop
-from tidegate.noise import current, laplace
+from tidegate.noise import current, install, laplace
+from tidegate.noise.discrete_laplace import PIECE
 from tidegate.releases import Status
-from tidegate.testing.entropy import fixed_entropy, zero_noise
+from tidegate.testing.entropy import FixedEntropy, fixed_entropy, zero_noise
 
 BOTH = pytest.mark.parametrize("kind", [BudgetAbsorption, BudgetDistribution])
 
@@ -332,9 +334,14 @@ def test_other_columns_after_a_restore_are_refused(kind):
 
 @BOTH
 def test_enormous_windows_cost_nothing(kind):
-    """A window of 2^30 steps starts at once and publishes."""
-    run = kind(tg.WEvent(epsilon="1000000", w=2**30)).start()
-    releases = run.push_batch(np.array([[10**9], [10**9], [2 * 10**9]]))
+    """A window of 2^30 steps starts at once, in little memory, and publishes."""
+    tracemalloc.start()
+    try:
+        run = kind(tg.WEvent(epsilon="1000000", w=2**30)).start()
+        releases = run.push_batch(np.array([[10**9], [10**9], [2 * 10**9]]))
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
     assert len(releases) == 3
     assert run.ledger.verify().ok
     assert len(run.snapshot()) < 5000
@@ -394,3 +401,63 @@ def test_a_ledger_that_went_back_is_noticed():
         failing()
     with pytest.raises(LedgerMismatch, match="taken back"):
         run.push([0])
+
+
+class Interrupted(FixedEntropy):
+    """Fixed entropy that fails at one request for the noise of a publication."""
+
+    def __init__(self, seed, request):
+        super().__init__(seed)
+        self.left = request
+
+    def words(self, stream, step, draws, elements, first, count):
+        """The words of the addressed elements, unless this is the request that fails."""
+        if stream == "publication" and len(elements):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return super().words(stream, step, draws, elements, first, count)
+
+
+@BOTH
+@pytest.mark.parametrize("options", [{}, {"groups": 3, "regroup_every": 7}])
+@pytest.mark.parametrize("request_", [3, 4, 5, 6])
+def test_a_failure_between_two_publications_leaves_no_trace(kind, options, request_):
+    """A batch that fails before a publication, or half way through its columns, is as if it had never begun."""
+    columns = PIECE + 40  # two requests a publication
+    mechanism = kind(tg.WEvent(epsilon="6", w=5), columns=columns, **options)
+    rows = 500 * (np.arange(40)[:, None] // 3 % 4) + np.arange(columns)[None, :] % 90
+    with fixed_entropy(5):
+        expected = mechanism.start().push_batch(rows)
+        run = mechanism.start()
+        run.push_batch(rows[:10])
+    before, step, rows_charged = run.snapshot(), run.step, run.ledger.rows
+    with install(Interrupted(5, request_)) as source:
+        run.source = source
+        with pytest.raises(KeyboardInterrupt):
+            run.push_batch(rows[10:])
+        assert source.left == 0
+    assert (run.snapshot(), run.step, run.ledger.rows) == (before, step, rows_charged)
+    with fixed_entropy(5) as source:
+        run.source = source
+        rest = run.push_batch(rows[10:])
+    assert (rest.status == Status.APPROXIMATED).any()
+    assert np.array_equal(rest.values, expected.values[10:])
+    assert np.array_equal(rest.units, expected.units[10:])
+
+
+@BOTH
+def test_wide_streams_need_few_vectors(kind):
+    """Beyond input and output: the last publication, a copy of it to go back to, and pieces of noise."""
+    columns, steps = 50_000, 12
+    rows = np.outer(np.arange(steps) % 3, np.ones(columns, dtype=np.int64)) * 10**6
+    mechanism = kind(tg.WEvent(epsilon="1", w=4), columns=columns)
+    mechanism.start().push_batch(rows)  # compiles
+    tracemalloc.start()
+    try:
+        releases = mechanism.start().push_batch(rows)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert releases.fresh.sum() > 2
+    assert peak - releases.values.nbytes < 3 * 8 * columns

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.noise import gaussian, kernels, laplace, laplace_one, reference
-from tidegate.noise.discrete_laplace import element_words
+from tidegate.noise.discrete_laplace import PIECE, element_words, laplace_pieces
 from tidegate.noise.entropy import Elements, Words
 from tidegate.testing.entropy import FixedEntropy
 
@@ -158,6 +158,17 @@ def test_draws_agree_on_hashed_words(scale: float) -> None:
         assert draw(source, "s", 9, scale, (5,)).tolist() == expected[10:15]
         assert draw(source, "s", 9, scale).tolist() == expected[10]
     assert laplace_one(source, "s", 9, 3, scale) == laplace(source, "s", 9, scale, (5,))[3]
+
+
+@pytest.mark.parametrize("scale", [9.5, 2.0**30])
+@pytest.mark.parametrize("columns", [1, PIECE, PIECE + 1, 2 * PIECE + 7])
+def test_pieces_agree(scale: float, columns: int) -> None:
+    """A step drawn piece by piece has the noise of the step drawn at once."""
+    source = FixedEntropy("pieces")
+    pieced = np.full(columns, 10**18)
+    for first, noise in laplace_pieces(source, "s", 3, scale, columns):
+        pieced[first : first + noise.size] = noise
+    assert np.array_equal(pieced, laplace(source, "s", 3, scale, (columns,)))
 
 
 def test_mixed_scales_agree() -> None:

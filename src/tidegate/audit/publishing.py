@@ -16,7 +16,8 @@ from tidegate.audit import kernels
 from tidegate.mechanisms.grouped import GroupedRun
 from tidegate.mechanisms.kernels import publishing as loop
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.publishing import INLINE, Publishing, PublishingRun
+from tidegate.mechanisms.publishing import Publishing
+from tidegate.mechanisms.publishing_run import INLINE, PublishingRun
 from tidegate.noise import Source, current, install
 from tidegate.noise.entropy import Elements, Words
 

@@ -82,10 +82,10 @@ class BudgetAbsorption(Publishing):
 
     def repaid(self) -> npt.NDArray[np.int64]:
         """Line 5 read literally never repays; in floating point ε_{l,2}/(ε/2w) − 1 may be one short."""
-        shares = np.arange(self.window + 1)
         if self.calibration == "paper" and self.group_count == 1 and not self.shift and not self.pan_private:
-            return np.ones_like(shares)
+            return np.ones(self.window + 1, dtype=np.int64)
         if self.calibration == "paper-float":
+            shares = np.arange(self.window + 1)
             share = float(self.policy.budget.total) / (2 * self.window)
             return np.maximum((share * shares / share - 1).astype(np.int64) + 1, 1)
         return super().repaid()

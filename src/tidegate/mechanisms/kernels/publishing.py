@@ -17,7 +17,7 @@ from tidegate.noise.kernels import constants, laplace_draw
 # why the loop returned
 DONE = 0
 SCORE_NOISE = 1  # a dissimilarity's noise is undecided: the caller supplies the row of scores' noise
-CELL_NOISE = 2  # the caller supplies the noise of the columns that are published
+CELL_NOISE = 2  # the caller draws the noise of the columns that are published, and overwrites these in `last`
 REFUSED = 3  # the ledger refused the test of a step
 
 # budget rules
@@ -25,7 +25,7 @@ ABSORPTION = 0
 DISTRIBUTION = 1
 
 # positions in `memory`
-PHASE = 0  # 0: a new step; SCORE_NOISE or CELL_NOISE: the caller has supplied what was asked for
+PHASE = 0  # 0: a new step; SCORE_NOISE or CELL_NOISE: the caller has done what was asked for
 LATEST = 1  # the step of the last publication (l)
 TAKEN = 2  # its units, in multiples of the publication unit (n_l)
 POOL_USED = 3  # units of the publications in the window, for the distribution rule
@@ -113,6 +113,30 @@ def _scores(row: Any, last: Any, group_of: Any, measure: int, scores: Any) -> No
         for column in range(row.size):
             group = _group(group_of, column)
             scores[group] = max(scores[group], abs(row[column] - last[column]))
+
+
+@kernel
+def overwrite(
+    row: Any,
+    first: int,
+    noise: Any,
+    step: int,
+    chosen: Any,
+    group_of: Any,
+    measured: Any,
+    memory: Any,
+    grid: float,
+    last: Any,
+    squares: Any,
+) -> None:
+    """Publish the columns from `first` on, as many as there is noise for: those of the chosen groups change in `last`."""
+    for at in range(noise.size):
+        column = first + at
+        if chosen[_group(group_of, column)]:
+            if squares.size:  # how large the value was that is now replaced, for each step it stood
+                stood = step - max(measured[_group(group_of, column)], memory[SINCE])
+                squares[column] += (last[column] * grid) ** 2 * stood
+            last[column] = min(max(row[column] + noise[at], -FURTHEST), FURTHEST)
 
 
 @kernel
@@ -220,13 +244,8 @@ def publish(
                             memory[PHASE] = CELL_NOISE
                             return index, CELL_NOISE
                         given[column] = noise
+                overwrite(row, 0, given, step, chosen, group_of, measured, memory, grid, last, squares)
             memory[PHASE] = 0
-            for column in range(row.size):
-                if chosen[_group(group_of, column)]:
-                    if squares.size:  # how large the value was that is now replaced, for each step it stood
-                        stood = step - max(measured[_group(group_of, column)], memory[SINCE])
-                        squares[column] += (last[column] * grid) ** 2 * stood
-                    last[column] = min(max(row[column] + given[column], -FURTHEST), FURTHEST)
             for group in range(groups):
                 if chosen[group]:
                     measured[group] = step
