@@ -75,7 +75,7 @@ def test_fast_on_blocks_is_blocks_of_fast():
 
 def test_a_block_that_could_not_be_paid_is_not_begun():
     """Where others have spent on the ledger, a block is refused before noise is drawn, and can follow later."""
-    mechanism = Blocks(Uniform(User(epsilon="1/2", horizon=4)))
+    mechanism = Blocks(Fast(User(epsilon="1/2", horizon=4), samples=4))
     ledger = MemoryLedger(mechanism.policy, mechanism.units)
     run = mechanism.start(ledger)
     ledger.charge(1, 5)  # of 8; a block needs 4
@@ -90,6 +90,60 @@ def test_a_block_that_could_not_be_paid_is_not_begun():
     assert ledger.spent() == Fraction(5, 8)
 
 
+@pytest.mark.parametrize("stranger", [1, 3, 6])
+def test_others_that_empty_the_ledger_meanwhile_tell_nothing_about_decisions(stranger):
+    """A block is paid at its beginning: whatever it measures, it goes on to its end, and the next one waits."""
+    mechanism = Blocks(Fast(User(epsilon="4", horizon=6), samples=2))
+    for wild in (0, 1000):  # steady streams are measured rarely, wild ones often
+        ledger = MemoryLedger(mechanism.policy, mechanism.units)
+        run = mechanism.start(ledger)
+        refused = []
+        for step in range(1, 14):
+            try:
+                run.push(wild * (step % 3))
+            except BudgetExceeded:
+                refused.append(step)
+                break
+            if step == stranger:  # somebody else takes all that is left
+                ledger.charge(step, int(ledger.remaining(step) / ledger.unit))
+        assert refused == ([] if stranger == 1 else [7])
+        assert ledger.verify().ok
+
+
+def test_public_charges_are_forwarded_and_refused_at_public_steps():
+    """Uniform on blocks pays step by step; a refusal charges neither the whole nor the block."""
+    mechanism = Blocks(Uniform(User(epsilon="1/2", horizon=4)))
+    ledger = MemoryLedger(mechanism.policy, mechanism.units)
+    run = mechanism.start(ledger)
+    run.push(1)
+    ledger.charge(1, 7)
+    for _ in range(8):
+        with pytest.raises(BudgetExceeded):
+            run.push(1)
+    assert run.step == 1
+    ledger.charge(5, 0)
+    assert ledger.spent() == 0
+
+
+def test_a_run_without_its_snapshot_begins_a_block_of_its_own(tmp_path):
+    """On a ledger in the middle of a block, blocks begin where the ledger stands, and windows stay within 2ε."""
+    mechanism = Blocks(Fast(User(epsilon="1/2", horizon=4), samples=2))
+    run = mechanism.start(tmp_path / "ledger")
+    run.push_batch(np.arange(6))
+    run.ledger.close()
+    again = mechanism.start(tmp_path / "ledger")
+    with pytest.raises(BudgetExceeded):  # two blocks lie in the window already
+        again.push(1)
+    run.ledger.close()
+    uniform = Blocks(Uniform(User(epsilon="1/2", horizon=4)))
+    first = uniform.start(tmp_path / "other")
+    first.push_batch(np.arange(6))
+    first.ledger.close()
+    second = uniform.start(tmp_path / "other")
+    assert [release.step for release in second.push_batch(np.arange(5))] == [7, 8, 9, 10, 11]
+    assert second.ledger.verify().ok
+
+
 def test_a_failed_batch_is_taken_back_as_a_whole(monkeypatch):
     """A batch that fails in its third block charges nothing, and the run goes on where it was."""
     mechanism = Blocks(Uniform(User(epsilon="1/2", horizon=2)))
@@ -97,12 +151,12 @@ def test_a_failed_batch_is_taken_back_as_a_whole(monkeypatch):
     run.push([1])
     before = run.ledger.snapshot()
 
-    def fails(self, step):
-        if step == 5:
+    def fails(self):
+        if self._offset == 2 and self._run.step == 2:
             raise BudgetExceeded(
                 spent=Fraction(1), requested=Fraction(1), remaining=Fraction(0), window=(4, 5), step=5
             )
-        reserve(self, step)
+        reserve(self)
 
     with monkeypatch.context() as patch:
         patch.setattr(BlocksRun, "_reserve", fails)

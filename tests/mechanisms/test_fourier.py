@@ -27,7 +27,7 @@ def losses(mechanism: Fourier):
     The noise is Laplace and independent, so a change of the coefficients by a in L1 loses a/scale for some output.
     """
     w, columns = mechanism.window, mechanism.columns
-    span, steps = mechanism.charges
+    span, steps = mechanism.charges()
     scale = Fraction(mechanism.sum_scales)
     moves = [(0,) * columns]
     for column in range(columns):

@@ -16,7 +16,7 @@ from tidegate.mechanisms import OptStream, Uniform
 from tidegate.mechanisms.choose_samples import Prediction
 from tidegate.mechanisms.feature_trees import equal_parts, parts_of_day, whole_period
 from tidegate.releases import Status
-from tidegate.testing.entropy import fixed_entropy, zero_noise
+from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install, zero_noise
 
 DAY = (parts_of_day(48), whole_period(48))
 POLICY = tg.WEvent(epsilon="1", w=12)
@@ -354,6 +354,56 @@ def test_a_refused_batch_leaves_the_run_as_it_was():
     with pytest.raises(BudgetExceeded):
         run.push_batch(wave(30))
     assert run.snapshot() == before
+
+
+def refusals(mechanism, rows, stranger, *, whole=False):
+    """At which step a run is refused when somebody else empties its ledger after a step; and the ledger then."""
+    ledger = MemoryLedger(mechanism.policy, mechanism.units)
+    run = mechanism.start(ledger=ledger)
+    pieces = [rows[:stranger], rows[stranger:]] if whole else rows[:, None]
+    for piece in pieces:
+        try:
+            run.push_batch(piece)
+        except BudgetExceeded as error:
+            return error.step, ledger.snapshot()
+        if run.step == stranger:
+            ledger.charge(stranger, int(ledger.remaining(stranger) / ledger.unit))
+    return None, ledger.snapshot()
+
+
+@settings(max_examples=30)
+@given(st.integers(3, 12), st.data())
+def test_refusals_do_not_depend_on_data(w, data):
+    """Adaptive samples on a ledger that others empty: charges and refusals are the same for any two streams."""
+    k = data.draw(st.integers(2, w))
+    features = data.draw(st.sampled_from([(), (whole_period(w),)]))
+    mechanism = OptStream(
+        tg.WEvent(epsilon="90", w=w), samples=k, adaptive=True, features=features, threshold=20
+    )
+    steps, stranger = 3 * w, data.draw(st.integers(1, 3 * w))
+    streams = [
+        np.array(data.draw(st.lists(st.integers(0, 99), min_size=steps, max_size=steps))),
+        np.zeros(steps, dtype=np.int64),
+    ]
+    for whole in (False, True):
+        (one, first), (two, second) = (refusals(mechanism, rows, stranger, whole=whole) for rows in streams)
+        assert one == two
+        assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_period_is_paid_before_its_data_are_looked_at():
+    """A ledger that cannot pay for the adaptive samples of a period refuses its first step and draws nothing."""
+    mechanism = OptStream(POLICY, samples=4, adaptive=True)
+    ledger = MemoryLedger(POLICY, mechanism.units)
+    counting = CountingEntropy()
+    with install(counting):
+        run = mechanism.start(ledger=ledger)
+    ledger.charge(1, mechanism.units - mechanism.charges(())[0] + 1)  # a unit too few is left
+    with pytest.raises(BudgetExceeded):
+        run.push(5)
+    with pytest.raises(BudgetExceeded):
+        run.push_batch(wave(12))
+    assert (counting.words_drawn, run.step) == (0, 0)
 
 
 # choice --------------------------------------------------------------------------------------------------------

@@ -26,6 +26,9 @@ from tidegate.policy import Policy, Pure, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases
 
 
+PUBLIC = (Uniform, Sample)  # what they charge does not depend on data
+
+
 @dataclass(frozen=True)
 class Blocks(Mechanism):
     """Cut the stream into blocks of w steps and run a user-level mechanism afresh on each.
@@ -44,9 +47,10 @@ class Blocks(Mechanism):
     -------
     Unit: everything within any w consecutive steps, at twice the budget of a block; `policy` is that w-event
     policy. Neighbours differ in one window, which meets at most two blocks; in each of them they are user-level
-    neighbours, and blocks use independent noise (w-event paper, section 3; docs/proofs/blocks.md). Every charge
-    of a block is forwarded to the ledger of the whole stream, at the step it belongs to, so the ledger shows
-    what the windows have really spent, often less than 2ε.
+    neighbours, and blocks use independent noise (w-event paper, section 3; docs/proofs/blocks.md). A block is
+    charged to the ledger of the whole stream, with all that it may spend, before its first step is looked at,
+    so that no refusal depends on what it decides. Where the charges are the same whatever the data (`Uniform`,
+    `Sample`) they are forwarded one by one instead, and the ledger shows what windows have really spent.
 
     Error
     -----
@@ -160,8 +164,11 @@ class BlocksRun(Run):
         self._inner = blockwise.inner
         self._length = self._inner.policy.steps_charged
         kind = BlockLedger if self._inner.enforced else UnenforcedBlockLedger
-        self._account = kind(self._inner, self.ledger, self._factor)
-        self._offset = state["offset"] if state else 0
+        # a printed calibration is refused nothing, and its ledger shall say what it really spends
+        forwards = isinstance(self._inner, PUBLIC) or not self._inner.enforced
+        self._account = kind(self._inner, self.ledger, self._factor, forwards)
+        # on a ledger that others have used, or this run without its snapshot, the first block begins now
+        self._offset = state["offset"] if state else self.step
         self._open(state["inner"].tobytes() if state else None)
 
     def _open(self, state: bytes | None = None) -> None:
@@ -173,25 +180,24 @@ class BlocksRun(Run):
             self._account.restore(saved)
         with install(Shifted(self.source, self._offset)):
             self._run = self._inner.start(self._account, state)
+        self._account.paid = self._run.step > 0
 
     def _state(self) -> State:
         return {"offset": self._offset, "inner": np.frombuffer(self._run.snapshot(), dtype=np.uint8)}
 
-    def _reserve(self, step: int) -> None:
-        """Go on only if the ledger can pay all that the block may still spend: noise is drawn later."""
+    def _reserve(self) -> None:
+        """Pay for a block before its first step is looked at."""
         if self._run.step == self._length:
             self._offset += self._length
             self._open()
-        needed = self._account.remaining(self._run.step + 1)
-        if self.mechanism.enforced and needed > self.ledger.remaining(step):
-            self.ledger.charge(step, int(needed / self.ledger.unit))  # raises the refusal
+        self._account.pay()
 
     def _values(self, rows: Matrix) -> ArrayLike:
         """Grid units as the values that the block's run is given, exactly."""
         return rows if self._denominator == 1 else rows / self._denominator
 
     def _push(self, row: Row) -> Release:
-        self._reserve(self.step)
+        self._reserve()
         release = self._run.push(np.asarray(self._values(row)))
         release.step += self._offset
         release.source += self._offset if release.source else 0
@@ -210,7 +216,7 @@ class BlocksRun(Run):
         try:
             with self.ledger.transaction():
                 while start < steps:
-                    self._reserve(first_step + start)
+                    self._reserve()
                     stop = min(steps, start + self._length - self._run.step)
                     part = self._run.push_batch(self._values(matrix[start:stop]))
                     values[start:stop], status[start:stop], scale[start:stop] = (
@@ -228,17 +234,36 @@ class BlocksRun(Run):
 
 
 class BlockLedger(MemoryLedger):
-    """The account of one block, which forwards every charge to the ledger of the whole stream."""
+    """The account of one block, which the ledger of the whole stream pays in advance, or charge by charge.
 
-    def __init__(self, mechanism: Mechanism, whole: Ledger, factor: int) -> None:
+    Parameters
+    ----------
+    mechanism, whole, factor
+        What runs on the block, the ledger of the whole stream, and its units for one of the block.
+    forwards
+        Whether each charge is made to the whole as well; else the whole pays for all of the block at its beginning.
+    """
+
+    def __init__(self, mechanism: Mechanism, whole: Ledger, factor: int, forwards: bool) -> None:
         super().__init__(mechanism.policy, mechanism.units)
         self._whole, self._factor, self._offset = whole, factor, 0
+        self._length = mechanism.policy.steps_charged
+        self._share = factor if forwards else 0  # of a charge, what the whole is charged besides
+        self.paid = False
 
     def begin(self, offset: int) -> None:
         """Open the account of the block that begins after so many steps."""
         limit = self._account[k.LIMIT]
         self._offset, self._rows, self._account = offset, 0, self.rule.account()
         self._account.state[k.LIMIT] = limit
+        self.paid = False
+
+    def pay(self) -> None:
+        """Let the whole pay for the block, once, unless it pays charge by charge."""
+        if not self.paid and not self._share:
+            first = self._offset + 1
+            self._whole.charge_span(first, self._offset + self._length, self.units * self._factor)
+        self.paid = True
 
     def charge(
         self,
@@ -249,29 +274,28 @@ class BlockLedger(MemoryLedger):
         groups: Mapping[str, int] | None = None,
         levels: Mapping[str, int] | None = None,
     ) -> None:
-        """Charge the block, then the whole."""
-        super().charge(step, units, scope=scope, groups=groups, levels=levels)
+        """Charge the whole, then the block: a refusal leaves both as they were."""
         parts = [
-            {name: amount * self._factor for name, amount in (part or {}).items()}
-            for part in (groups, levels)
+            {name: amount * self._share for name, amount in (part or {}).items()} for part in (groups, levels)
         ]
         self._whole.charge(
             step + self._offset,
-            units * self._factor,
+            units * self._share,
             scope=scope,
             groups=parts[0] or None,
             levels=parts[1] or None,
         )
+        super().charge(step, units, scope=scope, groups=groups, levels=levels)
 
     def charge_batch(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
-        """Charge the block, then the whole."""
+        """Charge the whole, then the block."""
+        self._whole.charge_batch(first + self._offset, np.asarray(units) * self._share, scope=scope)
         super().charge_batch(first, units, scope=scope)
-        self._whole.charge_batch(first + self._offset, np.asarray(units) * self._factor, scope=scope)
 
     def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
-        """Charge the block, then the whole."""
+        """Charge the whole, then the block."""
+        self._whole.charge_span(first + self._offset, last + self._offset, units * self._share, scope=scope)
         super().charge_span(first, last, units, scope=scope)
-        self._whole.charge_span(first + self._offset, last + self._offset, units * self._factor, scope=scope)
 
 
 class UnenforcedBlockLedger(BlockLedger, UnenforcedLedger):

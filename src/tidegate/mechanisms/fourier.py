@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -11,12 +13,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import float_up, show, sqrt_up, whole
+from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.choose_samples import absolute_error, sample_numbers
 from tidegate.mechanisms.mechanism import Matrix, Mechanism
 from tidegate.mechanisms.period_blocks import Floats, Integers
+from tidegate.mechanisms.periodic import Periodic
 from tidegate.mechanisms.periods import PeriodicRun
 from tidegate.mechanisms.sampling_times import read_profile
 from tidegate.noise import variance_laplace
@@ -47,7 +49,7 @@ def real_fourier(w: int, coefficients: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class Fourier(Mechanism):
+class Fourier(Periodic):
     """Measure the K lowest frequencies of each period of w steps, and release the curve they make.
 
     A baseline for streams that are smooth and periodic. Before its period ends, a step shows the curve of the
@@ -98,7 +100,6 @@ class Fourier(Mechanism):
     coefficients: int | None = None
     nonnegative: bool = True
 
-    supports: ClassVar[tuple[type[Policy], ...]] = (WEvent,)
     causal: ClassVar[str] = "last period"
     adaptive: ClassVar[bool] = False
     sample_count: ClassVar[int] = 0
@@ -109,36 +110,14 @@ class Fourier(Mechanism):
         """Check the number of coefficients and the size of the noise."""
         given = max(1, self.window // 5) if self.coefficients is None else self.coefficients
         object.__setattr__(self, "coefficients", whole("coefficients", given, most=self.window))
-        if self.sum_scales > 2**52 or self.window > 2**24:
-            raise InvalidParameter(
-                "epsilon",
-                show(self.policy.budget.total),
-                "large enough that noise stays below 2^36 grid units",
-                "raise epsilon, or choose a coarser grid",
-            )
-
-    @property
-    def window(self) -> int:
-        """w, the steps of a period."""
-        length = self.policy.window
-        assert length is not None
-        return length
-
-    @property
-    def delay(self) -> int:
-        """How many steps the final values of a period's first step take; at the step itself there is an estimate."""
-        return self.window - 1
+        widest = math.inf if self.window > 2**24 else self.sum_scales
+        self.check_noise(widest, 2**52, 36, "raise epsilon, or choose a coarser grid")
 
     @property
     def sum_count(self) -> int:
         """K."""
         assert self.coefficients is not None
         return self.coefficients
-
-    @property
-    def measured_columns(self) -> int:
-        """The columns of the stream."""
-        return self.columns
 
     @cached_property
     def rows(self) -> Integers:
@@ -157,7 +136,7 @@ class Fourier(Mechanism):
 
     @property
     def _change(self) -> Fraction:
-        return Fraction(self.sensitivity) / self.policy.budget.total
+        return Fraction(self.sensitivity) / self._epsilon
 
     @cached_property
     def _parts(self) -> Integers:
@@ -188,8 +167,7 @@ class Fourier(Mechanism):
         """As many as make every charge a whole number of them."""
         return 4 * self.window if self.charges_period else PARTS * self.window
 
-    @cached_property
-    def charges(self) -> tuple[int, Integers]:
+    def charges(self, times: Sequence[int] = ()) -> tuple[int, Integers]:
         """The units of a period, and those of each of its steps."""
         if self.charges_period:
             return self.window, np.full(self.window, 2, dtype=np.int64)
@@ -254,13 +232,8 @@ class FourierRun(PeriodicRun):
     mechanism: Fourier
 
     def _prepare(self) -> None:
-        span, steps = self.mechanism.charges
-        self._span_units, self._step_units = span * self._factor, steps * self._factor
         self._bound = 2**60 // ONE // self._w  # of values: coefficients stay below 2^60
         self._basis = real_fourier(self._w, self.mechanism.sum_count)
-
-    def _units_of(self, times: Integers) -> Integers:
-        return np.asarray(self._step_units)
 
     def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
         rows = np.clip(measured, -self._bound, self._bound)

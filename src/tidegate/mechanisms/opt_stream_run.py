@@ -30,9 +30,6 @@ class OptStreamRun(PeriodicRun):
 
     def _prepare(self) -> None:
         mechanism = self.mechanism
-        self._span_units, self._sample_units, self._step_units = (
-            int(share * self.ledger.units) for share in mechanism.shares
-        )
         self._tree = mechanism.tree
         self._sampler = L1Sampler(mechanism.sampling, self._watched_columns) if mechanism.adaptive else None
         self._reconstruction = lru_cache(maxsize=4)(self._reconstruct)
@@ -46,11 +43,6 @@ class OptStreamRun(PeriodicRun):
         return rows
 
     # public constants ------------------------------------------------------------------------------------------
-
-    def _units_of(self, times: Integers) -> Integers:
-        units = np.full(self._w, self._step_units, dtype=np.int64)
-        units[times - 1] += self._sample_units
-        return units
 
     def _reconstruct(self, times: tuple[int, ...], length: int) -> tuple[Reconstruction, Floats, Floats]:
         """The curve through samples, the variances of its steps, and the precisions of the sums."""
@@ -83,18 +75,12 @@ class OptStreamRun(PeriodicRun):
         assert sampler is not None
         period, position = divmod(step - 1, w)
         if position == 0:
-            memory["torn"] = 0
-            if self._span_units:
-                self.ledger.charge_span(step, step + w - 1, self._span_units)
-            sampler.begin(self.source, period)
-        if memory["torn"]:  # what was chosen before is not known: nothing is measured until the next period
-            return
-        block.chosen[:] = sampler.choose(self.source, step, self._watch(block.rows, measured))
-        block.units[:] = np.where(block.chosen, self._sample_units + self._step_units, self._step_units)
-        self.ledger.charge(step, int(block.units[0]))  # apart: the span may have brought the ledger here
-        self.ledger.charge_batch(step + 1, block.units[1:])
-        if position == 0:
             self._open(period)
+            sampler.begin(self.source, period)
+        if not memory[
+            "torn"
+        ]:  # else what was chosen before is not known: nothing is measured until the next period
+            block.chosen[:] = sampler.choose(self.source, step, self._watch(block.rows, measured))
 
     def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
         if len(sums):

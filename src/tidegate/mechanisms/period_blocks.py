@@ -43,13 +43,13 @@ def public_units(
     first_step: int,
     steps: int,
     w: int,
-    units_of: Callable[[Integers], Integers],
+    units_of: Callable[[Integers], tuple[int, Integers]],
     times: tuple[Integers, Integers, Integers],
-) -> Integers:
-    """The charges of steps whose sample times are public.
+) -> tuple[int, Integers]:
+    """The charges of a period, and of steps: all of them public.
 
     `times` are the usual sample times, those of the present period, and those from the next period on, if they
-    change; `units_of` gives the charges of the w steps of a period.
+    change; `units_of` gives the charges of a period, whatever its times, and of its w steps.
     """
     usual, present, pending = times
     position = (first_step - 1) % w
@@ -59,9 +59,10 @@ def public_units(
         ahead.append(pending[fitting(usual.tolist(), pending.tolist())])
         rest = pending
     periods = -(-(position + steps) // w)
-    pieces = [units_of(each) for each in ahead[:periods]]
-    pieces.append(np.tile(units_of(rest), max(0, periods - len(pieces))))
-    return np.concatenate(pieces)[position : position + steps]
+    pieces = [units_of(each)[1] for each in ahead[:periods]]
+    span, usual_units = units_of(rest)
+    pieces.append(np.tile(usual_units, max(0, periods - len(pieces))))
+    return span, np.concatenate(pieces)[position : position + steps]
 
 
 def charge_periods(ledger: Ledger, first_step: int, units: Integers, w: int, span_units: int) -> None:

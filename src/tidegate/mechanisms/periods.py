@@ -8,25 +8,24 @@ further budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.errors import InvalidInput
 from tidegate.mechanisms.kernels import optstream as loop
-from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.mechanism import Matrix, Row, State
 from tidegate.mechanisms.period_blocks import Block, Floats, Integers, charge_periods, public_units
+from tidegate.mechanisms.period_revisions import RevisingRun
 from tidegate.mechanisms.sampling_times import fitting
 from tidegate.noise import laplace
-from tidegate.releases import PeriodicRelease, PeriodicReleases, Release, RevisedReleases, Status
+from tidegate.releases import PeriodicRelease, PeriodicReleases
 
 CAUSAL = {"hold": loop.HOLD, "line": loop.LINE, "last period": loop.LAST_PERIOD}
 CELLS = 1 << 18  # cells of whole periods that are handled at once
 
 
-class PeriodicRun(Run):
+class PeriodicRun(RevisingRun):
     """A run whose stream is cut into periods of w steps, the first of which begins at step 1.
 
     Sums over the period begin with their noise and grow with the steps, and samples are noised when they are
@@ -41,8 +40,7 @@ class PeriodicRun(Run):
         self._w: int = mechanism.window
         self._factor = self.ledger.units // mechanism.units
         self._mode = CAUSAL[mechanism.causal]
-        self._span_units = 0  # charged once to each period
-        self._untaken: list[Release] | None = None  # revised values that nobody has asked for are not kept
+        self._untaken = None
         self._prepare()
         k, leaves = mechanism.sample_count, self._columns
         fresh: State = {
@@ -87,9 +85,10 @@ class PeriodicRun(Run):
     def _restore_more(self) -> None:
         """Rebuild what is derived from the state."""
 
-    def _units_of(self, times: Integers) -> Integers:
-        """The public charges of the w steps of a period with samples at the given positions."""
-        raise NotImplementedError
+    def _units_of(self, times: Integers) -> tuple[int, Integers]:
+        """The public charges of a period with samples at the given positions, and of its w steps."""
+        span, steps = self.mechanism.charges(times.tolist())
+        return span * self._factor, steps * self._factor
 
     def _measure(self, rows: Matrix) -> Matrix:
         """What is measured of each step (steps × measured columns)."""
@@ -109,12 +108,8 @@ class PeriodicRun(Run):
         """The curves of periods (periods × length × columns) from their points and noised sums."""
         raise NotImplementedError
 
-    def _expand(self, values: Floats) -> Floats:
-        """The columns of a release from those of the stream."""
-        return values
-
     def _choose(self, block: Block, measured: Matrix) -> None:
-        """For sample times that depend on the data: charge these steps and fill `chosen` and `units`."""
+        """For sample times that depend on the data: fill in `chosen`. The steps are paid for."""
         raise NotImplementedError
 
     # the work --------------------------------------------------------------------------------------------------
@@ -145,10 +140,12 @@ class PeriodicRun(Run):
         memory, w = self._memory, self._w
         block = Block.of(matrix, first_step)
         public = not self.mechanism.adaptive
-        if public:
-            times = (memory["times"], memory["times"][memory["fits"]], memory["pending"])
-            block.units[:] = public_units(first_step, len(matrix), w, self._units_of, times)
-            charge_periods(self.ledger, first_step, block.units, w, self._span_units)
+        # whatever the data are: all is paid for before they are looked at
+        times = (memory["times"], memory["times"][memory["fits"]], memory["pending"])
+        span, block.units[:] = public_units(first_step, len(matrix), w, self._units_of, times)
+        if memory["torn"] and not public:
+            block.units[: w - (first_step - 1) % w] = 0  # nothing is measured of this period any more
+        charge_periods(self.ledger, first_step, block.units, w, span)
         earlier = (memory["spent"].copy(), memory["sampled"].copy())
         finals: list[Floats] = []
         start, steps = 0, len(matrix)
@@ -164,7 +161,7 @@ class PeriodicRun(Run):
             start = stop
         values = self._expand(block.values * self._grid)
         scale = np.where(block.source > 0, self.mechanism.shown_scale, 0.0)
-        status = np.where(block.chosen, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
+        status = self._status(block.chosen, first_step)
         revised = self._revised(finals, block, earlier)
         fields = (first_step, values, status, block.source, scale, block.units, self.ledger.unit, 0)
         return PeriodicReleases(*fields, revised=revised)
@@ -288,71 +285,3 @@ class PeriodicRun(Run):
             block.values,
             block.source,
         )
-
-    # revised values --------------------------------------------------------------------------------------------
-
-    def _revised(
-        self, finals: list[Floats], block: Block, earlier: tuple[Integers, npt.NDArray[np.bool_]]
-    ) -> RevisedReleases | None:
-        """The final values of the periods that ended, with what is known of their steps."""
-        if not finals:
-            return None
-        w = self._w
-        leaves = np.concatenate(finals)
-        first = (block.first_step + len(block.rows) - 1) // w * w - len(leaves) + 1
-        pushed_before, torn = max(0, block.first_step - first), max(0, first - block.first_step)
-        begin = (first - 1) % w
-        units, chosen = (
-            np.concatenate([old[begin : begin + pushed_before], new[torn:]])[: len(leaves)]
-            for old, new in zip(earlier, (block.units, block.chosen), strict=True)
-        )
-        return self._revision(first, leaves, chosen, units)
-
-    def _revision(
-        self, first: int, leaves: Floats, chosen: npt.NDArray[np.bool_], units: Integers
-    ) -> RevisedReleases:
-        count = len(leaves)
-        steps = np.arange(first, first + count)
-        ends = np.minimum(-(-steps // self._w) * self._w, first + count - 1)
-        source = np.maximum.accumulate(np.where(chosen, steps, 0))
-        # before the first sample of its period a step rests on later ones
-        source = np.where(source > (steps - 1) // self._w * self._w, source, ends)
-        status = np.where(chosen, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
-        scale = np.full(count, self.mechanism.shown_scale)
-        values = self._expand(leaves * self._grid)
-        longest = min(count, self._w) - 1
-        fields = (first, values, status, source, scale, units.copy(), self.ledger.unit, longest)
-        return RevisedReleases(*fields, ends=ends)
-
-    @property
-    def take_revisions(self) -> Callable[[], list[Release]]:
-        """``run.take_revisions()``: all revised values since it was last called, for a loop over many pushes.
-
-        They are kept from the first time on that somebody asks for this method, so that they do not pile up in
-        runs whose owner reads `release.revised`.
-        """
-        if self._untaken is None:
-            self._untaken = []
-        return self._take_untaken
-
-    def _take_untaken(self) -> list[Release]:
-        taken, self._untaken = self._untaken or [], []
-        return taken
-
-    def flush(self) -> RevisedReleases | None:
-        """End the run now: the final values of the steps of an incomplete period, or None if there are none.
-
-        It costs nothing: samples and running sums were charged step by step, and each of them is still released
-        once, with the guarantee of the run. That is why the run ends with it, and why the ledger moves on to
-        the end of the period: going on from an earlier snapshot would release the same sums again.
-        """
-        memory, length = self._memory, self.step % self._w
-        if not length or memory["ended"]:
-            return None
-        self.ledger.charge(self.step - length + self._w, 0)
-        finals = self._close(length)
-        memory["ended"] = 1
-        if not finals:
-            return None
-        first = self.step - length + 1
-        return self._revision(first, finals[0], memory["sampled"][:length], memory["spent"][:length])
