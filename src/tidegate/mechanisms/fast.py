@@ -6,24 +6,19 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
-
-import numpy as np
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import float_up, whole
-from tidegate.ledger import Batch, Ledger
+from tidegate.ledger import Ledger
 from tidegate.mechanisms import kalman, pid
 from tidegate.mechanisms.blocks import BlocksRun
+from tidegate.mechanisms.fast_run import FastRun
 from tidegate.mechanisms.kalman import Kalman
-from tidegate.mechanisms.kernels import fast as loop
-from tidegate.mechanisms.kernels.kalman import FIELDS
-from tidegate.mechanisms.kernels.pid import SHORTEST
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State
+from tidegate.mechanisms.mechanism import Mechanism, Run
 from tidegate.mechanisms.pid import Pid
-from tidegate.mechanisms.sampled import SampledRun, Words
-from tidegate.noise import expected_absolute_laplace, variance_laplace
-from tidegate.policy import Guarantee, Policy, User, WEvent
+from tidegate.mechanisms.sampled import Sampled
+from tidegate.noise import expected_absolute_laplace
+from tidegate.policy import User, WEvent
 
 # which part of the steps is measured, if nothing else is said
 SLIDING_SHARE = Fraction(1, 4)
@@ -31,7 +26,7 @@ FINITE_SHARE = Fraction(15, 100)  # Fan and Xiong's choice
 
 
 @dataclass(frozen=True)
-class Fast(Mechanism):
+class Fast(Sampled):
     """Measure the steps that a PID controller chooses, smooth the measurements by a Kalman filter, and hold in between.
 
     How far a measurement has moved the estimate is the error of the prediction; where it is large the next
@@ -112,8 +107,6 @@ class Fast(Mechanism):
     blocks: bool = False
     calibration: str = "sound"
 
-    supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, User)
-
     def validate(self) -> None:
         """Check the switches and fill in the number of samples."""
         put = object.__setattr__
@@ -186,18 +179,6 @@ class Fast(Mechanism):
         return replace(self, policy=finite, blocks=False)
 
     @property
-    def enforced(self) -> bool:
-        """Whether a ledger may hold a run to its budget."""
-        return not self.printed
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions."""
-        if not self.printed:
-            return super().guarantee
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self._printed_loss)
-
-    @property
     def _printed_loss(self) -> Fraction | None:
         """What a moving unit can lose on a sliding window: some column is measured at almost every step."""
         if not self.sliding:
@@ -227,76 +208,3 @@ class Fast(Mechanism):
             cls(WEvent(epsilon="1", w=12), columns=2, blocks=True, samples=3),
             cls(WEvent(epsilon="2", w=8), columns=2, samples=2, filter=False, adaptive=False, grid="0.01"),
         ]
-
-
-class FastRun(SampledRun):
-    """FAST at work on the sliding ledger."""
-
-    mechanism: Fast
-    stream: ClassVar[str] = "fast"
-
-    def _begin(self, state: State | None) -> None:
-        mechanism = self.mechanism
-        length, samples = mechanism.policy.steps_charged, mechanism.measurements
-        controllers = self._columns if mechanism.printed else 1
-        control = mechanism.adaptive if isinstance(mechanism.adaptive, Pid) else None
-        filter_ = mechanism.filter if isinstance(mechanism.filter, Kalman) else None
-        known = filter_.measurement_noise if filter_ else None
-        self._rule = np.zeros(loop.RULE, dtype=np.int64)
-        self._rule[loop.CHARGE] = self.ledger.units // mechanism.units
-        self._rule[loop.SAMPLES] = samples
-        self._rule[loop.WINDOW] = mechanism.policy.window or 0
-        self._rule[loop.PERIOD] = 0 if control else -(-length // samples)
-        self._numbers = np.zeros(loop.NUMBERS)
-        self._numbers[loop.SCALE] = mechanism.scale
-        self._numbers[loop.VARIANCE] = known / self._grid**2 if known else variance_laplace(mechanism.scale)
-        self._numbers[loop.GRID] = self._grid
-        self._numbers[loop.SANITY] = mechanism.sanity / self._grid
-        self._model = kalman.model(filter_, Fraction(mechanism.grid))
-        self._settings = (control or Pid()).settings(*mechanism.bounds)
-        self._chosen = np.zeros(controllers, dtype=np.bool_)
-        fresh = {
-            "belief": np.zeros((FIELDS, self._columns)),
-            "due": np.ones(controllers, dtype=np.int64),
-            "counts": np.zeros(controllers, dtype=np.int64),
-            "last": np.zeros(controllers, dtype=np.int64),
-            "intervals": np.full(controllers, self._settings[SHORTEST]),
-            "errors": np.zeros((controllers, (control or Pid()).recent)),
-            "taken": np.zeros((controllers, samples if controllers > 1 else 1), dtype=np.int64),
-        }
-        self._remember({**fresh, **(state or {})})
-
-    def _loop(
-        self,
-        rows: Matrix,
-        index: int,
-        paused: bool,
-        first_step: int,
-        words: Words,
-        batch: Batch,
-        outputs: tuple[Any, ...],
-    ) -> tuple[int, int]:
-        place: tuple[int, int] = loop.release(
-            rows,
-            index,
-            paused,
-            first_step,
-            self._rule,
-            self._numbers,
-            self._model,
-            self._settings,
-            words,
-            self._given,
-            self._chosen,
-            batch.entries,
-            batch.state,
-            *(self._memory[name] for name in loop.STATE),
-            *outputs,
-        )
-        return place
-
-    def _scale(self, column: int) -> float:
-        return self.mechanism.scale
-
-    def _requested(self) -> int:
-        return int(self._rule[loop.CHARGE])

@@ -1,37 +1,27 @@
-"""The shape of every mechanism: a frozen configuration, and the run that it starts."""
+"""The shape of every mechanism: a frozen configuration. What it starts, a run, stands in run.py."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
+from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show, whole
-from tidegate.ledger import Ledger, MemoryLedger, open_ledger
-from tidegate.ledger.unenforced import UnenforcedLedger
-from tidegate.mechanisms import snapshot
-from tidegate.mechanisms.kernels.values import most_extreme, round_to_grid
-from tidegate.noise import Source, current
+from tidegate.ledger import Ledger
+from tidegate.mechanisms.run import Matrix, Row, Run, State
 from tidegate.policy import Guarantee, Policy
-from tidegate.releases import Release, Releases
 
-LARGEST = 2**53  # in grid units: beyond it a float64 can no longer tell neighbouring integers apart
+# the file of a mechanism needs both halves, so both are found here
+__all__ = ["BOUNDED", "PUBLIC_CLOCK", "Matrix", "Mechanism", "Row", "Run", "State", "describe_value"]
+
 PUBLIC_CLOCK = "steps close by a public clock, never because of what was recorded"
 BOUNDED = "one unit changes a step by at most max_change, as contribution bounding ensures"
-
-Row = npt.NDArray[np.int64]
-Matrix = npt.NDArray[np.int64]
-State = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -163,240 +153,3 @@ def describe_value(value: Any) -> Any:
         return value
     describe = getattr(value, "describe", None)
     return describe() if callable(describe) else repr(value)
-
-
-class Run(ABC):
-    """A mechanism at work on one stream: it counts the steps, holds the state and asks the ledger."""
-
-    def __init__(self, mechanism: Mechanism, ledger: Ledger | Path | str | None, state: bytes | None) -> None:
-        self.mechanism = mechanism
-        self.source: Source = current()
-        grid = mechanism.grid
-        assert isinstance(grid, Fraction)
-        # exact when 1/grid is a power of two; else rounding after the noise, which is free
-        self._grid = float(grid)
-        self._columns = mechanism.columns
-        header, fields_ = _read(mechanism, state) if state is not None else ({}, {})
-        self.ledger = self._ledger(ledger, fields_.pop("ledger", None))
-        try:
-            self._resume(header, fields_)
-        except BaseException:
-            if isinstance(ledger, Path | str):
-                self.ledger.close()  # opened here: nobody else could
-            raise
-
-    def _resume(self, header: State, state: State) -> None:
-        """Stand where the ledger and the snapshot stand, if they agree."""
-        if self.source.marked:
-            self.ledger.mark()
-        self.step: int = header.get("step", self.ledger.step)
-        charged = header.get("charged", self.ledger.step)
-        if self.ledger.step != charged:
-            raise LedgerMismatch(
-                f"the ledger stands at step {self.ledger.step} but the snapshot at step {charged}; going on from it "
-                "would release steps twice or forget what they spent, so use the last snapshot and its own ledger."
-            )
-        self._charges = self.ledger.rows
-        self._begin(state or None)
-
-    # what a mechanism writes -----------------------------------------------------------------------------------
-
-    def _begin(self, state: State | None) -> None:  # noqa: B027  a run may have no state
-        """Set up the state, from a snapshot's fields if given."""
-
-    def _state(self) -> State:
-        """The state as numbers and arrays; never a raw value that could be left out."""
-        return {}
-
-    @abstractmethod
-    def _push(self, row: Row) -> Release:
-        """Release one step: ask the ledger, then draw noise. The step number is already advanced."""
-
-    @abstractmethod
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        """Release several steps with the distribution of single pushes."""
-
-    # what everybody uses ---------------------------------------------------------------------------------------
-
-    def push(self, values: Sequence[float] | npt.NDArray[Any] | float, step: int | None = None) -> Release:
-        """Release the next step.
-
-        Parameters
-        ----------
-        values
-            The d values of the step.
-        step
-            The number of the step, if the caller wants it checked: steps come in order and without gaps.
-        """
-        if step is not None and step != self.step + 1:
-            raise InvalidInput(
-                f"step {step} is out of order: the next step is {self.step + 1}; push steps in order."
-            )
-        row = self._row(values)
-        self._may_go_on(1)
-        self.step += 1
-        try:
-            release = self._push(row)
-        except BaseException:
-            self.step -= 1
-            raise
-        self._charges = self.ledger.rows
-        return release
-
-    def push_batch(self, matrix: npt.ArrayLike) -> Releases:
-        """Release many steps at once: the fast path, with the same distribution as pushing them one by one."""
-        rows = self._rows(matrix)
-        self._may_go_on(len(rows))
-        releases = self._push_batch(rows, self.step + 1)
-        self.step += len(rows)
-        self._charges = self.ledger.rows
-        return releases
-
-    def snapshot(self) -> bytes:
-        """The state as versioned bytes, to go on later with `mechanism.start(state=…)`."""
-        header = {
-            "mechanism": type(self.mechanism).__name__,
-            "fingerprint": self.mechanism.fingerprint,
-            "step": self.step,
-            "charged": self.ledger.step,
-        }
-        state = self._state()
-        if isinstance(self.ledger, MemoryLedger):
-            state = {**state, **{f"ledger.{name}": value for name, value in self.ledger.snapshot().items()}}
-        return snapshot.pack(header, state)
-
-    def _ledger(self, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
-        mechanism = self.mechanism
-        if not mechanism.enforced and given is not None and not isinstance(given, UnenforcedLedger):
-            raise LedgerMismatch(
-                "a printed calibration overspends and may not use a ledger that protects people; start it without one."
-            )
-        if given is None:
-            kind = MemoryLedger if mechanism.enforced else UnenforcedLedger
-            ledger = kind(mechanism.policy, mechanism.units)
-            if saved is not None:
-                ledger.restore(saved)
-            return ledger
-        opened = (
-            open_ledger(given, mechanism.policy, mechanism.units) if isinstance(given, Path | str) else given
-        )
-        if opened.policy != mechanism.policy:
-            raise LedgerMismatch(
-                "the ledger keeps the account of another policy; open it with the policy of this mechanism."
-            )
-        if opened.units % mechanism.units:
-            raise LedgerMismatch(
-                f"the ledger divides its budget into {opened.units} units and {type(mechanism).__name__} needs a "
-                f"multiple of {mechanism.units}; open the ledger with units={mechanism.units}."
-            )
-        return opened
-
-    def _may_go_on(self, steps: int) -> None:
-        """Refuse a ledger that has taken back what this run was charged, and steps beyond the horizon."""
-        if self.ledger.rows < self._charges:
-            raise LedgerMismatch(
-                "charges of this run were taken back, but its state remembers what they paid for; "
-                "start it again from the snapshot that belongs to the ledger."
-            )
-        self._within_horizon(steps)
-
-    def _within_horizon(self, steps: int) -> None:
-        """Refuse steps beyond the end of the stream, before anything is charged."""
-        horizon = self.mechanism.policy.horizon
-        if horizon is not None and self.step + steps > horizon:
-            raise InvalidInput(
-                f"the stream was declared to end after {horizon} steps and {steps} more would make "
-                f"{self.step + steps}; nothing was charged: start a run with a longer horizon."
-            )
-
-    def _row(self, values: Any) -> Row:
-        if (
-            type(values) is int and self._columns == 1 and self._grid == 1.0
-        ):  # the quick way for scalar streams
-            if -LARGEST <= values <= LARGEST:
-                return np.array((values,), dtype=np.int64)
-            raise _beyond()
-        array = _numbers(values)
-        if array.ndim == 0 and self._columns == 1:
-            array = array.reshape(1)
-        if array.shape != (self._columns,):
-            raise InvalidInput(
-                f"a step has {self._columns} columns and this one has the shape {array.shape}; "
-                f"push {self._columns} values."
-            )
-        return self._on_grid(array)
-
-    def _rows(self, values: Any) -> Matrix:
-        array = _numbers(values)
-        if array.ndim == 1 and self._columns == 1:
-            array = array[:, np.newaxis]
-        if array.ndim != 2 or array.shape[1] != self._columns:
-            raise InvalidInput(
-                f"a batch is an array of steps × {self._columns} columns and this one has the shape {array.shape}; "
-                "reshape it."
-            )
-        return self._on_grid(array)
-
-    def _on_grid(self, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        grid = self.mechanism.grid
-        assert isinstance(grid, Fraction)
-        if array.dtype.kind in "bui":
-            whole_numbers = array if array.dtype == np.int64 else _to_int64(array)
-            if most_extreme(whole_numbers.ravel()) > LARGEST // grid.denominator:
-                raise _beyond()
-            return whole_numbers if grid == 1 else whole_numbers * grid.denominator
-        rounded, exactly, finite = round_to_grid(
-            np.ascontiguousarray(array, dtype=np.float64).ravel(), grid.denominator, float(LARGEST)
-        )
-        if not finite:
-            raise InvalidInput(
-                f"a value is NaN, infinite or beyond {LARGEST} grid units; fill gaps from public or released values, "
-                "or choose a coarser grid."
-            )
-        if not exactly and self.mechanism.rounding == "refuse":
-            raise InvalidInput(
-                f"a value does not lie on the grid of {show(grid)}; round each contribution to the grid before "
-                'summing, or declare rounding="nearest", which raises the sensitivity.'
-            )
-        on_grid: npt.NDArray[np.int64] = rounded.reshape(array.shape)
-        return on_grid
-
-
-def _read(mechanism: Mechanism, state: bytes) -> tuple[State, State]:
-    header, fields_ = snapshot.unpack(state)
-    if header["mechanism"] != type(mechanism).__name__:
-        raise SnapshotError(
-            f"the snapshot is of {header['mechanism']} and this is {type(mechanism).__name__}; "
-            "start the mechanism that wrote it."
-        )
-    if header["fingerprint"] != mechanism.fingerprint:
-        raise SnapshotError(
-            f"the snapshot is of a {header['mechanism']} with another policy or other parameters; "
-            "start it with the configuration that wrote it."
-        )
-    saved = {name[7:]: fields_.pop(name) for name in list(fields_) if name.startswith("ledger.")}
-    if saved:
-        fields_["ledger"] = saved
-    return header, fields_
-
-
-def _numbers(values: Any) -> npt.NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except (ValueError, OverflowError):
-        array = np.empty(0, dtype=object)
-    if array.dtype.kind not in "buif":
-        raise InvalidInput("values must be numbers in a regular array; convert them before they are pushed.")
-    return array
-
-
-def _to_int64(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    if array.dtype == np.uint64 and array.size and int(array.max()) > LARGEST:
-        raise _beyond()
-    return array.astype(np.int64)
-
-
-def _beyond() -> InvalidInput:
-    return InvalidInput(
-        f"a value lies beyond ±{LARGEST} grid units, the range in which integers are exact; choose a coarser grid."
-    )

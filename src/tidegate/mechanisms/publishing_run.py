@@ -12,7 +12,7 @@ from tidegate.ledger import Batch
 from tidegate.ledger.kernels import account_remaining
 from tidegate.mechanisms.dissimilarity import BUILT_IN
 from tidegate.mechanisms.kernels import publishing as loop
-from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.run import Matrix, Row, Run, State, empty_outputs
 from tidegate.noise.discrete_laplace import decide, laplace_pieces
 from tidegate.releases import Release, Releases
 
@@ -97,12 +97,8 @@ class PublishingRun(Run):
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         steps, columns = matrix.shape
-        values = np.empty((steps, columns))
-        status = np.empty(steps, dtype=np.int8)
-        source = np.empty(steps, dtype=np.int64)
-        scale = np.empty(steps)
-        units = np.zeros(steps, dtype=np.int64)
-        outputs = (values, status, source, scale, units)
+        outputs = empty_outputs(steps, columns)
+        units = outputs[-1]
         kept = {name: np.copy(array) for name, array in self._state().items()}
         try:
             with self.ledger.begin_batch(steps) as batch:  # charges to one step share a row
@@ -123,7 +119,7 @@ class PublishingRun(Run):
         except BaseException:
             self._set_state(kept)
             raise
-        return Releases(first_step, values, status, source, scale, units, self.ledger.unit)
+        return Releases(first_step, *outputs, self.ledger.unit)
 
     def _block_length(self, step: int, batch: Batch) -> int:
         """How many steps to handle at once, from this one on; the ledger must at least allow its test."""

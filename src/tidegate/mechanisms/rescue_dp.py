@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import ClassVar
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, positive, whole
@@ -17,13 +16,14 @@ from tidegate.mechanisms.kalman import Kalman
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pid import Pid
 from tidegate.mechanisms.rescue_run import CONTROL, RescueRun
-from tidegate.policy import Guarantee, Policy, User, WEvent
+from tidegate.mechanisms.sampled import Sampled
+from tidegate.policy import User, WEvent
 
 FINEST = 2**20  # units of the budget: a portion of what remains is rounded down to one of them
 
 
 @dataclass(frozen=True)
-class RescueDP(Mechanism):
+class RescueDP(Sampled):
     """Measure when the data move, spend by how long nothing was measured, and measure small columns in groups.
 
     A PID controller compares what the last measurements have changed with the noise that the next one would have,
@@ -111,8 +111,6 @@ class RescueDP(Mechanism):
     samples: int | None = None
     calibration: str = "sound"
 
-    supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, User)
-
     def validate(self) -> None:
         """Check the switches and fill in the number of samples."""
         put = object.__setattr__
@@ -154,18 +152,6 @@ class RescueDP(Mechanism):
     def whole_scale(self, units: int) -> float:
         """The noise scale of a measurement that spends k of so many units is this over k, in grid units."""
         return float_up(self.sensitivity * units / self.policy.budget.total)
-
-    @property
-    def enforced(self) -> bool:
-        """Whether a ledger may hold a run to its budget."""
-        return not self.printed
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions."""
-        if not self.printed:
-            return super().guarantee
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self._printed_loss)
 
     @property
     def _printed_loss(self) -> Fraction | None:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.ledger import Batch
 from tidegate.mechanisms import kalman
 from tidegate.mechanisms.grouping import Grouping
 from tidegate.mechanisms.kalman import Kalman
 from tidegate.mechanisms.kernels import rescue as loop
 from tidegate.mechanisms.kernels.kalman import FIELDS
 from tidegate.mechanisms.kernels.pid import SHORTEST
-from tidegate.mechanisms.mechanism import Matrix, State
 from tidegate.mechanisms.pid import Pid
-from tidegate.mechanisms.sampled import SampledRun, Words
+from tidegate.mechanisms.run import State
+from tidegate.mechanisms.sampled_run import SampledRun
 from tidegate.noise import laplace
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ class RescueRun(SampledRun):
 
     mechanism: RescueDP
     stream: ClassVar[str] = "rescue"
+    loop: ClassVar[Any] = loop
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
@@ -87,35 +87,6 @@ class RescueRun(SampledRun):
             "paid": np.zeros((controllers, window) if printed else (0, 0), dtype=np.int64),
         }
         self._remember({**fresh, **(state or {})})
-
-    def _loop(
-        self,
-        rows: Matrix,
-        index: int,
-        paused: bool,
-        first_step: int,
-        words: Words,
-        batch: Batch,
-        outputs: tuple[Any, ...],
-    ) -> tuple[int, int]:
-        place: tuple[int, int] = loop.release(
-            rows,
-            index,
-            paused,
-            first_step,
-            self._rule,
-            self._numbers,
-            self._model,
-            self._settings,
-            words,
-            self._given,
-            *self._scratch,
-            batch.entries,
-            batch.state,
-            *(self._memory[name] for name in loop.STATE),
-            *outputs,
-        )
-        return place
 
     def _scale(self, column: int) -> float:
         return float(self._scratch[3][column])

@@ -106,3 +106,18 @@ def compare_integers(
     for event, (happened, probability) in (extra or {}).items():
         counts[event] = (int(np.count_nonzero(happened)), probability)
     return compare_counts(counts, sample.size)
+
+
+def laplace_at_most(edges: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.float64]:
+    """P(X ≤ edge) of discrete Laplace noise: what `compare_integers` takes for a scale that is claimed, or planted.
+
+    Examples
+    --------
+    >>> laplace_at_most(np.array([-1, 0]), 8.0).sum().round(12)
+    np.float64(1.0)
+    """
+    q = np.exp(-1.0 / scale)
+    found: npt.NDArray[np.float64] = np.where(
+        edges < 0, q ** np.abs(edges) / (1 + q), 1 - q ** (np.abs(edges) + 1.0) / (1 + q)
+    )
+    return found

@@ -1,9 +1,4 @@
-"""The compiled loop of FAST: measure where the controller asks for it and the ledger allows it, else predict.
-
-It pauses (returns) where Python must help: for a draw that floating point cannot decide, for the noise of
-a wide step, or because the ledger refused. One controller serves all columns (`due.size == 1`), or, in the
-printed calibration, each column has its own.
-"""
+"""The compiled loop of FAST: measure where the controller asks for it and the ledger allows it, else predict."""
 
 from __future__ import annotations
 
@@ -15,12 +10,8 @@ from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
 from tidegate.mechanisms.kernels.kalman import ESTIMATE, correct, correct_all
 from tidegate.mechanisms.kernels.pid import fast_interval, feedback
-from tidegate.noise.kernels import constants, laplace_draw
-
-# why the loop returned
-DONE = 0
-NOISE = 1  # the caller supplies the noise of this step in `given`; the step is already charged
-REFUSED = 2  # the ledger refused the step
+from tidegate.mechanisms.kernels.sampled import DONE, NOISE, REFUSED, draw, show
+from tidegate.noise.kernels import constants
 
 # positions in `rule`
 CHARGE = 0  # ledger units of a measured step
@@ -36,10 +27,8 @@ GRID = 2
 SANITY = 3  # the least denominator of a relative error, in grid units
 NUMBERS = 4
 
-# the arrays that a run keeps, in the order of the loop's parameters
+# the arrays that a run keeps, in the order of `state`
 STATE = ("belief", "due", "counts", "last", "intervals", "errors", "taken")
-
-FRESH, APPROXIMATED, PARTIAL = 1, 2, 5
 
 
 @kernel
@@ -74,23 +63,16 @@ def release(
     settings: Any,
     words: Any,
     given: Any,
-    chosen: Any,
-    entries: Any,
+    scratch: Any,
     account: Any,
-    belief: Any,
-    due: Any,
-    counts: Any,
-    last: Any,
-    intervals: Any,
-    errors: Any,
-    taken: Any,
-    values: Any,
-    status: Any,
-    source: Any,
-    scale: Any,
-    units: Any,
+    state: Any,
+    outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
+    (chosen,) = scratch
+    entries, spent = account
+    belief, due, counts, last, intervals, errors, taken = state
+    values, status, source, scale, units = outputs
     part, factor, shift = constants(numbers[SCALE])
     columns = rows.shape[1]
     controllers = due.size
@@ -109,10 +91,10 @@ def release(
                     wanted = _room(rule, taken, controller, counts[controller], step)
                 chosen[controller] = wanted
                 fresh += wanted
-            if fresh and account_remaining(entries, account, step) < rule[CHARGE]:
+            if fresh and account_remaining(entries, spent, step) < rule[CHARGE]:
                 fresh = 0  # wait: the first step that the ledger allows is taken
             if fresh:
-                if account_charge(entries, account, step, rule[CHARGE]) != ACCEPTED:
+                if account_charge(entries, spent, step, rule[CHARGE]) != ACCEPTED:
                     return index, REFUSED
                 units[index] = rule[CHARGE]
                 if not inline:
@@ -120,10 +102,8 @@ def release(
                 for column in range(columns):
                     if chosen[column * apart]:
                         at = index * columns + column
-                        noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
-                        if not decided:
+                        if not draw(words, at, part, factor, shift, given, column):
                             return index, NOISE
-                        given[column] = noise
         else:
             paused = False
             for controller in range(controllers):
@@ -160,9 +140,6 @@ def release(
                     )
                     last[controller] = step
                     due[controller] = step + int(intervals[controller])
-        status[index] = FRESH if fresh == controllers else (PARTIAL if fresh else APPROXIMATED)
-        source[index] = last.max()
+        show(index, fresh, last, belief, grid, values, status, source)
         scale[index] = numbers[SCALE] * grid if source[index] > 0 else 0.0
-        for column in range(columns):
-            values[index, column] = belief[ESTIMATE, column] * grid
     return rows.shape[0], DONE

@@ -1,8 +1,6 @@
 """The compiled loop of RescueDP: whether to measure, with how much budget, in which groups; then filter.
 
-It pauses (returns) where Python must help: for the noise of a wide step or of an undecided draw, or because the
-ledger refused. One controller serves all columns (`due.size == 1`), or, in the printed calibration, each column
-has its own, with an account of its own.
+In the printed calibration each column has not only a controller but also an account of its own.
 """
 
 from __future__ import annotations
@@ -14,15 +12,10 @@ import numpy as np
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
 from tidegate.mechanisms.kernels.grouping import form_groups, measure_groups
-from tidegate.mechanisms.kernels.kalman import ESTIMATE
 from tidegate.mechanisms.kernels.pid import feedback, rescue_interval
 from tidegate.mechanisms.kernels.publishing import publication_scale
-from tidegate.noise.kernels import constants, laplace_draw
-
-# why the loop returned
-DONE = 0
-NOISE = 1  # the caller supplies the noise of this step in `given`; the step is already charged
-REFUSED = 2  # the ledger refused the step
+from tidegate.mechanisms.kernels.sampled import DONE, NOISE, REFUSED, draw, show
+from tidegate.noise.kernels import constants
 
 # positions in `rule`
 WINDOW = 0  # steps in a window, 0: all steps
@@ -46,10 +39,8 @@ DIFFERENCE = 7  # τ₃, 0: as SMALL
 PACE = 8  # units that a measurement may spend at most for each step of its interval
 NUMBERS = 9
 
-# the arrays that a run keeps, in the order of the loop's parameters
+# the arrays that a run keeps, in the order of `state`
 STATE = ("belief", "history", "due", "counts", "last", "intervals", "errors", "scales", "spent", "paid")
-
-FRESH, APPROXIMATED, PARTIAL = 1, 2, 5
 
 
 @kernel
@@ -142,30 +133,16 @@ def release(
     settings: Any,
     words: Any,
     given: Any,
-    chosen: Any,
-    amounts: Any,
-    pivot_of: Any,
-    widths: Any,
-    moved: Any,
-    entries: Any,
+    scratch: Any,
     account: Any,
-    belief: Any,
-    history: Any,
-    due: Any,
-    counts: Any,
-    last: Any,
-    intervals: Any,
-    errors: Any,
-    scales: Any,
-    spent: Any,
-    paid: Any,
-    values: Any,
-    status: Any,
-    source: Any,
-    scale: Any,
-    units: Any,
+    state: Any,
+    outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
+    chosen, amounts, pivot_of, widths, moved = scratch
+    entries, total = account
+    belief, history, due, counts, last, intervals, errors, scales, spent, paid = state
+    values, status, source, scale, units = outputs
     columns = rows.shape[1]
     controllers = due.size
     apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
@@ -178,11 +155,11 @@ def release(
         if not paused:
             _expire(rule, step, spent, paid)
             if controllers > 1 or step >= due[0]:
-                remaining = account_remaining(entries, account, step)
+                remaining = account_remaining(entries, total, step)
                 fresh = _choose(rule, numbers, step, remaining, due, intervals, spent, chosen, amounts)
             if fresh:
                 dearest = _group(rule, numbers, chosen, history, counts, amounts, pivot_of, widths)
-                if account_charge(entries, account, step, dearest) != ACCEPTED:
+                if account_charge(entries, total, step, dearest) != ACCEPTED:
                     return index, REFUSED
                 units[index] = dearest
                 if not inline:
@@ -191,10 +168,8 @@ def release(
                     if chosen[column * apart] and pivot_of[column] == column:
                         part, factor, shift = constants(widths[column])
                         at = index * columns + column
-                        noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
-                        if not decided:
+                        if not draw(words, at, part, factor, shift, given, column):
                             return index, NOISE
-                        given[column] = noise
         else:
             paused = False
             for controller in range(controllers):
@@ -230,7 +205,7 @@ def release(
                                 error += abs(moved[column])
                                 groups += 1
                         error /= groups
-                        remaining = account_remaining(entries, account, step + 1)
+                        remaining = account_remaining(entries, total, step + 1)
                     counts[controller] += 1
                     gap = step - last[controller]
                     if rule[PERIOD] > 0:
@@ -250,9 +225,6 @@ def release(
                     last[controller] = step
                     due[controller] = step + int(intervals[controller])
                     scales[controller] = publication_scale(numbers[WHOLE], amounts[controller]) * grid
-        status[index] = FRESH if fresh == controllers else (PARTIAL if fresh else APPROXIMATED)
-        source[index] = last.max()
+        show(index, fresh, last, belief, grid, values, status, source)
         scale[index] = scales.max()
-        for column in range(columns):
-            values[index, column] = belief[ESTIMATE, column] * grid
     return rows.shape[0], DONE
