@@ -15,6 +15,7 @@ from tidegate.mechanisms.kernels import sampling as loop
 from tidegate.mechanisms.l1_sampling import L1Sampler, L1Sampling, line_score
 from tidegate.noise import current
 from tidegate.testing.entropy import zero_noise
+from tidegate.testing.sampling import sample_chances
 
 
 def test_figure_1_of_the_paper():
@@ -64,42 +65,9 @@ def test_samples_follow_the_stream_without_noise():
     assert chosen.tolist() == [1, 5, 9, 11, 12]
 
 
-def chances(rule: L1Sampling, stream: tuple[int, ...]) -> dict[tuple[int, ...], float]:
-    """The probability of every set of samples, summed over the noise of the threshold."""
-    scale, test = rule.sparse_vector.threshold_scale, rule.sparse_vector.question_scale
-    reach = math.ceil(60 * scale)
-    q, r = math.exp(-1 / scale), math.exp(-1 / test)
-
-    def hit(margin):
-        """P(ν ≥ margin)."""
-        return np.where(margin > 0, r ** np.maximum(margin, 0), 1 + r - r ** np.maximum(1 - margin, 0)) / (
-            1 + r
-        )
-
-    rho = np.arange(-reach, reach + 1)
-    found: dict[tuple[int, ...], float] = {}
-    paths = [((1,), (1 - q) / (1 + q) * q ** np.abs(rho))]
-    for position in range(2, rule.length + 1):
-        further = []
-        for times, mass in paths:
-            left = rule.samples - len(times)
-            if position == rule.length or rule.length - position + 1 <= left != 1:
-                further.append(((*times, position), mass))
-            elif left == 1:
-                further.append((times, mass))
-            else:
-                score = math.floor(line_score(stream[times[-1] - 1 : position]))
-                chance = hit(rule.limit + rho - score)
-                further += [((*times, position), mass * chance), (times, mass * (1 - chance))]
-        paths = further
-    for times, mass in paths:
-        found[times] = found.get(times, 0.0) + float(mass.sum())
-    return found
-
-
 def loss(rule: L1Sampling, one, other) -> dict[tuple[int, ...], float]:
     """The log-ratio of every set of samples."""
-    p, q = chances(rule, one), chances(rule, other)
+    p, q = sample_chances(rule, one), sample_chances(rule, other)
     return {times: math.log(p[times] / q[times]) for times in p if p[times] > 1e-12 and q[times] > 1e-12}
 
 
@@ -110,7 +78,7 @@ def test_no_pair_of_neighbours_loses_more_than_the_tests_may(w, k):
     for stream in ((5,) * w, tuple(4 * (step % 2) for step in range(w)), tuple(range(0, 2 * w, 2))):
         for limit in (0, 3):
             rule = L1Sampling(w, k, Fraction(1), 1, limit)
-            assert abs(sum(chances(rule, stream).values()) - 1) < 1e-9
+            assert abs(sum(sample_chances(rule, stream).values()) - 1) < 1e-9
             for change in product((-1, 1), repeat=w):
                 other = tuple(a + b for a, b in zip(stream, change, strict=True))
                 worst = max(worst, *map(abs, loss(rule, stream, other).values()))

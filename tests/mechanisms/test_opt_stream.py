@@ -440,6 +440,18 @@ def test_features_are_chosen_only_where_they_pay():
     assert best <= Prediction(OptStream.from_profile(policy, spiky)).error(spiky)
 
 
+def test_nothing_is_predicted_where_samples_depend_on_data():
+    """Adaptive samples have no predicted error: it is refused and not made up."""
+    adaptive = OptStream(POLICY, samples=4, adaptive=True)
+    for predict in (
+        lambda: adaptive.predicted_error(wave(12)),
+        lambda: OptStream.from_slope(POLICY, 3, adaptive=True),
+        lambda: OptStream.from_profile(POLICY, wave(12), adaptive=True),
+    ):
+        with pytest.raises(InvalidParameter):
+            predict()
+
+
 # bad input -----------------------------------------------------------------------------------------------------
 
 

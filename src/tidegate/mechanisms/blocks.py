@@ -25,7 +25,6 @@ from tidegate.noise.entropy import Elements, Words
 from tidegate.policy import Policy, Pure, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases
 
-
 PUBLIC = (Uniform, Sample)  # what they charge does not depend on data
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import erf
 
+from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive
 from tidegate.mechanisms.kernels import features as solver
 from tidegate.mechanisms.sampling_times import BestTimes, equally_spaced, read_profile
@@ -62,6 +63,13 @@ class Prediction:
     """The predicted error of an OptStream with public sample times."""
 
     def __init__(self, mechanism: OptStream) -> None:
+        if mechanism.adaptive:
+            raise InvalidParameter(
+                "adaptive",
+                True,
+                "False for a predicted error",
+                "choose public times, or measure on public data",
+            )
         self.mechanism = mechanism
         self.run = mechanism.start()
         self.w = mechanism.window

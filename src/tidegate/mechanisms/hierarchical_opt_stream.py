@@ -9,22 +9,21 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, positive
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.feature_trees import equal_parts, whole_period
-from tidegate.mechanisms.kernels import features as solver
-from tidegate.mechanisms.kernels.hierarchy import sum_up
-from tidegate.mechanisms.mechanism import Matrix, Mechanism
+from tidegate.mechanisms.hierarchical_opt_stream_run import HierarchicalOptStreamRun
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.opt_stream import OptStream
-from tidegate.mechanisms.opt_stream_run import OptStreamRun
+from tidegate.mechanisms.per_leaf_run import PerLeafRun
 from tidegate.mechanisms.period_blocks import Floats, Integers
+from tidegate.mechanisms.sampling_times import equally_spaced
 from tidegate.policy import WEvent
 from tidegate.queries.hierarchy import Hierarchy
 
-TOLERANCE = 1e-12  # of the optimum under non-negativity, relative to the largest value
+FIXED = "a unit stays in one leaf within any window"
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,9 @@ class HierarchicalOptStream(OptStream):
     levels
         How the levels share the budget, from the roots down, as relative weights; equal by default. A leaf
         that stands higher than others also has what the levels below it would have.
+    per_leaf
+        With adaptive samples: let every leaf choose its own, and measure the nodes above them at k equally spaced times.
+        Needs units that stay in one leaf, ``mobility="fixed"``. All leaves have the budget of the one that has least.
 
     Privacy
     -------
@@ -54,8 +56,16 @@ class HierarchicalOptStream(OptStream):
     path add up. One sparse vector looks at the roots, whose scores change by no more than a single stream's.
     All else as for :class:`OptStream`. Proof: docs/proofs/hierarchical_opt_stream.md.
 
+    Samples per leaf: a fixed unit changes one leaf and the nodes above it. So each leaf has a sparse vector of its
+    own with all of ε_S, and the leaves' part r of ε_P for its own samples, of which a window has at most
+    m = min(2k − 2, w); of those of the other nodes it has k, so their noise has the scale kΔ/(r·ε_P·m/k). Together
+    2ε_S + (r + (1 − r))·m/k·ε_P + ε_O = ε. A replaced unit may change two leaves, each by half of the
+    sensitivity. All charges are public and cover every leaf. With units that move, a window could meet a sample of
+    some leaf at each of its steps.
+
     Departures: the paper divides by the number of levels and lets every node choose its own samples, which is not
-    private for units that move.
+    private for units that move. ``per_leaf=True, calibration="paper"`` keeps the printed budgets with samples per
+    leaf, for moving units as well; its guarantee states the loss.
 
     Error
     -----
@@ -78,6 +88,7 @@ class HierarchicalOptStream(OptStream):
 
     hierarchy: Hierarchy | None = None
     levels: Sequence[ExactLike] | None = None
+    per_leaf: bool = False
 
     def validate(self) -> None:
         """Check the hierarchy, then what an OptStream checks."""
@@ -97,6 +108,18 @@ class HierarchicalOptStream(OptStream):
             )
         weights = [positive("levels", weight) for weight in given]
         put(self, "levels", tuple(weight / sum(weights) for weight in weights))
+        if self.per_leaf and not self.adaptive:
+            raise InvalidParameter(
+                "per_leaf",
+                True,
+                "False where the sample times are public",
+                "write adaptive=True or leave it out",
+            )
+        if self.per_leaf and self.calibration == "sound" and self.policy.mobility != "fixed":
+            raise InvalidParameter(
+                "per_leaf", True, "False for units that move between leaves",
+                'leave it out, or declare mobility="fixed" if a unit stays in its leaf',
+            )  # fmt: skip
         super().validate()
 
     @property
@@ -124,12 +147,15 @@ class HierarchicalOptStream(OptStream):
 
     @cached_property
     def node_shares(self) -> tuple[Fraction, ...]:
-        """The part of the budget of each node, in the solver's order; those on a path to a leaf add up to 1."""
+        """The part of the budget of each node, in the solver's order; those on a path to a leaf add up to at most 1."""
         forest, levels = self.forest, self.levels
         assert levels is not None
         shares = [Fraction(levels[level - 1]) for level in forest.levels]
         for leaf in forest.leaves:
             shares[leaf] += sum((Fraction(part) for part in levels[forest.levels[leaf] :]), Fraction(0))
+        if self.per_leaf:  # charges must be the same whichever leaf a unit is in
+            for leaf in forest.leaves:
+                shares[leaf] = min(shares[other] for other in forest.leaves)
         return tuple(shares[node] for node in self.order)
 
     @cached_property
@@ -147,13 +173,36 @@ class HierarchicalOptStream(OptStream):
         """The mean variance of a leaf's estimate from one measurement of all nodes, in the same units."""
         return float(np.linalg.inv(self.coupling).diagonal().mean())
 
+    @property
+    def leaf_share(self) -> Fraction:
+        """The part of the leaves where they choose for themselves; else all samples are alike."""
+        return self.node_shares[0] if self.per_leaf else Fraction(1)
+
+    @property
+    def times_above(self) -> tuple[int, ...]:
+        """The public sample times of inner nodes where leaves have their own."""
+        return equally_spaced(self.window, self.sample_count) if self.per_leaf else ()
+
+    def charges(self, times: Sequence[int]) -> tuple[int, Integers]:
+        """The units of a period, and those of each of its steps."""
+        return self.period.charges(times, self.times_above)
+
     def _scales(self, base: Fraction) -> Floats:
         return np.array([float_up(base / share) for share in self.node_shares])
 
     @cached_property
     def sample_scales(self) -> Floats:
         """The noise scale of a sample of each node, in the solver's order, in grid units; rounded up."""
-        return self._scales(self.sensitivity / (self.shares[1] * self._epsilon))
+        scales = self._scales(self.sensitivity / (self.shares[1] * self._epsilon))
+        if self.per_leaf:
+            public = self._scales(self.sensitivity / (self.period.public_sample * self._epsilon))
+            scales[self.columns :] = public[self.columns :]
+        return scales
+
+    @property
+    def decisive_scale(self) -> float:
+        """The noise scale of a sample of what decides: the roots, or each leaf."""
+        return float(self.sample_scales[0]) if self.per_leaf else self.sample_scale
 
     @cached_property
     def sum_scales(self) -> Floats:
@@ -161,11 +210,23 @@ class HierarchicalOptStream(OptStream):
         base = self.sensitivity * len(self.features) / (self.shares[2] * self._epsilon)
         return np.tile(self._scales(base), self.sum_count)
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee takes for granted."""
+        return super().assumptions + ((FIXED,) if self.per_leaf and self.calibration == "sound" else ())
+
+    def printed_loss(self) -> Fraction:
+        """How many times ε the printed scales lose; a unit that moves can meet the samples of all leaves."""
+        if not self.per_leaf or self.policy.mobility == "fixed":
+            return super().printed_loss()
+        w, k = self.window, self.sample_count
+        return self.period.printed_loss(min(w, 2 + 2 * self.columns * (k - 2)))
+
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
     ) -> HierarchicalOptStreamRun:
         """Begin, or go on with, a run."""
-        return HierarchicalOptStreamRun(self, ledger, state)
+        return (PerLeafRun if self.per_leaf else HierarchicalOptStreamRun)(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -183,80 +244,21 @@ class HierarchicalOptStream(OptStream):
                 threshold=90,
                 levels=(1, 2, 3, 4),
             ),
+            cls(
+                WEvent(epsilon="99", w=12, mobility="fixed"),
+                hierarchy=ragged,
+                samples=5,
+                adaptive=True,
+                per_leaf=True,
+                threshold=60,
+                features=day,
+            ),
+            cls(
+                WEvent(epsilon="40", w=9, mobility="fixed", adjacency="replace"),
+                hierarchy=Hierarchy.balanced(3),
+                samples=7,
+                adaptive=True,
+                per_leaf=True,
+                causal="last period",
+            ),
         ]
-
-
-class HierarchicalOptStreamRun(OptStreamRun):
-    """HierarchicalOptStream at work."""
-
-    mechanism: HierarchicalOptStream
-
-    def _prepare(self) -> None:
-        mechanism = self.mechanism
-        forest, order = mechanism.forest, mechanism.order
-        self._order, self._leaf_nodes = order, np.array(forest.leaves, dtype=np.int64)
-        self._forest_parents = np.array(forest.parents, dtype=np.int64)
-        leaves = len(forest.leaves)
-        place = {int(node): at - leaves for at, node in enumerate(order)}
-        above = [place[parent] if (parent := forest.parents[int(node)]) >= 0 else -1 for node in order]
-        self._node_of, self._parents = (
-            np.array(part, dtype=np.int64) for part in (above[:leaves], above[leaves:])
-        )
-        shares = np.array([float(share) for share in mechanism.node_shares])
-        self._variances, self._precisions = shares[:leaves] ** -2, shares[leaves:] ** 2
-        self._coupling = mechanism.coupling
-        self._roots = np.array([node < 0 for node in [forest.parents[int(n)] for n in order]])
-        super()._prepare()
-
-    @property
-    def _watched_columns(self) -> int:
-        return int(self._roots.sum())
-
-    def _watch(self, rows: Matrix, measured: Matrix) -> Matrix:
-        return np.ascontiguousarray(measured[:, self._roots])
-
-    def _measure(self, rows: Matrix) -> Matrix:
-        nodes = np.empty((len(rows), self.mechanism.outputs), dtype=np.int64)
-        sum_up(rows, self._leaf_nodes, self._forest_parents, nodes)
-        return nodes[:, self._order]
-
-    def _leaves(self, noisy: Integers) -> Floats:
-        leaves = np.empty((len(noisy), self._columns))
-        solver.reconcile(
-            noisy.astype(np.float64),
-            self._columns,
-            self._node_of,
-            self._parents,
-            self._precisions,
-            self._variances,
-            leaves,
-        )
-        return leaves
-
-    def _leaf_sums(self, sums: Integers) -> Floats:
-        periods, count, nodes = sums.shape
-        return self._leaves(sums.reshape(periods * count, nodes)).reshape(periods, count, self._columns)
-
-    def _finish(self, known: Floats, times: Integers, sums: Integers, length: int) -> Floats:
-        # Level weights are the same for samples and features, so that leaves can be estimated first and curves fitted
-        # to each of them; only where a value comes out negative all leaves must be optimised together.
-        final = self._fit(known, times, sums, length, nonnegative=False)
-        if self.mechanism.nonnegative:
-            _, variances, precisions = self._reconstruction(tuple(times.tolist()), length)
-            for period in np.flatnonzero((final < 0).any(axis=(1, 2))):
-                best = final[period].copy()
-                solver.nonnegative_together(
-                    best,
-                    self._coupling,
-                    self._tree.node_of[:length],
-                    self._tree.parents,
-                    precisions,
-                    variances,
-                    TOLERANCE,
-                    final[period],
-                )
-        return final
-
-    def _expand(self, values: Floats) -> Floats:
-        nodes: npt.NDArray[np.float64] = self.mechanism.forest.sum(values)
-        return nodes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from tidegate.mechanisms.kernels import sampling as loop
 from tidegate.mechanisms.sparse_vector import SparseVector
-from tidegate.noise import Source, laplace, laplace_one
+from tidegate.noise import Source, laplace
 
 
 def line_score(values: Sequence[int]) -> Fraction:
@@ -79,6 +80,28 @@ class L1Sampling:
         return SparseVector(self.epsilon, 2 * self.sensitivity * widest, self.samples - 2)
 
 
+def chosen_steps(values: Sequence[int], noise: Sequence[int], rule: L1Sampling, limit: int) -> list[int]:
+    """The positions that one period of one column chooses, step by step and in plain words: the reference.
+
+    `noise` has a draw for each step, `limit` is the noisy threshold.
+
+    Examples
+    --------
+    >>> chosen_steps([0, 0, 0, 9, 9, 9], [0] * 6, L1Sampling(6, 3, Fraction(1), 1, 5), 5)
+    [1, 4, 6]
+    """
+    w, times = rule.length, [1]
+    for position in range(2, w + 1):
+        left = rule.samples - len(times)
+        if position == w or (left > 1 and w - position + 1 <= left):
+            times.append(position)
+        elif left > 1:
+            score = math.floor(line_score(values[times[-1] - 1 : position]))
+            if score + noise[position - 1] >= limit:
+                times.append(position)
+    return times
+
+
 class L1Sampler:
     """The sampler at work: it keeps the steps since the last sample, raw.
 
@@ -88,35 +111,38 @@ class L1Sampler:
         What it follows.
     columns
         The columns whose scores are added up.
+    groups
+        How many times so many columns there are, each group with tests and samples of its own.
     """
 
-    def __init__(self, rule: L1Sampling, columns: int) -> None:
+    def __init__(self, rule: L1Sampling, columns: int, groups: int = 1) -> None:
         self.rule = rule
         w = rule.length
         # scores of w steps stay below 2^60; clipping moves no two values apart
         self.bound = 2**58 // (w * w * columns)
-        self.memory = np.zeros(loop.MEMORY, dtype=np.int64)
-        self._values = np.zeros((w, columns), dtype=np.int64)
-        self._nodes = np.zeros((columns, w, loop.NODE), dtype=np.int64)
-        self._roots = np.full(columns, -1, dtype=np.int64)
+        self.memory = np.zeros((groups, loop.MEMORY), dtype=np.int64)
+        self._values = np.zeros((groups, w, columns), dtype=np.int64)
+        self._nodes = np.zeros((groups, columns, w, loop.NODE), dtype=np.int64)
+        self._roots = np.full((groups, columns), -1, dtype=np.int64)
         self._path = np.zeros(w, dtype=np.int64)
 
     def begin(self, source: Source, period: int) -> None:
-        """Begin a period: draw its threshold."""
+        """Begin a period: draw its thresholds."""
         rule = self.rule
         self.memory[:] = 0
         if rule.tests:
-            noise = laplace_one(source, "threshold", period, 0, rule.sparse_vector.threshold_scale)
-            self.memory[loop.LIMIT] = rule.limit + noise
+            shape = (1, len(self.memory))
+            noise = laplace(source, "threshold", period, rule.sparse_vector.threshold_scale, shape)
+            self.memory[:, loop.LIMIT] = rule.limit + noise[0]
 
     def choose(self, source: Source, first_step: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of some steps are samples."""
-        rule, steps = self.rule, len(rows)
-        noise = np.zeros(steps, dtype=np.int64)
+        """Which of some steps are samples, of each group (steps × groups)."""
+        rule, shape = self.rule, (len(rows), len(self.memory))
+        noise = np.zeros(shape, dtype=np.int64)
         if rule.tests:
-            noise = laplace(source, "tests", first_step, rule.sparse_vector.question_scale, (steps, 1))[:, 0]
-        chosen = np.zeros(steps, dtype=np.bool_)
-        loop.choose_steps(
+            noise = laplace(source, "tests", first_step, rule.sparse_vector.question_scale, shape)
+        chosen = np.zeros(shape, dtype=np.bool_)
+        loop.choose_apart(
             rows,
             noise,
             rule.samples,
@@ -131,18 +157,24 @@ class L1Sampler:
         )
         return chosen
 
+    def _open_steps(self) -> npt.NDArray[np.int64]:
+        """How many raw steps each group needs: those since its last sample, where they may still be tested."""
+        left = self.rule.samples - self.memory[:, loop.TAKEN]
+        open_ = self.rule.tests & (left > 1) & (left < self.rule.samples)
+        return np.where(open_, self.memory[:, loop.POSITION] - self.memory[:, loop.START] + 1, 0)
+
     def state(self) -> dict[str, Any]:
         """The state, with the raw steps since the last sample where they may still be tested."""
-        memory = self.memory
-        open_ = self.rule.tests and 1 < self.rule.samples - memory[loop.TAKEN] < self.rule.samples
-        count = int(memory[loop.POSITION] - memory[loop.START] + 1) if open_ else 0
-        return {"sampler": memory, "segment": self._values[:count]}
+        kept = [values[:count] for values, count in zip(self._values, self._open_steps(), strict=True)]
+        return {"sampler": self.memory, "segment": np.concatenate(kept)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
         self.memory = state["sampler"].copy()
-        segment = state["segment"]
-        self._values[: len(segment)] = segment
         self._roots[:] = -1
-        if len(segment):
-            loop.rebuild(self._values, len(segment), self._nodes, self._roots, self._path)
+        begin = 0
+        for group, count in enumerate(self._open_steps()):
+            self._values[group, :count] = state["segment"][begin : begin + count]
+            begin += int(count)
+            if count:
+                loop.rebuild(self._values[group], count, self._nodes[group], self._roots[group], self._path)

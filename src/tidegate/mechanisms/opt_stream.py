@@ -73,10 +73,10 @@ class OptStream(OptStreamSettings):
     ε_O/w. Adaptive times: the sparse vector costs ε_S in every period, and a window meets two; a window has
     at most min(2k − 2, w) samples because the first and the last step of a period are samples; so 2ε_S +
     min(2k − 2, w)/k · ε_P + ε_O = ε. What a period can cost is charged before its data are looked at, so charges
-    and refusals are the same for all data, also on a shared ledger. Everything else is post-processing. Sums begin as noise and samples are
-    noised at once, so state and snapshots hold no raw value, but with adaptive times the raw steps since the
-    last sample. A snapshot and a later release of the same sum differ by what arrived in between: guard
-    snapshots like data. Proof: docs/proofs/opt_stream.md.
+    and refusals are the same for all data, also on a shared ledger. Everything else is post-processing. Sums
+    begin as noise and samples are noised at once, so state and snapshots hold no raw value, but with adaptive
+    times the raw steps since the last sample. A snapshot and a later release of the same sum differ by what
+    arrived in between: guard snapshots like data. Proof: docs/proofs/opt_stream.md.
 
     Departures: the printed noise of features ignores that a period's sum changes by wΔ, and the printed
     adaptive times ignore windows that straddle two periods; ``calibration="paper"`` keeps both, and its

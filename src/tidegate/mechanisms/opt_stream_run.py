@@ -80,7 +80,7 @@ class OptStreamRun(PeriodicRun):
         if not memory[
             "torn"
         ]:  # else what was chosen before is not known: nothing is measured until the next period
-            block.chosen[:] = sampler.choose(self.source, step, self._watch(block.rows, measured))
+            block.chosen[:] = sampler.choose(self.source, step, self._watch(block.rows, measured))[:, 0]
 
     def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
         if len(sums):

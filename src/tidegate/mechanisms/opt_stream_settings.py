@@ -187,6 +187,11 @@ class OptStreamSettings(Periodic):
         return self.sum_scale
 
     @property
+    def decisive_scale(self) -> float:
+        """The noise scale of a sample of what adaptive sampling looks at."""
+        return self.sample_scale
+
+    @property
     def estimate_variance(self) -> float:
         """The variance of an estimate from one measurement, in units of that of a sample or sum."""
         return 1.0
@@ -201,7 +206,7 @@ class OptStreamSettings(Periodic):
         """The rule of adaptive samples."""
         k, w = self.sample_count, self.window
         if self.threshold is None:
-            limit = math.ceil(w * Fraction(self.sample_scale) / k)
+            limit = math.ceil(w * Fraction(self.decisive_scale) / k)
         else:
             limit = math.ceil(Fraction(self.threshold) / Fraction(self.grid))
         epsilon = self.shares[0] * self._epsilon

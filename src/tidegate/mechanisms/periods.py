@@ -140,12 +140,7 @@ class PeriodicRun(RevisingRun):
         memory, w = self._memory, self._w
         block = Block.of(matrix, first_step)
         public = not self.mechanism.adaptive
-        # whatever the data are: all is paid for before they are looked at
-        times = (memory["times"], memory["times"][memory["fits"]], memory["pending"])
-        span, block.units[:] = public_units(first_step, len(matrix), w, self._units_of, times)
-        if memory["torn"] and not public:
-            block.units[: w - (first_step - 1) % w] = 0  # nothing is measured of this period any more
-        charge_periods(self.ledger, first_step, block.units, w, span)
+        self._pay(block)
         earlier = (memory["spent"].copy(), memory["sampled"].copy())
         finals: list[Floats] = []
         start, steps = 0, len(matrix)
@@ -165,6 +160,15 @@ class PeriodicRun(RevisingRun):
         revised = self._revised(finals, block, earlier)
         fields = (first_step, values, status, block.source, scale, block.units, self.ledger.unit, 0)
         return PeriodicReleases(*fields, revised=revised)
+
+    def _pay(self, block: Block) -> None:
+        """Charge steps, and the periods that begin among them, before their data are looked at: whatever they are."""
+        memory, w = self._memory, self._w
+        times = (memory["times"], memory["times"][memory["fits"]], memory["pending"])
+        span, block.units[:] = public_units(block.first_step, len(block.rows), w, self._units_of, times)
+        if memory["torn"] and self.mechanism.adaptive:
+            block.units[: w - (block.first_step - 1) % w] = 0  # nothing is measured of this period any more
+        charge_periods(self.ledger, block.first_step, block.units, w, span)
 
     def _open(self, period: int) -> None:
         """Begin a period: its sums are their noise."""

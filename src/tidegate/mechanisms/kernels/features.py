@@ -122,9 +122,16 @@ def finish_periods(
 
 @kernel
 def reconcile(
-    values: Any, leaves: int, node_of: Any, parents: Any, precisions: Any, variances: Any, out: Any
+    values: Any,
+    leaves: int,
+    node_of: Any,
+    parents: Any,
+    precisions: Any,
+    variances: Any,
+    nonnegative: bool,
+    out: Any,
 ) -> None:
-    """The leaves of a hierarchy (rows × leaves) from measurements of all its nodes, of whatever sign.
+    """The leaves of a hierarchy (rows × leaves) from measurements of all its nodes.
 
     `values` has the leaves first and then the inner nodes, each before its parent.
     """
@@ -138,7 +145,7 @@ def reconcile(
             parents,
             measured[leaves:],
             precisions,
-            False,
+            nonnegative,
             free,
             room,
             out[row],

@@ -172,6 +172,47 @@ def choose_steps(
 
 
 @kernel
+def choose_apart(
+    rows: Any,
+    noise: Any,
+    samples: int,
+    length: int,
+    bound: int,
+    memory: Any,
+    values: Any,
+    nodes: Any,
+    roots: Any,
+    path: Any,
+    chosen: Any,
+) -> None:
+    """The same for groups of columns, each with its own tests and samples (steps × groups)."""
+    steps, groups = chosen.shape
+    columns = rows.shape[1] // groups
+    own = np.empty((steps, columns), dtype=np.int64)
+    draws, hits = np.empty(steps, dtype=np.int64), np.empty(steps, dtype=np.bool_)
+    for group in range(groups):
+        for step in range(steps):
+            draws[step] = noise[step, group]
+            for column in range(columns):
+                own[step, column] = rows[step, group * columns + column]
+        choose_steps(
+            own,
+            draws,
+            samples,
+            length,
+            bound,
+            memory[group],
+            values[group],
+            nodes[group],
+            roots[group],
+            path,
+            hits,
+        )
+        for step in range(steps):
+            chosen[step, group] = hits[step]
+
+
+@kernel
 def rebuild(values: Any, count: int, nodes: Any, roots: Any, path: Any) -> None:
     """The search trees of the steps since the last sample, values[1] to values[count − 1]."""
     for column in range(values.shape[1]):
