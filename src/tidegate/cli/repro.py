@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from tidegate.repro.runner import Progress, Result
 
 LIST_EXAMPLE = "Example: tidegate repro list"
 RUN_EXAMPLE = "Example: tidegate repro run w-event-figure-6 --small"
@@ -48,6 +53,10 @@ def run(
     ] = None,
     small: Annotated[bool, typer.Option("--small", help="A few seconds each, rough numbers.")] = False,
     workers: Annotated[int, typer.Option(help="Processes.")] = 2,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Measure everything anew instead of going on with an interrupted run."),
+    ] = False,
     results: Results = RESULTS,
     as_json: Machine = False,
 ) -> None:
@@ -55,7 +64,7 @@ def run(
     from tidegate.errors import InvalidParameter
     from tidegate.exact import whole
     from tidegate.repro import experiments
-    from tidegate.repro.runner import run as run_one
+    from tidegate.repro.runner import FAILED, run_all
 
     whole("workers", workers)
     found = experiments()
@@ -64,20 +73,17 @@ def run(
         raise InvalidParameter(
             "experiment", " ".join(keys or []), "one that `tidegate repro list` names", "check its name"
         )
-    facts = []
-    for experiment in chosen:
-        with _progress(experiment.key, quiet=as_json) as tell:
-            result = run_one(experiment, results, small=small, workers=workers, tell=tell)
-        words = (
-            f"skipped: {result.skipped}"
-            if result.judgement is None
-            else f"{result.judgement.outcome}: {result.judgement.words}"
-        )
-        facts.append({"key": experiment.key, "result": words, "seconds": round(result.seconds, 1)})
-        if not as_json:
-            typer.echo(f"{experiment.key} ({result.seconds:.0f} s)\n    {words}")
+    with _progress(quiet=as_json) as tell:
+        done = run_all(chosen, results, small=small, workers=workers, fresh=fresh, tell=tell)
     if as_json:
+        facts = [
+            {"key": r.experiment.key, "result": _in_words(r), "seconds": round(r.seconds, 1)} for r in done
+        ]
         typer.echo(json.dumps(facts, indent=2))
+    failed = [result.experiment.key for result in done if result.skipped.startswith(FAILED)]
+    if failed:
+        typer.echo(f"{', '.join(failed)} failed; the others are complete.", err=True)
+        raise typer.Exit(1)
 
 
 @app.command("report", epilog=REPORT_EXAMPLE)
@@ -117,20 +123,48 @@ def report(
         typer.echo(f"{len(found)} experiments are in {page}.")
 
 
-def _progress(name: str, *, quiet: bool):  # type: ignore[no-untyped-def]  # a context manager of a callable
-    from contextlib import contextmanager
+def _in_words(result: Result) -> str:
+    if result.judgement is None:
+        return f"skipped: {result.skipped}"
+    return f"{result.judgement.outcome}: {result.judgement.words}"
 
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """Results as they come, and on a terminal a line with the share of the work and the time that is left."""
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
 
-    @contextmanager
-    def shown():  # type: ignore[no-untyped-def]
-        console = Console(stderr=True)
-        if quiet or not console.is_terminal:
-            yield lambda words, done, total: None
-            return
-        with Progress(console=console, transient=True) as progress:
-            task = progress.add_task(name, total=None)
-            yield lambda words, done, total: progress.update(task, completed=done, total=total)
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda progress: None
+        return
+    if not console.is_terminal:
+        yield _tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
+    with Bar(*columns, console=console, transient=True, redirect_stdout=True) as bar:
+        line = bar.add_task("starting", total=1.0)
 
-    return shown()
+        def tell(progress: Progress) -> None:
+            _tell(progress)
+            words = f"{progress.done} of {progress.total} settings, {_minutes(progress.left)} left"
+            bar.update(line, completed=progress.share, description=words)
+
+        yield tell
+
+
+def _tell(progress: Progress) -> None:
+    result = progress.result
+    if result is None:
+        return
+    left = f", {_minutes(progress.left)} left" if 0 < progress.share < 1 else ""
+    typer.echo(
+        f"{result.experiment.key} ({result.seconds:.0f} s of processor time; {progress.done} of {progress.total} "
+        f"settings done{left})\n    {_in_words(result)}"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

@@ -40,22 +40,35 @@ def errors_of(
     return rows
 
 
-def ratio_of(
-    frame: pl.DataFrame, one: str, other: str, by: Sequence[str]
-) -> list[tuple[tuple[Any, ...], float]]:
-    """The mean error of one mechanism over that of another, in every setting."""
-    import polars as pl
+def ratios_of(frame: pl.DataFrame, one: str, other: str, by: str) -> list[tuple[Any, float, float, float]]:
+    """In every setting: (setting, ratio of mean errors of one mechanism over another, lower end, upper end)."""
+    found = []
+    for key, group in frame.sort(by).group_by(by, maintain_order=True):
+        runs = {str(name[0]): part["error"].to_numpy() for name, part in group.group_by("mechanism")}
+        if one in runs and other in runs:
+            found.append((key[0], *ratio_with_interval(runs[one], runs[other])))
+    return found
 
-    means = frame.group_by([*by, "mechanism"]).agg(pl.col("error").mean()).sort(list(by))
-    table = {
-        (*row[: len(by)], row[len(by)]): row[-1] for row in means.select([*by, "mechanism", "error"]).rows()
-    }
-    settings = sorted({key[:-1] for key in table})
-    return [
-        (s, table[*s, one] / table[*s, other])
-        for s in settings
-        if (*s, one) in table and (*s, other) in table
-    ]
+
+def errors_in(frame: pl.DataFrame, by: str, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Rows of a table: the setting, then the mean error of each mechanism with its interval over runs."""
+    rows = []
+    for key, group in frame.sort(by).group_by(by, maintain_order=True):
+        runs = {str(name[0]): part["error"].to_numpy() for name, part in group.group_by("mechanism")}
+        rows.append((str(key[0]), *(with_interval(runs[name]) if name in runs else "–" for name in names)))
+    return tuple(rows)
+
+
+def with_interval(runs: npt.ArrayLike) -> str:
+    """A mean and half of its 95 % interval.
+
+    Examples
+    --------
+    >>> with_interval([1.0, 2.0, 3.0])
+    '2 ± 2.48'
+    """
+    low, high = interval_of_mean(runs)
+    return f"{short((low + high) / 2)} ± {short((high - low) / 2)}"
 
 
 def ratio_with_interval(one: npt.ArrayLike, other: npt.ArrayLike) -> tuple[float, float, float]:
@@ -78,42 +91,45 @@ def ratio_with_interval(one: npt.ArrayLike, other: npt.ArrayLike) -> tuple[float
     return ratio, ratio - half, ratio + half
 
 
-def in_words(frame: pl.DataFrame, by: Sequence[str] = ()) -> str:
-    """Mean errors of all mechanisms with their intervals, over all settings or in each."""
-    import polars as pl
-
-    parts = []
-    for key, group in frame.group_by(["mechanism", *by], maintain_order=True):
-        low, high = interval_of_mean(group["error"].to_numpy())
-        place = "".join(f", {name} {value}" for name, value in zip(by, key[1:], strict=True))
-        parts.append(f"{key[0]}{place} {short((low + high) / 2)} (± {short((high - low) / 2)})")
-    assert isinstance(frame, pl.DataFrame)
-    return "; ".join(parts)
-
-
 def short(number: float) -> str:
     """Three digits, no exponent."""
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
-def draw_curves(axes: Axes, frame: pl.DataFrame, x: str, y: str, label: str, *, log_x: bool = False) -> None:
-    """Mean y against x, one curve a mechanism."""
+def draw_curves(
+    axes: Axes,
+    frame: pl.DataFrame,
+    x: str,
+    y: str,
+    label: str,
+    below: str = "",
+    *,
+    order: Sequence[str] = (),
+    log_x: bool = False,
+) -> None:
+    """Mean y against x with bars for the 95 % intervals over runs, one curve a mechanism."""
     import polars as pl
 
-    for number, (key, group) in enumerate(frame.group_by("mechanism", maintain_order=True)):
-        means = group.group_by(x).agg(pl.col(y).mean()).sort(x)
-        axes.plot(
-            means[x],
-            means[y],
+    names = order or frame["mechanism"].unique(maintain_order=True).to_list()
+    for number, name in enumerate(names):
+        groups = frame.filter(pl.col("mechanism") == name).sort(x).group_by(x, maintain_order=True)
+        points = [(key[0], group[y].to_numpy()) for key, group in groups]
+        ends = np.array([interval_of_mean(runs) for _, runs in points])
+        means = ends.mean(axis=1)
+        axes.errorbar(
+            [at for at, _ in points],
+            means,
+            yerr=np.minimum(ends[:, 1] - means, 0.9 * means),
             marker="o",
             markersize=3.5,
+            capsize=2,
             color=COLOURS[number % len(COLOURS)],
-            label=str(key[0]),
+            label=name,
         )
     axes.set_yscale("log")
     if log_x:
         axes.set_xscale("log")
-    axes.set_xlabel(x)
+    axes.set_xlabel(below or x)
     axes.set_ylabel(label)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,94 +22,26 @@ if TYPE_CHECKING:
 Matrix = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class NamedStream:
-    """A stream with what is public about it.
-
-    Attributes
-    ----------
-    name
-        A few words.
-    file
-        The file it is read from.
-    read
-        A function of the file's path that returns steps × columns.
-    season
-        Steps of a day, or None.
-    level
-        The order of magnitude of a value, as anybody would guess it without the data: a power of ten times 1 or 3.
-    source
-        Publisher and licence.
-    """
-
-    name: str
-    file: str
-    read: Callable[[Path], Matrix]
-    season: int | None
-    level: float
-    source: str
-
-
 def folder() -> Path:
     """Where the user keeps public data."""
     return Path(os.environ.get("TIDEGATE_DATA", "../shared/data"))
 
 
-@lru_cache(maxsize=8)
-def load(name: str) -> Matrix:
-    """A stream by its name, whole numbers, gaps filled with the last value; MissingData where it is not here."""
-    stream = STREAMS[name]
-    path = folder() / stream.file
-    if not path.exists():
-        raise MissingData(f"{stream.file} is not in {folder()}; set TIDEGATE_DATA to the folder that has it.")
-    matrix = stream.read(path)
-    matrix.setflags(write=False)
-    return matrix
-
-
-def _filled(frame: object) -> Matrix:
+def filled(frame: pl.DataFrame) -> Matrix:
+    """A table of numbers in whole numbers, gaps filled with the last value, or 0 where there is none."""
     import polars as pl
 
-    assert isinstance(frame, pl.DataFrame)
     floats = frame.select(pl.all().cast(pl.Float64)).fill_nan(None)
     filled = floats.fill_null(strategy="forward").fill_null(0).to_numpy()
     rounded: Matrix = np.floor(filled + 0.5).astype(np.int64)
     return rounded
 
 
-def _column(name: str) -> Callable[[Path], Matrix]:
-    def read(path: Path) -> Matrix:
-        import polars as pl
-
-        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
-        return _filled(frame.select(name))
-
-    return read
-
-
-def _numbers(total: bool) -> Callable[[Path], Matrix]:
-    def read(path: Path) -> Matrix:
-        import polars as pl
-
-        frame = pl.read_parquet(path)
-        matrix = _filled(frame.select(name for name, kind in frame.schema.items() if kind.is_numeric()))
-        return matrix.sum(axis=1, keepdims=True) if total else matrix
-
-    return read
-
-
-def _requests(path: Path) -> Matrix:
-    import polars as pl
-
-    frame = pl.read_parquet(path)
-    return _filled(frame.select(next(name for name, kind in frame.schema.items() if kind.is_numeric())))
-
-
 def people(path: Path) -> Matrix:
     """People who enter a building, by half hours."""
     import polars as pl
 
-    return _filled(pl.read_csv(path).filter(pl.col("flow") == "in").select("count"))
+    return filled(pl.read_csv(path).filter(pl.col("flow") == "in").select("count"))
 
 
 def room(name: str) -> Callable[[Path], Matrix]:
@@ -119,7 +50,7 @@ def room(name: str) -> Callable[[Path], Matrix]:
     def read(path: Path) -> Matrix:
         import polars as pl
 
-        return _filled(pl.read_csv(path).filter(pl.col("room") == name).sort("ts_utc").select("associated"))
+        return filled(pl.read_csv(path).filter(pl.col("room") == name).sort("ts_utc").select("associated"))
 
     return read
 
@@ -189,57 +120,3 @@ def american_zones(quarters: int) -> npt.NDArray[np.float64]:
         part = frame.filter(pl.col("zone_id") == zone)
         columns.append(np.interp(np.arange(quarters) / 4, part["hour"].to_numpy(), part["load"].to_numpy()))
     return np.round(np.stack(columns, axis=1), 2)
-
-
-_RTE = "RTE éCO2mix 2016, Licence Ouverte 2.0"
-STREAMS: dict[str, NamedStream] = {
-    stream.name: stream
-    for stream in (
-        NamedStream(
-            "load, Île-de-France", "rte_load_2016_30min.parquet", _column("ile_de_france"), 48, 1e4, _RTE
-        ),
-        NamedStream(
-            "load, Provence",
-            "rte_load_2016_30min.parquet",
-            _column("provence_alpes_cote_d_azur"),
-            48,
-            3e3,
-            _RTE,
-        ),
-        NamedStream(
-            "web requests a minute",
-            "worldcup98_requests_per_minute.parquet",
-            _requests,
-            1440,
-            1e3,
-            "World Cup 98 trace, Internet Traffic Archive",
-        ),
-        NamedStream(
-            "unemployment",
-            "unemployment_478_months.csv",
-            _column("unemployed"),
-            12,
-            300,
-            "BLS LNU03000018, public domain",
-        ),
-        NamedStream(
-            "taxi trips, all", "nyc_taxi_od_900_hourly.parquet", _numbers(True), 24, 1e4, "NYC TLC, public"
-        ),
-        NamedStream(
-            "taxi trips, 900 pairs",
-            "nyc_taxi_od_900_hourly.parquet",
-            _numbers(False),
-            24,
-            10,
-            "NYC TLC, public",
-        ),
-        NamedStream(
-            "bus boardings, 675 stops",
-            "montevideo_bus_675_hourly.parquet",
-            _numbers(False),
-            24,
-            1,
-            "Uruguay open data",
-        ),
-    )
-}

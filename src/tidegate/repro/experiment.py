@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,14 +24,25 @@ class Outcome(StrEnum):
     PRINTED_ONLY = "holds only with the printed calibration, which is not private"
     FAILS = "does not hold"
     PARTLY = "holds in part"
+    MEASURED = "measured; no paper claims anything here"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a judgement: its title, the head of its columns, and rows of as many cells."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """An outcome with its numbers in words."""
+    """An outcome with its numbers in words, and in tables where there are many."""
 
     outcome: Outcome
     words: str
+    tables: tuple[Table, ...] = ()
 
 
 class MissingData(Exception):
@@ -62,6 +74,8 @@ class Experiment:
         A function of (frame, figure) that draws the picture.
     notes
         What differs from the paper and why.
+    cost
+        A function of one setting that says about how many seconds it takes on one core in full: long ones start first.
     """
 
     paper: str
@@ -73,11 +87,15 @@ class Experiment:
     judge: Callable[[pl.DataFrame], Judgement] = field(repr=False)
     draw: Callable[[pl.DataFrame, Figure], None] = field(repr=False)
     notes: str = ""
+    cost: Callable[[dict[str, Any]], float] = field(default=lambda setting: 1.0, repr=False)
 
     @property
     def key(self) -> str:
         """A name for files and the command line: "w-event-figure-6"."""
         return f"{self.paper}-{self.name}".lower().replace(" ", "-").replace(",", "").replace("–", "-")
+
+
+PAPERS = ("w-event", "pegasus", "optstream", "perrier", "swellfish", "across")
 
 
 def experiments() -> dict[str, Experiment]:
@@ -95,4 +113,11 @@ def experiments() -> dict[str, Experiment]:
             )
             if isinstance(experiment, Experiment):
                 found[experiment.key] = experiment
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda item: _place(item[1])))
+
+
+def _place(experiment: Experiment) -> tuple[int, str, int, str]:
+    """The order of the page: by paper, figures before tables, Figure 9 before Figure 10."""
+    paper = PAPERS.index(experiment.paper) if experiment.paper in PAPERS else len(PAPERS)
+    number = re.search(r"\d+", experiment.name)
+    return paper, experiment.name.split()[0], int(number.group()) if number else 0, experiment.name

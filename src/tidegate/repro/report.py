@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import html
+import re
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
-from tidegate.repro.experiment import experiments
-from tidegate.repro.runner import Result, read
+from tidegate.repro.experiment import Outcome, Table, experiments
+from tidegate.repro.runner import Result, read, read_summary
 
 PAPERS = {
     "w-event": "Kellaris et al.: Differentially private event sequences over infinite streams. PVLDB 2014",
@@ -18,10 +20,13 @@ PAPERS = {
     "swellfish": "Swellfish privacy: supporting time-dependent relevance for continuous differential privacy",
     "across": "Across the papers",
 }
+TITLE = "The papers' experiments"
 INTRODUCTION = """\
 What the papers claim, and what the sound implementation gives, figure by figure. Mechanisms run in sound calibration
-unless a row says otherwise. Numbers are means over runs with 95 % confidence intervals. Data that are not public are
-generated in the described shape; each entry says which data it used. Made by `tidegate repro report`."""
+unless a row says otherwise; "printed" means the calibration as printed in the paper, which is not private. Numbers in
+brackets or after ± are 95 % confidence intervals over runs. Data that are not public are generated in the described
+shape; each entry says which data it used. Made by `tidegate repro run` and `tidegate repro report`."""
+LONG = 3  # from so many parts on, an enumeration is shown as a list
 
 
 def results(folder: Path) -> list[Result]:
@@ -32,60 +37,154 @@ def results(folder: Path) -> list[Result]:
 
 def markdown(folder: Path, pictures: str) -> str:
     """The page in Markdown; pictures are linked relative to it."""
-    parts = ["# The papers' experiments\n", INTRODUCTION + "\n", _summary(results(folder))]
-    for paper, group in groupby(results(folder), key=lambda result: result.experiment.paper):
+    found = results(folder)
+    parts = [f"# {TITLE}\n", INTRODUCTION + "\n", *(f"{line}\n" for line in _overview(folder, found))]
+    parts.append(_markdown_table(_summary(found)))
+    for paper, group in groupby(found, key=lambda result: result.experiment.paper):
         parts.append(f"\n## {PAPERS.get(paper, paper)}\n")
         parts += [_entry(result, pictures) for result in group]
     return "\n".join(parts)
 
 
-def _summary(found: list[Result]) -> str:
-    lines = ["| experiment | claim | outcome |", "|---|---|---|"]
-    for result in found:
-        outcome = (
-            f"skipped: {result.skipped}" if result.judgement is None else f"**{result.judgement.outcome}**"
-        )
+def page(folder: Path) -> str:
+    """The same as a self-contained HTML page."""
+    found = results(folder)
+    body = [f"<h1>{TITLE}</h1>", f"<p>{html.escape(INTRODUCTION)}</p>"]
+    body += [f"<p>{html.escape(line)}</p>" for line in _overview(folder, found)]
+    body.append(_html_table(_summary(found)))
+    for paper, group in groupby(found, key=lambda result: result.experiment.paper):
+        body.append(f"<h2>{html.escape(PAPERS.get(paper, paper))}</h2>")
+        body += [_section(result, folder) for result in group]
+    style = (
+        "body{font:16px/1.5 sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}img{max-width:100%}"
+        "table{border-collapse:collapse;font-size:13px}"
+        "td,th{border:1px solid #d1d5db;padding:.2rem .5rem;text-align:left}"
+    )
+    return (
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{TITLE}</title><style>{style}</style>\n"
+        + "\n".join(body)
+        + "\n</html>\n"
+    )
+
+
+def listed(words: str) -> list[tuple[str, list[str]]]:
+    """Words as paragraphs: (sentences, items), where an enumeration of many parts becomes items.
+
+    Examples
+    --------
+    >>> listed("It holds. Ratios: a 1.5; b 2; c 3. Done.")
+    [('It holds. Ratios:', ['a 1.5', 'b 2', 'c 3']), ('Done.', [])]
+    """
+    found: list[tuple[str, list[str]]] = []
+    plain: list[str] = []
+    for sentence in re.split(r"(?<=[.:])\s(?=[A-ZÎ⟨ε“])", words):
+        pieces = sentence.removesuffix(".").split("; ")
+        if len(pieces) < LONG:
+            plain.append(sentence)
+            continue
+        head, separator, first = pieces[0].partition(": ")
+        # a colon within the first part belongs to it when all parts have one
+        if separator and not all(": " in piece for piece in pieces):
+            plain.append(head + ":")
+            pieces[0] = first
+        found.append((" ".join(plain), pieces))
+        plain = []
+    if plain:
+        found.append((" ".join(plain), []))
+    return found
+
+
+def _overview(folder: Path, found: list[Result]) -> list[str]:
+    """How many claims hold, and how long the run took."""
+    counts = Counter(result.judgement.outcome for result in found if result.judgement is not None)
+    told = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome])
+    skipped = sum(result.judgement is None for result in found)
+    lines = [f"{len(found)} experiments: {told}{f', {skipped} skipped' if skipped else ''}."]
+    facts = read_summary(folder)
+    if facts is not None:
         lines.append(
-            f"| {result.experiment.paper}, {result.experiment.name} | {result.experiment.claim} | {outcome} |"
+            f"The last run of several at once: {facts['experiments']} experiments in {facts['wall seconds'] / 60:.1f} "
+            f"minutes with {facts['workers']} processes, {facts['processor seconds'] / 60:.1f} minutes of processor time"
+            f"{', small' if facts['small'] else ''}; the machine's load at its start was {facts['load at the start']:g}."
         )
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def _summary(found: list[Result]) -> Table:
+    rows = []
+    for result in found:
+        outcome = f"skipped: {result.skipped}" if result.judgement is None else result.judgement.outcome.value
+        rows.append(
+            (f"{result.experiment.paper}, {result.experiment.name}", result.experiment.claim, outcome)
+        )
+    return Table("", ("experiment", "claim", "outcome"), tuple(rows))
+
+
+def _rough(result: Result) -> str:
+    return " (a small run: numbers are rough)" if result.small else ""
 
 
 def _entry(result: Result, pictures: str) -> str:
-    experiment = result.experiment
-    lines = [f"### {experiment.name}\n", f"*Claim:* {experiment.claim}\n", f"*Data:* {experiment.data}\n"]
+    experiment, judgement = result.experiment, result.judgement
+    lines = [f"### {experiment.name}\n", f"*Claim:* {experiment.claim}\n"]
+    if judgement is None:
+        lines.append(f"*Data:* {experiment.data}\n\n*Skipped:* {result.skipped}\n")
+        return "\n".join(lines)
+    lines.append(f"**{_capital(judgement.outcome.value)}**{_rough(result)}.\n")
+    lines.append(f"![{experiment.key}]({pictures}/{experiment.key}.png)\n")
+    for sentences, items in listed(judgement.words):
+        if sentences:
+            lines.append(sentences + "\n")
+        if items:
+            lines.append("\n".join(f"- {item}" for item in items) + "\n")
+    lines += [_markdown_table(table) for table in judgement.tables]
+    lines.append(f"*Data:* {experiment.data}\n")
     if experiment.notes:
         lines.append(f"*Notes:* {experiment.notes}\n")
-    if result.judgement is None:
-        lines.append(f"*Skipped:* {result.skipped}\n")
-        return "\n".join(lines)
-    size = " A small run: numbers are rough." if result.small else ""
-    lines.append(f"**{result.judgement.outcome}.** {result.judgement.words}{size}\n")
-    lines.append(f"![{experiment.key}]({pictures}/{experiment.key}.png)\n")
     return "\n".join(lines)
 
 
-def page(folder: Path) -> str:
-    """The same as a self-contained HTML page."""
-    body = ["<h1>The papers' experiments</h1>", f"<p>{html.escape(INTRODUCTION)}</p>"]
-    for result in results(folder):
-        experiment = result.experiment
-        body.append(f"<h2>{html.escape(experiment.paper)}, {html.escape(experiment.name)}</h2>")
-        body.append(
-            f"<p><i>Claim:</i> {html.escape(experiment.claim)}<br><i>Data:</i> {html.escape(experiment.data)}</p>"
-        )
-        if result.judgement is None:
-            body.append(f"<p><i>Skipped:</i> {html.escape(result.skipped)}</p>")
-            continue
-        body.append(f"<p><b>{result.judgement.outcome}.</b> {html.escape(result.judgement.words)}</p>")
-        picture = folder / f"{experiment.key}.png"
-        if picture.exists():
-            coded = base64.b64encode(picture.read_bytes()).decode()
-            body.append(f'<img alt="{experiment.key}" src="data:image/png;base64,{coded}">')
-    style = (
-        "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}img{max-width:100%}"
-    )
+def _section(result: Result, folder: Path) -> str:
+    experiment, judgement = result.experiment, result.judgement
+    parts = [f"<h3>{html.escape(experiment.name)}</h3><p><i>Claim:</i> {html.escape(experiment.claim)}</p>"]
+    if judgement is None:
+        return "\n".join([*parts, f"<p><i>Skipped:</i> {html.escape(result.skipped)}</p>"])
+    parts.append(f"<p><b>{_capital(judgement.outcome.value)}</b>{_rough(result)}.</p>")
+    picture = folder / f"{experiment.key}.png"
+    if picture.exists():
+        coded = base64.b64encode(picture.read_bytes()).decode()
+        parts.append(f'<img alt="{experiment.key}" src="data:image/png;base64,{coded}">')
+    for sentences, items in listed(judgement.words):
+        parts.append(f"<p>{html.escape(sentences)}</p>")
+        if items:
+            parts.append("<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in items) + "</ul>")
+    parts += [_html_table(table) for table in judgement.tables]
+    parts.append(f"<p><i>Data:</i> {html.escape(experiment.data)}</p>")
+    if experiment.notes:
+        parts.append(f"<p><i>Notes:</i> {html.escape(experiment.notes)}</p>")
+    return "\n".join(parts)
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def _markdown_table(table: Table) -> str:
+    title = [table.title + "\n"] if table.title else []
+    lines = [f"| {' | '.join(table.head)} |", "|" + "---|" * len(table.head)]
+    lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in table.rows]
+    return "\n".join([*title, *lines]) + "\n"
+
+
+def _html_table(table: Table) -> str:
+    def line(cells: tuple[str, ...], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    title = f"<p>{html.escape(table.title)}</p>" if table.title else ""
     return (
-        f"<!doctype html><meta charset='utf-8'><title>Experiments</title><style>{style}</style>"
-        + "\n".join(body)
+        title
+        + "<table>"
+        + line(table.head, "th")
+        + "".join(line(row, "td") for row in table.rows)
+        + "</table>"
     )

@@ -1,25 +1,37 @@
-"""Run experiments, in parallel over their settings, and keep rows, pictures and judgements."""
+"""Run experiments, in parallel over all their settings, and keep rows, pictures and judgements.
+
+The settings of all chosen experiments are one list of tasks, the longest first, so that no process waits for the end of
+an experiment. The rows of each task are kept as soon as it is done: an interrupted run goes on where it was.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate.repro.experiment import Experiment, Judgement, MissingData, Outcome, Row, experiments
+from tidegate.repro.experiment import Experiment, Judgement, MissingData, Outcome, Row, Table, experiments
 
-Tell = Callable[[str, int, int], None]
+if TYPE_CHECKING:
+    import polars as pl
+
+Tell = Callable[["Progress"], None]
+FAILED = "failed with"
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one experiment; `judgement` is None where it was skipped."""
+    """What became of one experiment; `judgement` is None where it was skipped. `seconds` are of processor time."""
 
     experiment: Experiment
     judgement: Judgement | None
@@ -28,44 +40,81 @@ class Result:
     small: bool
 
 
-def run(
-    experiment: Experiment,
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: tasks done and in all, the share of the work, seconds so far, and what has just been judged."""
+
+    done: int
+    total: int
+    share: float
+    seconds: float
+    result: Result | None = None
+
+    @property
+    def left(self) -> float:
+        """The seconds that the rest will take at the pace so far."""
+        return self.seconds * (1 - self.share) / self.share if self.share > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One setting of one experiment, and the file that keeps its rows."""
+
+    experiment: Experiment
+    setting: dict[str, Any]
+    file: Path
+
+    @property
+    def cost(self) -> float:
+        """About how many seconds it takes in full."""
+        return self.experiment.cost(self.setting)
+
+
+def run(experiment: Experiment, folder: Path, *, small: bool = False, workers: int = 1) -> Result:
+    """Run one experiment and write <key>.parquet, <key>.png and <key>.json into the folder."""
+    return run_all([experiment], folder, small=small, workers=workers)[0]
+
+
+def run_all(
+    chosen: Sequence[Experiment],
     folder: Path,
     *,
     small: bool = False,
     workers: int = 2,
-    tell: Tell = lambda words, done, total: None,
-) -> Result:
-    """Run one experiment and write <key>.parquet, <key>.png and <key>.json into the folder."""
-    import polars as pl
+    fresh: bool = False,
+    tell: Tell = lambda progress: None,
+) -> list[Result]:
+    """Run experiments; what an interrupted run of the same settings has left is used, unless `fresh`."""
+    began, load = time.perf_counter(), os.getloadavg()[0]
+    parts = folder / "unfinished"
+    if fresh and parts.exists():
+        shutil.rmtree(parts)
+    parts.mkdir(parents=True, exist_ok=True)
+    tasks = {e.key: [_task(e, s, parts, small) for s in e.settings(small)] for e in chosen}
+    left = {key: sum(not task.file.exists() for task in each) for key, each in tasks.items()}
+    waiting = [task for each in tasks.values() for task in each if not task.file.exists()]
+    waiting.sort(key=lambda task: -task.cost)
+    whole = sum(task.cost for task in waiting) or 1.0
+    results: dict[str, Result] = {}
+    share, total = 0.0, len(waiting)
 
-    began = time.perf_counter()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        settings = list(experiment.settings(small))
-        rows: list[Row] = []
-        if workers <= 1 or len(settings) == 1:
-            for done, setting in enumerate(settings):
-                tell(experiment.key, done, len(settings))
-                rows += experiment.measure(setting)
-        else:
-            # a fresh interpreter each: a fork would inherit compiled code in any state
-            with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-                waiting = [pool.submit(_measure, experiment.key, setting) for setting in settings]
-                for done, future in enumerate(as_completed(waiting)):
-                    tell(experiment.key, done, len(settings))
-                    rows += future.result()
-    except MissingData as missing:
-        result = Result(experiment, None, str(missing), time.perf_counter() - began, small)
-        _write(result, folder)
+    def judged(experiment: Experiment) -> Result:
+        results[experiment.key] = result = _finish(experiment, tasks[experiment.key], folder, small)
         return result
-    frame = pl.DataFrame(rows, infer_schema_length=None)
-    frame = frame.sort([name for name in frame.columns if name not in ("error", "value")])
-    frame.write_parquet(folder / f"{experiment.key}.parquet")
-    _draw(experiment, frame, folder / f"{experiment.key}.png")
-    result = Result(experiment, experiment.judge(frame), "", time.perf_counter() - began, small)
-    _write(result, folder)
-    return result
+
+    for experiment in chosen:
+        if not left[experiment.key]:
+            tell(Progress(0, total, 0.0, time.perf_counter() - began, judged(experiment)))
+    for done, task in enumerate(_measured(waiting, workers), start=1):
+        key = task.experiment.key
+        left[key] -= 1
+        share += task.cost / whole
+        result = judged(task.experiment) if not left[key] else None
+        tell(Progress(done, total, min(share, 1.0), time.perf_counter() - began, result))
+    shutil.rmtree(parts)
+    if len(chosen) > 1:
+        _write_summary(folder, list(results.values()), time.perf_counter() - began, load, workers, small)
+    return [results[experiment.key] for experiment in chosen]
 
 
 def again(experiment: Experiment, folder: Path) -> Result | None:
@@ -74,7 +123,7 @@ def again(experiment: Experiment, folder: Path) -> Result | None:
 
     earlier = read(experiment, folder)
     rows = folder / f"{experiment.key}.parquet"
-    if earlier is None or not rows.exists():
+    if earlier is None or earlier.judgement is None or not rows.exists():
         return earlier
     frame = pl.read_parquet(rows)
     _draw(experiment, frame, folder / f"{experiment.key}.png")
@@ -83,10 +132,80 @@ def again(experiment: Experiment, folder: Path) -> Result | None:
     return result
 
 
-def _measure(key: str, setting: dict[str, Any]) -> list[Row]:
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
+def _task(experiment: Experiment, setting: dict[str, Any], parts: Path, small: bool) -> Task:
+    """A task whose file is named by all that decides its rows within one version: changed code measures anew."""
+    source = inspect.getsource(inspect.getmodule(experiment.measure) or experiment.measure)
+    decisive = json.dumps([experiment.key, setting, small, source], sort_keys=True, default=str)
+    digest = hashlib.sha256(decisive.encode()).hexdigest()[:24]
+    return Task(experiment, setting, parts / f"{experiment.key}-{digest}.json")
+
+
+def _measured(waiting: list[Task], workers: int) -> Iterator[Task]:
+    """Measure the tasks, each written to its file; they are returned in the order in which they are done."""
+    if workers <= 1 or len(waiting) <= 1:
+        for task in waiting:
+            _keep(task.file, *_timed(task.experiment, task.setting))
+            yield task
+        return
+    for variable in THREADS:  # processes are the parallelism
         os.environ.setdefault(variable, "1")
-    return experiments()[key].measure(setting)
+    # a fresh interpreter each: a fork would inherit compiled code in any state
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        pending = {pool.submit(_measure, task.experiment.key, task.setting): task for task in waiting}
+        try:
+            for future in as_completed(pending):
+                task = pending[future]
+                _keep(task.file, *future.result())
+                yield task
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _measure(key: str, setting: dict[str, Any]) -> tuple[list[Row], str, float]:
+    return _timed(experiments()[key], setting)
+
+
+def _timed(experiment: Experiment, setting: dict[str, Any]) -> tuple[list[Row], str, float]:
+    """(rows, reason why there are none, seconds of processor time)."""
+    began = time.process_time()
+    try:
+        rows, reason = experiment.measure(setting), ""
+    except MissingData as missing:
+        rows, reason = [], str(missing)
+    except Exception as error:  # the others go on, and the command says that this one failed
+        rows, reason = [], f"{FAILED} {type(error).__name__}: {error}"
+    return rows, reason, time.process_time() - began
+
+
+def _keep(file: Path, rows: list[Row], reason: str, seconds: float) -> None:
+    """Written under another name first: a file that is there is complete."""
+    draft, kept = file.with_suffix(".draft"), {"rows": rows, "reason": reason, "seconds": seconds}
+    draft.write_text(json.dumps(kept, default=lambda number: number.item()), encoding="utf-8")
+    draft.replace(file)
+
+
+def _finish(experiment: Experiment, tasks: list[Task], folder: Path, small: bool) -> Result:
+    """Put the rows together, judge and draw them."""
+    kept = [json.loads(task.file.read_text(encoding="utf-8")) for task in tasks]
+    seconds = sum(part["seconds"] for part in kept)
+    reasons = [part["reason"] for part in kept if part["reason"]]
+    if reasons:
+        result = Result(experiment, None, reasons[0], seconds, small)
+    else:
+        frame = _frame([row for part in kept for row in part["rows"]])
+        frame.write_parquet(folder / f"{experiment.key}.parquet")
+        _draw(experiment, frame, folder / f"{experiment.key}.png")
+        result = Result(experiment, experiment.judge(frame), "", seconds, small)
+    _write(result, folder)
+    return result
+
+
+def _frame(rows: list[Row]) -> pl.DataFrame:
+    import polars as pl
+
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    return frame.sort([name for name in frame.columns if name not in ("error", "value")], maintain_order=True)
 
 
 def _draw(experiment: Experiment, frame: Any, file: Path) -> None:
@@ -106,6 +225,7 @@ def _write(result: Result, folder: Path) -> None:
         "key": result.experiment.key,
         "outcome": None if judgement is None else judgement.outcome.value,
         "words": None if judgement is None else judgement.words,
+        "tables": [] if judgement is None else [asdict(table) for table in judgement.tables],
         "skipped": result.skipped,
         "seconds": round(result.seconds, 2),
         "small": result.small,
@@ -115,11 +235,38 @@ def _write(result: Result, folder: Path) -> None:
     )
 
 
+def _write_summary(
+    folder: Path, results: list[Result], wall: float, load: float, workers: int, small: bool
+) -> None:
+    facts = {
+        "experiments": len(results),
+        "skipped": sum(result.judgement is None for result in results),
+        "wall seconds": round(wall, 1),
+        "processor seconds": round(sum(result.seconds for result in results), 1),
+        "load at the start": round(load, 2),
+        "workers": workers,
+        "small": small,
+    }
+    (folder / "run.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """How long the last run of several experiments took, or None."""
+    file = folder / "run.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
 def read(experiment: Experiment, folder: Path) -> Result | None:
     """What an earlier run found, or None."""
     file = folder / f"{experiment.key}.json"
     if not file.exists():
         return None
     facts = json.loads(file.read_text(encoding="utf-8"))
-    judgement = None if facts["outcome"] is None else Judgement(Outcome(facts["outcome"]), facts["words"])
-    return Result(experiment, judgement, facts["skipped"], facts["seconds"], facts["small"])
+    if facts["outcome"] is None:
+        return Result(experiment, None, facts["skipped"], facts["seconds"], facts["small"])
+    tables = tuple(
+        Table(table["title"], tuple(table["head"]), tuple(tuple(row) for row in table["rows"]))
+        for table in facts.get("tables", [])
+    )
+    judgement = Judgement(Outcome(facts["outcome"]), facts["words"], tables)
+    return Result(experiment, judgement, "", facts["seconds"], facts["small"])

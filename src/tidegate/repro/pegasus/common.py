@@ -12,7 +12,8 @@ import numpy.typing as npt
 import polars as pl
 
 from tidegate.repro.comparison import COLOURS, ratio_with_interval
-from tidegate.repro.data import folder, load, people, room
+from tidegate.repro.data import folder, people, room
+from tidegate.repro.streams import load
 from tidegate.testing.shapes import SHAPES, shape
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def stream(name: str, steps: int | None = None) -> Counts:
         counts = shape(name)
     else:
         file, read = _REAL[name]
-        counts = load("web requests a minute") if read is None else read(folder() / file)
+        counts = load("web requests") if read is None else read(folder() / file)
     if steps is None or steps >= len(counts):
         return counts
     sums = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])

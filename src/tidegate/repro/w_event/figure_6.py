@@ -8,16 +8,17 @@ from tidegate.repro.comparison import errors_of
 from tidegate.repro.experiment import Experiment, Row
 from tidegate.repro.w_event.common import (
     ROME,
+    RUNS,
     WINDOWS,
-    best_is_absorption,
     draw_two,
+    judged,
     mechanisms,
     rome_stream,
 )
 
 
 def _settings(small: bool) -> list[dict[str, Any]]:
-    columns, runs = (400, 1) if small else (25_936, 2)
+    columns, runs = (400, 1) if small else (25_936, RUNS)
     return [{"w": w, "columns": columns, "runs": runs} for w in (WINDOWS[::2] if small else WINDOWS)]
 
 
@@ -33,7 +34,7 @@ EXPERIMENT = Experiment(
     data=ROME,
     settings=_settings,
     measure=_measure,
-    judge=lambda frame: best_is_absorption(frame, "w"),
-    draw=lambda frame, figure: draw_two(frame, figure, "w"),
+    judge=lambda frame: judged(frame, "w", "w", {"Uniform": 10, "FAST_w": 10, "Sample": 5, "BD": 1}),
+    draw=lambda frame, figure: draw_two(frame, figure, "w", "w (steps)"),
     notes="Sample times of FAST_w are shared by all columns, which is what makes it private for moving units.",
 )

@@ -7,17 +7,18 @@ from typing import Any
 from tidegate.repro.comparison import errors_of
 from tidegate.repro.experiment import Experiment, Row
 from tidegate.repro.w_event.common import (
+    RUNS,
     URLS,
     WINDOWS,
-    best_is_absorption,
     draw_two,
+    judged,
     mechanisms,
     url_stream,
 )
 
 
 def _settings(small: bool) -> list[dict[str, Any]]:
-    columns, runs = (400, 1) if small else (30_000, 2)
+    columns, runs = (400, 1) if small else (30_000, RUNS)
     return [{"w": w, "columns": columns, "runs": runs} for w in (WINDOWS[::2] if small else WINDOWS)]
 
 
@@ -33,6 +34,6 @@ EXPERIMENT = Experiment(
     data=URLS + " The 30,000 most popular of 89,997 URLs.",
     settings=_settings,
     measure=_measure,
-    judge=lambda frame: best_is_absorption(frame, "w"),
-    draw=lambda frame, figure: draw_two(frame, figure, "w"),
+    judge=lambda frame: judged(frame, "w", "w", {"Uniform": 100, "Sample": 1000, "FAST_w": 10, "BD": 2}),
+    draw=lambda frame, figure: draw_two(frame, figure, "w", "w (steps)"),
 )

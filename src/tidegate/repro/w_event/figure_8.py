@@ -8,13 +8,13 @@ import numpy as np
 
 from tidegate.repro.comparison import errors_of
 from tidegate.repro.experiment import Experiment, Row
-from tidegate.repro.w_event.common import ROME, best_is_absorption, draw_two, mechanisms, rome_stream
+from tidegate.repro.w_event.common import ROME, RUNS, draw_two, judged, mechanisms, rome_stream
 
 W = 120
 
 
 def _settings(small: bool) -> list[dict[str, Any]]:
-    columns, runs = (800, 1) if small else (25_936, 2)
+    columns, runs = (800, 1) if small else (25_936, RUNS)
     return [{"part": part, "columns": columns, "runs": runs} for part in range(4)]
 
 
@@ -35,6 +35,8 @@ EXPERIMENT = Experiment(
     data=ROME + " Roads are sorted by their root mean square into four streams.",
     settings=_settings,
     measure=_measure,
-    judge=lambda frame: best_is_absorption(frame, "rms"),
-    draw=lambda frame, figure: draw_two(frame, figure, "rms"),
+    judge=lambda frame: judged(
+        frame, "rms", "root mean square", {"Uniform": 1, "Sample": 1, "FAST_w": 1}, ("BA", "BD")
+    ),
+    draw=lambda frame, figure: draw_two(frame, figure, "rms", "root mean square of a road (cars)"),
 )

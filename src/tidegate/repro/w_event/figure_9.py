@@ -6,13 +6,13 @@ from typing import Any
 
 from tidegate.repro.comparison import errors_of
 from tidegate.repro.experiment import Experiment, Row
-from tidegate.repro.w_event.common import URLS, best_is_absorption, draw_two, mechanisms, url_stream
+from tidegate.repro.w_event.common import RUNS, URLS, draw_two, judged, mechanisms, url_stream
 
 W = 120
 
 
 def _settings(small: bool) -> list[dict[str, Any]]:
-    columns, runs, rates = (300, 1, (5, 15)) if small else (20_000, 2, (5, 10, 15, 20, 25))
+    columns, runs, rates = (300, 1, (5, 15)) if small else (20_000, RUNS, (5, 10, 15, 20, 25))
     return [{"steps a day": rate, "columns": columns, "runs": runs} for rate in rates]
 
 
@@ -29,6 +29,8 @@ EXPERIMENT = Experiment(
     data=URLS + " The 20,000 most popular of 89,997 URLs.",
     settings=_settings,
     measure=_measure,
-    judge=lambda frame: best_is_absorption(frame, "steps a day"),
-    draw=lambda frame, figure: draw_two(frame, figure, "steps a day"),
+    judge=lambda frame: judged(
+        frame, "steps a day", "steps a day", {"Uniform": 10, "Sample": 10, "FAST_w": 1}, ("BA", "BD")
+    ),
+    draw=lambda frame, figure: draw_two(frame, figure, "steps a day", "steps a day"),
 )
