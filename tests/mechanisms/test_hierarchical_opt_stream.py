@@ -1,6 +1,8 @@
 """HierarchicalOptStream: one optimum over nodes and features, parts that add up, and what paths lose."""
 
+import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tidegate.mechanisms import HierarchicalOptStream, OptStream
 from tidegate.mechanisms.feature_trees import equal_parts, parts_of_day, whole_period
 from tidegate.queries import Hierarchy
 from tidegate.testing.entropy import fixed_entropy, zero_noise
+from tidegate.testing.sampling import sample_chances
 
 RAGGED = Hierarchy.from_names(["a/1/x", "a/1/y", "a/2", "b"])
 REGIONS = Hierarchy.from_parents({"all": None, **{f"r{number}": "all" for number in range(12)}})
@@ -110,6 +113,69 @@ def test_every_path_spends_the_whole_budget_and_no_more():
         assert sum(shares[node] for node in path) == 1
         lost = sum(4 / Fraction(float(sample[node])) + 12 / Fraction(float(total[node])) for node in path)
         assert Fraction(999, 1000) < lost <= 1
+
+
+def moving_loss(mechanism, changes, times):
+    """The loss of two periods for given changes of all leaves (2w × leaves) and samples: exact, apart from tests."""
+    w, forest = mechanism.window, mechanism.forest
+    nodes = np.abs(forest.sum(changes).reshape(2, w, -1)[:, :, mechanism.order])
+    lost = sum(
+        Fraction(int(moved)) / Fraction(float(scale))
+        for moved, scale in zip(
+            nodes[:, np.array(times) - 1].sum(axis=(0, 1)), mechanism.sample_scales, strict=True
+        )
+    )
+    if mechanism.features:
+        scales = mechanism.sum_scales.reshape(mechanism.sum_count, -1)
+        signed = forest.sum(changes).reshape(2, w, -1)[:, :, mechanism.order]
+        for level in mechanism.tree.labels:
+            for part in np.unique(level):
+                moved = np.abs(signed[:, level == part].sum(axis=1)).sum(axis=0)
+                lost += sum(
+                    Fraction(int(each)) / Fraction(float(scale))
+                    for each, scale in zip(moved, scales[part], strict=True)
+                )
+    return lost
+
+
+@pytest.mark.parametrize("mobility", ["moving", "fixed"])
+@pytest.mark.parametrize("features", [(), (equal_parts(4, 2), whole_period(4))], ids=["", "features"])
+def test_no_window_loses_more_than_epsilon(features, mobility):
+    """Exact enumeration: a unit that is in any leaf at any step, with either sign, in every window of public times."""
+    tree, w = Hierarchy.from_parents({"all": None, "a": "all", "b": "all"}), 4
+    mechanism = HierarchicalOptStream(
+        tg.WEvent(epsilon="1", w=w, mobility=mobility), hierarchy=tree, samples=2, features=features,
+        levels=(1, 2),
+    )  # fmt: skip
+    worst = Fraction(0)
+    ways = list(product((0, 1), repeat=w)) if mobility == "moving" else [(0,) * w, (1,) * w]
+    for first, leaves, signs in product(range(w), ways, product((-1, 1), repeat=w)):
+        changes = np.zeros((2 * w, 2), dtype=np.int64)
+        changes[range(first, first + w), leaves] = signs
+        worst = max(worst, moving_loss(mechanism, changes, mechanism.sample_times))
+    assert Fraction(999, 1000) < worst <= 1
+
+
+def test_no_window_loses_more_than_epsilon_with_adaptive_samples():
+    """The same for shared adaptive samples: the root's tests and everybody's samples, in every window."""
+    tree, w = Hierarchy.from_parents({"all": None, "a": "all", "b": "all"}), 5
+    mechanism = HierarchicalOptStream(
+        tg.WEvent(epsilon="2", w=w), hierarchy=tree, samples=3, adaptive=True, threshold=2
+    )
+    scales, stream, worst = mechanism.sample_scales, np.array((5, 9, 5, 9, 5)), 0.0
+    # wherever a unit is, a sample moves one leaf and the root
+    sample = 1 / scales[0] + 1 / scales[-1]
+    for first, signs in product(range(w), product((-1, 1), repeat=w)):
+        moved, lost = np.zeros(2 * w, dtype=np.int64), 0.0
+        moved[first : first + w] = signs
+        for steps in moved.reshape(2, w):
+            one, other = (sample_chances(mechanism.sampling, x) for x in (stream, stream + steps))
+            lost += max(
+                math.log(one[times] / other[times]) + sample * np.abs(steps[np.array(times) - 1]).sum()
+                for times in one
+            )
+        worst = max(worst, lost)
+    assert 0.6 < worst <= 2
 
 
 def test_more_levels_for_the_leaves_means_less_noise_there():

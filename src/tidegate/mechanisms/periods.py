@@ -41,6 +41,7 @@ class PeriodicRun(RevisingRun):
         self._factor = self.ledger.units // mechanism.units
         self._mode = CAUSAL[mechanism.causal]
         self._untaken = None
+        self._known_units: dict[bytes, tuple[int, Integers]] = {}
         self._prepare()
         k, leaves = mechanism.sample_count, self._columns
         fresh: State = {
@@ -87,8 +88,11 @@ class PeriodicRun(RevisingRun):
 
     def _units_of(self, times: Integers) -> tuple[int, Integers]:
         """The public charges of a period with samples at the given positions, and of its w steps."""
-        span, steps = self.mechanism.charges(times.tolist())
-        return span * self._factor, steps * self._factor
+        key = times.tobytes()
+        if key not in self._known_units:  # few are: times seldom change
+            span, steps = self.mechanism.charges(times.tolist())
+            self._known_units = {key: (span * self._factor, steps * self._factor)}
+        return self._known_units[key]
 
     def _measure(self, rows: Matrix) -> Matrix:
         """What is measured of each step (steps × measured columns)."""
@@ -200,8 +204,9 @@ class PeriodicRun(RevisingRun):
         else:
             if position == 0:
                 self._open(period)
-            times = memory["times"][memory["fits"]]
-            block.chosen[:] = np.isin(np.arange(position + 1, end + 1), times)
+            sampled = np.zeros(w, dtype=np.bool_)
+            sampled[memory["times"][memory["fits"]] - 1] = True
+            block.chosen[:] = sampled[position:end]
         at, count = np.flatnonzero(block.chosen), memory["count"]
         shown = np.zeros((0, self._columns))
         if len(at):
