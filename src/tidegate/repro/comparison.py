@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tidegate.mechanisms import Mechanism
 from tidegate.repro.experiment import Row
-from tidegate.repro.metrics import interval_of_mean, mean_absolute_error, mean_relative_error
+from tidegate.repro.metrics import cut_errors, interval_of_mean
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,17 +26,8 @@ def errors_of(
     rows: list[Row] = []
     for name, mechanism in mechanisms.items():
         for run in range(runs):
-            releases = mechanism.start().push_batch(truth)
-            values = np.maximum(releases.values, 0.0)
-            rows.append(
-                {
-                    **labels,
-                    "mechanism": name,
-                    "run": run,
-                    "error": mean_absolute_error(values, truth),
-                    "relative": mean_relative_error(values, truth),
-                }
-            )
+            error, relative = cut_errors(mechanism.start().push_batch(truth).values, truth)
+            rows.append({**labels, "mechanism": name, "run": run, "error": error, "relative": relative})
     return rows
 
 

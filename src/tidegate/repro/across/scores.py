@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tidegate.errors import TidegateError
 from tidegate.mechanisms import Mechanism
 from tidegate.releases import Releases
-from tidegate.repro.metrics import mean_absolute_error, mean_relative_error
+from tidegate.repro.metrics import cut_errors
 
 Matrix = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -33,23 +33,23 @@ def errors(mechanism: Mechanism, truth: Matrix) -> dict[str, tuple[float, float]
     """
     releases = mechanism.start().push_batch(truth)
     if mechanism.statistic == "sums":
-        return {SUMS: _pair(releases.values, np.cumsum(truth, axis=0))}
+        return {SUMS: cut_errors(releases.values, np.cumsum(truth, axis=0))}
     if mechanism.statistic == "windows":
-        return {WINDOWS: _pair(releases.values, _windows(truth, getattr(mechanism, "window", WINDOW)))}
+        return {WINDOWS: cut_errors(releases.values, _windows(truth, getattr(mechanism, "window", WINDOW)))}
     hierarchy: Any = getattr(mechanism, "hierarchy", None)
 
     def values(given: Releases) -> Values:
         """Those of the leaves, where a hierarchy is released."""
         return given.values if hierarchy is None else given.values[:, list(hierarchy.leaves)]
 
-    found = {AT_ONCE: _pair(values(releases), truth)}
+    found = {AT_ONCE: cut_errors(values(releases), truth)}
     revised = releases.revised
     if revised is not None and len(revised):
         first = revised.first_step - 1
-        found[LATER] = _pair(values(revised), truth[first : first + len(revised)])
+        found[LATER] = cut_errors(values(revised), truth[first : first + len(revised)])
     if type(mechanism).__name__ in SUMMED:  # not cut at 0 before they are summed: that would add up
-        found[WINDOWS] = _pair(_windows(releases.values, WINDOW), _windows(truth, WINDOW))
-        found[SUMS] = _pair(np.cumsum(releases.values, axis=0), np.cumsum(truth, axis=0))
+        found[WINDOWS] = cut_errors(_windows(releases.values, WINDOW), _windows(truth, WINDOW))
+        found[SUMS] = cut_errors(np.cumsum(releases.values, axis=0), np.cumsum(truth, axis=0))
     return found
 
 
@@ -80,8 +80,3 @@ def _windows(values: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
     sums = np.cumsum(values, axis=0)
     sums[length:] -= sums[:-length].copy()
     return sums
-
-
-def _pair(values: Values, truth: npt.NDArray[Any]) -> tuple[float, float]:
-    shown = np.maximum(values, 0.0)
-    return mean_absolute_error(shown, truth), mean_relative_error(shown, truth)
