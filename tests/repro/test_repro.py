@@ -3,15 +3,16 @@
 import json
 import os
 import re
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
 from tidegate.cli import main
-from tidegate.repro import Experiment, Judgement, Outcome, experiments
-from tidegate.repro.experiment import MissingData
-from tidegate.repro.report import markdown, page
-from tidegate.repro.runner import again, read, run
+from tidegate.repro import Experiment, Judgement, Outcome, experiments, report, streams
+from tidegate.repro.experiment import MissingData, Table
+from tidegate.repro.report import listed, markdown, page
+from tidegate.repro.runner import again, read, run, run_all
 
 
 def made_up(measure):
@@ -77,12 +78,101 @@ def test_commands(tmp_path, capsys):
         assert "Figure 10" in (tmp_path / name).read_text()
 
 
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
+    """What was measured before the interruption is not measured again, and nothing of it is left in the end."""
+    measured, dies = [], [True]
+
+    def measure(setting):
+        if setting["x"] == 2 and dies[0]:
+            raise KeyboardInterrupt
+        measured.append(setting["x"])
+        return [{"x": setting["x"], "mechanism": "A", "error": float(setting["x"])}]
+
+    experiment = made_up(measure)
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path)
+    dies[0] = False
+    result = run(experiment, tmp_path)
+    assert measured == [1, 2]
+    assert result.judgement.words == "1.0 is less."
+    assert not (tmp_path / "unfinished").exists()
+
+
+def test_long_settings_start_first_and_progress_is_told(tmp_path):
+    """The order is by cost, the share of the work grows to 1, and the time that is left is told."""
+    order, told = [], []
+
+    def measure(setting):
+        order.append(setting["x"])
+        return [{"x": setting["x"], "mechanism": "A", "error": 1.0}]
+
+    experiment = replace(made_up(measure), cost=lambda setting: float(setting["x"]))
+    run_all([experiment], tmp_path, workers=1, tell=told.append)
+    assert order == [2, 1]
+    assert [progress.share for progress in told] == [pytest.approx(2 / 3), 1.0]
+    assert told[0].left >= 0
+    assert told[-1].left == 0
+    assert told[-1].result.experiment is experiment
+
+
+def test_a_failure_stops_only_its_experiment(tmp_path):
+    """The others are judged, and the failed one says why."""
+
+    def fails(setting):
+        raise ValueError("no such road")
+
+    good = made_up(lambda setting: [{"x": setting["x"], "mechanism": "A", "error": 1.0}])
+    bad = replace(made_up(fails), name="Figure 1")
+    judged, failed = run_all([good, bad], tmp_path, workers=1)
+    assert judged.judgement is not None
+    assert failed.skipped == "failed with ValueError: no such road"
+
+
+def test_words_become_lists():
+    """Enumerations of three parts and more are lists; a head before a colon stays above them."""
+    assert listed("Yes. Ratios: a 1; b 2; c 3. Both fine; really.") == [
+        ("Yes. Ratios:", ["a 1", "b 2", "c 3"]),
+        ("Both fine; really.", []),
+    ]
+    assert listed("x: 1; y: 2; z: 3.") == [("", ["x: 1", "y: 2", "z: 3"])]
+
+
+def test_tables_of_a_judgement_are_kept_and_shown(tmp_path):
+    """A table survives the file and is on both pages."""
+    table = Table("Errors.", ("a", "b"), (("1", "2 < 3"),))
+    experiment = replace(
+        made_up(lambda setting: [{"x": setting["x"], "mechanism": "A", "error": 1.0}]),
+        judge=lambda frame: Judgement(Outcome.MEASURED, "1 number.", (table,)),
+    )
+    run(experiment, tmp_path)
+    kept = read(experiment, tmp_path)
+    assert kept.judgement.tables == (table,)
+    assert "no paper claims" in kept.judgement.outcome
+    assert "| 1 | 2 < 3 |" in report._entry(kept, "pictures")
+    assert "<td>2 &lt; 3</td>" in report._section(kept, tmp_path)
+
+
+def test_without_any_data(tmp_path, monkeypatch):
+    """In an empty folder every experiment runs on generated data alone or is skipped with the name of what is missing."""
+    monkeypatch.setenv("TIDEGATE_DATA", str(tmp_path / "empty"))
+    streams.load.cache_clear()
+    needing = ("across-benchmark", "optstream-figure-2", "perrier-figure-12", "w-event-table-unemployment")
+    for key in needing:
+        experiment = experiments()[key]
+        for small in (True, False):
+            assert experiment.settings(small), key
+        result = run(experiment, tmp_path, small=True)
+        assert result.judgement is None, key
+        assert "TIDEGATE_DATA" in result.skipped, key
+    streams.load.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def small_results(tmp_path_factory, shared_folder):
     """All experiments in small, in two processes."""
     os.environ.setdefault("TIDEGATE_DATA", str(shared_folder))
     folder = tmp_path_factory.mktemp("repro")
-    return folder, [run(experiment, folder, small=True, workers=1) for experiment in experiments().values()]
+    return folder, run_all(list(experiments().values()), folder, small=True, workers=2)
 
 
 @pytest.fixture(scope="module")
