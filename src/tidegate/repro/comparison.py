@@ -15,6 +15,7 @@ from tidegate.repro.metrics import cut_errors, interval_of_mean
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = ("#0b6e8f", "#d1495b", "#edae49", "#2e7d4f", "#7b5ea7", "#8c6d4f", "#4b5563", "#c026d3")
 
@@ -117,10 +118,30 @@ def draw_curves(
             color=COLOURS[number % len(COLOURS)],
             label=name,
         )
-    axes.set_yscale("log")
+    logarithmic(axes)
     if log_x:
         axes.set_xscale("log")
+    ticks = sorted(set(frame[x].to_list()))
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
     axes.set_xlabel(below or x)
     axes.set_ylabel(label)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+
+
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic y axis whose numbers are written out: 20 instead of 2 × 10¹."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    low, high = sorted(axes.get_ylim())
+    if high < 1e3 * max(low, 1e-300):  # many powers of ten need no numbers between them
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
+    """One legend for all panels, under them: never over the data."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)

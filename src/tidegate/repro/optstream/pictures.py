@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tidegate.repro.comparison import COLOURS, short
+from tidegate.repro.comparison import COLOURS, logarithmic, short
 from tidegate.repro.metrics import interval_of_mean
 from tidegate.repro.optstream.common import ORDER, W
 
@@ -87,7 +87,7 @@ def draw_bars(
             axes.bar(
                 centres, heights, width, yerr=halves, color=colour_of(name, names), label=name, error_kw=style
             )
-        axes.set_yscale("log")
+        logarithmic(axes)
         axes.set_xticks(np.arange(len(present)), [f"{sign} = {value}" for value in present], fontsize=9)
         axes.set_title(str(place), fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)

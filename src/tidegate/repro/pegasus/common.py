@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tidegate.repro.comparison import COLOURS, ratio_with_interval
+from tidegate.repro.comparison import COLOURS, logarithmic, ratio_with_interval
 from tidegate.repro.data import folder, people, room
 from tidegate.repro.streams import load
 from tidegate.testing.shapes import SHAPES, shape
@@ -115,16 +115,10 @@ def bars(axes: Axes, frame: pl.DataFrame, group: str, groups: Sequence[str], val
             color=COLOURS[number % len(COLOURS)],
             label=name,
         )
-    axes.set_yscale("log")
+    logarithmic(axes)
     axes.set_xticks(np.arange(len(groups)), groups, fontsize=8)
     axes.set_ylabel(label)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """One legend for all panels, under them."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
 def curves_by_panel(

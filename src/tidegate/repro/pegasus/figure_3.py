@@ -9,6 +9,7 @@ import polars as pl
 
 from tidegate.mechanisms import BackwardSmoothing, Mechanism, PeGaSus, Uniform
 from tidegate.policy import Event
+from tidegate.repro.comparison import legend_below
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row
 from tidegate.repro.metrics import scaled_l1_error
 from tidegate.repro.pegasus.common import (
@@ -20,7 +21,6 @@ from tidegate.repro.pegasus.common import (
     bars,
     compared,
     counted,
-    legend_below,
     real_names,
     stream,
 )

@@ -8,6 +8,7 @@ import polars as pl
 
 from tidegate.mechanisms import PeGaSus
 from tidegate.policy import Event
+from tidegate.repro.comparison import legend_below
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row
 from tidegate.repro.metrics import mean_absolute_error
 from tidegate.repro.pegasus.common import (
@@ -18,7 +19,6 @@ from tidegate.repro.pegasus.common import (
     bars,
     compared,
     counted,
-    legend_below,
     real_names,
     stream,
 )

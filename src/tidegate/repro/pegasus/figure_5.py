@@ -10,6 +10,7 @@ import polars as pl
 from tidegate.mechanisms import PeGaSus, SlidingWindowTree, Uniform
 from tidegate.policy import Event
 from tidegate.queries import WindowSum
+from tidegate.repro.comparison import legend_below
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row
 from tidegate.repro.metrics import mean_absolute_error
 from tidegate.repro.pegasus.common import (
@@ -21,7 +22,6 @@ from tidegate.repro.pegasus.common import (
     compared,
     counted,
     curves_by_panel,
-    legend_below,
     real_names,
     stream,
 )

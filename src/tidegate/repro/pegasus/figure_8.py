@@ -11,10 +11,10 @@ import polars as pl
 from tidegate.mechanisms import HierarchicalPeGaSus, Mechanism, Uniform
 from tidegate.policy import Event
 from tidegate.queries import Consistent, Hierarchy
-from tidegate.repro.comparison import ratio_with_interval
+from tidegate.repro.comparison import legend_below, ratio_with_interval
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row
 from tidegate.repro.metrics import mean_absolute_error
-from tidegate.repro.pegasus.common import EPSILONS, MADE_UP, bars, legend_below, stream
+from tidegate.repro.pegasus.common import EPSILONS, MADE_UP, bars, stream
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

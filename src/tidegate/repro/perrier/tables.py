@@ -123,7 +123,7 @@ def draw(frame: pl.DataFrame, figure: Figure, printed: Mapping[int, float]) -> N
     right.set_ylabel("optimised parameters")
     right.set_ylim(0, None)
     left.legend(frameon=False, fontsize=8)
-    right.legend(frameon=False, fontsize=7, ncols=2, loc="lower left")
+    right.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 NOTES = (

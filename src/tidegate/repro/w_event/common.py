@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Fast, Mechanism, Sample, Uniform
 from tidegate.policy import WEvent
-from tidegate.repro.comparison import draw_curves, errors_in, ratios_of
+from tidegate.repro.comparison import draw_curves, errors_in, legend_below, ratios_of
 from tidegate.repro.experiment import Judgement, Outcome, Table
 from tidegate.testing.wide_shapes import rome, world_cup_urls
 
@@ -85,3 +85,4 @@ def draw_two(frame: pl.DataFrame, figure: Figure, x: str, label: str) -> None:
     left, right = figure.subplots(1, 2)
     draw_curves(left, frame, x, "error", "mean absolute error (counts)", label, order=NAMES)
     draw_curves(right, frame, x, "relative", "mean relative error", label, order=NAMES)
+    legend_below(figure, left, len(NAMES))

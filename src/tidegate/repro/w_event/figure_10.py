@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Mechanism
 from tidegate.policy import WEvent
-from tidegate.repro.comparison import draw_curves, errors_in, errors_of, ratio_with_interval
+from tidegate.repro.comparison import draw_curves, errors_in, errors_of, legend_below, ratio_with_interval
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Table
 from tidegate.repro.w_event.common import ROME, RUNS, rome_stream
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 W = 120
 LEAST = 0.05  # a gain that counts, with its whole interval
@@ -66,6 +69,13 @@ def _judge(frame: pl.DataFrame) -> Judgement:
     return Judgement(outcome, "; ".join(words) + ".", (table,))
 
 
+def _draw(frame: pl.DataFrame, figure: Figure) -> None:
+    axes = figure.subplots()
+    label = "mean absolute error (counts)"
+    draw_curves(axes, frame, "groups", "error", label, "groups of columns", order=NAMES, log_x=True)
+    legend_below(figure, axes, len(NAMES))
+
+
 EXPERIMENT = Experiment(
     paper="w-event",
     name="Figure 10",
@@ -74,15 +84,7 @@ EXPERIMENT = Experiment(
     settings=_settings,
     measure=_measure,
     judge=_judge,
-    draw=lambda frame, figure: draw_curves(
-        figure.subplots(),
-        frame,
-        "groups",
-        "error",
-        "mean absolute error (counts)",
-        "groups of columns",
-        order=NAMES,
-    ),
+    draw=_draw,
     notes="Independent groups lose up to (w/2 + ½)ε when a unit moves between columns; with one account groups cannot "
     "save as much.",
 )
