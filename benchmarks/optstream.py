@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from optstream_data import DATA, DAY, Integers, W
 from optstream_pictures import pictures
-from optstream_tables import DATA, DAY, TABLES, Integers, W
+from optstream_tables import TABLES
 
 import tidegate as tg
 from tidegate.mechanisms import HierarchicalOptStream, OptStream
@@ -53,6 +54,15 @@ def speed() -> None:
     for label, rows in (("loads", waves(365, W, 12)), ("values near 0", waves(365, W, 12) // 500)):
         seconds = best(lambda rows=rows: regions.start().push_batch(rows))  # type: ignore[misc]
         print(f"12 regions × 365 days, {label}: {seconds:.2f} s")
+    fixed = tg.WEvent(epsilon="1", w=W, mobility="fixed")
+    options = {"hierarchy": tree, "samples": 10, "features": DAY, "adaptive": True}
+    for label, each in (
+        ("shared adaptive samples", HierarchicalOptStream(fixed, **options)),
+        ("samples per leaf", HierarchicalOptStream(fixed, per_leaf=True, **options)),
+    ):
+        for kind, rows in (("loads", waves(365, W, 12)), ("values near 0", waves(365, W, 12) // 500)):
+            seconds = best(lambda each=each, rows=rows: each.start().push_batch(rows))  # type: ignore[misc]
+            print(f"12 regions × 365 days, {label}, {kind}: {seconds:.2f} s", flush=True)
     run = OptStream(tg.WEvent(epsilon="0.1", w=W), samples=12).start()
     print(f"one push: {best(lambda: [run.push(5000) for _ in range(480)]) / 480 * 1e6:.0f} µs")
 

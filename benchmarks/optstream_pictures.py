@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from optstream_tables import ROOT, W, errors, policy, regions_2016
+from optstream_data import ROOT, W, errors, policy, regions_2016
 
 from tidegate.mechanisms import Fourier, Mechanism, OptStream, Uniform
 
