@@ -14,7 +14,7 @@ from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, Ledg
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Threshold, smooth_sensitivity
 from tidegate.mechanisms.kernels.clipping import smooth_quantile
-from tidegate.mechanisms.threshold import ReleasedThreshold
+from tidegate.mechanisms.released_threshold import ReleasedThreshold
 from tidegate.policy import Event, User, WEvent
 from tidegate.testing.statistics import ALPHA, compare_counts
 

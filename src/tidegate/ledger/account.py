@@ -1,4 +1,4 @@
-"""The sliding account: what every window has spent, in whole units, with room, undo and late charges."""
+"""The sliding account: what every window has spent, in whole units, with room, undo and snapshots."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.errors import LedgerError, SnapshotError
+from tidegate.errors import SnapshotError
 from tidegate.ledger import kernels as k
+from tidegate.ledger.events import Overspent
 from tidegate.ledger.kernels import Integers
+from tidegate.ledger.late import place_late
 
 SMALLEST = 512  # rows of `entries` to begin with: 8 KiB
 
@@ -20,15 +22,6 @@ class Mark(NamedTuple):
     entries: Integers
     state: Integers
     tail: Integers
-
-
-class Overspent(NamedTuple):
-    """A refused charge: the step it was for, and the fullest window it would have entered."""
-
-    step: int
-    window_end: int
-    spent: int
-    requested: int
 
 
 class Account:
@@ -115,7 +108,7 @@ class Account:
         if code == k.ACCEPTED:
             return None
         if code == k.LATE:
-            return self._place_late(step, np.array([units], dtype=np.int64))
+            return place_late(self, step, np.array([units], dtype=np.int64))
         spent = self[k.LIMIT] - int(k.account_remaining(self.entries, self.state, step))
         return Overspent(step, step, spent, units)
 
@@ -129,7 +122,7 @@ class Account:
             units = units.copy()  # compiled code would be compiled again for a read-only view
         if late > 0:
             before = self.mark()
-            refusal = self._place_late(first, units[:late])
+            refusal = place_late(self, first, units[:late])
             if refusal is None and late < len(units):
                 refusal = self.place_batch(first + late, units[late:])
             if refusal is not None:
@@ -174,55 +167,18 @@ class Account:
             self._set_spans(np.vstack([self.spans(), [[first, last, units]]]))
         return None
 
-    def _place_late(self, first: int, units: Integers) -> Overspent | None:
-        """Charge steps up to the last one: every window that contains one of them is checked."""
-        window, now = self[k.WINDOW], self[k.LAST]
-        if window and first <= now - window:
-            raise LedgerError(
-                f"step {first} cannot be charged any more: the ledger stands at step {now} and only the last "
-                f"{window} steps are open; charge a step before its window has passed."
-            )
-        outcome = np.zeros(3, dtype=np.int64)
-        empty = np.concatenate([self.state[: k.TOTAL], np.zeros(k.SPANS - k.TOTAL, dtype=np.int64)])
-        refused = int(k.account_check_batch(self.entries, empty, first, units, outcome))
-        if refused >= 0:  # too much even for an empty account; from here on no sum can leave 64 bits
-            return Overspent(first + refused, now, self.total(now - window + 1, now), int(units[refused]))
-        if not window:
-            return self._place_total(first, int(outcome[0]))
-        charged = np.flatnonzero(units)
-        rows = np.vstack([self.rows(), np.column_stack([first + charged, units[charged]])])
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        ends = np.unique(np.concatenate([rows[:, 0], self.spans()[:, 0], [first, now]]))
-        ends = ends[ends >= first]
-        totals = self._window_totals(rows, ends)
-        fullest = int(np.argmax(totals))
-        worst, end = int(totals[fullest]), int(ends[fullest])
-        if worst > self[k.LIMIT]:
-            asked = int(units[max(0, end - window + 1 - first) : end + 1 - first].sum())
-            return Overspent(min(end, first + len(units) - 1), end, worst - asked, asked)
-        if worst > self[k.WORST]:
-            self.state[k.WORST], self.state[k.WORST_END] = worst, end
-        self.entries = np.zeros((max(SMALLEST, 2 * len(rows)), 2), dtype=np.int64)
-        self.entries[: len(rows)] = rows
-        self.state[k.END] = len(rows)
-        self.state[k.HEAD] = np.searchsorted(rows[:, 0], now - window, side="right")
-        self.state[k.TOTAL] = totals[-1]  # the window that ends at the last step
-        return None
-
-    def _place_total(self, step: int, units: int) -> Overspent | None:
-        """Charge where everything ever charged adds up, so the order of steps is of no account."""
-        if units > self[k.LIMIT] - self[k.TOTAL]:
-            return Overspent(step, self[k.LAST], self[k.TOTAL], units)
-        self.state[k.TOTAL] += units
-        if self[k.TOTAL] > self[k.WORST]:
-            self.state[k.WORST], self.state[k.WORST_END] = self[k.TOTAL], self[k.LAST]
-        return None
-
     # reading
 
     def rows(self) -> Integers:
         """The kept charges as rows (step, units)."""
         return self.entries[: self[k.END]]
+
+    def replace_rows(self, rows: Integers) -> None:
+        """Keep these charges instead, in the order of their steps."""
+        self.entries = np.zeros((max(SMALLEST, 2 * len(rows)), 2), dtype=np.int64)
+        self.entries[: len(rows)] = rows
+        self.state[k.END] = len(rows)
+        self.state[k.HEAD] = np.searchsorted(rows[:, 0], self[k.LAST] - self[k.WINDOW], side="right")
 
     def spans(self) -> Integers:
         """The kept spans as rows (first, last, units)."""
@@ -239,7 +195,7 @@ class Account:
         state[k.SPAN_HEAD] = np.searchsorted(spans[:, 1], now - self[k.WINDOW], side="right")
         self.state = state
 
-    def _window_totals(self, rows: Integers, ends: Integers) -> Integers:
+    def window_totals(self, rows: Integers, ends: Integers) -> Integers:
         """Units of the windows that end at the given steps."""
         sums = np.concatenate([[0], np.cumsum(rows[:, 1])])
         begins = ends - self[k.WINDOW]
@@ -267,16 +223,14 @@ class Account:
             return 0
         ends = np.unique(np.concatenate([self.rows()[:, 0], self.spans()[:, 0], [step, self[k.LAST]]]))
         ends = ends[(ends >= step) & (ends < step + self[k.WINDOW])]
-        return self[k.LIMIT] - int(self._window_totals(self.rows(), ends).max())
+        return self[k.LIMIT] - int(self.window_totals(self.rows(), ends).max())
 
     def consistent(self) -> bool:
         """Whether the running total is the sum of the rows of the last window."""
         if not self[k.WINDOW]:
             return 0 <= self[k.TOTAL] <= self[k.LIMIT]
         now = np.array([self[k.LAST]])
-        return (
-            int(self._window_totals(self.rows(), now)[0]) == self[k.TOTAL] <= self[k.WORST] <= self[k.LIMIT]
-        )
+        return int(self.window_totals(self.rows(), now)[0]) == self[k.TOTAL] <= self[k.WORST] <= self[k.LIMIT]
 
     # snapshots
 
@@ -317,11 +271,8 @@ class Account:
         pairs = np.repeat(runs[:, :2], runs[:, 2], axis=0)
         rows = np.column_stack([np.cumsum(pairs[:, 0]), pairs[:, 1]])
         before = self.mark()
-        self.entries = np.zeros((max(SMALLEST, 2 * len(rows)), 2), dtype=np.int64)
-        self.entries[: len(rows)] = rows
         self.state = np.concatenate([numbers, np.zeros(12, dtype=np.int64)])
-        self.state[k.END] = len(rows)
-        self.state[k.HEAD] = np.searchsorted(rows[:, 0], self[k.LAST] - self[k.WINDOW], side="right")
+        self.replace_rows(rows)
         self._set_spans(spans)
         if not self.consistent():
             self.undo(before)

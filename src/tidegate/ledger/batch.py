@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from tidegate.errors import InvalidInput
 from tidegate.ledger import kernels as k
-from tidegate.ledger.account import Mark, Overspent
-from tidegate.ledger.events import MOST_UNITS, Charge
+from tidegate.ledger.account import Mark
+from tidegate.ledger.events import MOST_UNITS, Charge, Overspent
 from tidegate.ledger.kernels import Integers
 
 if TYPE_CHECKING:

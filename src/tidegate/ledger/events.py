@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show, whole
@@ -114,3 +115,12 @@ class Verdict:
             )
         mark = "; test entropy was used, so nothing of this run is private" if self.marked else ""
         return f"ledger verified: {counted}, {windows} {amount}{mark}"
+
+
+class Overspent(NamedTuple):
+    """A refused charge: the step it was for, and the fullest window it would have entered."""
+
+    step: int
+    window_end: int
+    spent: int
+    requested: int

@@ -20,9 +20,8 @@ from tidegate import process
 from tidegate.errors import BudgetExceeded, LedgerBusy, LedgerError, LedgerMismatch
 from tidegate.exact import whole
 from tidegate.ledger import kernels as k
-from tidegate.ledger.account import Overspent
 from tidegate.ledger.batch import Batch, batch_charge, whole_units
-from tidegate.ledger.events import MOST_STEPS, Charge, Verdict
+from tidegate.ledger.events import MOST_STEPS, Charge, Overspent, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 from tidegate.ledger.secrets_rule import SecretsAccount

@@ -20,8 +20,8 @@ from tidegate.composition import delta_of, largest_step, slots_of
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show, whole
 from tidegate.ledger import kernels as k
-from tidegate.ledger.account import Account, Overspent
-from tidegate.ledger.events import MOST_UNITS
+from tidegate.ledger.account import Account
+from tidegate.ledger.events import MOST_UNITS, Overspent
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.secrets_rule import SecretsAccount
 from tidegate.policy import Swellfish

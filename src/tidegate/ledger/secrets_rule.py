@@ -23,8 +23,8 @@ import numpy as np
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerError, SnapshotError
 from tidegate.exact import show
 from tidegate.ledger import kernels as k
-from tidegate.ledger.account import Account, Mark, Overspent
-from tidegate.ledger.events import MOST_UNITS, Verdict
+from tidegate.ledger.account import Account, Mark
+from tidegate.ledger.events import MOST_UNITS, Overspent, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.policy import Specification, Swellfish
 from tidegate.policy.promises import PIECE, Promises, promises_of

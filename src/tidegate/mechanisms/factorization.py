@@ -14,22 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.composition import zcdp_delta
-from tidegate.errors import InvalidParameter
 from tidegate.exact import sqrt_up, whole
 from tidegate.ledger import Ledger
-from tidegate.mechanisms import blt, toeplitz
+from tidegate.mechanisms import blt, factorization_parameters, toeplitz
 from tidegate.mechanisms.factorization_run import BltRun, FactorizationRun, ToeplitzRun
 from tidegate.mechanisms.kernels.factorization import BITS, recover_blt
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.noise import prepare, variance_gaussian
+from tidegate.noise import variance_gaussian
 from tidegate.policy import Approximate, Event, Policy, User, WEvent, ZeroConcentrated
 from tidegate.queries.decayed import Decay, Exponential, Polynomial, Window
 from tidegate.queries.sums import gaussian_radius
 from tidegate.releases import Values
 
-MOST_BUFFERS = 12
-METHODS = ("blt", "square-root", "banded")
-LONGEST = {"blt": 1 << 28, "square-root": 1 << 17, "banded": 1 << 20}
 WORTHWHILE = 1 / 512  # how much of the sensitivity the rounding of a coarse lattice may add
 
 
@@ -104,69 +100,7 @@ class Factorization(Mechanism):
 
     def validate(self) -> None:
         """Check the method and make C."""
-        put = object.__setattr__
-        if self.method not in METHODS:
-            raise InvalidParameter(
-                "method", self.method, " or ".join(map(repr, METHODS)), "leave it out: BLT is best"
-            )
-        horizon = self.horizon if self.horizon is not None else self.policy.horizon
-        if horizon is None:
-            raise InvalidParameter(
-                "horizon", None, "the number of steps", "give one, or use HybridTree on an endless stream"
-            )
-        most = min(self.policy.horizon or LONGEST[self.method], LONGEST[self.method])
-        put(self, "horizon", whole("horizon", horizon, most=most))
-        put(self, "buffers", whole("buffers", self.buffers, most=MOST_BUFFERS))
-        if isinstance(self.policy.budget, Approximate) and not isinstance(self.policy, Event):
-            raise InvalidParameter(
-                "policy",
-                str(self.policy.budget),
-                "in ρ for windows and users, since an (ε, δ) budget cannot be split into steps of Gaussian noise",
-                'write rho="…", which implies an (ε, δ)',
-            )
-        if self.decay is not None and (self.method == "blt" or not isinstance(self.decay, Decay)):
-            raise InvalidParameter(
-                "decay", self.decay, "a Decay, with the method 'square-root' or 'banded'", "set method"
-            )
-        count = self.length
-        if self.method == "banded":
-            bands = whole("bands", self.bands or 4 * math.isqrt(count - 1) + 4, most=LONGEST["square-root"])
-            put(self, "bands", bands)
-            count = min(count, bands)
-        if self.strategy is None:
-            put(self, "strategy", self._design(count))
-        elif not self._usable(count):
-            raise InvalidParameter(
-                "strategy",
-                "the given integers",
-                "those of another mechanism with these parameters",
-                "leave it out",
-            )
-        if (
-            self.method != "blt"
-            and self.policy.steps_charged > 1
-            and np.any(np.diff(np.abs(self.coefficients)) > 0)
-        ):
-            raise InvalidParameter(
-                "policy",
-                type(self.policy).__name__,
-                "Event for this decay, whose C is not falling",
-                "use Event",
-            )
-        prepare(self.sigma, "sigma")  # refuses, while nothing is charged, what noise could not be drawn for
-
-    def _design(self, count: int) -> tuple[int, ...]:
-        if self.method == "blt":
-            return sum(blt.optimise(self.length, self.buffers), ())
-        series = np.ones(count) if self.decay is None else self.decay.by_age(count)
-        return tuple(toeplitz.rounded(toeplitz.square_root(series)).tolist())
-
-    def _usable(self, count: int) -> bool:
-        """Whether given integers are a C that the proof covers."""
-        if self.method == "blt":
-            return len(self.coefficients) == 2 * self.buffers and self.buffered.usable
-        given = np.abs(self.coefficients)
-        return len(given) == count and int(self.coefficients[0]) == int(given.max()) == 1 << toeplitz.PLACES
+        factorization_parameters.check(self)
 
     @property
     def length(self) -> int:
@@ -289,7 +223,7 @@ class Factorization(Mechanism):
     def describe(self) -> dict[str, Any]:
         """Identify the configuration exactly, as JSON; many integers by their digest."""
         described = super().describe()
-        if len(self.coefficients) > 2 * MOST_BUFFERS:
+        if len(self.coefficients) > 2 * factorization_parameters.MOST_BUFFERS:
             described["strategy"] = hashlib.sha256(self.coefficients.tobytes()).hexdigest()
         return described
 

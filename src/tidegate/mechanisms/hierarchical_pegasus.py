@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, float_up, positive, show, whole
+from tidegate.exact import ExactLike, exact, float_up
 from tidegate.ledger import Ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
-from tidegate.mechanisms.grouper import LONGEST
+from tidegate.mechanisms import pegasus_parameters
 from tidegate.mechanisms.hierarchical_pegasus_run import HierarchicalPeGaSusRun
 from tidegate.mechanisms.kernels import hierarchy as loop
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.pegasus import LARGEST_SCALE, check_grouping, share
 from tidegate.mechanisms.printed_pruning import two_noise_loss
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.policy import Event, Guarantee, Policy, User, WEvent
@@ -139,25 +138,14 @@ class HierarchicalPeGaSus(Mechanism):
             raise InvalidParameter(
                 "pruning", self.pruning, "'counts' in the printed calibration", "leave it out"
             )
-        put(self, "perturber_share", share("perturber_share", self.perturber_share))
-        put(self, "pruning_share", share("pruning_share", self.pruning_share))
-        if self.threshold is not None:
-            put(self, "threshold", positive("threshold", self.threshold))
-        put(self, "threshold_factor", positive("threshold_factor", self.threshold_factor))
+        put(self, "pruning_share", pegasus_parameters.share("pruning_share", self.pruning_share))
         if self.prune_below is not None:
             put(self, "prune_below", exact("prune_below", self.prune_below))
-        check_grouping(self.smoother, self.longest_group, self.snapshots)
-        put(self, "longest_group", whole("longest_group", self.longest_group, most=LONGEST))
+        pegasus_parameters.check(self)
         widest = max(
-            float(self.scales.max()), self.grouping.question_scale, float(self.limit), abs(self.prune_limit)
+            float(self.scales.max()), self.grouping.question_scale, self.limit, abs(self.prune_limit)
         )
-        if max(widest, self.prune_scale) > LARGEST_SCALE:
-            raise InvalidParameter(
-                "epsilon",
-                show(self.policy.budget.total),
-                f"large enough that noise stays below 2^50 grid units ({show(Fraction(self.grid))})",
-                "raise epsilon, or choose a coarser grid",
-            )
+        pegasus_parameters.check_noise(self, max(widest, self.prune_scale))
 
     # how the budget is shared ----------------------------------------------------------------------------------
 
@@ -245,11 +233,7 @@ class HierarchicalPeGaSus(Mechanism):
     @cached_property
     def limit(self) -> int:
         """The threshold θ in grid units; rounded up."""
-        if self.threshold is None:
-            return math.ceil(
-                Fraction(self.threshold_factor) * self.sensitivity / Fraction(self.grouping.epsilon)
-            )
-        return math.ceil(Fraction(self.threshold) / Fraction(self.grid))
+        return pegasus_parameters.limit(self)
 
     @cached_property
     def scales(self) -> npt.NDArray[np.float64]:

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, float_up, positive, show, whole
+from tidegate.exact import ExactLike, float_up, whole
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.grouper import LONGEST, SMOOTHERS, Grouper
+from tidegate.mechanisms import pegasus_parameters
+from tidegate.mechanisms.grouper import Grouper
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import expected_absolute_laplace, laplace
@@ -22,7 +22,6 @@ from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import GroupedRelease, GroupedReleases, Status
 
 BLOCK = 1 << 13  # cells that are handled at once: their noise stays in the cache
-LARGEST_SCALE = 2**50
 
 
 @dataclass(frozen=True)
@@ -111,20 +110,8 @@ class PeGaSus(Mechanism):
 
     def validate(self) -> None:
         """Check the split, the threshold, the smoother and the cap."""
-        put = object.__setattr__
-        put(self, "perturber_share", share("perturber_share", self.perturber_share))
-        if self.threshold is not None:
-            put(self, "threshold", positive("threshold", self.threshold))
-        put(self, "threshold_factor", positive("threshold_factor", self.threshold_factor))
-        check_grouping(self.smoother, self.longest_group, self.snapshots)
-        put(self, "longest_group", whole("longest_group", self.longest_group, most=LONGEST))
-        if max(self.scale, self.grouping.question_scale, self.limit) > LARGEST_SCALE:
-            raise InvalidParameter(
-                "epsilon",
-                show(self.policy.budget.total),
-                f"large enough that noise stays below 2^50 grid units ({show(Fraction(self.grid))})",
-                "raise epsilon, or choose a coarser grid",
-            )
+        pegasus_parameters.check(self)
+        pegasus_parameters.check_noise(self, max(self.scale, self.grouping.question_scale, self.limit))
 
     @property
     def units(self) -> int:
@@ -149,11 +136,7 @@ class PeGaSus(Mechanism):
     @cached_property
     def limit(self) -> int:
         """The threshold θ in grid units; rounded up."""
-        if self.threshold is None:
-            return math.ceil(
-                Fraction(self.threshold_factor) * self.sensitivity / Fraction(self.grouping.epsilon)
-            )
-        return math.ceil(Fraction(self.threshold) / Fraction(self.grid))
+        return pegasus_parameters.limit(self)
 
     def expected_error(self, group: int = 1) -> float:
         """The mean absolute error of a step that is the n-th of equal counts in its group, for large n about.
@@ -192,23 +175,6 @@ class PeGaSus(Mechanism):
             cls(WEvent(epsilon="3", w=2, max_change="0.5"), grid="0.25", smoother="james-stein"),
             cls(User(epsilon="900", horizon=9000), columns=2),
         ]
-
-
-def share(name: str, value: ExactLike) -> Fraction:
-    """Read a part of the budget: above 0 and below 1."""
-    part = exact(name, value)
-    if not 0 < part < 1:
-        raise InvalidParameter(name, value, "above 0 and below 1", f'write for example {name}="0.8"')
-    return part
-
-
-def check_grouping(smoother: str, longest_group: int, snapshots: str) -> None:
-    """Check what all mechanisms with a Grouper have in common."""
-    if smoother not in SMOOTHERS:
-        raise InvalidParameter("smoother", smoother, " or ".join(map(repr, SMOOTHERS)), "write 'median'")
-    whole("longest_group", longest_group, most=LONGEST)
-    if snapshots not in ("open", "closed"):
-        raise InvalidParameter("snapshots", snapshots, "'open' or 'closed'", "leave it out")
 
 
 class PeGaSusRun(Run):

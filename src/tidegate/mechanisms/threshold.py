@@ -17,45 +17,13 @@ from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import quantile
 from tidegate.mechanisms import smooth_sensitivity as smooth
 from tidegate.mechanisms.mechanism import BOUNDED, PUBLIC_CLOCK
+from tidegate.mechanisms.released_threshold import ReleasedThreshold
 from tidegate.noise import Source, current, gaussian, laplace, laplace_one
 from tidegate.policy import Approximate, Event, Guarantee, Policy, Pure, WEvent
 
 Integers = npt.NDArray[np.int64]
 METHODS = ("quantile", "smooth", "smooth-gaussian")
 PRINTED_LOSS = Fraction(47)  # exhibited with ties
-
-
-@dataclass(frozen=True)
-class ReleasedThreshold:
-    """A threshold that was paid for: it may be used, and published, as often as one likes.
-
-    Attributes
-    ----------
-    value
-        In the values' unit; between one grid unit and the bound.
-    grid_units
-        The same in grid units.
-    sample
-        From how many observations it comes.
-    """
-
-    value: Fraction
-    grid_units: int
-    sample: int
-
-    def merge_above(self, counts: npt.ArrayLike, edges: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """A histogram whose bins beyond the threshold are one bin; edges are the bins' lower ends, ascending.
-
-        Examples
-        --------
-        >>> ReleasedThreshold(Fraction(25), 25, 100).merge_above([5, 4, 3, 2, 1], [0, 10, 20, 30, 40])
-        array([5, 4, 3, 3])
-        """
-        given, lower = np.asarray(counts), np.asarray(edges, dtype=np.float64)
-        kept = max(1, int(np.searchsorted(lower, float(self.value), side="right")))
-        if kept >= len(given):
-            return given.copy()
-        return np.append(given[:kept], given[kept:].sum())
 
 
 @dataclass(frozen=True)
