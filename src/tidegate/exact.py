@@ -73,8 +73,17 @@ def whole(name: str, value: int, least: int = 1, most: int | None = None) -> int
 
 
 def float_up(value: Fraction) -> float:
-    """The smallest float that is not below the value: for noise scales, which round up."""
-    nearest = float(value)
+    """The smallest float that is not below the value: for noise scales, which round up.
+
+    Examples
+    --------
+    >>> float_up(Fraction(1, 3)) >= Fraction(1, 3), float_up(Fraction(10) ** 400)
+    (True, inf)
+    """
+    try:
+        nearest = float(value)
+    except OverflowError:
+        return math.inf
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
@@ -85,8 +94,11 @@ def float_down(value: Fraction) -> float:
 
 
 def sqrt_up(value: Fraction) -> float:
-    """The smallest float whose square is not below the value."""
-    root = math.sqrt(value)
+    """The smallest float whose square is not below the value; infinite where the value is no float."""
+    try:
+        root = math.sqrt(value)
+    except OverflowError:
+        return math.inf
     while Fraction(root) ** 2 < value:
         root = math.nextafter(root, math.inf)
     while root > 0 and Fraction(math.nextafter(root, 0.0)) ** 2 >= value:

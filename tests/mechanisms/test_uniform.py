@@ -11,7 +11,7 @@ import tidegate as tg
 from tidegate.composition import delta_of, largest_step
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger
-from tidegate.mechanisms import Sample, Uniform
+from tidegate.mechanisms import BackwardSmoothing, Fast, Sample, SlidingWindowTree, Uniform
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.testing.statistics import compare_integers
 
@@ -215,3 +215,25 @@ def test_sample_never_overspends_a_window(w, every):
     with fixed_entropy(1):
         run.push_batch(np.zeros((200, 1), dtype=np.int64))
     assert run.ledger.verify().spent == 1
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        tg.WEvent(epsilon="1e-9", w=2**39),
+        tg.WEvent(epsilon="1e-9", w=2**39, delta="1e-9"),
+        tg.WEvent(rho="1e-40", w=4),
+        tg.Event(epsilon="1e-30"),
+        tg.WEvent(epsilon="1e-400", w=4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [Uniform, Sample, Fast, SlidingWindowTree, BackwardSmoothing])
+def test_budgets_below_the_numbers_are_refused_before_anything_is_charged(kind, policy):
+    """A window so long, or an ε so small, that its noise cannot be drawn is refused by the constructor."""
+    options = {"window": 4} if kind is SlidingWindowTree else {}
+    if kind is Sample and policy.steps_charged > 4:
+        options["every"] = 1  # else Sample has all of ε for one step, which can be drawn
+    with pytest.raises(InvalidParameter) as error:
+        kind(policy, **options)
+    assert len(str(error.value).splitlines()) == 1

@@ -14,7 +14,7 @@ import numpy as np
 from tidegate.exact import float_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
-from tidegate.noise import laplace, variance_laplace
+from tidegate.noise import check_scale, laplace, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import GroupedRelease, GroupedReleases, Status
 
@@ -61,6 +61,7 @@ class BackwardSmoothing(Mechanism):
     def validate(self) -> None:
         """Check k."""
         object.__setattr__(self, "back", whole("back", self.back, least=0, most=511))
+        check_scale(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
 
     @property
     def units(self) -> int:

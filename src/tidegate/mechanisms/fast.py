@@ -17,7 +17,7 @@ from tidegate.mechanisms.kalman import Kalman
 from tidegate.mechanisms.mechanism import Mechanism, Run
 from tidegate.mechanisms.pid import Pid
 from tidegate.mechanisms.sampled import Sampled
-from tidegate.noise import expected_absolute_laplace
+from tidegate.noise import check_scale, expected_absolute_laplace
 from tidegate.policy import User, WEvent
 
 # which part of the steps is measured, if nothing else is said
@@ -122,6 +122,7 @@ class Fast(Sampled):
             raise InvalidParameter(
                 "blocks", True, "False under a User policy", "a finite stream is one block"
             )
+        check_scale(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
 
     @property
     def printed(self) -> bool:

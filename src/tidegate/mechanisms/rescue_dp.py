@@ -134,7 +134,8 @@ class RescueDP(Sampled):
             raise InvalidParameter("allocation", self.allocation, "True or False", "leave it out")
         if self.calibration not in ("sound", "paper"):
             raise InvalidParameter("calibration", self.calibration, "'sound' or 'paper'", "leave it out")
-        if self.units >= 2**50 or self.whole_scale(self.units) * length > 2**50 * self.units:
+        widest = self.whole_scale(self.units) * (1 if self.printed else length / self.units)
+        if self.units >= 2**50 or widest > 2**50:
             raise InvalidParameter(
                 "w", length, "small enough for the noise to be counted on the grid", "shorten the window"
             )

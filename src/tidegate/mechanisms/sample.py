@@ -14,7 +14,13 @@ from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import hold
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
-from tidegate.noise import expected_absolute_gaussian, expected_absolute_laplace, gaussian, laplace
+from tidegate.noise import (
+    check_scale,
+    expected_absolute_gaussian,
+    expected_absolute_laplace,
+    gaussian,
+    laplace,
+)
 from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases, Status
 
@@ -66,6 +72,7 @@ class Sample(Mechanism):
         object.__setattr__(
             self, "every", length if self.every is None else whole("every", self.every, most=length)
         )
+        check_scale(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
 
     @property
     def period(self) -> int:

@@ -17,7 +17,7 @@ from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels import trees
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
-from tidegate.noise import gaussian, laplace, variance_gaussian, variance_laplace
+from tidegate.noise import check_scale, gaussian, laplace, variance_gaussian, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases, Status
 
@@ -88,6 +88,7 @@ class SlidingWindowTree(Mechanism):
         object.__setattr__(self, "window", whole("window", self.window, most=LONGEST))
         if self.estimator not in ("honaker", "plain"):
             raise InvalidParameter("estimator", self.estimator, "'honaker' or 'plain'", "leave it out")
+        check_scale(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
 
     @property
     def levels(self) -> int:

@@ -17,6 +17,7 @@ from tidegate.mechanisms.kernels.values import add_noise
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run
 from tidegate.noise import (
     add_laplace,
+    check_scale,
     expected_absolute_gaussian,
     expected_absolute_laplace,
     gaussian,
@@ -71,6 +72,14 @@ class Uniform(Mechanism):
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate", "ZeroConcentrated")
+
+    def validate(self) -> None:
+        """Refuse, while nothing is charged, a budget whose noise could not be drawn."""
+        budget = self.policy.budget
+        if isinstance(budget, Approximate):  # δ lowers the scale; by how much takes long to find out
+            check_scale(float_up(self.sensitivity * self.units / budget.epsilon))
+        else:
+            check_scale(self.scale)
 
     @property
     def units(self) -> int:

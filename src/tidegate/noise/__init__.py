@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from tidegate.noise.discrete_laplace import quantile as quantile_laplace
     from tidegate.noise.discrete_laplace import radius as radius_laplace
     from tidegate.noise.discrete_laplace import variance as variance_laplace
-    from tidegate.noise.scale import Scale, prepare
+    from tidegate.noise.scale import Scale, check_scale, prepare
 
 __all__ = [
     "Scale",
     "Source",
     "add_laplace",
+    "check_scale",
     "current",
     "expected_absolute_gaussian",
     "expected_absolute_laplace",
@@ -42,6 +43,7 @@ __all__ = [
 _WHERE = {
     "Scale": ("scale", "Scale"),
     "add_laplace": ("discrete_laplace", "add_laplace"),
+    "check_scale": ("scale", "check_scale"),
     "expected_absolute_gaussian": ("discrete_gaussian", "expected_absolute"),
     "expected_absolute_laplace": ("discrete_laplace", "expected_absolute"),
     "gaussian": ("discrete_gaussian", "gaussian"),

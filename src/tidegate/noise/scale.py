@@ -38,6 +38,19 @@ class Scale:
 
 
 @lru_cache(maxsize=4096, typed=True)
+def check_scale(scale: float, name: str = "scale") -> None:
+    """Refuse a scale that noise cannot be drawn for, before anything is charged for it; nothing is compiled.
+
+    Examples
+    --------
+    >>> check_scale(1e20)
+    Traceback (most recent call last):
+    tidegate.errors.InvalidParameter: scale=1e+20 is refused: scale must be a number above 0 and at most 2^56 ...
+    """
+    if not 0.0 < scale <= LARGEST:
+        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
+
+
 def prepare(scale: float | Fraction, name: str = "scale") -> Scale:
     """Read a scale; a fraction that is not a float64 is rounded up.
 
@@ -56,8 +69,9 @@ def prepare(scale: float | Fraction, name: str = "scale") -> Scale:
         value = float_up(fraction) if 0 < fraction <= LARGEST else math.nan
     else:
         value = float(scale)
-    if not 0.0 < value <= LARGEST:
+    if math.isnan(value):
         raise InvalidParameter(name, scale, _RANGE, _REMEDY)
+    check_scale(value, name)
     part, factor, shift = kernels.constants(value)
     return Scale(value, Fraction(value), part, factor, shift)
 
