@@ -68,17 +68,18 @@ class Fast(Sampled):
     MΔ/ε for an unfiltered measurement (:meth:`expected_error`), plus the drift in between, which only the data know.
     Time O(d) at measured steps and the writing of d values at the others, memory 6 vectors of d.
 
-    What the parts are worth: mean absolute error, ε = 1, negative values cut off, mean of 100 runs:
+    What the parts are worth: mean absolute error, ε = 1, negative values cut off, mean of 100 runs (10 for the bus);
+    docs/w_event.md has more streams:
 
     =========================== ===== ============ ============== ======= ====== ======= ======
     stream                       Fast filter=False adaptive=False neither blocks Uniform Sample
     =========================== ===== ============ ============== ======= ====== ======= ======
-    unemployed, w = 120          57.7         62.9           53.6    58.8   68.0   114.8   60.8
-    taxi, 10 columns, w = 24    20.17        20.20          19.16   19.28  41.60   21.21  38.93
-    taxi, 10 columns, w = 168    35.0         44.8           33.1    40.7   37.7   107.5   39.9
-    web requests, w = 120         793          793            796     796   1289     120   6244
-    people at a door, w = 48     5.03         7.98           4.98    7.68   7.47   25.63   4.57
-    bus, 675 columns, w = 24     1.61         3.39           1.70    3.36   2.54   12.28   1.03
+    unemployed, w = 120          56.8         61.9           53.3    58.7   68.2     114   60.9
+    taxi, 10 columns, w = 24     20.2         20.2           19.2    19.3   41.6    21.2   38.9
+    taxi, 10 columns, w = 168    34.8         44.9           33.1    40.6   38.1     107   39.9
+    web requests, w = 120         395          396            395     396    666     120  2,629
+    people at a door, w = 48     5.45         8.65           5.41    7.80   5.89    25.6   3.86
+    bus, 675 columns, w = 24     1.62         3.40           1.70    3.36   2.55    12.3   1.03
     =========================== ===== ============ ============== ======= ====== ======= ======
 
     The filter pays; the controller mostly does not: equal distances do as well. On streams with large values, where

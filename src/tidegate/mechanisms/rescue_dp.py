@@ -70,20 +70,20 @@ class RescueDP(Sampled):
     -----
     No closed form. Time O(d log d) at measured steps and the writing of d values at the others, memory about
     15 vectors of d. What the parts are worth: mean absolute error, ε = 1, negative values cut off, mean of
-    100 runs (10 for the two wide streams):
+    100 runs (10 for the two wide streams; see docs/w_event.md):
 
     ======================= ===== ======== ========== ====== ======== ====== ======= ======= ======
     stream                  Resc. adaptive allocation pace   grouping filter none of Uniform Sample
                             DP    =False   =False     =None  =False   =False them
     ======================= ===== ======== ========== ====== ======== ====== ======= ======= ======
-    unemployed, w = 120      62.3     65.1       64.9   75.0     62.9   85.1    67.5   113.9   60.9
-    taxi, d = 10, w = 24     21.6     28.1       27.1   20.8     21.8   23.6    27.8    21.2   38.9
-    taxi, d = 10, w = 168    34.6     33.4       36.0   38.1     34.8   51.9    36.7   107.6   39.9
-    web requests, w = 120     259     1116       3484    737      260    255    1116     120   6244
-    web requests, w = 1000   1002     1143      12917  16040      996   1019    1148    1001  17807
-    people at a door, 48     4.77     4.67       4.77   4.55     4.73   8.50    5.34   25.66   4.57
-    bus, d = 675, w = 24     1.02     1.09       1.01   1.07     1.90   1.29    2.00   12.28   1.03
-    taxi, d = 900, w = 168   7.18     7.77       8.32   6.95     7.27  10.73   16.36   87.77   6.53
+    unemployed, w = 120      61.9     64.9       63.6   72.0     61.9   84.7    67.4     114   60.9
+    taxi, d = 10, w = 24     21.5     28.1       27.1   20.8     21.8   23.6    27.8    21.2   38.9
+    taxi, d = 10, w = 168    34.6     33.3       35.9   38.3     34.7   51.6    36.6     107   39.9
+    web requests, w = 120     189      520        628    212      189    187     520     120  2,629
+    web requests, w = 1000    532      549        840  3,219      532    632     574     933  7,414
+    people at a door, 48     4.67     4.76       4.85   4.72     4.73   7.36    5.49    25.6   3.86
+    bus, d = 675, w = 24     1.03     1.09       1.00   1.11     1.92   1.29    2.00    12.3   1.03
+    taxi, d = 900, w = 168   7.21     7.75       8.29   7.08     7.27   10.8    16.4    87.7   6.53
     ======================= ===== ======== ========== ====== ======== ====== ======= ======= ======
 
     Examples
