@@ -68,70 +68,128 @@ def _misfit(
     gap: Any,
 ) -> float:
     """The steps at given prices (parts × nodes), what is missing at each sum, and the dual's value, negated."""
-    steps = curves.shape[1]
-    for step in range(steps):
-        moved[:, step] = curves[:, step]
-        part = part_of[step]
-        while part >= 0:
-            moved[:, step] -= variances[:, step] * prices[part]
-            part = part_parents[part]
+    nodes, steps = curves.shape
+    for node in range(nodes):
+        for step in range(steps):
+            price = 0.0
+            part = part_of[step]
+            while part >= 0:
+                price += prices[part, node]
+                part = part_parents[part]
+            moved[node, step] = curves[node, step] - variances[node, step] * price
     fit_steps(moved, variances, above, parents, nonnegative, out)
     value = 0.0
-    gap[:] = 0.0
     for part in range(prices.shape[0]):
-        for node in range(prices.shape[1]):
+        for node in range(nodes):
             price = prices[part, node]
             bought = price * stiffness[part, node]
             gap[part, node] = -sums[part, node] - bought
             value += price * sums[part, node] + 0.5 * price * bought
     for step in range(steps):
-        found = below @ out[step]
-        for node in range(found.size):
-            off = found[node] - curves[node, step]
+        for node in range(nodes):
+            found = 0.0
+            for leaf in range(above.size):
+                found += below[node, leaf] * out[step, leaf]
+            off = found - curves[node, step]
             value -= 0.5 * off * off / variances[node, step]
             part = part_of[step]
             while part >= 0:
-                gap[part, node] += found[node]
-                value -= prices[part, node] * found[node]
+                gap[part, node] += found
+                value -= prices[part, node] * found
                 part = part_parents[part]
     return value
 
 
 @kernel
+def _factor(matrix: Any, size: int) -> None:
+    """The Cholesky factor of a symmetric positive definite matrix, in its lower half."""
+    for column in range(size):
+        for row in range(column, size):
+            found = matrix[row, column]
+            for before in range(column):
+                found -= matrix[row, before] * matrix[column, before]
+            matrix[row, column] = found / matrix[column, column] if row > column else np.sqrt(found)
+
+
+@kernel
 def _slopes(
-    out: Any, variances: Any, below: Any, part_of: Any, part_parents: Any, stiffness: Any, nonnegative: bool
-) -> Any:
-    """How the gaps fall when prices rise (sums × sums): leaves at zero stay there."""
+    out: Any,
+    variances: Any,
+    below: Any,
+    part_of: Any,
+    part_parents: Any,
+    stiffness: Any,
+    nonnegative: bool,
+    normal: Any,
+    seen: Any,
+    slopes: Any,
+) -> None:
+    """How the gaps fall when prices rise (sums × sums): leaves at zero stay there. `normal` and `seen` are scratch."""
     nodes, leaves = below.shape
-    parts, steps = stiffness.shape[0], out.shape[0]
-    slopes = np.zeros((parts * nodes, parts * nodes))
-    for part in range(parts):
-        for node in range(nodes):
-            slopes[part * nodes + node, part * nodes + node] = stiffness[part, node]
-    for step in range(steps):
-        free = below.copy()
-        for leaf in range(leaves):
-            if nonnegative and out[step, leaf] <= 0.0:
-                free[:, leaf] = 0.0
-        normal = np.zeros((leaves, leaves))
-        for node in range(nodes):
-            for one in range(leaves):
-                if free[node, one] > 0.0:
-                    for other in range(leaves):
-                        normal[one, other] += free[node, other] / variances[node, step]
-        for leaf in range(leaves):
-            if normal[leaf, leaf] == 0.0:
-                normal[leaf, leaf] = 1.0
-        response = free @ np.linalg.solve(normal, np.ascontiguousarray(free.T))
-        one_part = part_of[step]
-        while one_part >= 0:
-            other_part = part_of[step]
-            while other_part >= 0:
-                row, column = one_part * nodes, other_part * nodes
-                slopes[row : row + nodes, column : column + nodes] += response
-                other_part = part_parents[other_part]
-            one_part = part_parents[one_part]
-    return slopes
+    parts = stiffness.shape[0]
+    for row in range(parts * nodes):
+        for column in range(parts * nodes):
+            slopes[row, column] = 0.0
+        slopes[row, row] = stiffness[row // nodes, row % nodes]
+    for step in range(out.shape[0]):
+        for one in range(leaves):
+            for other in range(one + 1):
+                normal[one, other] = 1.0 if one == other else 0.0
+                if nonnegative and (out[step, one] <= 0.0 or out[step, other] <= 0.0):
+                    continue
+                normal[one, other] = 0.0
+                for node in range(nodes):
+                    normal[one, other] += below[node, one] * below[node, other] / variances[node, step]
+        _factor(normal, leaves)
+        for node in range(nodes):  # seen = the factor's inverse times the leaves below each node
+            for leaf in range(leaves):
+                found = 0.0 if nonnegative and out[step, leaf] <= 0.0 else below[node, leaf]
+                for before in range(leaf):
+                    found -= normal[leaf, before] * seen[node, before]
+                seen[node, leaf] = found / normal[leaf, leaf]
+        for one in range(nodes):
+            for other in range(nodes):
+                response = 0.0
+                for leaf in range(leaves):
+                    response += seen[one, leaf] * seen[other, leaf]
+                one_part = part_of[step]
+                while one_part >= 0:
+                    other_part = part_of[step]
+                    while other_part >= 0:
+                        slopes[one_part * nodes + one, other_part * nodes + other] += response
+                        other_part = part_parents[other_part]
+                    one_part = part_parents[one_part]
+
+
+@kernel
+def _newton_step(slopes: Any, gap: Any, step: Any) -> float:
+    """Solve slopes · step = gap, overwriting the slopes; returns step · gap."""
+    nodes = gap.shape[1]
+    size = gap.size
+    _factor(slopes, size)
+    for row in range(size):
+        found = gap[row // nodes, row % nodes]
+        for before in range(row):
+            found -= slopes[row, before] * step[before // nodes, before % nodes]
+        step[row // nodes, row % nodes] = found / slopes[row, row]
+    for row in range(size - 1, -1, -1):
+        found = step[row // nodes, row % nodes]
+        for after in range(row + 1, size):
+            found -= slopes[after, row] * step[after // nodes, after % nodes]
+        step[row // nodes, row % nodes] = found / slopes[row, row]
+    gain = 0.0
+    for row in range(size):
+        gain += step[row // nodes, row % nodes] * gap[row // nodes, row % nodes]
+    return gain
+
+
+@kernel
+def _largest(matrix: Any) -> float:
+    largest = 0.0
+    for row in range(matrix.shape[0]):
+        for column in range(matrix.shape[1]):
+            largest = max(largest, abs(matrix[row, column]))
+    return largest
 
 
 @kernel
@@ -155,34 +213,52 @@ def fit_nodes(
         fit_steps(curves, variances, above, parents, nonnegative, out)
         return
     below = _below(above, parents)
-    stiffness, measured = np.empty((parts, nodes)), sums.copy()
+    stiffness, measured = np.empty((parts, nodes)), np.empty((parts, nodes))
     for part in range(parts):
         for node in range(nodes):
             precision = factors[node] * part_precisions[part]
             # a part without steps has no say: whatever its price, its gap is nothing
             stiffness[part, node] = 1.0 / precision if precision > 0.0 else 1.0
-            if precision == 0.0:
-                measured[part, node] = 0.0
-    prices, tried = np.zeros((parts, nodes)), np.zeros((parts, nodes))
-    moved, gap = np.empty(curves.shape), np.empty((parts, nodes))
-    value = _misfit(
-        prices, curves, variances, above, parents, below, measured, stiffness, part_of, part_parents, nonnegative,
-        moved, out, gap,
-    )  # fmt: skip
-    size = max(np.abs(curves).max(), np.abs(measured).max())
-    for _ in range(ROUNDS):
-        if np.abs(gap).max() <= tolerance * size:
-            return
-        slopes = _slopes(out, variances, below, part_of, part_parents, stiffness, nonnegative)
-        step = np.linalg.solve(slopes, gap.copy().reshape(parts * nodes)).reshape(parts, nodes)
-        gain, length = (step * gap).sum(), 1.0
-        for _ in range(HALVINGS):
-            tried[:] = prices + length * step
+            measured[part, node] = sums[part, node] if precision > 0.0 else 0.0
+    prices, tried, step = np.zeros((parts, nodes)), np.zeros((parts, nodes)), np.zeros((parts, nodes))
+    moved, gap, slopes = (
+        np.empty((nodes, curves.shape[1])),
+        np.empty((parts, nodes)),
+        np.empty((parts * nodes, parts * nodes)),
+    )
+    normal, seen = np.empty((above.size, above.size)), np.empty((nodes, above.size))
+    size = max(_largest(curves), _largest(measured))
+    value, length, gain = 0.0, 0.0, 0.0
+    for turn in range(ROUNDS):
+        for halving in range(HALVINGS):
+            for part in range(parts):
+                for node in range(nodes):
+                    tried[part, node] = prices[part, node] + length * step[part, node]
             now = _misfit(
-                tried, curves, variances, above, parents, below, measured, stiffness, part_of, part_parents,
-                nonnegative, moved, out, gap,
-            )  # fmt: skip
-            if now <= value - 1e-4 * length * gain + 1e-14 * abs(value):
+                tried,
+                curves,
+                variances,
+                above,
+                parents,
+                below,
+                measured,
+                stiffness,
+                part_of,
+                part_parents,
+                nonnegative,
+                moved,
+                out,
+                gap,
+            )
+            enough = value - 1e-4 * length * gain + 1e-14 * abs(value)
+            if turn == 0 or halving == HALVINGS - 1 or now <= enough:
                 break
             length *= 0.5
-        prices[:], value = tried, now
+        for part in range(parts):
+            for node in range(nodes):
+                prices[part, node] = tried[part, node]
+        value = now
+        if _largest(gap) <= tolerance * size:
+            return
+        _slopes(out, variances, below, part_of, part_parents, stiffness, nonnegative, normal, seen, slopes)
+        gain, length = _newton_step(slopes, gap, step), 1.0
