@@ -26,7 +26,7 @@ PLANNED_STEPS, PLANNED_CELLS = 2_000, 300_000  # of the made-up stream that a pl
 ORACLE_RUNS, RUNS = 5, 20
 WIDE, WIDE_RUNS = 50_000, (2, 5)  # cells from which a stream has fewer runs
 FEWEST = 2  # runs of what is slow
-SECONDS = 0.5  # for the runs of one choice of a mechanism in one setting, beyond the fewest
+SECONDS = 1.0  # for the runs of one choice of a mechanism in one setting, beyond the fewest
 
 
 def _settings(small: bool) -> list[dict[str, Any]]:
@@ -118,8 +118,9 @@ def compared(
 
 
 def _cost(setting: dict[str, Any]) -> float:
-    wide = {"load, 12 regions": 60.0, "load, 20 zones": 60.0, "taxi trips, 900 pairs": 60.0}
-    return wide.get(setting["stream"], 15.0)
+    wide = {"load, 12 regions": 45.0, "load, 20 zones": 20.0, "load, 4 regions": 15.0}
+    words = setting["stream"].split()
+    return wide.get(setting["stream"], 25.0 if any(word.isdigit() for word in words[:-1]) else 8.0)
 
 
 EXPERIMENT = Experiment(

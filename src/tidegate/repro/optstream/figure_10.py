@@ -47,6 +47,7 @@ EXPERIMENT = Experiment(
     data=REGIONS_DATA,
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 2.0,
     judge=lambda frame: least_error(frame, ["month", "alpha"]),
     draw=lambda frame, figure: draw_bars(frame, figure, "alpha", ALPHAS, ("month", list(MONTHS)), "α"),
     notes=SOUND

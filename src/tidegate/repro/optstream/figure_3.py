@@ -67,6 +67,7 @@ EXPERIMENT = Experiment(
     data=REGIONS_DATA,
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 2.0,
     judge=_judge,
     draw=lambda frame, figure: draw_bars(frame, figure, "epsilon", EPSILONS, ("month", list(MONTHS)), "ε"),
     notes=SOUND

@@ -129,6 +129,7 @@ EXPERIMENT = Experiment(
     "2.0); in 2016 only four of them are at hand. The nation is their sum.",
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 6.0,
     judge=_judge,
     draw=_draw,
     notes="Each level has half of the budget. L1 sampling looks at the nation, and all regions share its samples: "

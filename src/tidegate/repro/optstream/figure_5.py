@@ -29,7 +29,7 @@ EPSILON, DAY, SHOWN = "0.1", 2, 3  # 2 February, after three days of what was re
 
 
 def _settings(small: bool) -> list[dict[str, Any]]:
-    runs, step = (2, 2) if small else (8, 2)
+    runs, step = (2, 2) if small else (30, 2)
     return [
         {"first": first, "runs": min(step, runs - first), "fast": small} for first in range(0, runs, step)
     ]
@@ -107,5 +107,5 @@ EXPERIMENT = Experiment(
     judge=lambda frame: least_error(frame, ["epsilon"], sound=[ADAPTIVE], printed=[ADAPTIVE_PRINTED]),
     draw=_draw,
     notes="ARMA(1, 1), trained on the four weeks before; a forecast of ARMA(1, 1) over a whole day is little more than a "
-    "return to the mean, whatever it is trained on. 8 runs. " + SOUND,
+    "return to the mean, whatever it is trained on. 30 runs. " + SOUND,
 )

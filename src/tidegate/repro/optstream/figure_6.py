@@ -28,7 +28,7 @@ DAYS = (4, 11, 18, 25)  # of a month
 
 def _settings(small: bool) -> list[dict[str, Any]]:
     months, epsilons, days, runs = (
-        (["February"], ["0.1"], DAYS[:1], 2) if small else (list(MONTHS), list(EPSILONS), DAYS, 3)
+        (["February"], ["0.1"], DAYS[:1], 2) if small else (list(MONTHS), list(EPSILONS), DAYS, 10)
     )
     options = {"days": list(days), "runs": runs, "fast": small}
     return [{"month": name, "epsilon": epsilon, **options} for name in months for epsilon in epsilons]
@@ -73,10 +73,11 @@ EXPERIMENT = Experiment(
     data=REGION_DATA,
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 10.0,
     judge=_judge,
     draw=lambda frame, figure: draw_bars(
         frame, figure, "epsilon", EPSILONS, ("month", list(MONTHS)), "ε", (*NAMES, REAL)
     ),
-    notes="ARMA(1, 1), trained on the four weeks before each day; four days of each month and 3 runs instead of every "
+    notes="ARMA(1, 1), trained on the four weeks before each day; four days of each month and 10 runs instead of every "
     "day and 30 runs. " + SOUND,
 )

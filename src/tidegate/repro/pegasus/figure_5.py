@@ -155,6 +155,7 @@ EXPERIMENT = Experiment(
     ).replace("real streams", "a real one"),
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 12.0,
     judge=_judge,
     draw=_draw,
     notes="Summed Laplace counts have the standard deviation √(2w)/ε whatever the data, which is below that of SW_w, "

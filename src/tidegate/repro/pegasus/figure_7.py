@@ -72,6 +72,7 @@ EXPERIMENT = Experiment(
     data=MADE_UP + " The busy stream, High_5.",
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 2.5,
     judge=_judge,
     draw=draw,
     notes="Windows and thresholds of the panels are ours. Every threshold is tried, not only those from −4,000 to "

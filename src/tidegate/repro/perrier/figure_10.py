@@ -16,6 +16,7 @@ EXPERIMENT = Experiment(
     data=MADE_UP + beside("baskets"),
     settings=lambda small: settings(small, GENERATED, "baskets"),
     measure=measure,
+    cost=lambda setting: 9.0,
     judge=lambda frame: judge(frame, GENERATED, 9),
     draw=draw,
     notes=NOTES,

@@ -15,6 +15,7 @@ EXPERIMENT = Experiment(
     data=MADE_UP + beside("baskets"),
     settings=lambda small: settings(small, GENERATED, "baskets"),
     measure=measure,
+    cost=lambda setting: 5.0,
     judge=lambda frame: judge(frame, GENERATED),
     draw=draw,
     notes=NOTES,

@@ -16,6 +16,7 @@ EXPERIMENT = Experiment(
     data=MADE_UP + beside("flights", "bike trips"),
     settings=lambda small: settings(small, GENERATED, "flights", "bike trips"),
     measure=measure,
+    cost=lambda setting: 17.0,
     judge=lambda frame: judge(frame, GENERATED, 3.5),
     draw=draw,
     notes=NOTES,

@@ -15,6 +15,7 @@ EXPERIMENT = Experiment(
     data=MADE_UP + beside("flights", "bike trips"),
     settings=lambda small: settings(small, GENERATED, "flights", "bike trips"),
     measure=measure,
+    cost=lambda setting: 10.0,
     judge=lambda frame: judge(frame, GENERATED),
     draw=draw,
     notes=NOTES,

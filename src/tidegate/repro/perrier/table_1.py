@@ -17,6 +17,7 @@ EXPERIMENT = Experiment(
     data=MADE_UP + beside("flights"),
     settings=lambda small: settings(small, GENERATED, "flights", PRINTED),
     measure=measure,
+    cost=lambda setting: 3.0,
     judge=lambda frame: judge(frame, GENERATED, PRINTED),
     draw=lambda frame, figure: draw(frame, figure, PRINTED),
     notes=NOTES,

@@ -17,6 +17,7 @@ EXPERIMENT = Experiment(
     data=MADE_UP + beside("baskets"),
     settings=lambda small: settings(small, GENERATED, "baskets", PRINTED),
     measure=measure,
+    cost=lambda setting: 3.0,
     judge=lambda frame: judge(frame, GENERATED, PRINTED),
     draw=lambda frame, figure: draw(frame, figure, PRINTED),
     notes=NOTES,

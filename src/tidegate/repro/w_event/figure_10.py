@@ -83,6 +83,7 @@ EXPERIMENT = Experiment(
     data=ROME,
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 6.0,
     judge=_judge,
     draw=_draw,
     notes="Independent groups lose up to (w/2 + ½)ε when a unit moves between columns; with one account groups cannot "

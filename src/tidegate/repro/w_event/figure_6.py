@@ -34,6 +34,7 @@ EXPERIMENT = Experiment(
     data=ROME,
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 13.0,
     judge=lambda frame: judged(frame, "w", "w", {"Uniform": 10, "FAST_w": 10, "Sample": 5, "BD": 1}),
     draw=lambda frame, figure: draw_two(frame, figure, "w", "w (steps)"),
     notes="Sample times of FAST_w are shared by all columns, which is what makes it private for moving units.",

@@ -34,6 +34,7 @@ EXPERIMENT = Experiment(
     data=URLS + " The 30,000 most popular of 89,997 URLs.",
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 13.0,
     judge=lambda frame: judged(frame, "w", "w", {"Uniform": 100, "Sample": 1000, "FAST_w": 10, "BD": 2}),
     draw=lambda frame, figure: draw_two(frame, figure, "w", "w (steps)"),
 )

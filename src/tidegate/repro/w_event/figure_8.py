@@ -35,6 +35,7 @@ EXPERIMENT = Experiment(
     data=ROME + " Roads are sorted by their root mean square into four streams.",
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 12.0,
     judge=lambda frame: judged(
         frame, "rms", "root mean square", {"Uniform": 1, "Sample": 1, "FAST_w": 1}, ("BA", "BD")
     ),

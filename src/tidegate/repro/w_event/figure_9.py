@@ -29,6 +29,7 @@ EXPERIMENT = Experiment(
     data=URLS + " The 20,000 most popular of 89,997 URLs.",
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 13.0,
     judge=lambda frame: judged(
         frame, "steps a day", "steps a day", {"Uniform": 10, "Sample": 10, "FAST_w": 1}, ("BA", "BD")
     ),

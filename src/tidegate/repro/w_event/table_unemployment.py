@@ -91,6 +91,7 @@ EXPERIMENT = Experiment(
     data="Unemployment by months (BLS LNU03000018, public domain).",
     settings=_settings,
     measure=_measure,
+    cost=lambda setting: 10.0,
     judge=_judge,
     draw=_draw,
     notes="Negative values are cut off, as there. FAST_w has a filter with two constants that the benchmark does not "
