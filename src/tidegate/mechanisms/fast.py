@@ -87,6 +87,7 @@ class Fast(Sampled):
 
     Examples
     --------
+    >>> import numpy as np
     >>> mechanism = Fast(WEvent(epsilon="1", w=120))
     >>> mechanism.measurements, mechanism.scale
     (30, 30.0)
