@@ -75,25 +75,16 @@ class Prediction:
         self.w = mechanism.window
         self.times = np.array(mechanism.sample_times, dtype=np.int64)
 
-    def noise_variance(self) -> Floats:
-        """The variance of each step of a period, from noise alone, in grid units."""
-        mechanism = self.mechanism
+    def _answers(self, known: Floats, sums: Floats) -> Floats:
+        """The curves through known points (periods × points × columns), fitted to sums, of whatever sign."""
         curve, variances, precisions = self.run._reconstruction(tuple(self.times.tolist()), self.w)
-        points, sums = curve.points, mechanism.sum_count
-        scale = variance_laplace(mechanism.sample_scale) * mechanism.estimate_variance
-        if not sums:
-            return np.asarray((curve.matrix**2).sum(axis=1) * scale)
-        tree = mechanism.tree
-        inputs = np.zeros((points + sums, points, 1))
-        inputs[:points, :, 0] = np.eye(points)
-        wanted = np.zeros((points + sums, sums, 1))
-        wanted[points:, :, 0] = np.eye(sums)
-        answers = np.empty((points + sums, self.w, 1))
+        tree = self.mechanism.tree
+        answers = np.empty((len(known), self.w, known.shape[2]))
         solver.finish_periods(
-            inputs,
+            known,
             curve.segment,
             curve.weights,
-            wanted,
+            sums,
             tree.node_of,
             tree.parents,
             precisions,
@@ -101,7 +92,21 @@ class Prediction:
             False,
             answers,
         )
-        squares = answers[:, :, 0] ** 2
+        return answers
+
+    def noise_variance(self) -> Floats:
+        """The variance of each step of a period, from noise alone, in grid units."""
+        mechanism = self.mechanism
+        curve, _, _ = self.run._reconstruction(tuple(self.times.tolist()), self.w)
+        points, sums = curve.points, mechanism.sum_count
+        scale = variance_laplace(mechanism.sample_scale) * mechanism.estimate_variance
+        if not sums:
+            return np.asarray((curve.matrix**2).sum(axis=1) * scale)
+        inputs = np.zeros((points + sums, points, 1))
+        inputs[:points, :, 0] = np.eye(points)
+        wanted = np.zeros((points + sums, sums, 1))
+        wanted[points:, :, 0] = np.eye(sums)
+        squares = self._answers(inputs, wanted)[:, :, 0] ** 2
         return np.asarray(
             squares[:points].sum(axis=0) * scale + squares[points:].sum(axis=0) * self._sum_variance()
         )
@@ -117,26 +122,11 @@ class Prediction:
         known[:, 1:] = values[:, self.times - 1]
         known[1:, 0] = values[:-1, -1]
         known[0, 0] = values[0, -1]  # before the first period its own last step stands in
-        curve, variances, precisions = self.run._reconstruction(tuple(self.times.tolist()), w)
-        tree = mechanism.tree
         sums = np.zeros((len(values), mechanism.sum_count, values.shape[2]))
-        for labels in tree.labels:
+        for labels in mechanism.tree.labels:
             for step, part in enumerate(labels):
                 sums[:, part] += values[:, step]
-        answers = np.empty(values.shape)
-        solver.finish_periods(
-            known,
-            curve.segment,
-            curve.weights,
-            sums,
-            tree.node_of,
-            tree.parents,
-            precisions,
-            variances,
-            False,
-            answers,
-        )
-        return answers - values
+        return self._answers(known, sums) - values
 
     def error(self, profile: npt.ArrayLike) -> float:
         """The mean absolute error on streams like the profile."""
