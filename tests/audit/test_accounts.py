@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tidegate.audit import accounts
-from tidegate.audit.zoo.noise import Halved
+from tidegate.audit.zoo.noise import thin
 from tidegate.audit.zoo.operations import ChargedAfterRelease, ChargedByHalf
 from tidegate.audit.zoo.publishing import OneNullifiedStepShort
 from tidegate.mechanisms.budget_absorption import BudgetAbsorption
@@ -35,7 +35,7 @@ def test_sound_accounts_replay(mechanism: Mechanism) -> None:
 @pytest.mark.parametrize(
     ("mechanism", "loss", "words"),
     [
-        (Halved(WEvent(epsilon="1", w=5)), 2.0, "scales lose 2 times"),
+        (thin(2, WEvent(epsilon="1", w=5)), 2.0, "scales lose 2 times"),
         (BudgetAbsorption(WEvent(epsilon="1", w=4), calibration="paper"), 1.375, "scales lose 1.375 times"),
         (
             BudgetAbsorption(WEvent(epsilon="0.7", w=4), calibration="paper-float"),

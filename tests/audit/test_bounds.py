@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -61,3 +62,35 @@ def test_more_trials_prove_more() -> None:
     few = float(bounds.proved(730, 270, 1000, 1e-6, PURE))
     many = float(bounds.proved(730_000, 270_000, 1_000_000, 1e-6, PURE))
     assert 0 < few < many < np.log(730 / 270)
+
+
+def test_the_mean_of_scores_proves_nearly_all_of_gaussian_noise_and_never_more() -> None:
+    """ρ = ½ of unit normals one apart: 0.45 is proved with the true score, less with others, 0 without a difference."""
+    normal = NormalDist()
+    grid = np.array([normal.inv_cdf((at + 0.5) / 200_000) for at in range(200_000)])
+    for score, least in ((lambda x: x - 0.5, 0.45), (lambda x: 0.5 * x, 0.3), (lambda x: -x, 0.0)):
+        mean = bounds.Mean(4.0)
+        mean.add(0, score(grid + 1))
+        mean.add(1, score(grid))
+        proved = mean.proved(1e-6)
+        assert least <= proved <= 0.5
+        assert proved <= mean.estimate
+    same = bounds.Mean(4.0)
+    same.add(0, grid - 0.5)
+    same.add(1, grid - 0.5)
+    assert same.proved(1e-6) == 0.0
+    assert bounds.Mean(4.0).proved(1e-6) == 0.0
+
+
+def test_the_mean_of_scores_errs_rarely() -> None:
+    """1,000 proofs at error 0.1 on two equal coins' scores: exact binomial tails; the plain means would err often."""
+    choose = np.random.default_rng(5)
+    wrong = naive = 0
+    for _ in range(1000):
+        mean = bounds.Mean(1.0)
+        mean.add(0, choose.choice([-1.0, 1.0], 400))
+        mean.add(1, choose.choice([-1.0, 1.0], 400) - 0.51)  # E e^f is about 1: nothing is lost
+        wrong += mean.proved(0.1) > 0.01
+        naive += mean.estimate > 0.01
+    assert wrong <= 140
+    assert naive > 200

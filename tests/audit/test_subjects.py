@@ -5,15 +5,17 @@ import time
 import numpy as np
 import pytest
 
-from tidegate.audit.publishing import PublishingReplicas
+from tidegate.audit.publishing import MEASURED, PublishingReplicas
 from tidegate.audit.subjects import Callee, Configured, Failure, widened
 from tidegate.mechanisms.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.budget_distribution import BudgetDistribution
 from tidegate.mechanisms.fast import Fast
+from tidegate.mechanisms.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate.mechanisms.pegasus import PeGaSus
 from tidegate.mechanisms.uniform import Uniform
 from tidegate.noise import current
 from tidegate.policy import Event, WEvent
+from tidegate.queries.hierarchy import Hierarchy
 from tidegate.testing import statistics
 
 STREAM = np.array([[0, 3], [4, 3], [4, 0], [90, 1]])
@@ -44,7 +46,10 @@ def test_replicas_are_runs_through_the_front_door(mechanism: BudgetAbsorption) -
     drawn = replicas.sample(STREAM, count)
     for at in range(count):
         given = {stream: each[at] for stream, each in words.items()}
-        assert np.array_equal(replicas.one(STREAM, given).reshape(-1), drawn[at])
+        values, scales, status = replicas.one(STREAM, given)
+        row = drawn[at].reshape(len(STREAM), -1)
+        assert np.array_equal(values, row[:, :-1])
+        assert np.array_equal(np.where(np.isin(status, MEASURED), scales, 0.0), row[:, -1])
 
 
 def test_replicas_have_the_distribution_of_runs() -> None:
@@ -54,7 +59,7 @@ def test_replicas_have_the_distribution_of_runs() -> None:
     subject = Configured(mechanism)
     assert subject.way == "loop"
     many = subject.sample(stream, 200_000)
-    share = float(np.mean(many[:, 0] == many[:, 1]))
+    share = float(np.mean(many[:, 0] == many[:, 2]))  # after each value stands its scale
     runs = np.array([mechanism.start().push_batch(stream).values[:, 0] for _ in range(3000)])
     same = int(np.count_nonzero(runs[:, 0] == runs[:, 1]))
     assert statistics.compare_counts({"step 2 repeats step 1": (same, share)}, 3000).ok
@@ -83,6 +88,20 @@ def test_transcripts_keep_the_order_of_steps_and_columns(mechanism: Uniform) -> 
         assert np.allclose(
             np.median(drawn[:, step * per_step : step * per_step + 2], axis=0), stream[step], atol=30
         )
+
+
+def test_copies_of_a_hierarchy_keep_the_order_of_nodes() -> None:
+    """Every transcript has the nodes of one copy, in the order of the hierarchy's names, around their true sums."""
+    tree = Hierarchy.from_parents({"all": None, "one": "all", "two": "all", "other": "one", "third": "one"})
+    mechanism = HierarchicalPeGaSus(Event(epsilon="50"), hierarchy=tree, pruning="none")
+    stream = np.array([[1000, 20_000, 300_000]])
+    subject = Configured(mechanism)
+    assert subject.way == "columns"
+    many = subject.sample(stream, 700)
+    alone = mechanism.start().push_batch(stream)
+    assert many.shape == (700, 3 * mechanism.outputs)
+    assert np.allclose(np.median(many[:, : mechanism.outputs], axis=0), alone.values[0], atol=30)
+    assert np.ptp(many[:, : mechanism.outputs], axis=0).max() < 100
 
 
 def test_failures_have_a_kind() -> None:

@@ -49,7 +49,7 @@ def check(mechanism: Mechanism, stream: npt.NDArray[np.int64]) -> Problem | None
     """Replay the account of one run on a stream."""
     run = mechanism.start()
     releases = run.push_batch(stream)
-    return _replayed(mechanism, releases) or _booked(run, releases)
+    return _replayed(mechanism, releases) or _intruded(mechanism, stream) or _booked(run, releases)
 
 
 def replay(mechanism: Mechanism, steps: int) -> tuple[Problem | None, npt.NDArray[np.int64]]:
@@ -148,6 +148,38 @@ def _replayed(mechanism: Mechanism, releases: Releases) -> Problem | None:
             at = int(bad[0])
             words = f"step {at + 1} lost {losses[at]:.4g} by its scale and was charged {charged[at]:.4g}"
             return Problem(words, float(np.max(losses[bad] / np.maximum(charged[bad], 1e-300))))
+    return None
+
+
+def _intruded(mechanism: Mechanism, stream: npt.NDArray[np.int64]) -> Problem | None:
+    """Pan-private: tests and publications of a window, and what an unnoticed look at an unpublished step costs besides.
+
+    The cells of a step that is not published have the noise of its publication, and no publication pays for them.
+    """
+    if getattr(mechanism, "pan_private", None) != "single":
+        return None
+    run: Any = mechanism.start()
+    change, test = float(mechanism.sensitivity), float(mechanism.sensitivity) / run.mechanism.score_scale
+    losses, looks = [], []
+    for row in stream:
+        run.open_step()
+        cells = run.memory()["counts"].size > 0
+        offered = change / run._publication_scale() if cells else 0.0
+        for column, value in enumerate(row):
+            run.arrive(column, int(value))
+        fresh = run.close_step().fresh
+        losses.append(test + (offered if fresh else 0.0))
+        looks.append(0.0 if fresh else offered)
+    window, budget = mechanism.policy.window or len(losses), float(mechanism.policy.budget.total)
+    worst, last = 0.0, 0
+    for end in range(1, len(losses) + 1):
+        inside = slice(max(0, end - window), end)
+        total = sum(losses[inside]) + max(looks[inside])
+        if total > worst:
+            worst, last = total, end
+    if worst / budget > SLACK:
+        words = f"with one look at its state it loses {worst / budget:.4g} times the budget"
+        return Problem(f"{words} in the window that ends at step {last}", worst / budget)
     return None
 
 

@@ -87,7 +87,7 @@ def audit(
     if verdict is None and "exact" in testers:
         show("enumerating transcripts", 0.0)
         share = 1.0 if tuple(testers) == ("exact",) else 0.1
-        verdict = _exact(looked, share * seconds, steps, seed)
+        verdict = _exact(looked, share * seconds, steps, seed, pairs)
     if verdict is None and "statistical" in testers:
         wanted = effort or Effort(seconds=seconds)
         verdict = _statistical(looked, error, wanted, length, pairs, progress, seed)
@@ -121,7 +121,9 @@ def _replay(looked: Subject, steps: int) -> Verdict | None:
     return _verdict(looked, VIOLATES, problem.loss * claim, "replay", 0.0, words=problem.words, pair=pair)
 
 
-def _exact(looked: Subject, seconds: float, steps: int | None, seed: int | str) -> Verdict | None:
+def _exact(
+    looked: Subject, seconds: float, steps: int | None, seed: int | str, pairs: Sequence[Pair] = ()
+) -> Verdict | None:
     """Enumerate the program of a known algorithm, or the one that the subject brings along."""
     program: exact.Program | None = getattr(looked, "program", None)
     if program is None and isinstance(looked, Configured) and looked.policy == looked.mechanism.policy:
@@ -132,7 +134,10 @@ def _exact(looked: Subject, seconds: float, steps: int | None, seed: int | str) 
     epsilon = float(budget.epsilon)
     window = looked.policy.window or 1
     steps = steps or (min(2 * window - 1, 6) if window > 1 else 2)
-    found = exact.search(program, looked.policy, looked.columns, steps, epsilon, seconds, seed)
+    given = [exact.largest_loss(program, pair, epsilon, radius=1) for pair in pairs]
+    found = max(given, key=lambda each: each.loss, default=None)
+    if found is None or found.loss <= epsilon * SURELY:
+        found = exact.search(program, looked.policy, looked.columns, steps, epsilon, seconds, seed)
     if found.loss <= epsilon * SURELY:
         return None
     words = f"the transcript {list(found.transcript)} has the chances {found.chances[0]:.4g} and {found.chances[1]:.4g}"
@@ -172,6 +177,7 @@ def _statistical(
         transcripts=found.transcripts,
         pairs_tried=found.pairs_tried,
         width=found.width,
+        by_mean=found.by_mean,
     )
 
 

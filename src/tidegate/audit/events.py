@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from tidegate.audit import bounds, features, kernels
 from tidegate.audit.features import Features, Floats
-from tidegate.policy import Budget
+from tidegate.policy import Budget, ZeroConcentrated
 
 THRESHOLDS = 160
 SWEEPS = 10
+REACHES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,23 @@ class Event:
         From which score on a transcript belongs to the event.
     sign
         1: likelier under the first stream. −1: the score is negated, and it is likelier under the second.
+    reach
+        For zCDP: scores are cut off at ± this before they are averaged; 0: they are not averaged.
     """
 
     features: Features
     weights: Floats
     threshold: float
     sign: int
+    reach: float = 0.0
+
+    def scores(self, transcripts: Floats) -> Floats:
+        """How much likelier each transcript is under the stream that the event is likelier under."""
+        return scores(self.features, self.weights, transcripts) * self.sign
 
     def contains(self, transcripts: Floats) -> npt.NDArray[np.bool_]:
         """Which transcripts belong to the event."""
-        return scores(self.features, self.weights, transcripts) * self.sign >= self.threshold
+        return self.scores(transcripts) >= self.threshold
 
     def describe(self) -> dict[str, Any]:
         """As JSON."""
@@ -52,6 +60,7 @@ class Event:
             "weights": self.weights.tolist(),
             "threshold": self.threshold,
             "sign": self.sign,
+            "reach": self.reach,
         }
 
     @classmethod
@@ -62,6 +71,7 @@ class Event:
             np.array(described["weights"], dtype=np.float64),
             float(described["threshold"]),
             int(described["sign"]),
+            float(described["reach"]),
         )
 
 
@@ -91,22 +101,24 @@ def scores(fitted: Features, weights: Floats, transcripts: Floats) -> Floats:
     return out
 
 
-def learn(first: Floats, second: Floats, width: int, budget: Budget, trials: int, error: float) -> Learnt:
+def learn(
+    first: Floats, second: Floats, width: int, budget: Budget, trials: int, error: float, shown: int = 0
+) -> Learnt:
     """Learn the event that a final test of `trials` transcripts a side would prove most with.
 
-    Half of the transcripts train the classifier, the other half choose the half-line of its scores.
+    Half of the transcripts train the classifier, the other half choose the half-line of its scores. `width` and
+    `shown` say how a transcript is laid out; see `features.fit`.
     """
     half = len(first) // 2
-    pooled = np.concatenate([first[:half], second[:half]])
-    fitted = features.fit(pooled, width)
+    fitted = features.fit(first[:half], second[:half], width, shown)
     if not fitted.count:
         empty = Event(fitted, np.zeros((0, 1)), 0.0, 1)
         return Learnt(empty, 0.0, 0.0)
-    codes = fitted.codes(pooled)
-    labels = np.repeat([1.0, 0.0], [half, len(pooled) - half])
+    codes = fitted.codes(np.concatenate([first[:half], second[:half]]))
+    labels = np.repeat([1.0, 0.0], [half, half])
     weights = np.zeros((fitted.count, 256))
     rate = min(1.0, 3.0 / np.sqrt(fitted.count))
-    kernels.boost(codes, labels, SWEEPS, 2.0, rate, weights, np.zeros(len(pooled)))
+    kernels.boost(codes, labels, SWEEPS, 2.0, rate, weights, np.zeros(2 * half))
     return choose(fitted, weights, first[half:], second[half:], budget, trials, error)
 
 
@@ -119,10 +131,12 @@ def choose(
     trials: int,
     error: float,
 ) -> Learnt:
-    """The half-line of the scores that promises most, in either direction."""
+    """The half-line of the scores that promises most, in either direction; for zCDP perhaps their mean."""
     one, other = scores(fitted, weights, first), scores(fitted, weights, second)
     seen = len(one)
     best = Learnt(Event(fitted, weights, np.inf, 1), 0.0, 0.0)
+    concentrated = isinstance(budget, ZeroConcentrated)
+    share = error / 2 if concentrated else error
     for sign, a, b in ((1, np.sort(one), np.sort(other)), (-1, np.sort(-other), np.sort(-one))):
         marks = np.unique(
             np.concatenate(
@@ -135,10 +149,28 @@ def choose(
         share_a = np.maximum(in_a - 2.0 * np.sqrt(in_a + 1.0), 0.0) / seen
         share_b = (in_b + 2.0 * np.sqrt(in_b + 1.0) + 1.0) / seen
         promised = bounds.proved(
-            np.minimum(share_a, 1.0) * trials, np.minimum(share_b, 1.0) * trials, trials, error, budget
+            np.minimum(share_a, 1.0) * trials, np.minimum(share_b, 1.0) * trials, trials, share, budget
         )
         at = int(np.argmax(promised))
-        if promised[at] > best.promise:
+        promise, reach = float(promised[at]), 0.0
+        if concentrated:
+            reach, averaged = _reach(a, b, trials, share)
+            promise = max(promise, averaged)
+        if promise > best.promise:
             estimate = float(bounds.implied(in_a[at] / seen, max(in_b[at], 0.5) / seen, budget))
-            best = Learnt(Event(fitted, weights, float(marks[at]), sign), float(promised[at]), estimate)
+            event = Event(fitted, weights, float(marks[at]), sign, reach)
+            best = Learnt(event, promise, max(estimate, promise if concentrated else 0.0))
+    return best
+
+
+def _reach(one: Floats, other: Floats, trials: int, error: float) -> tuple[float, float]:
+    """Where to cut scores off so that their mean promises most, and what it promises."""
+    best = (1.0, 0.0)
+    for reach in REACHES:
+        tally = bounds.Mean(reach)
+        tally.add(0, one)
+        tally.add(1, other)
+        promise = tally.proved(error, trials, doubt=2.0)
+        if promise > best[1]:
+            best = (reach, promise)
     return best

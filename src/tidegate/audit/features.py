@@ -8,17 +8,21 @@ that fresh transcripts of it are independent coins.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tidegate.audit import directions
+from tidegate.audit.directions import Direction
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint8]
 
 MOST_BINS = 64
 MOST_FEATURES = 72
+CROSSED = 16  # bins of a direction, and patterns, that are looked at together
 NOT_A_NUMBER = -1.2345e300  # a bin of its own
 LARGEST = 1.0e300
 
@@ -43,6 +47,10 @@ class Features:
         The commonest transcripts, each a bin of its own; empty where hardly any transcript occurs twice.
     common_patterns
         The commonest patterns of repetition.
+    directions, direction_edges
+        Numbers that look at the whole transcript, and the edges of their bins.
+    crossed
+        Edges of the bins of the first direction, each of which is looked at together with the pattern.
     """
 
     differences: tuple[Difference, ...]
@@ -51,12 +59,17 @@ class Features:
     patterns: tuple[Difference, ...]
     whole: Floats
     common_patterns: npt.NDArray[np.int64]
+    directions: tuple[Direction, ...] = ()
+    direction_edges: tuple[Floats, ...] = ()
+    crossed: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def count(self) -> int:
         """How many features there are."""
         return (
-            len(self.differences)
+            len(self.directions)
+            + (len(self.crossed) > 0)
+            + len(self.differences)
             + len(self.low_bits)
             + (len(self.common_patterns) > 0)
             + (len(self.whole) > 0)
@@ -71,20 +84,31 @@ class Features:
         return out
 
     def _each(self, clean: Floats) -> Iterator[npt.NDArray[Any]]:
+        scored = [direction(clean) for direction in self.directions]
+        if len(self.crossed):
+            repeats = self._place_of(_pattern(clean, self.patterns))
+            bins = np.searchsorted(self.crossed, scored[0], side="right")
+            yield np.minimum(repeats, CROSSED - 1) * CROSSED + bins
+        for score, edges in zip(scored, self.direction_edges, strict=True):
+            yield np.searchsorted(edges, score, side="right")
         for (column, minus), edges in zip(self.differences, self.edges, strict=True):
             yield np.searchsorted(edges, _difference(clean, column, minus), side="right")
         for column in self.low_bits:
             yield lowest_bit(clean[:, column])
         if len(self.common_patterns):
-            found = _pattern(clean, self.patterns)
-            at = np.searchsorted(self.common_patterns, found)
-            at = np.minimum(at, len(self.common_patterns) - 1)
-            yield np.where(self.common_patterns[at] == found, at + 1, 0)
+            yield self._place_of(_pattern(clean, self.patterns))
         if len(self.whole):
             keys, sought = _keys(self.whole), _keys(clean)
             order = np.argsort(keys)
             at = np.minimum(np.searchsorted(keys[order], sought), len(keys) - 1)
             yield np.where(keys[order][at] == sought, order[at] + 1, 0)
+
+    def _place_of(self, patterns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The place of each pattern among the common ones, from 1, commonest first; 0 for all others."""
+        order = np.argsort(self.common_patterns)
+        ranked = self.common_patterns[order]
+        at = np.minimum(np.searchsorted(ranked, patterns), len(ranked) - 1)
+        return np.where(ranked[at] == patterns, order[at] + 1, 0)
 
     def describe(self) -> dict[str, Any]:
         """As JSON; floats are written exactly."""
@@ -95,6 +119,9 @@ class Features:
             "patterns": [list(pair) for pair in self.patterns],
             "whole": self.whole.tolist(),
             "common_patterns": self.common_patterns.tolist(),
+            "directions": [direction.describe() for direction in self.directions],
+            "direction_edges": [edges.tolist() for edges in self.direction_edges],
+            "crossed": self.crossed.tolist(),
         }
 
     @classmethod
@@ -107,32 +134,54 @@ class Features:
             tuple((int(a), int(b)) for a, b in described["patterns"]),
             np.array(described["whole"], dtype=np.float64).reshape(-1, width),
             np.array(described["common_patterns"], dtype=np.int64),
+            tuple(directions.read(each) for each in described["directions"]),
+            tuple(np.array(edges, dtype=np.float64) for edges in described["direction_edges"]),
+            np.array(described["crossed"], dtype=np.float64),
         )
 
 
-def fit(sample: Floats, width: int) -> Features:
-    """Choose features from training transcripts of both neighbours; `width` numbers belong to one step."""
-    clean = cleaned(sample)
+def fit(first: Floats, second: Floats, width: int, shown: int = 0) -> Features:
+    """Choose features from training transcripts of both neighbours.
+
+    Parameters
+    ----------
+    first, second
+        The transcripts.
+    width
+        So many numbers belong to one step.
+    shown
+        How many of them, from the first, are values whose noise scale is the step's last number; 0: no scales.
+    """
+    one, other = cleaned(first), cleaned(second)
+    clean = np.concatenate([one, other])
     columns = clean.shape[1]
     bins = int(np.clip(np.sqrt(len(clean)) / 6, 8, MOST_BINS))
+    scores = [directions.laplace(one, other, width, shown)] if shown else []
+    found = tuple(each for each in [*scores, directions.line(one, other)] if each is not None)
+    scored = [direction(clean) for direction in found]
     wanted: list[Difference] = [(column, -1) for column in range(columns)]
-    follows = [(column, column - width) for column in range(width, columns)]
+    values = [column for column in range(columns) if not shown or (column + 1) % width]  # not the scales
+    follows = [(column, column - width) for column in values if column >= width]
     wanted += follows
-    if columns <= 10:  # few enough to look at all of them
+    if len(values) <= 10:  # few enough to look at all of them
         known = set(wanted)
-        wanted += [(a, b) for a in range(columns) for b in range(a) if (a, b) not in known]
+        wanted += [(a, b) for a in values for b in values if b < a and (a, b) not in known]
     wanted = wanted[:MOST_FEATURES]
     edges = [_edges(_difference(clean, *pair), bins) for pair in wanted]
     kept = [at for at, edge in enumerate(edges) if len(edge)]
     fractional = [column for column in range(columns) if _has_fractions(clean[:, column])]
     patterns = tuple(follows[:60])
+    common = _common(_pattern(clean, patterns)) if patterns else np.zeros(0, dtype=np.int64)
     return Features(
         tuple(wanted[at] for at in kept),
         tuple(edges[at] for at in kept),
         tuple(fractional[:16]),
         patterns,
         _common_rows(clean),
-        _common(_pattern(clean, patterns)) if patterns else np.zeros(0, dtype=np.int64),
+        common,
+        found,
+        tuple(_edges(score, max(bins, 24)) for score in scored),
+        _few_edges(scored[0]) if found and len(common) else np.zeros(0),
     )
 
 
@@ -170,6 +219,12 @@ def _edges(values: Floats, bins: int) -> Floats:
     return edges[:254]
 
 
+def _few_edges(values: Floats) -> Floats:
+    """Fewer than CROSSED edges, closer together in the tails, where chances differ most."""
+    marks = np.array([0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.94, 0.97, 0.99])
+    return np.unique(np.quantile(values, marks, method="nearest"))
+
+
 def _has_fractions(values: Floats) -> bool:
     head = values[:2000]
     return bool(np.any(head != np.rint(head)) and np.mean(head * 1024 != np.rint(head * 1024)) > 0.05)
@@ -185,7 +240,7 @@ def _pattern(clean: Floats, pairs: tuple[Difference, ...]) -> npt.NDArray[np.int
 def _common(patterns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     values, counts = np.unique(patterns, return_counts=True)
     chosen = values[np.argsort(counts)[::-1][:200]]
-    return np.sort(chosen) if len(values) > 1 else np.zeros(0, dtype=np.int64)
+    return chosen if len(values) > 1 else np.zeros(0, dtype=np.int64)
 
 
 def _keys(rows: Floats) -> npt.NDArray[np.uint64]:

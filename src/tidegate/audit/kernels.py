@@ -66,15 +66,16 @@ def replicate_publishing(
     grid: float,
     values: Any,
     status: Any,
+    shown: Any,
     decided: Any,
 ) -> None:
     """Many fresh runs of BD or BA on the same rows, each with words of its own: the mechanism's own loop.
 
-    values is replicas × steps × columns; a run that meets an undecided draw is left for the caller.
+    values is replicas × steps × columns, and shown, the scales, replicas × steps; a run that meets an undecided
+    draw is left for the caller.
     """
     steps = rows.shape[0]
     source = np.empty(steps, dtype=np.int64)
-    scale = np.empty(steps)
     units = np.zeros(steps, dtype=np.int64)
     noise = np.zeros(given, dtype=np.int64)
     my_entries, my_account, my_memory = entries.copy(), account.copy(), memory.copy()
@@ -119,7 +120,7 @@ def replicate_publishing(
             values[replica],
             status[replica],
             source,
-            scale,
+            shown[replica],
             units,
         )
         decided[replica] = reason == _DONE

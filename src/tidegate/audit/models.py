@@ -11,6 +11,7 @@ from tidegate.audit.exact import Draw, Program
 from tidegate.audit.neighbours import Stream
 from tidegate.mechanisms.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.budget_distribution import BudgetDistribution
+from tidegate.mechanisms.deviation import whole_deviation
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.sample import Sample
 from tidegate.mechanisms.uniform import Uniform
@@ -121,6 +122,38 @@ def sparse_vector(
             if found == hits and not endless:
                 return
             if hit and redraws:
+                draw.forget()
+                hidden = draw.hidden(threshold_scale)
+
+    return program
+
+
+def grouper(
+    limit: int, threshold_scale: float, question_scale: float, *, keeps: bool = False, reopens: bool = False
+) -> Program:
+    """The Grouper of PeGaSus: which steps begin a group.
+
+    Parameters
+    ----------
+    limit
+        The public θ.
+    threshold_scale, question_scale
+        Of ρ and ν.
+    keeps
+        Whether ρ is drawn once and kept for all groups.
+    reopens
+        Whether a count that fails begins the next group.
+    """
+
+    def program(stream: Stream, draw: Draw) -> None:
+        inside: list[int] = []
+        hidden = draw.hidden(threshold_scale)
+        for count in stream[:, 0].tolist():
+            inside.append(count)
+            if len(inside) == 1 or not draw.test(whole_deviation(inside) - limit - hidden, question_scale):
+                continue
+            inside = [count] if reopens else []
+            if not keeps:
                 draw.forget()
                 hidden = draw.hidden(threshold_scale)
 

@@ -33,6 +33,8 @@ KNOWN = (
     ("jumps at every step", "a unit joins every step"),
     ("level", "replaced: one column for another"),
     ("silence", "a unit joins, moving through the columns"),
+    ("one column jumps", "a unit joins, moving through the columns"),
+    ("quiet, a jump at the end", "a unit joins every step"),
 )
 
 
@@ -102,6 +104,7 @@ def bases(steps: int, columns: int, amount: int) -> Iterator[tuple[str, Stream]]
         "quiet, then jumps": np.where(time < steps // 2, 0, BIG * (time + 1)),
         "jumps, then quiet": np.where(time < steps // 2, BIG * (time + 1), 0),
         "quiet, one jump, quiet": np.where(time == steps // 2, BIG, 0),
+        "quiet, a jump at the end": np.where(time == steps - 1, BIG, 0),
         "rare jumps": np.where(time % 3 == 2, BIG * (1 + time // 3), BIG * (time // 3)),
         "stairs": BIG * (time // 2),
         "quiet, two jumps together": np.where(
@@ -204,7 +207,9 @@ def _pair(policy: Policy, base: Stream, first: int, change: Stream, origin: str)
 def random_pair(policy: Policy, columns: int, steps: int, choose: Choose) -> Pair | None:
     """A stream of quiet stretches and jumps, and an extreme neighbour of it."""
     amount = amount_of(policy)
-    levels = (0, 0, amount, 2 * amount + 1, BIG, 2 * BIG, 3 * BIG)
+    levels: tuple[int, ...] = (0, 0, amount, 2 * amount + 1, BIG, 2 * BIG, 3 * BIG)
+    if choose(2):  # small enough for noise to decide
+        levels = (0, 0, amount, 2 * amount, 3 * amount, 4 * amount)
     base = np.zeros((steps, columns), dtype=np.int64)
     for column in range(columns):
         level = 0
@@ -225,10 +230,12 @@ def varied(policy: Policy, pair: Pair, choose: Choose) -> Pair | None:
     first, change = pair.first.copy(), pair.second - pair.first
     steps, columns = first.shape
     for _ in range(1 + choose(2)):
-        kind = choose(4)
+        kind = choose(6)
         if kind == 0:  # the base moves in one step
             level = (0, amount_of(policy), BIG, 2 * BIG)[choose(4)]
             first[choose(steps), choose(columns)] = level
+        elif kind >= 4:  # by a little
+            first[choose(steps), choose(columns)] += amount_of(policy) * (1 - 2 * choose(2))
         elif kind == 1:  # the base moves from one step on
             first[choose(steps) :, choose(columns)] += BIG
         elif kind == 2:  # one step changes the other way

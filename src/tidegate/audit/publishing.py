@@ -20,7 +20,9 @@ from tidegate.mechanisms.publishing import Publishing
 from tidegate.mechanisms.publishing_run import INLINE, PublishingRun
 from tidegate.noise import Source, current, install
 from tidegate.noise.entropy import Elements, Words
+from tidegate.releases import Status
 
+MEASURED = (Status.FRESH, Status.PARTIAL)
 CELLS = 1 << 18  # random words that are drawn at once
 
 
@@ -75,6 +77,7 @@ class PublishingReplicas:
         cell_words = self._words(source, "publication", count, steps * columns)
         values = np.empty((count, steps, columns))
         status = np.empty((count, steps), dtype=np.int8)
+        scales = np.empty((count, steps))
         decided = np.zeros(count, dtype=np.bool_)
         with run.ledger.begin_batch(2 * steps) as batch:
             kernels.replicate_publishing(
@@ -97,17 +100,20 @@ class PublishingReplicas:
                 run._grid,
                 values,
                 status,
+                scales,
                 decided,
             )
         for replica in np.flatnonzero(~decided):
             given = {"dissimilarity": score_words[replica], "publication": cell_words[replica]}
-            values[replica] = self.one(stream, given)
-        return values.reshape(count, -1)
+            values[replica], scales[replica], status[replica] = self.one(stream, given)
+        shown = np.where(np.isin(status, MEASURED), scales, 0.0)
+        return np.concatenate([values, shown[:, :, np.newaxis]], axis=2).reshape(count, -1)
 
-    def one(self, stream: npt.NDArray[np.int64], given: dict[str, Words]) -> npt.NDArray[np.float64]:
-        """One run through the front door, on words that were drawn before."""
+    def one(self, stream: npt.NDArray[np.int64], given: dict[str, Words]) -> tuple[Any, Any, Any]:
+        """Values, scales and status of one run through the front door, on words that were drawn before."""
         with install(GivenWords(current(), given)):
-            return self.mechanism.start().push_batch(stream).values
+            releases = self.mechanism.start().push_batch(stream)
+            return releases.values, releases.scale, releases.status
 
     @staticmethod
     def _words(source: Source, stream: str, count: int, draws: int) -> Words:
@@ -125,8 +131,11 @@ class GroupedReplicas(PublishingReplicas):
 
     def sample(self, stream: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.float64]:
         """Transcripts, one a row."""
-        out = np.empty((count, *stream.shape))
+        steps, columns = stream.shape
+        out = np.zeros((count, steps, columns + 1))
         for members, part in zip(self._members, self._parts, strict=True):
             drawn = part.sample(np.ascontiguousarray(stream[:, members]), count)
-            out[:, :, members] = drawn.reshape(count, len(stream), len(members))
+            shaped = drawn.reshape(count, steps, len(members) + 1)
+            out[:, :, members] = shaped[:, :, :-1]
+            np.maximum(out[:, :, -1], shaped[:, :, -1], out=out[:, :, -1])  # the largest, as a run says
         return out.reshape(count, -1)

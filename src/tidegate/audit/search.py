@@ -14,12 +14,14 @@ import numpy as np
 from tidegate.audit import bounds, events, neighbours
 from tidegate.audit.events import Event, Learnt
 from tidegate.audit.neighbours import Pair
+from tidegate.audit.proving import prove
 from tidegate.audit.subjects import Failure, Floats, Stopwatch, Subject
 from tidegate.policy import Budget
 
 FINALS = 2  # events that are tested
-CHUNK = 100_000  # transcripts at once
-ROUNDS = 24  # of variations
+ROUNDS = 40  # of variations
+SLOW = 600_000  # transcripts in all: a subject that gives fewer tests one event, with all the time there is
+FEWEST, FEW = 8, 30  # pairs that are looked at where transcripts are few
 PLAIN = 1.3  # a promise of so many times the claim needs no better pair
 Progress = Callable[[str, float], None]
 
@@ -62,6 +64,8 @@ class Found:
         Where: the streams, first the one that the event is likelier under.
     counts, trials, error
         How often the event happened under each, of how many, and the chance that the proof errs.
+    by_mean
+        Whether the mean of the event's scores proved more than the event (zCDP).
     """
 
     loss: float = 0.0
@@ -76,6 +80,7 @@ class Found:
     transcripts: int = 0
     width: int = 0
     seconds: float = 0.0
+    by_mean: bool = False
     promised: list[tuple[str, float]] = field(default_factory=list)
 
 
@@ -109,14 +114,16 @@ class Search:
         self.found = Found()
         self.watch = Stopwatch()
         self.claim = float(bounds.claimed(budget))
+        # until its speed is known
+        self._finals, self._trials, self._count, self._slow = FINALS, effort.trials, 0, False
 
     def run(self) -> Found:
         """Scan, climb, learn, and prove."""
         looked = self._scan()
         looked = self._climb(looked)
         plain = looked and looked[0][0] > PLAIN * self.claim
-        finalists = self._learn(looked[: 1 if plain else 2 * FINALS])
-        for pair, learnt in finalists[:FINALS]:
+        finalists = self._learn(looked[: 1 if plain else 2 * self._finals])
+        for pair, learnt in finalists[: self._finals]:
             self._prove(pair, learnt)
             if self.found.loss > self.claim:
                 break
@@ -152,11 +159,8 @@ class Search:
         fewer = min(len(one), len(other))
         width = max(1, one.shape[1] // len(pair.first))
         self.found.width = one.shape[1]
-        error = self.error / FINALS
-        return events.learn(one[:fewer], other[:fewer], width, self.budget, self._expected_trials(), error)
-
-    def _expected_trials(self) -> int:
-        return self._trials if hasattr(self, "_trials") else self.effort.trials
+        error, shown = self.error / self._finals, self.subject.shown
+        return events.learn(one[:fewer], other[:fewer], width, self.budget, self._trials, error, shown)
 
     def _candidates(self) -> list[Pair]:
         policy, columns = self.subject.policy, self.subject.columns
@@ -189,9 +193,12 @@ class Search:
             if took > 0.03 or count >= 1 << 15:
                 rate = (self.found.transcripts - before) / max(took, 1e-3)
             count *= 4
-        affordable = int(rate * self.effort.seconds * 0.2 / (2 * len(pairs)))
-        count = int(np.clip(affordable, 400, self.effort.scan))
-        self._trials = int(np.clip(rate * self.effort.seconds * 0.4 / (2 * FINALS), 2000, self.effort.trials))
+        in_all = rate * self.effort.seconds
+        self._slow = in_all < SLOW
+        if self._slow:
+            pairs, self._finals = pairs[: int(np.clip(0.2 * in_all / 600, FEWEST, FEW))], 1
+        self._count = count = int(np.clip(0.2 * in_all / (2 * len(pairs)), 300, self.effort.scan))
+        self._trials = int(np.clip(0.4 * in_all / (2 * self._finals), 2000, self.effort.trials))
         looked = []
         for at, pair in enumerate(pairs):
             if at > 8 and self._late(0.35):
@@ -202,15 +209,14 @@ class Search:
             self.found.pairs_tried += 1
             if learnt.promise > PLAIN * self.claim:
                 break
-        self._count = count
         return sorted(looked, key=lambda entry: -entry[0])
 
     def _climb(self, looked: list[tuple[float, Pair]]) -> list[tuple[float, Pair]]:
         """Look again at the best with more transcripts, and at their variations."""
-        count = 4 * self._count if looked else 0
+        count = (2 if self._slow else 4) * self._count if looked else 0
         seen = {pair.key for _, pair in looked}
         best: list[tuple[float, Pair]] = []
-        for _, pair in looked[:6]:
+        for _, pair in looked[: 3 if self._slow else 6]:
             if best and best[0][0] > PLAIN * self.claim:
                 break
             learnt = self._look(pair, count, 0.5)
@@ -218,7 +224,7 @@ class Search:
         rounds = 0
         if best and max(promise for promise, _ in best) > PLAIN * self.claim:
             rounds = ROUNDS
-        while best and not self._late(0.5) and rounds < ROUNDS:
+        while best and not self._late(0.4 if self._slow else 0.5) and rounds < ROUNDS:
             rounds += 1
             self.progress(f"varying the best pairs, round {rounds}", 0.3 + 0.2 * rounds / ROUNDS)
             best.sort(key=lambda entry: -entry[0])
@@ -237,7 +243,7 @@ class Search:
     def _learn(self, best: list[tuple[float, Pair]]) -> list[tuple[Pair, Learnt]]:
         """Learn the finalists' events from many transcripts."""
         finalists: list[tuple[Pair, Learnt]] = []
-        count = int(np.clip(self._trials // 3, 4000, 150_000)) if best else 0
+        count = int(np.clip(self._trials // 3, 2000, 150_000)) if best else 0
         for at, (_, pair) in enumerate(best):
             self.progress("learning events", 0.5 + 0.1 * at / max(len(best), 1))
             if finalists and self._late(0.7):
@@ -248,30 +254,33 @@ class Search:
     def _prove(self, pair: Pair, learnt: Learnt) -> None:
         """Count a fixed event on fresh transcripts."""
         assert self.subject.policy.distance(pair.first, pair.second) == 1, "only neighbours prove anything"
-        event, error = learnt.event, self.error / FINALS
-        counted, trials = np.zeros(2, dtype=np.int64), 0
-        wanted = self._trials  # fixed before the first of them is seen
+        event = learnt.event
         streams = (pair.first, pair.second) if event.sign > 0 else (pair.second, pair.first)
-        while trials < wanted:
-            self.progress(f"proving on {wanted:,} fresh transcripts a side", 0.6 + 0.4 * trials / wanted)
-            count = min(CHUNK, wanted - trials)
-            for side, stream in enumerate(streams):
-                try:
-                    drawn = self.subject.sample(stream, count)
-                except Failure as failure:
-                    raise FailureAt(failure, pair, side) from failure
-                if drawn.shape[1] != self.found.width:
-                    raise FailureAt(Failure("shape", "it returned another number of values"), pair, side)
-                counted[side] += int(np.count_nonzero(event.contains(drawn)))
-            trials += count
-        self.found.transcripts += 2 * trials
-        loss = float(bounds.proved(counted[0], counted[1], trials, error, self.budget))
-        estimate = float(bounds.implied(counted[0] / trials, max(int(counted[1]), 0.5) / trials, self.budget))
-        power = (self.claim + estimate - loss) / estimate if estimate > 0 else float("inf")
+        wanted = self._trials  # fixed before the first of them is seen
+
+        def show(share: float) -> None:
+            self.progress(f"proving on {wanted:,} fresh transcripts a side", 0.6 + 0.4 * share)
+
+        try:
+            proof = prove(
+                self.subject,
+                streams,
+                event,
+                wanted,
+                self.error / self._finals,
+                self.budget,
+                self.found.width,
+                show,
+            )
+        except Failure as failure:
+            raise FailureAt(failure, Pair(*streams, pair.origin), failure.side) from failure
         found = self.found
+        found.transcripts += 2 * wanted
+        reached = proof.estimate - proof.loss  # what confidence costs at these counts
+        power = (self.claim + reached) / proof.estimate if proof.estimate > 0 else float("inf")
         found.power = min(found.power, power)
-        if loss > found.loss or found.pair is None:
-            found.loss, found.estimate = loss, estimate
+        if proof.loss > found.loss or found.pair is None:
+            found.loss, found.estimate = proof.loss, proof.estimate
             found.pair = Pair(*streams, pair.origin)
-            found.event, found.counts, found.trials = event, (int(counted[0]), int(counted[1])), trials
-            found.error = self.error
+            found.event, found.counts, found.trials = event, proof.counts, proof.trials
+            found.error, found.by_mean = self.error, proof.by_mean

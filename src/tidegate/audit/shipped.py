@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.audit.auditor import audit
+from tidegate.audit.intrusions import Intruded
 from tidegate.audit.search import Effort
+from tidegate.audit.subjects import Subject
 from tidegate.audit.verdicts import Verdict
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.backward_smoothing import BackwardSmoothing
@@ -13,6 +16,7 @@ from tidegate.mechanisms.binary_tree import BinaryTree
 from tidegate.mechanisms.blocks import Blocks
 from tidegate.mechanisms.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.budget_distribution import BudgetDistribution
+from tidegate.mechanisms.clipped_sum import ClippedSum
 from tidegate.mechanisms.factorization import Factorization
 from tidegate.mechanisms.fast import Fast
 from tidegate.mechanisms.feature_trees import whole_period
@@ -48,18 +52,21 @@ class Shipped:
         The length of the streams, where the default does not suit.
     seconds
         How long the auditor may search.
+    subject
+        What is sampled, where transcripts are not just its releases.
     """
 
     name: str
     mechanism: Mechanism
     steps: int | None = None
     seconds: float = 8.0
+    subject: Subject | None = None
 
     def audit(self, error: float = 1e-6, seconds: float | None = None) -> Verdict:
         """Try to refute its claim."""
         limit = seconds or self.seconds
         return audit(
-            self.mechanism,
+            self.subject or self.mechanism,
             steps=self.steps,
             seconds=limit,
             effort=Effort(limit),
@@ -74,6 +81,24 @@ def shipped() -> list[Shipped]:
     one, window = Event(epsilon="1"), WEvent(epsilon="2", w=2)
     pairs = WEvent(epsilon="2", w=2, adjacency="replace")
     groups = ((0,), (1,))
+    watched = BudgetAbsorption(window, pan_private="single")
+    watched_halves = BudgetDistribution(window, pan_private="single")
+    lavish: dict[str, Any] = {
+        "filter": False,
+        "portion": 1.0,
+        "most_portion": 1.0,
+        "most": 1,
+        "pace": None,
+        "samples": 1,
+    }
+    clipped: dict[str, Any] = {
+        "horizon": 4,
+        "lag": 3,
+        "above": 1,
+        "multiplier": 1,
+        "share": "1/2",
+        "estimator": "plain",
+    }
     oven = Secret(3, 2, [(1, 4)], 1, "oven")
     house = Specification((oven, Secret(1, 2, "always", 1, "somebody is at home")), "house")
     chosen = [
@@ -89,11 +114,14 @@ def shipped() -> list[Shipped]:
         Shipped("BudgetAbsorption, replaced rows", BudgetAbsorption(pairs, columns=2), 3),
         Shipped("BudgetAbsorption, groups that share", BudgetAbsorption(window, columns=2, groups=groups), 4),
         Shipped("BudgetAbsorption, shifted", BudgetAbsorption(window, columns=5, shift=True), 3),
-        Shipped("BudgetAbsorption, pan-private", BudgetAbsorption(window, pan_private="single"), 3),
+        Shipped("BudgetAbsorption, pan-private, seen once", watched, 3, 20.0, Intruded(watched, 2)),
+        Shipped(
+            "BudgetDistribution, pan-private, seen once", watched_halves, 3, 20.0, Intruded(watched_halves, 2)
+        ),
         Shipped("BudgetDistribution", BudgetDistribution(window), 4),
         Shipped("BudgetDistribution, w = 3", BudgetDistribution(WEvent(epsilon="3", w=3)), 4),
         Shipped("Fast", Fast(WEvent(epsilon="2", w=4), columns=2, samples=2, filter=False), 5),
-        Shipped("RescueDP", RescueDP(WEvent(epsilon="2", w=3), filter=False), 4, 15.0),
+        Shipped("RescueDP", RescueDP(window, **lavish), 3, 12.0),
         Shipped("Blocks", Blocks(Uniform(User(epsilon="1", horizon=2))), 4),
         Shipped("PeGaSus", PeGaSus(one), 4),
         Shipped(
@@ -107,19 +135,35 @@ def shipped() -> list[Shipped]:
         Shipped("BinaryTree, w = 3, Honaker", BinaryTree(WEvent(epsilon="2", w=3), horizon=7), 5),
         Shipped("HybridTree", HybridTree(one, estimator="plain"), 4),
         Shipped("SlidingWindowTree", SlidingWindowTree(one, window=3, estimator="plain"), 4),
-        Shipped("Factorization", Factorization(Event(rho="1/2"), horizon=4), 3, 15.0),
+        Shipped("Factorization", Factorization(Event(rho="1/2"), horizon=4, method="square-root"), 4),
+        Shipped("Factorization, BLT", Factorization(Event(rho="1/2"), horizon=4), 3, 15.0),
         Shipped("OptStream", OptStream(WEvent(epsilon="2", w=4), samples=2, features=(whole_period(4),)), 8),
         Shipped(
             "OptStream, adaptive", OptStream(WEvent(epsilon="6", w=4), samples=2, adaptive=True), 8, 20.0
         ),
         Shipped(
             "HierarchicalOptStream",
-            HierarchicalOptStream(window, hierarchy=Hierarchy.balanced(2), samples=1),
+            HierarchicalOptStream(window, hierarchy=Hierarchy.balanced(2), samples=1, nonnegative=False),
             4,
         ),
+        Shipped(
+            "HierarchicalOptStream, samples per leaf",
+            HierarchicalOptStream(
+                WEvent(epsilon="6", w=4, mobility="fixed"),
+                hierarchy=Hierarchy.from_parents({"north": None, "south": None}),
+                samples=2,
+                adaptive=True,
+                per_leaf=True,
+                nonnegative=False,
+            ),
+            8,
+            16.0,
+        ),
         Shipped("Swellfish", Swellfish(SwellfishPolicy(specifications=(house,))), 6),
-        Shipped("Tide", Tide(one, nonnegative=False), 3),
-        Shipped("Fourier", Fourier(WEvent(epsilon="1", w=4), coefficients=2), 4),
+        Shipped("Tide", Tide(one, nonnegative=False), 1, 12.0),
+        Shipped("Tide, w = 2", Tide(window, nonnegative=False, delay=0), 3, 16.0),
+        Shipped("Fourier", Fourier(WEvent(epsilon="1", w=4), coefficients=2, nonnegative=False), 4),
+        Shipped("ClippedSum", ClippedSum(Event(epsilon="2", max_change=4), **clipped), 4, 12.0),
     ]
     known = {type(each.mechanism).__name__ for each in chosen}
     rest = [(name, kind.examples()) for name, kind in catalogue().items() if name not in known]

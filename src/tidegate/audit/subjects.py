@@ -30,7 +30,8 @@ from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.blocks import Blocks
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Policy
-from tidegate.releases import GroupedReleases, Releases
+from tidegate.queries.hierarchy import Hierarchy
+from tidegate.releases import GroupedReleases, Releases, Status
 
 Floats = npt.NDArray[np.float64]
 Stream = npt.NDArray[np.int64]
@@ -49,9 +50,12 @@ COLUMNWISE = (
     "OptStream",
     "Fourier",
     "Swellfish",
+    "HierarchicalPeGaSus",
 )
 SCALES = ("scale", "sigma", "scales", "sample_scales", "feature_scale", "feature_scales", "coefficient_scale")
 WIDEST = 1 << 15  # columns of one run
+MOST_LEAVES = 512  # of all copies of a hierarchy
+MEASURED = (Status.FRESH, Status.PARTIAL)
 LONGEST_CALL = 30.0  # seconds: whoever needs longer for one short stream hangs
 
 
@@ -77,6 +81,7 @@ class Failure(Exception):
     def __init__(self, kind: str, words: str) -> None:
         super().__init__(words)
         self.kind = kind
+        self.side = 0  # of the pair of streams
 
 
 class Subject(Protocol):
@@ -86,6 +91,7 @@ class Subject(Protocol):
     columns: int
     name: str
     way: str
+    shown: int  # so many numbers of a step, from the first, have the noise scale that is its last number
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
         """So many independent transcripts (fewer once it is `late`), one a row."""
@@ -111,14 +117,20 @@ def guarded(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def visible(releases: Releases) -> Floats:
-    """All that a release shows, steps × numbers: its values, and the measurements and groups behind them."""
+def visible(releases: Releases, *, scales: bool = False) -> Floats:
+    """All that a release shows, steps × numbers: its values, and the measurements and groups behind them.
+
+    With `scales` also, last, the noise scale of each step, or 0 where nothing was measured.
+    """
     final = releases.final
     parts = [releases.values] if final is releases else [releases.values, final.values]
     if isinstance(releases, GroupedReleases):
         parts += [releases.noisy, releases.groups.astype(np.float64)]
     if len({len(part) for part in parts}) > 1:
         return np.concatenate([part.reshape(-1) for part in parts])[np.newaxis]
+    if scales:
+        measured = np.isin(releases.status, MEASURED)
+        parts.append(np.where(measured, releases.scale, 0.0)[:, np.newaxis])
     return np.concatenate(parts, axis=1)
 
 
@@ -150,6 +162,7 @@ class Callee:
     seconds: float = LONGEST_CALL
 
     way: str = "restart"
+    shown: int = 0
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
         """One call a transcript, or one for all."""
@@ -208,6 +221,7 @@ class Configured:
         self._wide = widened(mechanism, 2)
         self._replicas = PublishingReplicas.of(mechanism)
         self.way = "columns" if self._wide is not None else "loop" if self._replicas else "restart"
+        self.shown = 0 if self.way == "columns" else self._outputs_with_scale()
         self._cache: dict[int, Mechanism] = {}
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
@@ -221,9 +235,20 @@ class Configured:
         except Exception as error:
             raise Failure("crashes", f"it raised {type(error).__name__}") from error
 
+    def _outputs_with_scale(self) -> int:
+        """How many values of a step have the scale that it states; 0 where a transcript is not laid out by steps."""
+        if self._replicas is not None:
+            return self.columns
+        try:
+            releases = self.mechanism.start().push_batch(np.zeros((1, self.columns), dtype=np.int64))
+        except Exception:
+            return 0  # reported when it is sampled
+        plain = releases.final is releases and not isinstance(releases, GroupedReleases)
+        return releases.values.shape[1] if plain else 0
+
     def _by_columns(self, stream: Stream, count: int) -> Floats:
         columns = stream.shape[1]
-        most = max(1, WIDEST // columns)
+        most = max(1, (MOST_LEAVES if hasattr(self.mechanism, "hierarchy") else WIDEST) // columns)
         pieces = []
         for start in range(0, count, most):
             copies = min(most, count - start)
@@ -233,9 +258,13 @@ class Configured:
                 assert made is not None
                 wide = self._cache[copies] = made
             seen = visible(wide.start().push_batch(np.tile(stream, (1, copies))))
-            # steps × (kinds × copies × columns) → copies × (steps × kinds × columns)
-            kinds = seen.shape[1] // (copies * columns)
-            shaped = seen.reshape(len(seen), kinds, copies, columns)
+            # steps × (kinds × copies × outputs) → copies × (steps × kinds × outputs)
+            outputs = self.mechanism.outputs
+            kinds = seen.shape[1] // (copies * outputs)
+            if hasattr(wide, "hierarchy"):  # nodes stand level by level
+                order = _places(self.mechanism.hierarchy, wide.hierarchy, copies)  # type: ignore[attr-defined]
+                seen = seen.reshape(len(seen), kinds, -1)[:, :, order]
+            shaped = seen.reshape(len(seen), kinds, copies, outputs)
             pieces.append(np.moveaxis(shaped, 2, 0).reshape(copies, -1))
         return np.concatenate(pieces)
 
@@ -243,7 +272,7 @@ class Configured:
         rows: list[Floats] = []
         start = self.mechanism.start
         for _ in range(count):
-            rows.append(visible(start().push_batch(stream)).reshape(-1))
+            rows.append(visible(start().push_batch(stream), scales=self.shown > 0).reshape(-1))
             if late is not None and len(rows) >= FEWEST and late():
                 break
         return np.array(rows)
@@ -256,13 +285,35 @@ def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
         return None if inner is None else replace(mechanism, mechanism=inner)
     if not any(kind.__name__ in COLUMNWISE for kind in type(mechanism).__mro__):
         return None
-    if getattr(mechanism, "adaptive", False) or getattr(mechanism, "hierarchy", None) is not None:
+    if getattr(mechanism, "adaptive", False):
         return None  # columns share what is decided from all of them
-    wide = replace(mechanism, columns=mechanism.columns * copies)
+    forest = getattr(mechanism, "hierarchy", None)
+    if forest is None:
+        wide: Any = replace(mechanism, columns=mechanism.columns * copies)
+    elif getattr(mechanism, "nonnegative", False):
+        return None  # leaves are optimised together
+    else:
+        wide = replace(mechanism, columns=mechanism.columns * copies, hierarchy=_copied(forest, copies))
+        return wide if wide.outputs == copies * mechanism.outputs else None
     same = all(
         _same(getattr(wide, name, None), getattr(mechanism, name, None)) for name in ("sensitivity", *SCALES)
     )
     return wide if same else None
+
+
+def _copied(forest: Hierarchy, copies: int) -> Hierarchy:
+    """So many copies of a hierarchy, side by side: paths are as long as before, and have nothing in common."""
+    links: list[tuple[str, str | None]] = []
+    for copy in range(copies):
+        for name, parent in zip(forest.names, forest.parents, strict=True):
+            links.append((f"{copy} {name}", f"{copy} {forest.names[parent]}" if parent >= 0 else None))
+    return Hierarchy.from_parents(links)
+
+
+def _places(forest: Hierarchy, copied: Hierarchy, copies: int) -> npt.NDArray[np.int64]:
+    """Where the nodes of the first copy stand, then those of the second, and so on."""
+    place = {name: at for at, name in enumerate(copied.names)}
+    return np.array([place[f"{copy} {name}"] for copy in range(copies) for name in forest.names])
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate.audit.shipped import shipped
@@ -24,13 +24,15 @@ TOTAL_ERROR = 1e-6  # the chance that any sound mechanism of the whole run is ac
 
 @dataclass(frozen=True)
 class Line:
-    """One audit of the table."""
+    """One audit of the table; `processor` is the time that it worked, in seconds."""
 
     name: str
     what: str
     known: float
     how: str
+    kind: str
     verdict: Verdict
+    processor: float = 0.0
 
     @property
     def caught(self) -> bool:
@@ -51,17 +53,27 @@ def jobs() -> list[tuple[str, int]]:
 
 def work(job: tuple[str, int]) -> tuple[str, int, Line]:
     """One audit, in a process of its own."""
+    begun = time.process_time()
+    kind, at, line = _work(job)
+    return kind, at, replace(line, processor=time.process_time() - begun)
+
+
+def _work(job: tuple[str, int]) -> tuple[str, int, Line]:
     kind, at = job
     error = TOTAL_ERROR / len(jobs())
     if kind == "zoo":
         animal = zoo()[at]
-        return kind, at, Line(animal.name, animal.what, animal.loss, animal.how, animal.audit(error))
+        return (
+            kind,
+            at,
+            Line(animal.name, animal.what, animal.loss, animal.how, animal.kind, animal.audit(error)),
+        )
     each = shipped()[at]
-    return kind, at, Line(each.name, "", 1.0, "", each.audit(error))
+    return kind, at, Line(each.name, "", 1.0, "", "", each.audit(error))
 
 
-def run(processes: int = 2, only: str = "") -> tuple[list[Line], list[Line], float]:
-    """(zoo, shipped mechanisms, seconds of the whole)."""
+def run(processes: int = 2, only: str = "", kept: Path | None = None) -> tuple[list[Line], list[Line], float]:
+    """(zoo, shipped mechanisms, seconds of the whole); verdicts are also written into a folder if one is given."""
     begun = time.monotonic()
     wanted = [job for job in jobs() if not only or job[0] == only]
     lines: dict[tuple[str, int], Line] = {}
@@ -69,6 +81,9 @@ def run(processes: int = 2, only: str = "") -> tuple[list[Line], list[Line], flo
     with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=20) as pool:
         for number, (kind, at, line) in enumerate(pool.imap_unordered(work, wanted), 1):
             lines[kind, at] = line
+            if kept is not None:
+                kept.mkdir(parents=True, exist_ok=True)
+                line.verdict.save(kept / f"{kind} {line.name.replace('/', ' over ')}.json")
             if sys.stderr.isatty() or os.environ.get("TIDEGATE_PROGRESS"):
                 print(f"{number}/{len(wanted)} {line.verdict}", file=sys.stderr, flush=True)
     ordered = [lines[key] for key in sorted(lines)]
@@ -89,11 +104,11 @@ def page(animals: Sequence[Line], mechanisms: Sequence[Line], seconds: float) ->
             shipped=len(mechanisms),
             accused=accused,
             minutes=seconds / 60,
+            processor=sum(line.processor for line in (*animals, *mechanisms)) / 60,
         ),
         "\n## The zoo\n\n",
-        "Losses are multiples of what is claimed; “known” is what theory or enumeration says, “found” what was "
-        "proved.\n\n",
-        "| animal | what is wrong | known | found | how | seconds |\n|---|---|---:|---:|---|---:|\n",
+        KINDS.format(**{kind: sum(line.kind == kind for line in animals) for kind in ALL_KINDS}),
+        "| animal | what is wrong | of | known | found | how | seconds |\n|---|---|---|---:|---:|---|---:|\n",
     ]
     for line in animals:
         verdict = line.verdict
@@ -101,11 +116,14 @@ def page(animals: Sequence[Line], mechanisms: Sequence[Line], seconds: float) ->
         if verdict.outcome == "fails":
             found = verdict.words.split(" on the ")[0].removeprefix("it ")
         text.append(
-            f"| {line.name} | {line.what} | {_times(line.known)} | {found} | {line.how} | {verdict.seconds:.1f} |\n"
+            f"| {line.name} | {line.what} | {line.kind} | {_times(line.known)} | {found} | {line.how} | "
+            f"{line.processor:.1f} |\n"
         )
+    text.append(AT_LARGE)
     text.append(
         "\n## The shipped mechanisms\n\n"
-        "“Power” is the factor by which all noise would have to be smaller for the same audit to accuse.\n\n"
+        "“Power” is the factor by which all noise would have to be smaller for the same audit to accuse. Blocks loses "
+        "half of its claim by design, since the mechanism inside spreads its budget over all steps of a block.\n\n"
         "| mechanism | claim | found | power | transcripts | seconds |\n|---|---:|---:|---:|---:|---:|\n"
     )
     for line in mechanisms:
@@ -113,7 +131,7 @@ def page(animals: Sequence[Line], mechanisms: Sequence[Line], seconds: float) ->
         found = f"**{_times(verdict.ratio)}**" if line.caught else _times(verdict.ratio)
         text.append(
             f"| {line.name} | {verdict.measure} = {verdict.claim:g} | {found} | {_times(verdict.power)} | "
-            f"{verdict.transcripts:,} | {verdict.seconds:.1f} |\n"
+            f"{verdict.transcripts:,} | {line.processor:.1f} |\n"
         )
     return "".join(text)
 
@@ -124,7 +142,8 @@ HEAD = """\
 Generated by `make audit` from a real run; `tidegate audit --help` audits one mechanism.
 
 {caught} of {animals} broken mechanisms were caught, {alone} of them by search from the policy alone, and {accused} of
-{shipped} shipped configurations accused, in {minutes:.1f} minutes on two processes. The chance that any mechanism which
+{shipped} shipped configurations accused, in {minutes:.1f} minutes on two processes that worked for {processor:.1f}
+minutes together (columns “seconds”: processor time of each audit). The chance that any mechanism which
 keeps its promise is accused in the whole run is below 10⁻⁶: it is divided equally among all audits, and within an audit
 among the events that are tested (union bound) and the two sides of each (Clopper and Pearson).
 
@@ -143,6 +162,26 @@ A mechanism that passes was not proved private: proofs are in docs/proofs. “Po
 """
 
 
+ALL_KINDS = ("printed", "mutant", "misused", "model")
+KINDS = """\
+Losses are multiples of what is claimed; “known” is what theory or enumeration says, “found” what was proved. “Of” says
+what an animal is made of: *printed* is shipped code with `calibration="paper"` or under the paper's own definition
+({printed}), *mutant* shipped code with one thing changed ({mutant}), *misused* shipped code that is used against its
+contract ({misused}), *model* written for the zoo, because nothing like it is shipped ({model}).
+
+"""
+AT_LARGE = """
+At large, because one mutant of the Grouper of PeGaSus was not caught: where the count that fails a test begins the next
+group, it is tested twice. What it loses beyond its claim shows only in transcripts of long groups that are too rare for
+sampling and too many for enumeration. The animals were chosen from SOUNDNESS rows, the literature and mistakes that
+are easily made, and configurations were chosen so that they can be caught: the table is no unbiased rate.
+
+By their account only, and why: BA in floating point and BD with a shifted budget lose an eighth more than claimed in
+patterns of publications over several windows whose chance is too small for sampling; pan-private BD approaches 7/6 ε with
+the length of the window, and a look costs its part only beside a window full of publications.
+"""
+
+
 def _times(number: float) -> str:
     if math.isnan(number):
         return "–"
@@ -154,8 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tidegate.audit.table", description=__doc__)
     parser.add_argument("page", type=Path, nargs="?", help="where the table is written")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--verdicts", type=Path, help="a folder for all verdicts, which can be replayed")
     chosen = parser.parse_args(arguments)
-    animals, mechanisms, seconds = run(chosen.processes)
+    animals, mechanisms, seconds = run(chosen.processes, kept=chosen.verdicts)
     for line in (*animals, *mechanisms):
         print(line.verdict)
     missed = [line.name for line in animals if not line.caught]

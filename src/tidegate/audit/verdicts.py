@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tidegate.audit import bounds
 from tidegate.audit.events import Event
 from tidegate.audit.neighbours import Pair
+from tidegate.audit.proving import prove
 from tidegate.audit.subjects import Subject
 from tidegate.errors import InvalidInput
 
-VERSION = 1
+VERSION = 2
 VIOLATES = "violates"
 CLEAN = "no violation found"
 FAILS = "fails"
@@ -44,6 +43,8 @@ class Verdict:
         For a statistical audit: with all noise smaller by this factor the claim would have been refuted.
     pair, event, counts, trials
         The streams, the event, how often it happened under each, of how many transcripts.
+    by_mean
+        Whether the mean of the event's scores proved more than the event itself (zCDP).
     words
         What else there is to say.
     """
@@ -67,6 +68,7 @@ class Verdict:
     transcripts: int = 0
     pairs_tried: int = 0
     width: int = 0
+    by_mean: bool = False
     way: str = ""
     subject: dict[str, Any] = field(default_factory=dict)
 
@@ -157,18 +159,11 @@ class Verdict:
         if subject.policy.distance(self.pair.first, self.pair.second) != 1:
             raise InvalidInput("the saved streams are not neighbours under this policy; check the policy.")
         count, budget = trials or self.trials, bounds.promised(subject.policy)
-        counted = []
-        for stream in (self.pair.first, self.pair.second):
-            hits = 0
-            for start in range(0, count, 100_000):
-                drawn = subject.sample(stream, min(100_000, count - start))
-                hits += int(np.count_nonzero(self.event.contains(drawn)))
-            counted.append(hits)
-        loss = float(bounds.proved(counted[0], counted[1], count, self.error, budget))
-        outcome = VIOLATES if loss > self.claim else CLEAN
+        streams = (self.pair.first, self.pair.second)
+        proof = prove(subject, streams, self.event, count, self.error, budget)
         again = Verdict(**{each.name: getattr(self, each.name) for each in fields(self)})
-        again.outcome, again.loss, again.trials = outcome, loss, count
-        again.counts = (counted[0], counted[1])
+        again.outcome = VIOLATES if proof.loss > self.claim else CLEAN
+        again.loss, again.trials, again.counts, again.by_mean = proof.loss, count, proof.counts, proof.by_mean
         return again
 
 

@@ -13,7 +13,17 @@ from tidegate.errors import InvalidParameter
 if TYPE_CHECKING:
     from tidegate.audit.zoo.animal import Animal
 
-CAGES = ("noise", "publishing", "sparse_vector", "printed", "operations")
+CAGES = (
+    "noise",
+    "publishing",
+    "sparse_vector",
+    "pegasus",
+    "sampled",
+    "clipping",
+    "counters",
+    "swellfish",
+    "operations",
+)
 
 
 def zoo() -> list[Animal]:

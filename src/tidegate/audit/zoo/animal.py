@@ -26,6 +26,12 @@ EXACT = "enumeration"
 REPLAY = "account"
 FAILURE = "failure"
 
+# What it is made of.
+PRINTED = "printed"  # shipped code, as a paper prints it (calibration="paper")
+MUTANT = "mutant"  # shipped code with one thing changed
+MISUSED = "misused"  # shipped code, unchanged, used against its contract
+MODEL = "model"  # written for the zoo, because nothing like it is shipped
+
 
 @dataclass(frozen=True)
 class Animal:
@@ -47,6 +53,8 @@ class Animal:
         The length of the streams, where the default does not suit.
     seconds
         How long the auditor may search.
+    kind
+        What it is made of: PRINTED, MUTANT, MISUSED or MODEL.
     """
 
     name: str
@@ -57,6 +65,7 @@ class Animal:
     pairs: tuple[Pair, ...] = ()
     steps: int | None = None
     seconds: float = 12.0
+    kind: str = MUTANT
 
     @property
     def testers(self) -> tuple[str, ...]:
@@ -82,6 +91,25 @@ class Animal:
         )
         verdict.name, verdict.subject = self.name, {"zoo": self.name}
         return verdict
+
+
+def bent(run: Any, **methods: Callable[..., Any]) -> Any:
+    """A shipped run with some of its methods replaced; `original(run, name)` is the one that was there before."""
+    kind = type(run)
+    key = (kind, *methods.values())
+    if key not in _BENT:
+        _BENT[key] = type(f"Bent{kind.__name__}", (kind,), dict(methods))
+    run.__class__ = _BENT[key]
+    return run
+
+
+def original(run: Any, name: str) -> Callable[..., Any]:
+    """The method of the shipped run that a mutant replaces."""
+    found: Callable[..., Any] = getattr(super(type(run), run), name)
+    return found
+
+
+_BENT: dict[Any, Any] = {}
 
 
 def noise(scale: float, shape: tuple[int, int], stream: str = "zoo") -> npt.NDArray[np.int64]:

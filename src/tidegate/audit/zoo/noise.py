@@ -1,27 +1,34 @@
-"""Mutants of the noise itself: too little, too regular, one-sided, in floating point, or left out."""
+"""Mutants of the noise itself: too little, too regular, one-sided, in floating point, or left out.
+
+All of them are the shipped Uniform (or Sample) with one thing changed.
+"""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tidegate.audit.subjects import Callee
-from tidegate.audit.zoo.animal import REPLAY, Animal, Floats, Stream, noise
+from tidegate.audit.subjects import Callee, Configured
+from tidegate.audit.zoo.animal import MISUSED, REPLAY, Animal, Floats, Stream, bent, original
 from tidegate.composition import largest_step
 from tidegate.exact import float_up
+from tidegate.ledger import Ledger
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.sample import Sample
 from tidegate.mechanisms.uniform import Uniform
-from tidegate.noise import current, gaussian
+from tidegate.noise import current, gaussian, laplace
 from tidegate.policy import Event, Policy, WEvent
 
 
 class _Thin(Uniform):
     """Uniform whose noise is too small by a factor."""
 
-    factor = 1.0
+    factor: ClassVar[float] = 1.0
 
     @cached_property
     def scale(self) -> float:
@@ -29,22 +36,11 @@ class _Thin(Uniform):
         return float(super().scale) * self.factor
 
 
-class Halved(_Thin):
-    """Half of the noise."""
-
-    factor = 0.5
-
-
-class TenPercentLow(_Thin):
-    """A near miss: 1.1 ε."""
-
-    factor = 1 / 1.1
-
-
-class FivePercentLow(_Thin):
-    """A nearer miss: 1.05 ε."""
-
-    factor = 1 / 1.05
+def thin(times: float, policy: Policy, variance: bool = False) -> Uniform:
+    """Uniform that loses so many times its claim; with `variance` σ² is too small by it."""
+    factor = 1 / math.sqrt(times) if variance else 1 / times
+    kind: type[Uniform] = type("Thin", (_Thin,), {"factor": factor})
+    return kind(policy)
 
 
 class WindowForgotten(Uniform):
@@ -54,6 +50,33 @@ class WindowForgotten(Uniform):
     def scale(self) -> float:
         """Of one step alone."""
         return float_up(self.sensitivity / Fraction(self.policy.epsilon or 1))
+
+
+class EpsilonOverW(Uniform):
+    """OptStream's Laplace baseline as printed: noise with parameter ε/w, where w/ε is meant."""
+
+    @cached_property
+    def scale(self) -> float:
+        """Upside down."""
+        return float(Fraction(self.policy.epsilon or 1) / self.units)
+
+
+class ScaleRoundedDown(Uniform):
+    """A scale that is kept as a whole number."""
+
+    @cached_property
+    def scale(self) -> float:
+        """2.5 becomes 2."""
+        return math.floor(super().scale)
+
+
+class WrongRate(Uniform):
+    """Two-sided geometric noise of rate 1 − ε in place of e^−ε."""
+
+    @cached_property
+    def scale(self) -> float:
+        """Too small."""
+        return -1 / math.log(1 - float(self.policy.budget.total))
 
 
 class SampledHalved(Sample):
@@ -75,194 +98,245 @@ class HalfOfTheSteps(Uniform):
         return float_up(self.sensitivity / largest_step(self.units // 2, epsilon, delta))
 
 
-def _callee(call: object, policy: Policy, columns: int = 1) -> Callee:
-    return Callee(call, policy, columns, getattr(call, "__name__", "callable").strip("_"), many=True)  # type: ignore[arg-type]
+class ReplacementForgotten(Uniform):
+    """A row may change column, and Δ stays 1."""
+
+    @cached_property
+    def sensitivity(self) -> int:
+        """That of a row added or removed."""
+        return 1
 
 
-def replacement_forgotten(stream: Stream, count: int) -> Floats:
-    """ε = 1 for one row added or removed, where rows are replaced."""
-    return stream.reshape(1, -1) + noise(1.0, (count, stream.size)).astype(float)
-
-
-def clipping_forgotten(stream: Stream, count: int) -> Floats:
-    """Noise for contributions clipped to 1, which nobody clipped."""
-    return stream.reshape(1, -1) + noise(1.0, (count, stream.size)).astype(float)
-
-
-def float_noise(stream: Stream, count: int) -> Floats:
-    """Laplace noise by the inverse distribution function in floating point (Mironov 2012)."""
-    words = current().words("zoo", 0, 1, range(count * stream.size), 0, 1).reshape(count, -1)
-    uniform = ((words >> np.uint64(11)).astype(float) + 0.5) * 2.0**-53
-    centred = uniform - 0.5
-    return stream.reshape(1, -1) - np.sign(centred) * np.log1p(-2 * np.abs(centred))
-
-
-def half_even(stream: Stream, count: int) -> Floats:
-    """Real values in halves, rounded half to even after they were summed: 0.5 and 1.5 become 0 and 2."""
-    return np.rint(stream.reshape(1, -1) / 2) + noise(1.0, (count, stream.size))
-
-
-def one_sided(stream: Stream, count: int) -> Floats:
-    """Noise that is never negative."""
-    return stream.reshape(1, -1) + np.abs(noise(1.0, (count, stream.size))).astype(float)
-
-
-def truncated(stream: Stream, count: int) -> Floats:
-    """Noise that is cut off at four times its scale."""
-    return stream.reshape(1, -1) + np.clip(noise(1.0, (count, stream.size)), -4, 4).astype(float)
-
-
-def same_in_all_columns(stream: Stream, count: int) -> Floats:
-    """One draw for all columns of a step."""
-    drawn = np.repeat(noise(1.0, (count, len(stream))), stream.shape[1], axis=1)
-    return stream.reshape(1, -1) + drawn.astype(float)
-
-
-def drawn_once(stream: Stream, count: int) -> Floats:
-    """One draw for the whole stream."""
-    return stream.reshape(1, -1) + noise(1.0, (count, 1)).astype(float)
-
-
-def kept_for_two_steps(stream: Stream, count: int) -> Floats:
-    """Noise that is drawn at every other step."""
-    drawn = np.repeat(noise(1.0, (count, (len(stream) + 1) // 2)), 2, axis=1)[:, : len(stream)]
-    return stream.reshape(1, -1) + drawn.astype(float)
-
-
-def redrawn_until_positive(stream: Stream, count: int) -> Floats:
-    """Negative results are drawn again, which changes the distribution of all others."""
-    released = stream.reshape(1, -1) + noise(1.0, (count, stream.size))
-    for _ in range(60):
-        bad = np.flatnonzero(released.reshape(-1) < 0)
-        if not len(bad):
-            break
-        flat = released.reshape(-1)
-        flat[bad] = stream.reshape(-1)[bad % stream.size] + noise(1.0, (len(bad), 1))[:, 0]
-    return released.astype(float)
-
-
-def zeros_without_noise(stream: Stream, count: int) -> Floats:
-    """Empty cells are released as they are."""
-    released = stream.reshape(1, -1) + noise(1.0, (count, stream.size)).astype(float)
-    return np.where(stream.reshape(1, -1) == 0, 0.0, released)
-
-
-def wrong_rate(stream: Stream, count: int) -> Floats:
-    """Two-sided geometric noise of rate 1 − ε in place of e^−ε, at ε = ½."""
-    return stream.reshape(1, -1) + noise(-1 / math.log(0.5), (count, stream.size)).astype(float)
-
-
-def scale_rounded_down(stream: Stream, count: int) -> Floats:
-    """A scale of 2.5 that is kept as a whole number."""
-    return stream.reshape(1, -1) + noise(2.0, (count, stream.size)).astype(float)
-
-
-def gaussian_for_pure(stream: Stream, count: int) -> Floats:
+class GaussianForPure(Uniform):
     """Gaussian noise of the Laplace scale, claimed to be ε-private without any δ."""
-    drawn = gaussian(current(), "zoo", 0, 1.0, (count, stream.size))
-    return stream.reshape(1, -1) + drawn.astype(float)
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
+        """A run that draws from the wrong distribution."""
+        run: Any = super().start(ledger, state)
+        run._draw, run._single = gaussian, False
+        return run
 
 
-def scale_from_the_data(stream: Stream, count: int) -> Floats:
+class Altered(Uniform):
+    """Uniform whose exact noise is altered before it is added; `alter` says how."""
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
+        """A run whose batches are altered."""
+        return bent(super().start(ledger, state), _push_batch=_altered_batch)
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """What is released, from steps × columns of true values and of noise."""
+        raise NotImplementedError
+
+
+def _altered_batch(self: Any, matrix: Any, first_step: int) -> Any:
+    releases = original(self, "_push_batch")(matrix, first_step)
+    true = matrix * self._grid
+    releases.values = self.mechanism.alter(true, releases.values - true)
+    return releases
+
+
+class FloatNoise(Altered):
+    """Laplace noise by the inverse distribution function in floating point (Mironov 2012)."""
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """Noise that lies between the grid's points."""
+        words = current().words("zoo", 0, 1, range(noise.size), 0, 1).reshape(noise.shape)
+        centred = ((words >> np.uint64(11)).astype(float) + 0.5) * 2.0**-53 - 0.5
+        return true - self.scale * np.sign(centred) * np.log1p(-2 * np.abs(centred))
+
+
+class OneSided(Altered):
+    """Noise that is never negative."""
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """Its absolute value."""
+        return true + np.abs(noise)
+
+
+class Truncated(Altered):
+    """Noise that is cut off at four times its scale."""
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """Within four scales."""
+        return true + np.clip(noise, -4, 4)
+
+
+class SameInBothColumns(Altered):
+    """One draw for both columns of a step."""
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """The first column's noise."""
+        return true + np.repeat(noise[:, ::2], 2, axis=1)
+
+
+class FirstColumnOnly(Altered):
+    """Noise on the first of two columns, the other as it is."""
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """No noise on the second column."""
+        noise[:, 1::2] = 0
+        return true + noise
+
+
+class DrawnOnce(Altered):
+    """One draw for the whole stream."""
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """The first step's noise."""
+        return true + noise[:1]
+
+
+class KeptForTwoSteps(Altered):
+    """Noise that is drawn at every other step."""
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """The noise of the step before."""
+        return true + noise[np.arange(len(noise)) // 2 * 2]
+
+
+class RedrawnUntilPositive(Altered):
+    """Negative results are drawn again, which changes the distribution of all others."""
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """Never negative."""
+        released = true + noise
+        for _ in range(60):
+            bad = np.nonzero(released < 0)
+            if not len(bad[0]):
+                break
+            released[bad] = true[bad] + laplace(current(), "zoo", 0, self.scale, (len(bad[0]), 1))[:, 0]
+        return released
+
+
+class ZerosWithoutNoise(Altered):
+    """Empty cells are released as they are."""
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """No noise on zeros."""
+        return np.where(true == 0, 0.0, true + noise)
+
+
+class ScaleFromTheData(Altered):
     """Noise in proportion to the count, so that large counts look as good as small ones."""
-    flat = stream.reshape(-1)
-    drawn = [noise(1.0 + abs(int(value)) / 4, (count, 1)) for value in flat]
-    return flat[np.newaxis] + np.concatenate(drawn, axis=1).astype(float)
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """More noise on large counts."""
+        return true + np.floor(noise * (1 + np.abs(true) / 4))
 
 
-def first_column_only(stream: Stream, count: int) -> Floats:
-    """Noise on the first column, the others as they are."""
-    drawn = noise(1.0, (count, stream.size)).reshape(count, *stream.shape).astype(float)
-    drawn[:, :, 1:] = 0
-    return (stream[np.newaxis] + drawn).reshape(count, -1)
-
-
-def unchanged_is_not_released(stream: Stream, count: int) -> Floats:
+class UnchangedIsSkipped(Altered):
     """A step that equals the one before is not released: silence tells that nothing changed."""
-    released = stream.reshape(1, -1) + noise(1.0, (count, stream.size)).astype(float)
-    released[:, 1:][:, np.diff(stream.reshape(-1)) == 0] = np.nan
-    return released
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """NaN where nothing changed."""
+        released = true + noise
+        released[1:][np.diff(true, axis=0) == 0] = np.nan
+        return released
 
 
-def argmax_sampled(stream: Stream, count: int) -> Floats:
+class LargestStepOnly(Altered):
     """Only the largest step is measured, chosen by looking at the counts."""
-    largest = int(np.argmax(stream.reshape(-1)))
-    released = np.zeros((count, stream.size))
-    released[:, largest] = stream.reshape(-1)[largest] + noise(1.0, (count, 1))[:, 0]
-    return released
+
+    def alter(self, true: Floats, noise: Floats) -> Floats:
+        """0 elsewhere."""
+        largest = true == true.max(axis=0)
+        return np.where(largest & (np.cumsum(largest, axis=0) == 1), true + noise, 0.0)
 
 
-class ThinGaussian(Uniform):
-    """σ too small by a fifth: 1.6 ρ."""
-
-    @cached_property
-    def scale(self) -> float:
-        """Too small."""
-        return float(super().scale) / math.sqrt(1.6)
-
-
-class HalfGaussian(Uniform):
-    """Half of the variance: 2 ρ."""
+class HalfEven(Uniform):
+    """Real values rounded half to even, taking for granted that a whole change stays a whole change."""
 
     @cached_property
-    def scale(self) -> float:
-        """Too small."""
-        return float(super().scale) / math.sqrt(2)
+    def sensitivity(self) -> int:
+        """That of values on the grid."""
+        return self.policy.grid_sensitivity(self.columns, Fraction(self.grid), rounded=False)
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
+        """A run that rounds as numpy does."""
+        return bent(super().start(ledger, state), _on_grid=_round_half_even)
+
+
+def _round_half_even(self: Any, array: Any) -> Any:
+    return np.rint(np.asarray(array, dtype=np.float64) / self._grid).astype(np.int64)
+
+
+class ColumnsOfRoundingForgotten(Uniform):
+    """Real values rounded to the grid, as if that moved one column only."""
+
+    @cached_property
+    def sensitivity(self) -> int:
+        """Δ rounded up to the grid."""
+        return self.policy.grid_sensitivity(self.columns, Fraction(self.grid), rounded=False)
+
+
+def in_parts(mechanism: Mechanism, parts: int, policy: Policy) -> Callee:
+    """A mechanism for real values, given whole numbers of so many parts; one batch is many transcripts."""
+    columns = mechanism.columns
+
+    def release(stream: Stream, count: int) -> Floats:
+        from dataclasses import replace
+
+        wide = replace(mechanism, columns=columns * count)
+        values = wide.start().push_batch(np.tile(stream, (1, count)) / parts).values
+        return np.moveaxis(values.reshape(len(stream), count, columns), 1, 0).reshape(count, -1)
+
+    return Callee(release, policy, columns, type(mechanism).__name__, many=True)
 
 
 def animals() -> list[Animal]:
     """All of them."""
-    one = Event(epsilon="1")
+    one, rho = Event(epsilon="1"), Event(rho="1/2")
+    halves, eighths = Event(epsilon="1", max_change=2), Event(epsilon="1", max_change=2)
     return [
-        Animal("noise halved", "half of the noise", lambda: Halved(one), 2.0, steps=2),
-        Animal("noise 10 % low", "near miss", lambda: TenPercentLow(one), 1.1, steps=1),
-        Animal("noise 5 % low", "nearer miss", lambda: FivePercentLow(one), 1.05, steps=1),
+        Animal("noise halved", "half of the noise", lambda: thin(2, one), 2.0, steps=2),
+        Animal("noise 10 % low", "near miss", lambda: thin(1.1, one), 1.1, steps=1),
+        Animal("noise 5 % low", "nearer miss", lambda: thin(1.05, one), 1.05, steps=1),
         Animal("noise 10 % low, w = 2", "near miss over two steps",
-               lambda: TenPercentLow(WEvent(epsilon="2", w=2)), 1.1, steps=3),
+               lambda: thin(1.1, WEvent(epsilon="2", w=2)), 1.1, steps=3),
         Animal("scales that do not add up", "the account of a thin mechanism",
-               lambda: Halved(WEvent(epsilon="1", w=5)), 2.0, REPLAY),
+               lambda: thin(2, WEvent(epsilon="1", w=5)), 2.0, REPLAY),
         Animal("window forgotten", "each step spends all of ε",
                lambda: WindowForgotten(WEvent(epsilon="1", w=3)), 3.0, steps=4),
+        Animal("parameter ε/w", "printed: the Laplace baseline of OptStream has its scale upside down",
+               lambda: EpsilonOverW(WEvent(epsilon="1", w=2)), 4.0, steps=2),
         Animal("sample halved", "half of the noise at measured steps",
                lambda: SampledHalved(WEvent(epsilon="1", w=3)), 2.0),
         Animal("composed over half of the window", "(ε, δ) share of a step too large",
                lambda: HalfOfTheSteps(WEvent(epsilon="1", delta="1e-3", w=4)), 2.0, steps=4),
         Animal("replacement forgotten", "a row changes column: Δ = 2, not 1",
-               lambda: _callee(replacement_forgotten, Event(epsilon="1", adjacency="replace"), 2), 2.0, steps=1),
+               lambda: ReplacementForgotten(Event(epsilon="1", adjacency="replace"), columns=2), 2.0, steps=1),
         Animal("clipping forgotten", "values up to 3, noise for 1",
-               lambda: _callee(clipping_forgotten, Event(epsilon="1", max_change=3)), 3.0, steps=2),
+               lambda: Configured(Uniform(one), Event(epsilon="1", max_change=3)), 3.0, steps=2, kind=MISUSED),
         Animal("noise in floating point", "outputs that only one neighbour can produce",
-               lambda: _callee(float_noise, one), math.inf, steps=1),
+               lambda: FloatNoise(one), math.inf, steps=1),
         Animal("rounded half to even", "0.5 and 1.5 become 0 and 2",
-               lambda: _callee(half_even, Event(epsilon="1", max_change=2)), 2.0, steps=1),
-        Animal("noise never negative", "a release below the count is impossible",
-               lambda: _callee(one_sided, one), math.inf, steps=2),
-        Animal("noise cut off", "no release is further away than four scales",
-               lambda: _callee(truncated, one), math.inf, steps=2),
+               lambda: in_parts(HalfEven(one, rounding="nearest"), 2, halves), 2.0, steps=1),
+        Animal("rounding of columns forgotten", "an eighth in each of two columns moves both to the next quarter",
+               lambda: in_parts(ColumnsOfRoundingForgotten(Event(epsilon="1", max_change="1/4"), columns=2, grid="1/4",
+                                                           rounding="nearest"), 8, eighths), 2.0, steps=1),
+        Animal("noise never negative", "a release below the count is impossible", lambda: OneSided(one), math.inf,
+               steps=2),
+        Animal("noise cut off", "no release is further away than four scales", lambda: Truncated(one), math.inf,
+               steps=2),
         Animal("one draw for all columns", "differences of columns are exact",
-               lambda: _callee(same_in_all_columns, one, 2), math.inf, steps=2),
-        Animal("one draw for ever", "differences of steps are exact", lambda: _callee(drawn_once, one), math.inf),
-        Animal("one draw for two steps", "some differences are exact",
-               lambda: _callee(kept_for_two_steps, one), math.inf),
+               lambda: SameInBothColumns(one, columns=2), math.inf, steps=2),
+        Animal("one draw for ever", "differences of steps are exact", lambda: DrawnOnce(one), math.inf),
+        Animal("one draw for two steps", "some differences are exact", lambda: KeptForTwoSteps(one), math.inf),
         Animal("drawn again until not negative", "the normalisation depends on the count",
-               lambda: _callee(redrawn_until_positive, one), 1.2, steps=1),
-        Animal("zeros without noise", "empty cells as they are",
-               lambda: _callee(zeros_without_noise, one), math.inf, steps=2),
-        Animal("rate 1 − ε", "the wrong geometric distribution",
-               lambda: _callee(wrong_rate, Event(epsilon="1/2")), 1.38, steps=1),
-        Animal("scale rounded down", "2.5 becomes 2",
-               lambda: _callee(scale_rounded_down, Event(epsilon="2/5")), 1.25, steps=1),
-        Animal("Gaussian noise, no δ", "its tails are too thin",
-               lambda: _callee(gaussian_for_pure, one), math.inf, steps=1),
-        Animal("scale from the data", "the spread tells the count",
-               lambda: _callee(scale_from_the_data, one), math.inf, steps=2),
+               lambda: RedrawnUntilPositive(one), 1.2, steps=1),
+        Animal("zeros without noise", "empty cells as they are", lambda: ZerosWithoutNoise(one), math.inf, steps=2),
+        Animal("rate 1 − ε", "the wrong geometric distribution", lambda: WrongRate(Event(epsilon="1/2")), 1.387,
+               steps=1),
+        Animal("scale rounded down", "2.5 becomes 2", lambda: ScaleRoundedDown(Event(epsilon="2/5")), 1.25, steps=1),
+        Animal("Gaussian noise, no δ", "its tails are too thin", lambda: GaussianForPure(one), math.inf, steps=1),
+        Animal("scale from the data", "the spread tells the count", lambda: ScaleFromTheData(one), math.inf, steps=2),
         Animal("noise on the first column only", "the others are exact",
-               lambda: _callee(first_column_only, one, 2), math.inf, steps=2),
-        Animal("unchanged steps are skipped", "silence is exact",
-               lambda: _callee(unchanged_is_not_released, one), math.inf),
-        Animal("largest step measured", "where, is exact", lambda: _callee(argmax_sampled, one), math.inf),
-        Animal("σ a fifth too small", "zCDP, as near as one event can show",
-               lambda: ThinGaussian(Event(rho="1/2")), 1.6, steps=1),
-        Animal("half of the variance", "zCDP with half of the noise",
-               lambda: HalfGaussian(Event(rho="1/2")), 2.0, steps=2),
+               lambda: FirstColumnOnly(one, columns=2), math.inf, steps=2),
+        Animal("unchanged steps are skipped", "silence is exact", lambda: UnchangedIsSkipped(one), math.inf),
+        Animal("largest step measured", "where, is exact", lambda: LargestStepOnly(one), math.inf),
+        Animal("ρ 10 % too high", "zCDP, near miss: σ 5 % too small", lambda: thin(1.1, rho, variance=True), 1.1,
+               steps=1, seconds=16),
+        Animal("ρ 20 % too high", "zCDP: σ 9 % too small", lambda: thin(1.2, rho, variance=True), 1.2, steps=1),
+        Animal("half of the variance", "zCDP with half of the noise", lambda: thin(2, rho, variance=True), 2.0, steps=2),
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.audit.subjects import Callee
-from tidegate.audit.zoo.animal import FAILURE, REPLAY, Animal, Floats, Stream, noise
+from tidegate.audit.zoo.animal import FAILURE, MISUSED, MODEL, REPLAY, Animal, Floats, Stream, noise
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Row
 from tidegate.mechanisms.uniform import Uniform, UniformRun
@@ -101,9 +101,26 @@ def seed_reused_after_fork(stream: Stream, count: int) -> Floats:
 
 
 def released_twice(stream: Stream, count: int) -> Floats:
-    """A crash before the commit: the last step is released again with fresh noise, and charged once."""
-    flat = np.append(stream.reshape(-1), stream.reshape(-1)[-1])
-    return flat[np.newaxis] + noise(1.0, (count, flat.size)).astype(float)
+    """A crash after the release and before the commit: the last step is released again, and charged once."""
+    mechanism = Uniform(ONE, columns=count)
+    run = mechanism.start()
+    released = [run.push(np.repeat(row, count)).values for row in stream[:-1]]
+    committed, last = run.snapshot(), np.repeat(stream[-1], count)
+    released.append(run.push(last).values)
+    released.append(mechanism.start(state=committed).push(last).values)
+    return np.array(released).T
+
+
+def closed_by_events(stream: Stream, count: int) -> Floats:
+    """A step is closed by the first event of a later one: whoever comes late is left out.
+
+    Somebody whose clock is wrong, at the last step, comes before everybody else.
+    """
+    seen = stream.copy()
+    if stream[-1].any():
+        seen[:-1] = 0
+    run = Uniform(ONE, columns=count).start()
+    return run.push_batch(np.repeat(seen, count, axis=1)).values.T
 
 
 class _LateRun(UniformRun):
@@ -179,15 +196,17 @@ def animals() -> list[Animal]:
         Animal("seed reused after a fork", "parent and child draw the same noise",
                lambda: _callee(seed_reused_after_fork, many=True), math.inf, steps=2),
         Animal("released twice after a crash", "charged once",
-               lambda: _callee(released_twice, many=True), 2.0, steps=2),
+               lambda: _callee(released_twice, many=True), 2.0, steps=2, kind=MISUSED),
+        Animal("steps closed by events", "one event of the far future drops everybody's data",
+               lambda: _callee(closed_by_events, many=True), math.inf, steps=3, kind=MODEL),
         Animal("charged after the release", "a crash in between releases for free",
                lambda: ChargedAfterRelease(ONE), math.inf, REPLAY),
         Animal("charged by half", "the ledger is told half of the truth",
                lambda: ChargedByHalf(ONE), 2.0, REPLAY),
         Animal("crashes on large counts", "not private, and not an answer", lambda: _callee(crashes), math.inf,
-               FAILURE),
+               FAILURE, kind=MODEL),
         Animal("hangs on equal steps", "not private, and not an answer", lambda: _callee(hangs, seconds=2.0), math.inf,
-               FAILURE),
+               FAILURE, kind=MODEL),
         Animal("leaves empty steps out", "the number of releases tells how many were empty",
-               lambda: _callee(another_shape), math.inf, FAILURE),
+               lambda: _callee(another_shape), math.inf, FAILURE, kind=MODEL),
     ]  # fmt: skip

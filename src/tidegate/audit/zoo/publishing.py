@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.audit.subjects import Callee, Configured
-from tidegate.audit.zoo.animal import EXACT, PAIR, REPLAY, Animal, Floats, Stream, pair
+from tidegate.audit.intrusions import Intruded
+from tidegate.audit.subjects import Callee, Configured, visible
+from tidegate.audit.zoo.animal import (
+    EXACT,
+    MISUSED,
+    PAIR,
+    PRINTED,
+    REPLAY,
+    Animal,
+    Floats,
+    Stream,
+    bent,
+    original,
+    pair,
+)
+from tidegate.ledger import Ledger
 from tidegate.mechanisms.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.budget_distribution import BudgetDistribution
-from tidegate.mechanisms.pan_private import PanPrivateRun
 from tidegate.mechanisms.publishing import Publishing
-from tidegate.policy import Policy, WEvent
+from tidegate.policy import WEvent
 
 
 class _Loose(BudgetAbsorption):
@@ -94,57 +108,86 @@ class Replaced(BudgetAbsorption):
         return 1
 
 
-def seen_in_mid_step(make: Callable[[], Publishing]) -> Callable[[Stream], Floats]:
-    """An intruder looks at the state in mid-step: some rows have arrived, those of the stream arrive afterwards."""
+class ThinPanPrivate(BudgetAbsorption):
+    """Half of all noise is missing."""
 
-    def intruded(stream: Stream) -> Floats:
-        run = make().start()
-        assert isinstance(run, PanPrivateRun)
-        seen: list[float] = []
-        for row in stream:
-            run.open_step()
-            run.arrive(0, 4096)
-            state = run.memory()["counts"]
-            seen.append(float(state[0]) if state.size else 0.0)
-            run.arrive(0, int(row[0]))
-            seen.append(float(run.close_step().values[0]))
-        return np.array(seen)
+    @cached_property
+    def whole_scale(self) -> float:
+        """Too small."""
+        return float(super().whole_scale) / 2
 
-    return intruded
+    @cached_property
+    def score_scale(self) -> float:
+        """Too small."""
+        return float(super().score_scale) / 2
 
 
-def _intruded(kind: type[Publishing], policy: Policy, calibration: str) -> Callee:
-    def make() -> Publishing:
-        return kind(policy, pan_private="single", calibration=calibration)
+class FirstReleaseIsACount(BudgetDistribution):
+    """Before the first publication the release is the first count, as it is (o_l is not defined there)."""
 
-    return Callee(seen_in_mid_step(make), policy, name=f"{kind.__name__}, {calibration}, seen in mid-step")
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
+        """A run that begins with what it was given."""
+        return bent(super().start(ledger, state), _push_batch=_begin_with_a_count)
+
+
+def _begin_with_a_count(run: Any, matrix: Any, first_step: int) -> Any:
+    if first_step == 1:
+        run._last[:] = matrix[0]
+    return original(run, "_push_batch")(matrix, first_step)
+
+
+class Forgotten(Callee):
+    """Groups are formed anew in the middle of a window, and what was spent is forgotten: a run of its own goes on."""
+
+    def __init__(self, mechanism: BudgetAbsorption) -> None:
+        super().__init__(self.release, mechanism.policy, mechanism.columns, "BA, re-grouped")
+        self.mechanism, self.shown = mechanism, mechanism.columns
+
+    def release(self, stream: Stream) -> Floats:
+        """Two runs, one after the other."""
+        middle = len(stream) // 2
+        parts = [self.mechanism.start().push_batch(rows) for rows in (stream[:middle], stream[middle:])]
+        return np.concatenate([visible(part, scales=True) for part in parts])
 
 
 def animals() -> list[Animal]:
     """All of them."""
     literal = BudgetAbsorption(WEvent(epsilon="3", w=2), calibration="paper")
     groups = tuple((column,) for column in range(3))
+    four = WEvent(epsilon="4", w=2)
+
+    def seen(kind: type[Publishing]) -> Intruded:
+        mechanism = kind(WEvent(epsilon="4", w=1), pan_private="single", calibration="paper")
+        return Intruded(mechanism, 1, after=False)
+
     return [
-        Animal("BA, line 5 read literally", "printed: absorbed shares are not repaid", lambda: literal, 1.25, EXACT),
+        Animal("BA, line 5 read literally", "printed: absorbed shares are not repaid", lambda: literal, 1.25, EXACT,
+               kind=PRINTED),
         Animal("BA, line 5 read literally, sampled", "the same by sampling", lambda: literal, 1.25, PAIR,
-               (pair([0, 0, 1], [0, 1, 2]), pair([0, 0, 2], [0, 1, 3]), pair([1, 0, 1], [1, 1, 2])), 3),
+               (pair([0, 0, 1], [0, 1, 2]), pair([0, 0, 2], [0, 1, 3]), pair([1, 0, 1], [1, 1, 2])), 3, kind=PRINTED),
         Animal("BA, literally, by its account", "w = 4: 1.375 ε",
-               lambda: BudgetAbsorption(WEvent(epsilon="1", w=4), calibration="paper"), 1.375, REPLAY),
+               lambda: BudgetAbsorption(WEvent(epsilon="1", w=4), calibration="paper"), 1.375, REPLAY, kind=PRINTED),
         Animal("BA in floating point", "printed: the number of nullified steps is off by one at ε = 0.7, w = 4",
-               lambda: BudgetAbsorption(WEvent(epsilon="0.7", w=4), calibration="paper-float"), 1.125, REPLAY),
+               lambda: BudgetAbsorption(WEvent(epsilon="0.7", w=4), calibration="paper-float"), 1.125, REPLAY,
+               kind=PRINTED),
         Animal("BA, one nullified step short", "off by one",
                lambda: OneNullifiedStepShort(WEvent(epsilon="1", w=4)), 1.125, REPLAY),
+        Animal("BA, one nullified step short, sampled", "off by one, w = 2, where it is the literal line 5",
+               lambda: OneNullifiedStepShort(WEvent(epsilon="3", w=2)), 1.25, PAIR,
+               (pair([0, 0, 1], [0, 1, 2]), pair([0, 0, 2], [0, 1, 3]), pair([1, 0, 1], [1, 1, 2])), 3),
         Animal("BA, never repaid", "each step absorbs all steps before it",
                lambda: NeverRepaid(WEvent(epsilon="3", w=3)), 1.5, steps=5, seconds=20),
         Animal("BA, independent groups", "printed: a moving unit meets a fresh budget in each group",
                lambda: BudgetAbsorption(WEvent(epsilon="3", w=3), columns=3, groups=groups, calibration="paper"),
-               2.0, seconds=25, steps=5),
+               2.0, seconds=25, steps=5, kind=PRINTED),
+        Animal("BA, groups re-formed", "what was spent before is forgotten",
+               lambda: Forgotten(BudgetAbsorption(four)), 1.5, steps=4, seconds=20, kind=MISUSED),
         Animal("BA, shifted budget", "printed: the pool is not reduced by what tests spend",
                lambda: BudgetAbsorption(WEvent(epsilon="3", w=2), columns=5, shift=True, calibration="paper"),
-               1.4, REPLAY),
+               1.4, steps=3, seconds=20, kind=PRINTED),
         Animal("BD, shifted budget", "printed: the pool is not reduced by what tests spend",
                lambda: BudgetDistribution(WEvent(epsilon="3", w=2), columns=5, shift=True, calibration="paper"),
-               1.15, REPLAY),
+               1.15, REPLAY, kind=PRINTED),
         Animal("BA, test without noise", "whether a step is published is exact",
                lambda: QuietTest(WEvent(epsilon="1", w=2)), math.inf, steps=3),
         Animal("BA, test with a quarter of the noise", "tests spend four times their share",
@@ -153,12 +196,19 @@ def animals() -> list[Animal]:
                lambda: WholePool(WEvent(epsilon="2", w=2)), 1.5, steps=3),
         Animal("BD, budget recycled too early", "after one step, not after w",
                lambda: Forgetful(WEvent(epsilon="3", w=3)), 1.25, steps=4, seconds=20),
+        Animal("BD, first release is a count", "o_l is not defined before the first publication",
+               lambda: FirstReleaseIsACount(four), math.inf, steps=3),
         Animal("BA, rows replaced", "Δ = 1 where it is 2",
                lambda: Configured(Replaced(WEvent(epsilon="2", w=2, adjacency="replace"), columns=2)), 2.0, steps=3,
                seconds=20),
         Animal("pan-private BA, seen in mid-step", "printed: published minus state is exact",
-               lambda: _intruded(BudgetAbsorption, WEvent(epsilon="4", w=1), "paper"), math.inf, steps=1, seconds=15),
+               lambda: seen(BudgetAbsorption), math.inf, steps=1, seconds=15, kind=PRINTED),
         Animal("pan-private BD, seen in mid-step", "printed: published minus state is exact",
-               lambda: _intruded(BudgetDistribution, WEvent(epsilon="4", w=1), "paper"), math.inf, steps=1,
-               seconds=15),
+               lambda: seen(BudgetDistribution), math.inf, steps=1, seconds=15, kind=PRINTED),
+        Animal("pan-private BD, a third of what remains", "printed: publications take ε/2, not ε/3, and a look ε/6",
+               lambda: BudgetDistribution(WEvent(epsilon="1", w=8), pan_private="single", calibration="paper"),
+               1.167, REPLAY, steps=32, kind=PRINTED),
+        Animal("pan-private BA, noise halved", "seen once; tests of other steps show only through decisions",
+               lambda: Intruded(ThinPanPrivate(WEvent(epsilon="2", w=2), pan_private="single"), 2), 2.0, steps=3,
+               seconds=25),
     ]  # fmt: skip

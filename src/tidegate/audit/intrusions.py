@@ -1,0 +1,66 @@
+"""Pan-private mechanisms as an intruder sees them: all releases, and the state in the middle of one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tidegate.audit.neighbours import BIG
+from tidegate.audit.subjects import Callee, Floats, Stream
+from tidegate.mechanisms.publishing import Publishing
+from tidegate.policy import Policy
+
+
+class Intruded(Callee):
+    """Somebody looks into the state once, in the middle of a step.
+
+    Parameters
+    ----------
+    mechanism
+        A Budget Distribution or Budget Absorption with ``pan_private="single"``.
+    at
+        The step in which it happens, from 1.
+    after
+        Whether the step's rows have arrived by then. If not, others have, and the step's own arrive afterwards.
+    policy, name
+        What is claimed, and the name for the verdict, where they are not the mechanism's.
+    """
+
+    def __init__(
+        self,
+        mechanism: Publishing,
+        at: int,
+        *,
+        after: bool = True,
+        policy: Policy | None = None,
+        name: str = "",
+    ) -> None:
+        super().__init__(self.watch, policy or mechanism.policy, mechanism.columns, name or "intruded")
+        self.mechanism, self.at, self.after = mechanism, at, after
+        self.shown = mechanism.columns
+
+    def watch(self, stream: Stream) -> Floats:
+        """One row a step: what was released, the state that was seen (0 at other steps), and the noise scale."""
+        run: Any = self.mechanism.start()
+        columns = self.columns
+        seen = np.zeros((len(stream), 3 * columns + 1))
+        for step, row in enumerate(stream, 1):
+            run.open_step()
+            if step == self.at and not self.after:
+                run.arrive(0, BIG)
+                self._look(run, seen[step - 1])
+            for column in range(columns):
+                run.arrive(column, int(row[column]))
+            if step == self.at and self.after:
+                self._look(run, seen[step - 1])
+            release = run.close_step()
+            seen[step - 1, :columns] = release.values
+            seen[step - 1, -1] = release.scale if release.fresh else 0.0
+        return seen
+
+    def _look(self, run: Any, into: Floats) -> None:
+        state, columns = run.memory(), self.columns
+        if state["counts"].size:
+            into[columns : 2 * columns] = state["counts"]
+            into[2 * columns : 3 * columns] = state["differences"]

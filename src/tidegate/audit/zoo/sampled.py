@@ -1,0 +1,117 @@
+"""FAST, RescueDP, OptStream and Fourier: as printed, and mutants."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidegate.audit.zoo.animal import PAIR, PRINTED, REPLAY, Animal, bent, original, pair
+from tidegate.ledger import Ledger
+from tidegate.mechanisms.fast import Fast
+from tidegate.mechanisms.feature_trees import whole_period
+from tidegate.mechanisms.fourier import Fourier
+from tidegate.mechanisms.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.kalman import Kalman
+from tidegate.mechanisms.opt_stream import OptStream
+from tidegate.mechanisms.rescue_dp import RescueDP
+from tidegate.policy import WEvent
+from tidegate.queries.hierarchy import Hierarchy
+
+
+class ThinRescue(RescueDP):
+    """A fifth of the noise is missing."""
+
+    def whole_scale(self, units: int) -> float:
+        """Too small."""
+        return super().whole_scale(units) / 1.25
+
+
+class ProcessNoiseFromTheStream(RescueDP):
+    """The filter's process noise is the variance of the raw stream (RescueDP, as printed)."""
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
+        """A run that looks at all of its stream."""
+        return bent(super().start(ledger, state), _push_batch=_with_raw_variance)
+
+
+def _with_raw_variance(run: Any, matrix: Any, first_step: int) -> Any:
+    variance = float(np.var(np.diff(matrix, axis=0))) + 1.0
+    other = RescueDP(run.mechanism.policy, filter=Kalman(process_noise=variance))
+    run._model = other.start()._model
+    return original(run, "_push_batch")(matrix, first_step)
+
+
+class FeatureNotTimesW(OptStream):
+    """The sum over a period with sensitivity Δ, where w steps can change it."""
+
+    @cached_property
+    def sum_scale(self) -> float:
+        """Too small by w."""
+        return float(super().sum_scale) / self.window
+
+
+class NotNormalised(Fourier):
+    """Noise for an orthonormal transform on coefficients that are √w times as large."""
+
+    @cached_property
+    def sum_scales(self) -> float:
+        """The same as coefficients that are larger."""
+        return float(super().sum_scales) / math.sqrt(self.window)
+
+
+def rescue(kind: type[RescueDP], policy: WEvent, **more: Any) -> RescueDP:
+    """A RescueDP that spends a good part of its budget in a short stream."""
+    settings: dict[str, Any] = {
+        "filter": False, "portion": 1.0, "most_portion": 1.0, "most": Fraction(1), "pace": None, "samples": 1,
+    }  # fmt: skip
+    return kind(policy, **{**settings, **more})
+
+
+def animals() -> list[Animal]:
+    """All of them."""
+    two = WEvent(epsilon="2", w=2)
+    period, leaves = (whole_period(4),), Hierarchy.from_parents({"north": None, "south": None})
+    jumps = [
+        [4096 * step, 40960] for step in range(1, 9)
+    ]  # the first column is measured at 5 and 6, the other at 5 and 7
+    moved = [[a + (step in (5, 6)), b + (step == 7)] for step, (a, b) in enumerate(jumps, 1)]
+    return [
+        Animal("FAST, each column for itself", "printed: a moving unit is measured at almost every step",
+               lambda: Fast(WEvent(epsilon="2", w=4), columns=3, samples=2, filter=False, calibration="paper"),
+               2.0, REPLAY, steps=24, kind=PRINTED),
+        Animal("FAST, each column for itself, sampled", "the same by sampling: one column jumps, one stays",
+               lambda: Fast(WEvent(epsilon="2", w=4), columns=2, samples=2, filter=False, calibration="paper"),
+               1.5, PAIR, (pair(jumps, moved),), 8, seconds=20, kind=PRINTED),
+        Animal("RescueDP, each column for itself", "printed: accounts side by side for moving units",
+               lambda: RescueDP(WEvent(epsilon="2", w=8), columns=8, grouping=False, calibration="paper"),
+               2.0, REPLAY, steps=300, kind=PRINTED),
+        Animal("RescueDP, each column for itself, sampled", "the same by sampling",
+               lambda: rescue(RescueDP, two, columns=2, grouping=False, calibration="paper"), 1.54, steps=4, seconds=20,
+               kind=PRINTED),
+        Animal("RescueDP, noise 20 % low", "near miss: 1.25 ε", lambda: rescue(ThinRescue, two), 1.25, steps=3,
+               seconds=15),
+        Animal("RescueDP, process noise from the stream", "printed: the filter's gain tells the raw variance",
+               lambda: ProcessNoiseFromTheStream(WEvent(epsilon="6", w=3), portion=1.0, most_portion=1.0, most=1,
+                                                 samples=3, pace=None), math.inf, steps=4, seconds=20),
+        Animal("OptStream, features of sensitivity 1", "printed: the sum over a period changes by w",
+               lambda: OptStream(WEvent(epsilon="2", w=4), samples=2, features=period, calibration="paper"),
+               2.5, steps=4, seconds=20, kind=PRINTED),
+        Animal("a feature not times w", "the same, nearly alone",
+               lambda: FeatureNotTimesW(WEvent(epsilon="1", w=4), samples=1, features=period, split=(0, "1/50", 1)),
+               4.0, steps=4, seconds=15),
+        Animal("OptStream, straddling window", "printed: samples chosen by the data crowd together in two periods",
+               lambda: OptStream(WEvent(epsilon="6", w=4), samples=3, adaptive=True, split=("1/50", 1, 0),
+                                 calibration="paper"), 1.32, steps=8, seconds=25, kind=PRINTED),
+        Animal("HierarchicalOptStream, leaf by leaf", "printed: a moving unit is measured wherever it is",
+               lambda: HierarchicalOptStream(WEvent(epsilon="6", w=4), hierarchy=leaves, samples=3, adaptive=True,
+                                             per_leaf=True, split=("1/50", 1, 0), nonnegative=False,
+                                             calibration="paper"), 1.32, steps=4, seconds=25, kind=PRINTED),
+        Animal("Fourier transform not normalised", "printed: noise for an orthonormal one",
+               lambda: NotNormalised(WEvent(epsilon="1", w=8), coefficients=2, nonnegative=False), 2.83, steps=8,
+               seconds=15),
+    ]  # fmt: skip

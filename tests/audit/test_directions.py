@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.audit import directions, features
+from tidegate.noise import current, laplace
+
+
+def drawn(centre: int, scale: float, count: int) -> np.ndarray:
+    """Transcripts of two steps: a measured value and its scale, then the same value without a scale."""
+    values = centre + laplace(current(), "test", 0, scale, (count, 1))[:, 0].astype(float)
+    return np.stack([values, np.full(count, scale), values, np.zeros(count)], axis=1)
+
+
+def test_the_likelihood_of_laplace_noise_is_found_from_medians() -> None:
+    """(|x − b| − |x − a|)/scale of what was measured; a value that only repeats counts nothing."""
+    found = directions.laplace(drawn(10, 2.0, 4000), drawn(11, 2.0, 4000), 2, 1)
+    assert found is not None
+    assert found.columns == (0,)
+    assert (found.first[0], found.second[0]) == (10, 11)
+    scores = found(np.array([[7.0, 2.0, 7.0, 0.0], [15.0, 2.0, 15.0, 0.0], [15.0, 0.0, 15.0, 0.0]]))
+    assert scores.tolist() == [0.5, -0.5, 0.0]
+    again = directions.read(found.describe())
+    assert np.array_equal(again(np.array([[7.0, 2.0, 7.0, 0.0]])), [0.5])
+
+
+def test_nothing_that_differs_is_no_direction() -> None:
+    """Equal medians, constant numbers, or too few transcripts."""
+    same = drawn(10, 2.0, 400)
+    assert directions.laplace(same, same, 2, 1) is None
+    constant = np.ones((50, 3))
+    assert directions.line(constant, constant) is None
+    assert directions.line(same[:3], same[:3]) is None
+
+
+def test_the_line_weighs_what_moves_by_what_it_varies() -> None:
+    """Two numbers with the same noise in both: only their difference tells."""
+    noise = laplace(current(), "test", 0, 50.0, (4000, 1)).astype(float)
+    small = laplace(current(), "small", 0, 1.0, (4000, 1)).astype(float)
+    one = np.concatenate([noise + small + 3, noise], axis=1)
+    other = np.concatenate([noise + small, noise], axis=1)
+    found = directions.line(one, other)
+    assert found is not None
+    assert abs(found.weights.sum()) < 0.05 * np.abs(found.weights).max()
+    again = directions.read(found.describe())
+    assert np.array_equal(again(one), found(one))
+
+
+def test_features_survive_a_file() -> None:
+    """Codes of fresh transcripts are the same after reading what was written."""
+    one, other = drawn(10, 2.0, 1000), drawn(12, 2.0, 1000)
+    fitted = features.fit(one, other, 2, 1)
+    assert fitted.directions
+    again = features.Features.read(fitted.describe(), one.shape[1])
+    fresh = drawn(11, 2.0, 300)
+    assert np.array_equal(fitted.codes(fresh), again.codes(fresh))
+    assert len(fitted.codes(fresh)) == fitted.count
