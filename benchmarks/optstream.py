@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 from optstream_data import DATA, DAY, Integers, W
@@ -41,7 +42,8 @@ def waves(periods: int, w: int, columns: int = 1) -> Integers:
 def speed() -> None:
     print("| w | equally spaced, periods/s | ns a step | L1, periods/s | ns a step |\n|---|---|---|---|---|")
     for w in (48, 96, 192, 480, 1440):
-        policy, features = tg.WEvent(epsilon="0.1", w=w), (parts_of_day(w), whole_period(w))
+        # the same noise at all w, so that values near 0 do not make long periods harder
+        policy, features = tg.WEvent(epsilon=Fraction(w, 480), w=w), (parts_of_day(w), whole_period(w))
         rates = []
         for adaptive, steps in ((False, 960_000), (True, 48_000)):
             mechanism = OptStream(policy, samples=w // 4, features=features, adaptive=adaptive)
