@@ -71,7 +71,7 @@ class HierarchicalOptStream(OptStream):
     -----
     At the leaves about that of :class:`OptStream` with the leaves' part of the budget, less what the sums
     tell. Time O(n·w) a period for n leaves; where values would be negative O(n²·w) for each round of the
-    optimisation.
+    optimisation. Samples per leaf: O(n·w log w); with features of S parts O(n³·(S³ + w)) for each of a few rounds.
 
     Examples
     --------
