@@ -22,6 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("TIDEGATE_DATA") or ROOT.parent / "shared" / "data")
 W = 48
 DAY = (parts_of_day(W), whole_period(W))
+REGIONS = {
+    "ile_de_france": "Île-de-France",
+    "hauts_de_france": "Hauts-de-France",
+    "nouvelle_aquitaine": "Nouvelle-Aquitaine",
+    "provence_alpes_cote_d_azur": "Provence-Alpes-Côte d'Azur",
+}
 MONTHS = {"February": (2, 1), "June": (6, 5), "October": (10, 9)}  # and the public month before
 
 

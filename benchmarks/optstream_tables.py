@@ -9,6 +9,7 @@ import polars as pl
 from optstream_data import (
     DATA,
     DAY,
+    REGIONS,
     Floats,
     Integers,
     Rows,
@@ -39,7 +40,7 @@ def contenders(p: tg.WEvent, public: Integers) -> dict[str, Mechanism]:
         "Fourier, K = 10": Fourier(p, coefficients=k),
         "OptStream ES, k = 10": OptStream(p, samples=k, features=DAY),
         "OptStream L1, k = 10": OptStream(p, samples=k, features=DAY, **threshold),
-        "default, k = 12": OptStream(p),
+        "OptStream ES, default (k = 12, no features)": OptStream(p),
         "Fourier, chosen": Fourier.from_profile(p, public),
         "OptStream, chosen": OptStream.from_profile(p, public, candidates=[(), (whole_period(W),), DAY]),
         "printed ES (not private)": OptStream(p, samples=k, features=DAY, calibration="paper"),
@@ -77,7 +78,7 @@ def errors_by_region(runs: int) -> None:
     for region, month, public, values in regions_2016():
         chosen = OptStream.from_profile(p, public)
         last = OptStream.from_profile(p, public, causal="last period")
-        rows[f"{region} {month}"] = [
+        rows[f"{REGIONS[region]}, {month}"] = [
             errors(Uniform(p), values, runs),
             errors(chosen, values, runs),
             errors(chosen, values, runs, final=False),
@@ -128,7 +129,8 @@ def thresholds(runs: int) -> None:
                     for cut in (0, 300, 1000, 3000, 10_000, 30_000)
                 ]
                 best_of = min(tried, key=lambda each: float(each.mean()))
-                rows.setdefault(f"L1, best of six thresholds, {calibration}", []).append(best_of)
+                kind = "sound" if calibration == "sound" else "printed (not private)"
+                rows.setdefault(f"L1, best of six thresholds, {kind}", []).append(best_of)
     print_table("L1 sampling with the best threshold, no features, α = 1", titles, rows)
 
 
