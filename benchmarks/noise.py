@@ -12,9 +12,10 @@ import argparse
 import importlib
 import json
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
+
+from timing import best  # isort: skip  sets the number of threads first
 
 import numpy as np
 
@@ -24,19 +25,6 @@ N = 1_000_000
 OPENDP_N = 5_000
 SINGLE = 20_000
 SCALES = {"1": 1.0, "2": 2.0, "10": 10.0, "1000": 1000.0, "2^20": 2.0**20, "2^30": 2.0**30, "2^40": 2.0**40}
-
-
-def best(rivals: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The best time of each rival in seconds, interleaved, after one warm-up each."""
-    times = {name: float("inf") for name in rivals}
-    for function in rivals.values():
-        function()
-    for _ in range(rounds):
-        for name, function in rivals.items():
-            start = time.perf_counter()
-            function()
-            times[name] = min(times[name], time.perf_counter() - start)
-    return times
 
 
 def opendp_laplace(scale: float) -> Callable[[], Any] | None:

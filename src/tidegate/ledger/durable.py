@@ -11,7 +11,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, SnapshotError
+from tidegate import process
+from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, SnapshotError, TidegateError
 from tidegate.exact import whole
 from tidegate.ledger import file
 from tidegate.ledger import kernels as k
@@ -63,6 +64,10 @@ class DurableLedger(Ledger):
     def _begin(self) -> None:
         """Begin a transaction."""
         raise NotImplementedError
+
+    def _let_go(self) -> None:
+        """Give up the connection, and whatever else keeps others out."""
+        self.connection.close()
 
     # opening
 
@@ -238,6 +243,26 @@ class DurableLedger(Ledger):
             if self._depth:
                 raise LedgerError("a transaction is open on this ledger; verify after it.")
             return verify_connection(self.connection, self.where)
+
+    def close(self) -> None:
+        """Write a checkpoint and let the database go; further use is refused."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._epoch is not process.epoch():
+                file.abandon(self.connection)
+                return
+            self._closed = "closed"
+            try:
+                if not self.read_only and self._rows - self._checkpoint_row >= 1000:
+                    with self.told():
+                        self._begin()
+                        self._write_checkpoint()
+                        self.connection.execute("COMMIT")
+            except TidegateError:
+                pass  # a checkpoint only saves time; the rows are safe
+            finally:
+                self._let_go()
 
 
 def _schedule(meta: Mapping[str, str]) -> Schedule:

@@ -15,7 +15,6 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from tidegate import process
 from tidegate.errors import (
     LedgerBusy,
     LedgerError,
@@ -140,25 +139,6 @@ class PostgresLedger(DurableLedger):
             raise LedgerBusy(
                 f"another worker has taken over the ledger {self.where}; nothing was charged; let it go on."
             )
-
-    def close(self) -> None:
-        """Write a checkpoint, end the session and give up the lease; further use is refused."""
-        with self._lock:
-            if self._closed:
-                return
-            if self._epoch is not process.epoch():
-                file.abandon(self.connection)
-                return
-            self._closed = "closed"
-            try:
-                if not self.read_only and self._rows - self._checkpoint_row >= 1000:
-                    self._begin()
-                    self._write_checkpoint()
-                    self.connection.execute("COMMIT")
-            except TidegateError:
-                pass  # a checkpoint only saves time; the rows are safe
-            finally:
-                self.connection.close()
 
 
 def _exists(connection: Connection, place: Place) -> bool:

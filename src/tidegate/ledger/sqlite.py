@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 
-from tidegate import process
 from tidegate.errors import LedgerError
 from tidegate.ledger import file
 from tidegate.ledger.durable import DurableLedger, meta_of
@@ -88,22 +86,6 @@ class SQLiteLedger(DurableLedger):
         with file.told(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
 
-    def close(self) -> None:
-        """Write a checkpoint and give the file up; further use is refused."""
-        with self._lock:
-            if self._closed:
-                return
-            if self._epoch is not process.epoch():
-                file.abandon(self.connection)
-                return
-            self._closed = "closed"
-            try:
-                if not self.read_only and self._rows - self._checkpoint_row >= 1000:
-                    self.connection.execute("BEGIN IMMEDIATE")
-                    self._write_checkpoint()
-                    self.connection.execute("COMMIT")
-            except sqlite3.Error:
-                pass  # a checkpoint only saves time; the rows are on disk
-            finally:
-                self.connection.close()
-                file.leave_lock(self._descriptor)
+    def _let_go(self) -> None:
+        super()._let_go()
+        file.leave_lock(self._descriptor)

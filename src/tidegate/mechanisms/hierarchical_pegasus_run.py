@@ -8,26 +8,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.mechanisms.grouper import Grouper
+from tidegate.mechanisms.grouper_run import BLOCK, GrouperRun
 from tidegate.mechanisms.kernels import hierarchy as loop
-from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.run import Matrix, Row, State
 from tidegate.noise import laplace
 from tidegate.releases import GroupedRelease, GroupedReleases, Status
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.hierarchical_pegasus import HierarchicalPeGaSus
 
-BLOCK = 1 << 13  # cells that are handled at once: their noise stays in the cache
 
-
-class HierarchicalPeGaSusRun(Run):
+class HierarchicalPeGaSusRun(GrouperRun):
     """HierarchicalPeGaSus at work."""
 
     mechanism: HierarchicalPeGaSus
 
     def _begin(self, state: State | None) -> None:
+        super()._begin(state)
         mechanism, forest = self.mechanism, self.mechanism.forest
-        self._charge = self.ledger.units // mechanism.units
         if mechanism.calibration == "paper":
             self._charge *= math.ceil(1000 * (mechanism.guarantee.loss or 1))
         self._leaves = np.array(forest.leaves, dtype=np.int64)
@@ -35,16 +33,6 @@ class HierarchicalPeGaSusRun(Run):
         self._levels = np.array(forest.levels, dtype=np.int64)
         self._nodes = np.arange(len(forest.names))
         self._method = loop.PRIVTREE if mechanism.pruning == "privtree" else loop.COUNTS
-        self._grouper = Grouper(
-            mechanism.outputs, mechanism.limit, mechanism.longest_group, mechanism.smoother, self._grid
-        )
-        if state is not None:
-            self._grouper.restore(state)
-
-    def _state(self) -> State:
-        if self.mechanism.snapshots == "closed":
-            self._grouper.close()
-        return self._grouper.state()
 
     def _push(self, row: Row) -> GroupedRelease:
         return self._push_batch(row[np.newaxis], self.step)[0]
@@ -57,7 +45,7 @@ class HierarchicalPeGaSusRun(Run):
         groups, weights = (np.empty((steps, nodes), dtype=np.int64) for _ in range(2))
         scale, status = np.empty(steps), np.empty(steps, dtype=np.int8)
         length = max(1, BLOCK // nodes)
-        try:
+        with self._closing_groups():
             for start in range(0, steps, length):
                 block = slice(start, start + length)
                 outputs = (
@@ -69,9 +57,6 @@ class HierarchicalPeGaSusRun(Run):
                     status[block],
                 )
                 self._release(matrix[block], first_step + start, *outputs)
-        except BaseException:  # an interruption: no group may hold steps that were not released
-            self._grouper.close()
-            raise
         return GroupedReleases(
             first_step,
             values,

@@ -14,14 +14,12 @@ import numpy as np
 from tidegate.exact import ExactLike, float_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms import pegasus_parameters
-from tidegate.mechanisms.grouper import Grouper
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.grouper_run import BLOCK, GrouperRun
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, State
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import expected_absolute_laplace, laplace
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import GroupedRelease, GroupedReleases, Status
-
-BLOCK = 1 << 13  # cells that are handled at once: their noise stays in the cache
 
 
 @dataclass(frozen=True)
@@ -177,35 +175,21 @@ class PeGaSus(Mechanism):
         ]
 
 
-class PeGaSusRun(Run):
+class PeGaSusRun(GrouperRun):
     """PeGaSus at work."""
 
     mechanism: PeGaSus
 
     def _begin(self, state: State | None) -> None:
-        mechanism = self.mechanism
-        self._charge = self.ledger.units // mechanism.units
-        self._shown_scale = mechanism.scale * self._grid
-        self._grouper = Grouper(
-            self._columns, mechanism.limit, mechanism.longest_group, mechanism.smoother, self._grid
-        )
-        if state is not None:
-            self._grouper.restore(state)
-
-    def _state(self) -> State:
-        if self.mechanism.snapshots == "closed":
-            self._grouper.close()
-        return self._grouper.state()
+        super()._begin(state)
+        self._shown_scale = self.mechanism.scale * self._grid
 
     def _push(self, row: Row) -> GroupedRelease:
         self.ledger.charge(self.step, self._charge)
         rows = row[np.newaxis]
         values, noisy, groups = np.empty(rows.shape), np.empty(rows.shape), np.empty_like(rows)
-        try:
+        with self._closing_groups():
             self._release(rows, self.step, values, noisy, groups)
-        except BaseException:
-            self._grouper.close()
-            raise
         scale, unit = self._shown_scale, self.ledger.unit
         fields = (self.step, values[0], Status.FRESH, self.step, scale, self._charge, unit)
         return GroupedRelease(*fields, noisy=noisy[0], groups=groups[0], weights=np.ones_like(row))
@@ -217,13 +201,10 @@ class PeGaSusRun(Run):
         values, noisy = np.empty(matrix.shape), np.empty(matrix.shape)
         groups = np.empty(matrix.shape, dtype=np.int64)
         length = max(1, BLOCK // self._columns)
-        try:
+        with self._closing_groups():
             for start in range(0, steps, length):
                 block = slice(start, start + length)
                 self._release(matrix[block], first_step + start, values[block], noisy[block], groups[block])
-        except BaseException:  # an interruption: no group may hold steps that were not released
-            self._grouper.close()
-            raise
         return GroupedReleases(
             first_step,
             values,
