@@ -135,6 +135,9 @@ def test_words_become_lists():
         ("Both fine; really.", []),
     ]
     assert listed("x: 1; y: 2; z: 3.") == [("", ["x: 1", "y: 2", "z: 3"])]
+    assert listed("Areas: w = 1: 2; w = 3: 4; w = 5: 6 (7; 8).") == [
+        ("Areas:", ["w = 1: 2", "w = 3: 4", "w = 5: 6 (7; 8)"])
+    ]
 
 
 def test_tables_of_a_judgement_are_kept_and_shown(tmp_path):

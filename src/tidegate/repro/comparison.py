@@ -60,7 +60,8 @@ def with_interval(runs: npt.ArrayLike) -> str:
     '2 ± 2.48'
     """
     low, high = interval_of_mean(runs)
-    return f"{short((low + high) / 2)} ± {short((high - low) / 2)}"
+    half = f" ± {short((high - low) / 2)}" if np.size(runs) > 1 else ""
+    return short((low + high) / 2) + half
 
 
 def ratio_with_interval(one: npt.ArrayLike, other: npt.ArrayLike) -> tuple[float, float, float]:
@@ -131,11 +132,13 @@ def draw_curves(
 
 def logarithmic(axes: Axes) -> None:
     """A logarithmic y axis whose numbers are written out: 20 instead of 2 × 10¹."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     axes.set_yscale("log")
     low, high = sorted(axes.get_ylim())
-    if high < 1e3 * max(low, 1e-300):  # many powers of ten need no numbers between them
+    if high < 6 * low:
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    elif high < 1e3 * max(low, 1e-300):  # many powers of ten need no numbers between them
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -74,6 +74,8 @@ class Experiment:
         A function of (frame, figure) that draws the picture.
     notes
         What differs from the paper and why.
+    general
+        What is to be said of all figures of the paper; shown once.
     cost
         A function of one setting that says about how many seconds it takes on one core in full: long ones start first.
     """
@@ -87,6 +89,7 @@ class Experiment:
     judge: Callable[[pl.DataFrame], Judgement] = field(repr=False)
     draw: Callable[[pl.DataFrame, Figure], None] = field(repr=False)
     notes: str = ""
+    general: str = ""
     cost: Callable[[dict[str, Any]], float] = field(default=lambda setting: 1.0, repr=False)
 
     @property

@@ -6,6 +6,7 @@ import base64
 import html
 import re
 from collections import Counter
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -26,7 +27,8 @@ What the papers claim, and what the sound implementation gives, figure by figure
 unless a row says otherwise; "printed" means the calibration as printed in the paper, which is not private. Numbers in
 brackets or after ± are 95 % confidence intervals over runs. Data that are not public are generated in the described
 shape; each entry says which data it used. Made by `tidegate repro run` and `tidegate repro report`."""
-LONG = 3  # from so many parts on, an enumeration is shown as a list
+LONG = 100  # characters: from there on two parts are shown as a list, too
+PARTS, COLON = re.compile(r";\s(?![^(]*\))"), re.compile(r":\s(?![^(]*\))")  # those that are not in brackets
 
 
 def results(folder: Path) -> list[Result]:
@@ -40,8 +42,9 @@ def markdown(folder: Path, pictures: str) -> str:
     found = results(folder)
     parts = [f"# {TITLE}\n", INTRODUCTION + "\n", *(f"{line}\n" for line in _overview(folder, found))]
     parts.append(_markdown_table(_summary(found)))
-    for paper, group in groupby(found, key=lambda result: result.experiment.paper):
-        parts.append(f"\n## {PAPERS.get(paper, paper)}\n")
+    for title, general, group in _papers(found):
+        parts.append(f"\n## {title}\n")
+        parts += [f"{line}\n" for line in general]
         parts += [_entry(result, pictures) for result in group]
     return "\n".join(parts)
 
@@ -52,8 +55,9 @@ def page(folder: Path) -> str:
     body = [f"<h1>{TITLE}</h1>", f"<p>{html.escape(INTRODUCTION)}</p>"]
     body += [f"<p>{html.escape(line)}</p>" for line in _overview(folder, found)]
     body.append(_html_table(_summary(found)))
-    for paper, group in groupby(found, key=lambda result: result.experiment.paper):
-        body.append(f"<h2>{html.escape(PAPERS.get(paper, paper))}</h2>")
+    for title, general, group in _papers(found):
+        body.append(f"<h2>{html.escape(title)}</h2>")
+        body += [f"<p>{html.escape(line)}</p>" for line in general]
         body += [_section(result, folder) for result in group]
     style = (
         "body{font:16px/1.5 sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}img{max-width:100%}"
@@ -68,30 +72,38 @@ def page(folder: Path) -> str:
 
 
 def listed(words: str) -> list[tuple[str, list[str]]]:
-    """Words as paragraphs: (sentences, items), where an enumeration of many parts becomes items.
+    """Words as paragraphs: (sentences, items), where a long enumeration becomes items under its head.
 
     Examples
     --------
-    >>> listed("It holds. Ratios: a 1.5; b 2; c 3. Done.")
-    [('It holds. Ratios:', ['a 1.5', 'b 2', 'c 3']), ('Done.', [])]
+    >>> listed("It holds. Ratios: a 1.5 (1; 2); b 2; c 3. Done.")
+    [('It holds. Ratios:', ['a 1.5 (1; 2)', 'b 2', 'c 3']), ('Done.', [])]
     """
     found: list[tuple[str, list[str]]] = []
     plain: list[str] = []
     for sentence in re.split(r"(?<=[.:])\s(?=[A-ZÎ⟨ε“])", words):
-        pieces = sentence.removesuffix(".").split("; ")
-        if len(pieces) < LONG:
+        pieces = [piece.strip() for piece in PARTS.split(sentence.removesuffix("."))]
+        if len(pieces) < 2 or (len(pieces) == 2 and len(sentence) < LONG):
             plain.append(sentence)
             continue
-        head, separator, first = pieces[0].partition(": ")
-        # a colon within the first part belongs to it when all parts have one
-        if separator and not all(": " in piece for piece in pieces):
+        head, *rest = COLON.split(pieces[0], maxsplit=1)
+        # a colon that all parts have belongs to them
+        if rest and len(COLON.split(pieces[0])) > min(len(COLON.split(piece)) for piece in pieces[1:]):
             plain.append(head + ":")
-            pieces[0] = first
+            pieces[0] = rest[0]
         found.append((" ".join(plain), pieces))
         plain = []
     if plain:
         found.append((" ".join(plain), []))
     return found
+
+
+def _papers(found: list[Result]) -> Iterator[tuple[str, list[str], list[Result]]]:
+    """(title, what is to be said of all its figures, results) of every paper."""
+    for paper, group in groupby(found, key=lambda result: result.experiment.paper):
+        results_ = list(group)
+        general = dict.fromkeys(result.experiment.general for result in results_ if result.experiment.general)
+        yield PAPERS.get(paper, paper), list(general), results_
 
 
 def _overview(folder: Path, found: list[Result]) -> list[str]:
@@ -104,7 +116,8 @@ def _overview(folder: Path, found: list[Result]) -> list[str]:
     if facts is not None:
         lines.append(
             f"The last run of several at once: {facts['experiments']} experiments in {facts['wall seconds'] / 60:.1f} "
-            f"minutes with {facts['workers']} processes, {facts['processor seconds'] / 60:.1f} minutes of processor time"
+            f"minutes with {facts['workers']} process{'es' * (facts['workers'] != 1)}, "
+            f"{facts['processor seconds'] / 60:.1f} minutes of processor time"
             f"{', small' if facts['small'] else ''}; the machine's load at its start was {facts['load at the start']:g}."
         )
     return lines

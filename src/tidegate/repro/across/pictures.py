@@ -38,8 +38,8 @@ def draw(frame: pl.DataFrame, figure: Figure) -> None:
     streams = frame["stream"].unique(maintain_order=True).sort().to_list()
     settings = frame.select("epsilon", "w").unique().sort("epsilon", "w").rows()
     panels = (
-        ("values at once", best_of(frame.filter(pl.col("statistic") == AT_ONCE))),
-        ("values that may come later", best_of(frame.filter(pl.col("statistic").is_in([AT_ONCE, LATER])))),
+        ("at once", best_of(frame.filter(pl.col("statistic") == AT_ONCE))),
+        ("values may come later", best_of(frame.filter(pl.col("statistic").is_in([AT_ONCE, LATER])))),
     )
     winners = (
         pl.concat([best for _, best in panels])["mechanism"].value_counts(sort=True)["mechanism"].to_list()
@@ -50,7 +50,7 @@ def draw(frame: pl.DataFrame, figure: Figure) -> None:
     grid = figure.subplots(1, 2, sharey=True)
     for axes, (title, best) in zip(grid, panels, strict=True):
         _panel(axes, best, streams, settings, colours)
-        axes.set_title(f"{title}: error of the best over Uniform's", fontsize=9.5)
+        axes.set_title(title, fontsize=9.5)
     handles = [
         grid[0].plot([], [], "s", markersize=9, color=colours[name], label=name)[0] for name in winners
     ]

@@ -50,6 +50,6 @@ EXPERIMENT = Experiment(
     cost=lambda setting: 2.0,
     judge=lambda frame: least_error(frame, ["month", "alpha"]),
     draw=lambda frame, figure: draw_bars(frame, figure, "alpha", ALPHAS, ("month", list(MONTHS)), "α"),
-    notes=SOUND
-    + " Ten samples or coefficients up to α = 50 and five at α = 100. Errors are means over the regions; 30 runs.",
+    general=SOUND,
+    notes="Ten samples or coefficients up to α = 50 and five at α = 100. Errors are means over the regions; 30 runs.",
 )

@@ -54,5 +54,6 @@ EXPERIMENT = Experiment(
     ),
     draw=lambda frame, figure: draw_grid(frame, figure, "alpha", ALPHAS, NAMES, "α"),
     notes="PeGaSus answers at once and with the printed parameters of its paper; OptStream's final values come at the "
-    "end of each day. The caption of the paper names ε, its text α; α is varied here. " + SOUND,
+    "end of each day. The caption of the paper names ε, its text α; α is varied here.",
+    general=SOUND,
 )

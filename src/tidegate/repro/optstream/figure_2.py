@@ -46,6 +46,6 @@ EXPERIMENT = Experiment(
     measure=_measure,
     judge=lambda frame: least_error(frame, ["epsilon"], sound=[ADAPTIVE], printed=[ADAPTIVE_PRINTED]),
     draw=lambda frame, figure: draw_grid(frame, figure, "epsilon", EPSILONS, NAMES, "ε"),
-    notes=SOUND
-    + " The paper judges by eye; here by the mean absolute error over 30 runs. Pictures show a week.",
+    general=SOUND,
+    notes="The paper judges by eye; here by the mean absolute error over 30 runs. Pictures show a week.",
 )

@@ -70,8 +70,8 @@ EXPERIMENT = Experiment(
     cost=lambda setting: 2.0,
     judge=_judge,
     draw=lambda frame, figure: draw_bars(frame, figure, "epsilon", EPSILONS, ("month", list(MONTHS)), "ε"),
-    notes=SOUND
-    + " Errors are means over the regions; 30 runs. With ε = 1 Laplace noise has a mean of 48 MW, while lines through "
+    general=SOUND,
+    notes="Errors are means over the regions; 30 runs. With ε = 1 Laplace noise has a mean of 48 MW, while lines through "
     "ten samples a day miss the load by 82 (June) to 119 MW (October) before any noise. The tests of the L1 sampling "
     "have noise of scale 11,366 MW (printed: 9,120) against a threshold of 1,000 MW at ε = 1, and samples fall early in "
     "the day: half of them within the first 10 of 48 steps, against 34 when noise is negligible (ε = 1000).",

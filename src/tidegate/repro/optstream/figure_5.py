@@ -107,5 +107,6 @@ EXPERIMENT = Experiment(
     judge=lambda frame: least_error(frame, ["epsilon"], sound=[ADAPTIVE], printed=[ADAPTIVE_PRINTED]),
     draw=_draw,
     notes="ARMA(1, 1), trained on the four weeks before; a forecast of ARMA(1, 1) over a whole day is little more than a "
-    "return to the mean, whatever it is trained on. 30 runs. " + SOUND,
+    "return to the mean, whatever it is trained on. 30 runs.",
+    general=SOUND,
 )

@@ -79,5 +79,6 @@ EXPERIMENT = Experiment(
         frame, figure, "epsilon", EPSILONS, ("month", list(MONTHS)), "ε", (*NAMES, REAL)
     ),
     notes="ARMA(1, 1), trained on the four weeks before each day; four days of each month and 10 runs instead of every "
-    "day and 30 runs. " + SOUND,
+    "day and 30 runs.",
+    general=SOUND,
 )

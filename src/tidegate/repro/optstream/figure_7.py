@@ -41,6 +41,6 @@ EXPERIMENT = Experiment(
     judge=lambda frame: gradual(frame, ["epsilon"]),
     draw=lambda frame, figure: draw_grid(frame, figure, "epsilon", [EPSILON], SHOWN, "ε"),
     notes="P: perturbation, S: sampling (L1, or equally spaced where it says so), O: sums of features and optimisation; "
-    "parts that are on share ε = 0.1 equally. The paper judges by eye; here by the mean absolute error. "
-    + SOUND,
+    "parts that are on share ε = 0.1 equally. The paper judges by eye; here by the mean absolute error.",
+    general=SOUND,
 )

@@ -35,5 +35,6 @@ EXPERIMENT = Experiment(
         frame, figure, "epsilon", EPSILONS, ("month", list(MONTHS)), "ε", NAMES
     ),
     notes="P: perturbation, S: sampling (L1, or equally spaced where it says so), O: sums of features and optimisation; "
-    "parts that are on share ε equally. The paper does not say its ε. " + SOUND,
+    "parts that are on share ε equally. The paper does not say its ε.",
+    general=SOUND,
 )

@@ -45,7 +45,7 @@ EXPERIMENT = Experiment(
     measure=_measure,
     judge=lambda frame: least_error(frame, ["alpha"], sound=[ADAPTIVE], printed=[ADAPTIVE_PRINTED]),
     draw=lambda frame, figure: draw_grid(frame, figure, "alpha", ALPHAS, NAMES, "α"),
-    notes=SOUND
-    + " Ten samples or coefficients up to α = 50 and five at α = 100, as in the paper. The paper judges by eye; "
+    general=SOUND,
+    notes="Ten samples or coefficients up to α = 50 and five at α = 100, as in the paper. The paper judges by eye; "
     "here by the mean absolute error over 30 runs. Pictures show a week.",
 )

@@ -160,7 +160,8 @@ EXPERIMENT = Experiment(
     cost=lambda setting: 40.0,
     judge=_judge,
     draw=_draw,
-    notes=NOTES + " The joint scale suffers from the baseline secret, whose hiding "
+    general=NOTES,
+    notes="The joint scale suffers from the baseline secret, whose hiding "
     "interval meets all others. 20 runs. An order of magnitude is read as ten "
     "times in the geometric mean over zones, not in each; this reading was chosen after a small run.",
 )

@@ -165,8 +165,8 @@ EXPERIMENT = Experiment(
     cost=lambda setting: 15.0,
     judge=_judge,
     draw=_draw,
-    notes=NOTES
-    + " The holiday is as high as the households' largest temporal sensitivity, lasts a week and has ε = 0.1. "
+    general=NOTES,
+    notes="The holiday is as high as the households' largest temporal sensitivity, lasts a week and has ε = 0.1. "
     "“no pace” is RescueDP without this implementation's limit on early spending, as its paper has it; there is no "
     "approximate RescueDP. 20 runs.",
 )
