@@ -66,9 +66,10 @@ def test_gaps_fit_every_window(window, drifting, begin):
         assert across.max() <= window + 1
 
 
-def test_no_phase_of_the_period_is_starved():
-    """With a period, measurements visit every phase even if the stride divides it."""
-    tables = choices(48, True, True, 1, Fraction(1))
+@pytest.mark.parametrize("periodic", [True, False])
+def test_no_phase_of_the_period_is_starved(periodic):
+    """Measurements visit every phase of a period even if the stride divides it, and even if nobody declared it."""
+    tables = choices(48, True, periodic, 1, Fraction(1))
     for choice in range(tables.rows):
         plan = np.zeros(loop.PLAN, dtype=np.int64)
         gaps = [loop.next_gap(tables.shares, choice, plan) for _ in range(49 * int(tables.shares[choice, 0]))]

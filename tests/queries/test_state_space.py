@@ -14,13 +14,13 @@ from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.queries.kernels import state_space as k
 from tidegate.queries.kernels.replaying import likelihood
 from tidegate.queries.state_space import StateSpace
-from tidegate.queries.state_space_model import SEARCHED, Structure, estimate, parameters_of
+from tidegate.queries.state_space_model import SEARCHED, Prior, Size, Structure, estimate, parameters_of
 from tidegate.queries.state_space_tracker import Tracker
 from tidegate.releases import Releases, Status
 
 STRUCTURE = Structure((12, 30), (2, 1))
 SEARCH = np.array([0.1, 1.0, 0.3, 1.5, 1.2, 0.5, -2.0])
-PARAMETERS = parameters_of(SEARCH, (3.0, 50.0))
+PARAMETERS = parameters_of(SEARCH, Prior(3.0, 50.0))
 
 
 def matrices(structure, parameters):
@@ -151,7 +151,7 @@ def test_level_alone_equals_statsmodels():
     search = np.full(SEARCHED, -60.0)
     search[[2, 4]] = 0.0
     search[0] = math.log(0.3)
-    parameters = parameters_of(search, (0.0, 1e6))
+    parameters = parameters_of(search, Prior(0.0, 1e6))
     filtered, *_ = plain_filter(noisy, np.ones(120, bool), 4.0, Structure(), parameters)
     model = models.UnobservedComponents(noisy, "local level")
     model.ssm.initialize_known(np.zeros(1), np.array([[1e6]]))
@@ -171,7 +171,8 @@ def test_laplace_update_equals_quadrature(innovation, variance, scale):
     mean, density = k.heard(innovation, variance, 2 * scale * scale)
     if variance > k.NEARLY_GAUSSIAN * scale * scale:
         return
-    edges = [-14 * deviation, max(-14 * deviation, min(innovation, 14 * deviation)), 14 * deviation]
+    far = 14 * deviation + variance / scale  # the noise draws the posterior by up to variance / scale
+    edges = [-far, max(-far, min(innovation, far)), far]
     total, first = 0.0, 0.0
     for low, high in pairwise(edges):
         x = np.linspace(low, high, 200_001)
@@ -272,7 +273,7 @@ def test_estimates_find_a_quiet_stream():
     generator = np.random.default_rng(5)
     steps, noise = np.arange(1, 401), np.full(400, 2.0 * 50**2)
     values = 1000 + generator.laplace(0, 50, (400, 1))
-    found = estimate(Structure(), steps, values, noise, True, (1000.0, 1e8), None, 8)
+    found = estimate(Structure(), steps, values, noise, True, Prior(1000.0, 1e8), Size(1e6), None, 8)
     moving = math.exp(found[0]) * 400 + math.exp(found[1]) + math.exp(found[3])
     assert moving < 50**2
 

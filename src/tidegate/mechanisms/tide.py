@@ -21,7 +21,7 @@ from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.queries.state_space_model import Structure, read_periods
 from tidegate.queries.state_space_tracker import SINGLE
 
-HARMONICS, FEW_HARMONICS = 8, 2  # of each period, for few columns and for many
+FEW_HARMONICS = 2  # of each period, where many columns share their gains
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Tide(Mechanism):
         Public periods of the stream in steps, such as (24, 168) for hours of days and weeks. None by default: then the
         model is a level and its residuals.
     harmonics
-        How many harmonics each period has: 8 by default, 2 where more than 16 columns share their gains.
+        How many harmonics each period has: 2 where more than 16 columns share their gains, else 8, and 16 for a
+        week after a day, so that the days of a week may differ.
     delay
         After how many steps, at most, smoothed values of a step are known (`release.revised`); 0 for never. By default
         w under a w-event policy, else 0.
@@ -96,7 +97,7 @@ class Tide(Mechanism):
         """Check the model and the delay."""
         put = object.__setattr__
         put(self, "periods", read_periods(self.periods))
-        few = HARMONICS if self.columns <= SINGLE else FEW_HARMONICS
+        few = None if self.columns <= SINGLE else FEW_HARMONICS
         wanted = few if self.harmonics is None else self.harmonics
         put(self, "harmonics", tuple(wanted) if isinstance(wanted, Sequence) else wanted)
         put(self, "harmonics", self.structure.harmonics)
@@ -119,7 +120,6 @@ class Tide(Mechanism):
     def structure(self) -> Structure:
         """The model's public part."""
         counts = self.harmonics
-        assert counts is not None
         return Structure(tuple(self.periods), tuple(counts) if isinstance(counts, Sequence) else counts)
 
     @cached_property

@@ -20,14 +20,13 @@ LONGEST_GAP = 512
 HORIZON = 1024  # steps that a choice is judged by, at most
 OPENING_SHARE = Fraction(1, 8)  # of a sliding window's budget, for the very first measurement
 FINITE_OPENING = Fraction(1, 32)  # the same where the budget never comes back
-SECOND_SHARE = (
-    2  # times as much for a second one at once, where the first one says only that values are small
-)
-INVISIBLE = 4.0  # mean square of the first measurement, in noise variances, below which that is so
+SECOND_SHARE = 2  # times as much for a second one at once, where it shows nothing and no period is to come
 USELESS = 4.0  # a choice whose noise variance is so many times the squared size of the values says nothing
 SHORTEST_OPENED = 16  # windows below need no opening
 CAUTION = 4  # gaps are at most this part of what was seen so far
 PHASES = 8  # and see so many phases of the first period, whose beginning says little about the rest
+FAMILIAR = 48  # steps, without periods, after which a stream that shows nothing need not be watched densely
+EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
 
@@ -73,8 +72,8 @@ def numbers_of_measurements(window: int) -> list[int]:
     return sorted(set(found), reverse=True)
 
 
-def choices(window: int, sliding: bool, drifting: bool, sensitivity: int, epsilon: Fraction) -> Choices:
-    """The tables for a policy. `drifting`: measurements move through the phases of a period."""
+def choices(window: int, sliding: bool, periodic: bool, sensitivity: int, epsilon: Fraction) -> Choices:
+    """The tables for a policy, for streams with public periods or without any."""
     units = DIVISOR * 32 * window if window < 2**30 else 32 * window
     opening = (OPENING_SHARE if sliding else FINITE_OPENING) if window >= SHORTEST_OPENED else Fraction(0)
     numbers = numbers_of_measurements(window)
@@ -84,7 +83,8 @@ def choices(window: int, sliding: bool, drifting: bool, sensitivity: int, epsilo
         for number in numbers:
             charge = int(left * units) // number
             # one step more than the window for k gaps: no phase of a period is left out for ever
-            span = window + 1 if drifting and number < window else window
+            drifts = number < window and (periodic or window >= SHORTEST_OPENED)
+            span = window + 1 if drifts else window
             shares.append((number, span, charge))
     shares += [(window, window, int(share * units) or units // window) for share in (opening, second)]
     for _, _, charge in shares:
@@ -101,8 +101,15 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     turns = np.zeros((2, len(structure.frequency)))
     gaps = tables.shares[: tables.rows, loop.SPAN] / tables.shares[: tables.rows, loop.MEASUREMENTS]
     noise = tables.scales[: tables.rows, loop.VARIANCE]
-    useful = np.append(np.flatnonzero(noise <= USELESS * tracker.size()), tables.rows - 1)[0]
+    size = tracker.size()
     shortest = min(structure.periods, default=0.0)
+    if not size.visible:
+        # strong measurements see most, but until a period has passed nobody knows what the rest of it is like:
+        # watching densely finds at once whatever is worse to miss than plain noise is to release
+        watched = step < min(shortest or FAMILIAR, 2 * tables.shares[0, loop.MEASUREMENTS])
+        blind = max(1.0, shortest / PHASES if watched else step / CAUTION)
+        return int(np.flatnonzero(gaps <= blind)[-1])
+    useful = np.append(np.flatnonzero(noise <= USELESS * size.square), tables.rows - 1)[0]
     skipped = gaps[useful] if step > shortest else min(gaps[useful], shortest / PHASES)
     longest = max(1.0, step / CAUTION, skipped)
     errors = np.full(tables.rows, np.inf)
@@ -139,12 +146,16 @@ def replan(
     opening = len(tables.shares) - 2
     if tables.rows > 1:
         horizon = min(2 * window, HORIZON)
-        chosen = choose(tables, tracker, step, int(plan[loop.CHOICE]), horizon, smoothed)
-        if chosen != plan[loop.CHOICE]:  # at once if the window has budget to spare, else as soon as it has
-            plan[loop.CHOICE], plan[loop.REMAINDER], plan[loop.DUE] = chosen, 0, step + 1
-    seen = not tracker.structure.periods  # the beginning of a period says little about the rest of it
-    if seen and tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]:
-        first = tracker.memory["history_values"][0]
-        if np.mean(first * first) < INVISIBLE * tables.scales[opening, loop.VARIANCE]:
-            plan[loop.STAGE], plan[loop.DUE] = 1, step + 1
+        before = int(plan[loop.CHOICE])
+        chosen = choose(tables, tracker, step, before, horizon, smoothed)
+        if chosen != before:
+            number = int(tables.shares[chosen, loop.MEASUREMENTS])
+            # much stronger measurements begin at once if the window has budget to spare, else as soon as it has;
+            # to others one goes over with a long first gap: choices that change to and fro must not waste budget
+            stronger = EARLIER * number <= tables.shares[before, loop.MEASUREMENTS]
+            plan[loop.CHOICE], plan[loop.REMAINDER] = chosen, number - 1
+            plan[loop.DUE] = step + (1 if stronger else loop.next_gap(tables.shares, chosen, plan))
+    opened = tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]
+    if opened and not tracker.structure.periods and not tracker.size().visible:
+        plan[loop.STAGE], plan[loop.DUE] = 1, step + 1
     plan[loop.LAST_FIT] = tracker.count

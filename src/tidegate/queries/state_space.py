@@ -90,7 +90,7 @@ class StateSpace:
         self,
         columns: int = 1,
         periods: Sequence[float] = (),
-        harmonics: int | Sequence[int] = 6,
+        harmonics: int | Sequence[int] | None = None,
         delay: int = 0,
         noise: str = "laplace",
     ) -> None:
@@ -177,10 +177,7 @@ class StateSpace:
             if at < len(given):
                 tracker.refit()
                 t.refreshed(tracker.book, structure.weight, tracker.room)
-                memory = tracker.memory
-                t.write(
-                    tracker.room, memory["kind"], memory["health"], memory["clock"], values[at], deviation[at]
-                )
+                t.write(tracker.book, tracker.room, values[at], deviation[at])
                 at += 1
 
     def _smooth(self) -> npt.NDArray[np.float64]:

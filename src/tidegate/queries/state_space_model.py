@@ -33,6 +33,15 @@ STEPS = np.array([1.5, 1.5, 1.0, 1.5, 1.0, 1.5, 2.0])
 SHRINKING = 0.5
 MEMORY_BOUND = 7.0  # of the logit of φ: up to 0.999
 DIFFUSE = 100.0
+HARMONICS = 8  # of a period, where nothing else is said
+NEXT = (
+    8  # a period at most so many times as long as the one before it says how that one's shape differs in it
+)
+DIFFERING = 0.3  # how much less variance those differences are expected to have
+EVIDENT = 3.5  # standard errors that a mean, or what varies more than its noise, must have to be seen
+HIDDEN = (
+    1 / 16
+)  # of the variance of that mean: the squared size that is expected of values that cannot be seen
 DOUBT = 0.5  # standard errors by which values must vary more than their noise to count as larger
 
 
@@ -46,22 +55,26 @@ class Structure:
         Public periods in steps, such as (24, 168) for hours of days and weeks; none by default.
     harmonics
         How many harmonics each period has, at most half of its steps; one number for all of them, or one for each.
+        By default eight, and more for a period that is a few times as long as the one before it: 16 of a week let
+        the shape of its days differ.
 
     Examples
     --------
     >>> Structure((24, 168), 3).states
     16
+    >>> Structure((24, 168)).harmonics
+    (8, 16)
     """
 
     periods: tuple[float, ...] = ()
-    harmonics: int | tuple[int, ...] = 6
+    harmonics: int | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "periods", read_periods(self.periods))
-        counts = (
-            self.harmonics if isinstance(self.harmonics, Sequence) else [self.harmonics] * len(self.periods)
-        )
+        counts = usual_harmonics(self.periods) if self.harmonics is None else self.harmonics
+        if isinstance(counts, int):
+            counts = (counts,) * len(self.periods)
         if len(counts) != len(self.periods):
             raise InvalidParameter(
                 "harmonics", self.harmonics, "one number, or one for each period", "give as many as periods"
@@ -73,12 +86,14 @@ class Structure:
         found: list[tuple[float, float]] = []
         counts = self.harmonics
         assert isinstance(counts, tuple)
+        shorter = 0.0
         for period, count in zip(self.periods, counts, strict=True):
             for number in range(1, count + 1):
                 frequency = 2 * math.pi * number / period
                 known = any(abs(frequency - other) < 1e-9 for other, _ in found)
                 if not known and frequency <= math.pi * (1 + 1e-9):
-                    found.append((frequency, 1.0 / number))
+                    found.append((frequency, (DIFFERING if number * shorter > period else 1.0) / number))
+            shorter = period
         return np.array([f for f, _ in found]), np.array([w for _, w in found])
 
     @property
@@ -88,7 +103,7 @@ class Structure:
 
     @property
     def weight(self) -> Floats:
-        """How much variance a harmonic is expected to have, relative to the first: 1/number."""
+        """How much variance a harmonic is expected to have, relative to the first: 1/number, less for differences."""
         return self._table[1]
 
     @property
@@ -102,6 +117,22 @@ class Structure:
         return np.stack([np.cos(self.frequency), np.sin(self.frequency)])
 
 
+def usual_harmonics(periods: Sequence[float]) -> tuple[int, ...]:
+    """Eight for each period; for one that is a few times as long as the one before, two and a bit for each time.
+
+    Examples
+    --------
+    >>> usual_harmonics((24, 168, 8760))
+    (8, 16, 8)
+    """
+    found, before = [], 0.0
+    for period in periods:
+        differs = before and period <= NEXT * before
+        found.append(max(HARMONICS, round(2 * period / before) + 2) if differs else HARMONICS)
+        before = period
+    return tuple(found)
+
+
 def read_periods(periods: Sequence[float] | float) -> tuple[float, ...]:
     """Check public periods."""
     given = (periods,) if isinstance(periods, int | float) else tuple(periods)
@@ -113,8 +144,25 @@ def read_periods(periods: Sequence[float] | float) -> tuple[float, ...]:
     return tuple(sorted(given))
 
 
-def parameters_of(searched: Floats, prior: tuple[float, float]) -> Floats:
-    """The filter's parameters from the searched ones, and from mean and variance of the level at the beginning."""
+@dataclass(frozen=True)
+class Prior:
+    """What is known of the level before the first measurement.
+
+    Attributes
+    ----------
+    mean, variance
+        Of the level.
+    unseen
+        A variance that intervals have to add: of what may hide behind the noise, but is not believed in.
+    """
+
+    mean: float
+    variance: float
+    unseen: float = 0.0
+
+
+def parameters_of(searched: Floats, prior: Prior) -> Floats:
+    """The filter's parameters from the searched ones, and from what is known of the level at the beginning."""
     rough, slow = (1.0 / (1.0 + math.exp(-searched[at])) for at in (ROUGH_MEMORY, SMOOTH_MEMORY))
     fast = slow * slow  # forgets twice as fast
     result = np.empty(k.PARAMETERS)
@@ -126,11 +174,32 @@ def parameters_of(searched: Floats, prior: tuple[float, float]) -> Floats:
     result[k.SMOOTH_NOISE] = math.exp(searched[SMOOTH]) / share
     result[k.SEASON_PRIOR] = math.exp(searched[SEASON])
     result[k.SEASON_NOISE] = math.exp(searched[SEASON_STEP])
-    result[k.LEVEL_MEAN], result[k.LEVEL_PRIOR] = prior
+    result[k.LEVEL_MEAN], result[k.LEVEL_PRIOR], result[k.UNSEEN] = prior.mean, prior.variance, prior.unseen
     return result
 
 
-def size_of(values: Floats, noise: Floats) -> float:
+@dataclass(frozen=True)
+class Size:
+    """How large the values behind noisy measurements are.
+
+    Attributes
+    ----------
+    square
+        The squared size; where nothing is visible a small part of what could hide behind the noise.
+    visible
+        Whether the measurements show anything but their noise.
+    """
+
+    square: float
+    visible: bool = True
+
+    @property
+    def unseen(self) -> float:
+        """The squared size of what may hide where nothing is visible."""
+        return 0.0 if self.visible else self.square / HIDDEN
+
+
+def size_of(values: Floats, noise: Floats, laplace: bool) -> Size:
     """The squared size of the values behind noisy measurements: level, or what varies more than the noise."""
     precision: Floats = 1.0 / noise
     mean: float = float((values * precision[:, np.newaxis]).sum() / (precision.sum() * values.shape[1]))
@@ -138,10 +207,24 @@ def size_of(values: Floats, noise: Floats) -> float:
     squares = float(np.square(precision).sum()) * values.shape[1]
     beyond = (values - mean) ** 2 - noise[:, np.newaxis]
     excess = float((beyond * np.square(precision)[:, np.newaxis]).sum()) / squares
-    excess -= DOUBT * math.sqrt(5.0 / squares)  # a squared Laplace number has the variance 5 · noise²
+    unsure = math.sqrt(5.0 / squares)  # a squared Laplace number has the variance 5 · noise²
     # the same with equal weights: the few precise measurements may all stem from a quiet hour
-    plain = float(beyond.mean()) - DOUBT * math.sqrt(5.0 * float(np.square(noise).mean()) / values.size)
-    return float(max(mean * mean, excess, plain, sure))
+    plain = float(beyond.mean())
+    plainly = math.sqrt(5.0 * float(np.square(noise).mean()) / values.size)
+    if mean * mean <= EVIDENT**2 * sure and not _varies(values - mean, noise, laplace):
+        return Size(HIDDEN * sure, visible=False)
+    return Size(max(mean * mean, excess - DOUBT * unsure, plain - DOUBT * plainly, sure))
+
+
+def _varies(values: Floats, noise: Floats, laplace: bool) -> bool:
+    """Whether values are larger than their noise, by mean absolute values: squares of Laplace noise have long tails."""
+    usual, variance = (0.5**0.5, 0.5) if laplace else ((2 / math.pi) ** 0.5, 1 - 2 / math.pi)
+    over = (np.abs(values) / np.sqrt(noise)[:, np.newaxis]).mean(axis=1) - usual
+    for weight in (np.ones(len(noise)), 1.0 / noise):
+        deviation = math.sqrt(variance * float(weight @ weight) / values.shape[1])
+        if float(weight @ over) > EVIDENT * deviation:
+            return True
+    return False
 
 
 def estimate(
@@ -150,7 +233,8 @@ def estimate(
     values: Floats,
     noise: Floats,
     laplace: bool,
-    prior: tuple[float, float],
+    prior: Prior,
+    size: Size,
     start: Floats | None,
     rounds: int,
 ) -> Floats:
@@ -163,16 +247,17 @@ def estimate(
     laplace
         Whether the noise is Laplace; else Gaussian.
     prior
-        Mean and variance of the level before the first measurement.
+        What is known of the level before the first measurement.
+    size
+        How large the values are; where they are not visible there is nothing to be estimated.
     start
         Where to begin: an earlier estimate.
     rounds
         How often each coordinate is tried.
     """
-    size = size_of(values, noise)
     centre = CENTRES.copy()
-    centre[VARIANCES] += math.log(size)
-    if len(steps) < 2:
+    centre[VARIANCES] += math.log(size.square)
+    if len(steps) < 2 or not size.visible:
         return centre
     searched = range(SEARCHED if len(structure.frequency) else SEASON)
     frequency, weight = structure.frequency, structure.weight
@@ -188,7 +273,7 @@ def estimate(
     wild = (
         centre.copy()
     )  # far from the centre the likelihood is flat in between, and the search would not get there
-    wild[VARIANCES] += math.log(max(1.0, float(np.square(values).mean()) / size))
+    wild[VARIANCES] += math.log(max(1.0, float(np.square(values).mean()) / size.square))
     reached = score(wild)
     if reached > found:
         best, found = wild, reached

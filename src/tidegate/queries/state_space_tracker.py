@@ -11,9 +11,13 @@ from tidegate.queries.kernels import tracking as t
 from tidegate.queries.kernels.replaying import replay
 from tidegate.queries.state_space_model import (
     DIFFUSE,
+    EVIDENT,
+    HIDDEN,
     SEARCHED,
     Floats,
     Integers,
+    Prior,
+    Size,
     Structure,
     estimate,
     parameters_of,
@@ -30,6 +34,7 @@ SAMPLED = 256  # beyond, so many
 FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
+DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
 ROUNDS, LATER_ROUNDS = 6, 3  # of the search, at first and from so many measurements on
 EARLY = 32
 RARELY = 1 << 15  # measurements between two estimates, at most
@@ -82,7 +87,7 @@ class Tracker:
         self.memory["clock"][t.NEXT_FIT] = 1
         self.memory["clock"][t.LAPLACE] = self.laplace
         # before anything is known the first measurement is taken as it is
-        self.memory["parameters"][:] = parameters_of(np.zeros(SEARCHED), (0.0, 1e30))
+        self.memory["parameters"][:] = parameters_of(np.zeros(SEARCHED), Prior(0.0, 1e30))
         for c in range(classes):
             k.begin(self.memory["parameters"][c], structure.weight, self.memory["covariance"][c])
         self.room = (
@@ -106,10 +111,11 @@ class Tracker:
         """How many steps were measured."""
         return int(self.memory["clock"][t.COUNT])
 
-    def size(self) -> float:
-        """The squared size of the values, as far as measurements tell."""
+    def size(self) -> Size:
+        """The size of the values, as far as measurements tell."""
         rows = int(self.memory["clock"][t.ROWS])
-        return size_of(self.memory["history_values"][:rows], self.memory["history_noise"][:rows])
+        values, noise = self.memory["history_values"][:rows], self.memory["history_noise"][:rows]
+        return size_of(values, noise, self.laplace)
 
     def refit(self) -> None:
         """Estimate hyper-parameters anew, filter what the history has under them, and say when to do it again."""
@@ -129,8 +135,9 @@ class Tracker:
                 some = members[:: -(-len(members) // FITTED)]
                 start = memory["searched"][c] if count > 1 and memory["searched"][c].any() else None
                 own = np.ascontiguousarray(values[:, some])
+                size = size_of(values[:, members], noise, self.laplace)
                 memory["searched"][c] = estimate(
-                    self.structure, steps, own, noise, self.laplace, priors[c], start, rounds
+                    self.structure, steps, own, noise, self.laplace, priors[c], size, start, rounds
                 )
                 fitted[c] = True
             memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
@@ -141,7 +148,7 @@ class Tracker:
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
         clock[t.STILL] = clock[t.QUIET] = 0
-        step = max(1, count // 2) if count < 64 else min(count, RARELY)
+        step = max(1, count // 4) if count < 64 else min(count, RARELY)
         clock[t.NEXT_FIT] = count + step
 
     def _replay(self, steps: Integers, values: Floats, noise: Floats) -> None:
@@ -173,13 +180,17 @@ class Tracker:
         memory["sampled"] = np.sort(order[chosen[np.linspace(0, len(chosen) - 1, SAMPLED).astype(np.int64)]])
         memory["history_values"][0] = memory["state"][0][memory["sampled"]]
 
-    def _classify(self, values: Floats, noise: Floats) -> list[tuple[float, float]]:
-        """Put columns of similar released size into classes; mean and variance of the level of each."""
+    def _classify(self, values: Floats, noise: Floats) -> list[Prior]:
+        """Put columns of similar released size into classes, and say what is known of the level of each class."""
         memory, columns = self.memory, self.columns
         if columns <= SINGLE:
             weights = 1.0 / noise
-            means = (values * weights[:, np.newaxis]).sum(axis=0) / weights.sum()
-            return [(float(mean), DIFFUSE * float(mean * mean + noise.max())) for mean in means]
+            means = weights @ values / weights.sum()
+            sizes = [size_of(values[:, [column]], noise, self.laplace) for column in range(columns)]
+            return [
+                _wide_prior(float(mean), noise) if size.visible else Prior(0.0, size.square, size.unseen)
+                for mean, size in zip(means, sizes, strict=True)
+            ]
         if len(memory["sampled"]) == columns:
             weights = 1.0 / noise
             levels = weights @ values / weights.sum()
@@ -194,11 +205,17 @@ class Tracker:
         for c in range(self.classes):
             own = levels[memory["kind"] == c]
             if len(own) < FITTED:
-                mean = float(own.mean()) if len(own) else 0.0
-                priors.append((mean, DIFFUSE * (mean * mean + float(noise.max()))))
+                priors.append(_wide_prior(float(own.mean()) if len(own) else 0.0, noise))
                 continue
             mean = float(own.mean())
+            if mean * mean < EVIDENT**2 * sure / len(own):
+                mean = 0.0
             # squares of Laplace noise have the variance 5·sure²: what they may explain is not a difference of levels
-            spread = float(own.var()) - sure * (1.0 + 3.0 * float(np.sqrt(5.0 / len(own))))
-            priors.append((mean, max(spread, 1e-3 * mean * mean, 1e-6 * sure)))
+            spread, unsure = float(own.var()) - sure, sure * float(np.sqrt(5.0 / len(own)))
+            believed = max(spread - DOUBTED * unsure, 1e-3 * mean * mean, HIDDEN * sure / len(own))
+            priors.append(Prior(mean, believed, max(0.0, spread + unsure - believed)))
         return priors
+
+
+def _wide_prior(mean: float, noise: Floats) -> Prior:
+    return Prior(mean, DIFFUSE * (mean * mean + float(noise.max())))

@@ -14,6 +14,7 @@ from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
 from tidegate.noise.kernels import constants, laplace_draw
 from tidegate.queries.kernels.smoothing import smooth
+from tidegate.queries.kernels.state_space import UNSEEN
 from tidegate.queries.kernels.tracking import (
     COUNT,
     FACTOR,
@@ -37,7 +38,7 @@ REMAINDER = 2  # of the division that makes the gaps
 ALARM = 3  # 1 while the model does not fit
 TAKEN = 4  # the row of the tables of the measurement in hand
 LAST_FIT = 5  # the number of measurements at the last estimate
-STAGE = 6  # 1 where a second measurement follows the opening at once
+STAGE = 6  # 1 where the first window looks again, at once, after its opening showed nothing
 PLAN = 7
 
 # positions in `rule`
@@ -177,7 +178,7 @@ def release(
         source[index] = clock[LAST]
         scale[index] = scales[plan[TAKEN], SCALE] * grid if clock[LAST] > 0 else 0.0
         for c in range(classes):
-            variance = scales[plan[TAKEN], VARIANCE] if raw else room[2][c]
+            variance = scales[plan[TAKEN], VARIANCE] if raw else room[2][c] + parameters[c, UNSEEN]
             deviations[index, c] = (
                 np.sqrt(max(variance, 0.0)) * health[FACTOR] * grid if clock[LAST] > 0 else np.inf
             )

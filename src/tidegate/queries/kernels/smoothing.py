@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.queries.kernels.state_space import FALLING_MEMORY, LEAD, RISING_MEMORY, ROUGH_MEMORY
+from tidegate.queries.kernels.state_space import FALLING_MEMORY, LEAD, RISING_MEMORY, ROUGH_MEMORY, UNSEEN
 
 
 @kernel
@@ -87,7 +87,7 @@ def smooth(
                     for j in range(states):
                         partial += N[c, i, j] * spread[c, j]
                     quadratic += partial * spread[c, i]
-                variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0)
+                variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
             if measured:
                 inner[:] = 0.0
                 for i in range(states):

@@ -28,7 +28,8 @@ SMOOTH_NOISE = 6  # variance of their common step
 LEVEL_PRIOR = 7  # variance of the level before the first measurement
 SEASON_PRIOR = 8  # variance of a harmonic before the first measurement, times its weight
 LEVEL_MEAN = 9  # the level expected before the first measurement
-PARAMETERS = 10
+UNSEEN = 10  # what may hide where nothing is visible: belongs to intervals, not to the filter
+PARAMETERS = 11
 
 LEAD = 4  # states before the harmonics: level, rough, rising, falling
 
@@ -55,7 +56,7 @@ def effective_noise(variance: float, noise: float) -> Any:
 @kernel
 def _log_normal(z: float) -> Any:
     """The logarithm of the normal distribution function."""
-    if z > -10.0:
+    if z > -30.0:  # far from where the function itself underflows, and where the series below is good to 1e-8
         return np.log(0.5 * math.erfc(-z * 0.7071067811865476))
     square = 1.0 / (z * z)
     return -0.5 * z * z - np.log(-z * 2.5066282746310002) + np.log(1.0 - square * (1.0 - 3.0 * square))

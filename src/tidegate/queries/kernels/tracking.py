@@ -11,6 +11,7 @@ import numpy as np
 
 from tidegate.compiled import kernel
 from tidegate.queries.kernels.state_space import (
+    UNSEEN,
     absorb,
     effective_noise,
     expected,
@@ -218,7 +219,7 @@ def track(
     deviations: Any,
 ) -> Any:
     """Filter rows given[begin:]; noise[i] ≥ 0 where row i is a measurement, else negative. Stops for a fit."""
-    clock, health, kind = book[5], book[6], book[3]
+    clock = book[5]
     for index in range(begin, given.shape[0]):
         step = steps_first + index
         one_step_on(book, step, once, weight, room)
@@ -228,13 +229,15 @@ def track(
             fit = clock[COUNT] >= clock[NEXT_FIT]
         if fit:
             return index
-        write(room, kind, health, clock, values[index], deviations[index])
+        write(book, room, values[index], deviations[index])
     return given.shape[0]
 
 
 @kernel
-def write(room: Any, kind: Any, health: Any, clock: Any, values: Any, deviations: Any) -> None:
-    """Copy the present values and their standard deviations out; NaN deviations before any measurement."""
+def write(book: Any, room: Any, values: Any, deviations: Any) -> None:
+    """Copy the present values and their standard deviations out; infinite deviations before any measurement."""
+    parameters, kind, clock, health = book[2], book[3], book[5], book[6]
     for j in range(kind.size):
         values[j] = room[5][j]
-        deviations[j] = np.sqrt(room[2][kind[j]]) * health[FACTOR] if clock[COUNT] > 0 else np.inf
+        variance = room[2][kind[j]] + parameters[kind[j], UNSEEN]
+        deviations[j] = np.sqrt(variance) * health[FACTOR] if clock[COUNT] > 0 else np.inf
