@@ -27,8 +27,6 @@ What the papers claim, and what the sound implementation gives, figure by figure
 unless a row says otherwise; "printed" means the calibration as printed in the paper, which is not private. Numbers in
 brackets or after ± are 95 % confidence intervals over runs. Data that are not public are generated in the described
 shape; each entry says which data it used. Made by `tidegate repro run` and `tidegate repro report`."""
-LONG = 100  # characters: from there on two parts are shown as a list, too
-PARTS, COLON = re.compile(r";\s(?![^(]*\))"), re.compile(r":\s(?![^(]*\))")  # those that are not in brackets
 
 
 def results(folder: Path) -> list[Result]:
@@ -82,20 +80,33 @@ def listed(words: str) -> list[tuple[str, list[str]]]:
     found: list[tuple[str, list[str]]] = []
     plain: list[str] = []
     for sentence in re.split(r"(?<=[.:])\s(?=[A-ZÎ⟨ε“])", words):
-        pieces = [piece.strip() for piece in PARTS.split(sentence.removesuffix("."))]
-        if len(pieces) < 2 or (len(pieces) == 2 and len(sentence) < LONG):
+        pieces = _split(sentence.removesuffix("."), "; ")
+        colons = [len(_split(piece, ": ")) - 1 for piece in pieces]
+        # a colon that all parts have belongs to them
+        headed = len(pieces) > 1 and colons[0] > min(colons[1:])
+        if len(pieces) < (2 if headed or (plain and plain[-1].endswith(":")) else 3):
             plain.append(sentence)
             continue
-        head, *rest = COLON.split(pieces[0], maxsplit=1)
-        # a colon that all parts have belongs to them
-        if rest and len(COLON.split(pieces[0])) > min(len(COLON.split(piece)) for piece in pieces[1:]):
+        if headed:
+            head, *rest = _split(pieces[0], ": ")
             plain.append(head + ":")
-            pieces[0] = rest[0]
+            pieces[0] = ": ".join(rest)
         found.append((" ".join(plain), pieces))
         plain = []
     if plain:
         found.append((" ".join(plain), []))
     return found
+
+
+def _split(text: str, mark: str) -> list[str]:
+    """Split at a mark that is not in brackets."""
+    pieces, depth, begin = [], 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and place >= begin and text.startswith(mark, place):
+            pieces.append(text[begin:place])
+            begin = place + len(mark)
+    return [*pieces, text[begin:]]
 
 
 def _papers(found: list[Result]) -> Iterator[tuple[str, list[str], list[Result]]]:

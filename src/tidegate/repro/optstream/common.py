@@ -186,7 +186,7 @@ def least_error(
         outcome = Outcome.PRINTED_ONLY
     else:
         outcome = in_part(tables[0])
-    titles = ("Ratios of mean errors. ", "Printed calibration: ", beside_title)
+    titles = ("Ratios of mean errors: ", "Printed calibration: ", beside_title)
     words = [title + told(table) + "." for title, table in zip(titles, tables, strict=True) if table.height]
     return Judgement(outcome, " ".join([*words, means(frame, by)]))
 

@@ -49,7 +49,7 @@ def gradual(frame: pl.DataFrame, by: list[str]) -> Judgement:
         outcome = in_part(steps["sound"])
     public = told(duels(frame, [EQUAL_SAMPLE], [ALL, PERTURB], by))
     words = (
-        f"Ratios of mean errors. {told(steps['sound'])}. Printed calibration: {told(steps['printed'])}. "
+        f"Ratios of mean errors: {told(steps['sound'])}. Printed calibration: {told(steps['printed'])}. "
         f"Sampling at public times: {public}. {means(frame, by)}"
     )
     return Judgement(outcome, words)

@@ -70,7 +70,7 @@ def measure(setting: dict[str, Any]) -> list[Row]:
 
 def judge(frame: pl.DataFrame, generated: str, claimed: float) -> Judgement:
     """Improvement factors with intervals; holds where the smooth threshold reaches 90 % of the claim on every stream."""
-    words = []
+    words: list[str] = []
     sound: dict[str, float] = {}
     printed = 0.0
     for key, group in frame.group_by("stream", maintain_order=True):
@@ -81,7 +81,9 @@ def judge(frame: pl.DataFrame, generated: str, claimed: float) -> Judgement:
             base = runs[PRINTED_TREE if label == PRINTED else TREE]["error"].to_numpy()
             factor, low, high = ratio_with_interval(base, runs[label]["error"].to_numpy())
             clip = float(np.median(runs[label]["clip"].to_numpy()))
-            parts.append(f"{label} {factor:.2f} ({low:.2f} to {high:.2f}; median clip {clip:,.0f})")
+            parts.append(
+                f"{key[0]}, {label}: {factor:.2f} ({low:.2f} to {high:.2f}), median clip {clip:,.0f}"
+            )
             if label == SOUND:
                 sound[str(key[0])] = factor
             elif label == PRINTED and key[0] == generated:
@@ -92,10 +94,10 @@ def judge(frame: pl.DataFrame, generated: str, claimed: float) -> Judgement:
         ]
         ratio, low, high = ratio_with_interval(*check)
         parts.append(
-            f"{len(check[0])} complete runs of the smooth threshold have {ratio:.2f} ({low:.2f} to {high:.2f}) times the "
-            "mean error of the others"
+            f"{key[0]}, check: {len(check[0])} complete runs of the smooth threshold have {ratio:.2f} ({low:.2f} to "
+            f"{high:.2f}) times the mean error of the others"
         )
-        words.append(f"{key[0]}: {', '.join(parts)}")
+        words += parts
     enough = 0.9 * claimed
     if all(factor >= enough for factor in sound.values()):
         outcome = Outcome.HOLDS
@@ -104,7 +106,7 @@ def judge(frame: pl.DataFrame, generated: str, claimed: float) -> Judgement:
     else:
         outcome = Outcome.PARTLY if max(sound.values()) > 1 else Outcome.FAILS
     return Judgement(
-        outcome, f"Improvement over the tree with B, printed {claimed:g}. " + ". ".join(words) + "."
+        outcome, f"Improvement over the tree with B (claimed: {claimed:g} times): " + "; ".join(words) + "."
     )
 
 

@@ -67,7 +67,7 @@ def judge(frame: pl.DataFrame) -> Judgement:
         light.append(heavy == 0)
         near.append(quantiles.max() / quantiles.min() < 2)
         words.append(
-            f"{key[0]}: the tail is heavier than the exponential in {heavy} of {group.height} periods; the "
+            f"{key[0]}: the tail is heavier than the exponential in {heavy} of {group.height} periods, and the "
             f"{P_MAX}-quantile lies between {short(quantiles.min())} and {short(quantiles.max())} minutes"
         )
     good = [*light, *near]

@@ -87,7 +87,7 @@ def judge(frame: pl.DataFrame, generated: str, printed: Mapping[int, float]) -> 
         Outcome.HOLDS if all(checks.values()) else Outcome.PARTLY if any(checks.values()) else Outcome.FAILS
     )
     said = ", ".join(f"{what}: {'yes' if true else 'no'}" for what, true in checks.items())
-    return Judgement(outcome, f"The factor {said}. " + "; ".join(words) + ".")
+    return Judgement(outcome, f"The factor {said}. Factors by stream and time lag: " + "; ".join(words) + ".")
 
 
 def draw(frame: pl.DataFrame, figure: Figure, printed: Mapping[int, float]) -> None:
