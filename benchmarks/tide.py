@@ -35,7 +35,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
             rivals[label] = lambda m=mechanism: m.start().push_batch(matrix)
     for name, seconds in best(rivals, rounds).items():
         bar = "   bar: 0.3" if "causal" in name else ""
-        print(f"scalar   Tide, 34 states, {name:28s} {steps / seconds / 1e6:.2f} million steps/s{bar}")
+        print(f"scalar   Tide, 48 states, {name:28s} {steps / seconds / 1e6:.2f} million steps/s{bar}")
 
 
 def bench_filter(steps: int, rounds: int) -> None:

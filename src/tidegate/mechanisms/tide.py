@@ -70,7 +70,7 @@ class Tide(Mechanism):
     >>> import numpy as np
     >>> mechanism = Tide(WEvent(epsilon="0.1", w=48), periods=(48, 336))
     >>> mechanism.structure.states
-    34
+    48
     >>> run = mechanism.start()
     >>> releases = run.push_batch(np.full((500, 1), 5000))
     >>> releases.values.shape, releases.deviation.shape, releases.revised[0].delay
