@@ -36,3 +36,14 @@ def test_interval_of_a_mean():
     assert (low + high) / 2 == 2.5
     assert (high - low) / 2 == pytest.approx(3.1824 * np.sqrt(5 / 3) / 2, rel=1e-3)
     assert metrics.interval_of_mean([7]) == (7, 7)
+
+
+def test_interval_of_a_share():
+    """None of ten runs: up to 1 − 0.025^(1/10); all of them: from 0.025^(1/10) on."""
+    assert metrics.interval_of_share(0, 10) == (0.0, pytest.approx(1 - 0.025**0.1))
+    assert metrics.interval_of_share(10, 10) == (pytest.approx(0.025**0.1), 1.0)
+
+
+def test_values_cut_at_zero():
+    """−3 and 5 for 0 and 4 are wrong by 0 and 1, the latter a quarter of 4; two columns, floor 1."""
+    assert metrics.cut_errors(np.array([[-3.0, 5.0]]), np.array([[0, 4]])) == (0.5, 0.125)

@@ -123,3 +123,20 @@ def interval_of_mean(samples: npt.ArrayLike, level: float = 0.95) -> tuple[float
         return mean, mean
     half = float(t.ppf(0.5 + level / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
     return mean - half, mean + half
+
+
+def interval_of_share(hits: int, runs: int, level: float = 0.95) -> tuple[float, float]:
+    """An exact confidence interval (Clopper and Pearson) of the chance behind a share of runs.
+
+    Examples
+    --------
+    >>> low, high = interval_of_share(5, 10)
+    >>> round(low, 3), round(high, 3)
+    (0.187, 0.813)
+    """
+    from scipy.stats import beta
+
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, hits, runs - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1 - tail, hits + 1, runs - hits)) if hits < runs else 1.0
+    return low, high

@@ -90,9 +90,11 @@ def _judge(frame: pl.DataFrame) -> Judgement:
                 )
                 kept.append(ratio > claimed)
                 parts.append(f"{rival}/{name} {ratio:.1f} ({low:.1f} to {high:.1f}; printed over {claimed})")
-        gain = ratio_with_interval(_runs(frame, epsilon, "HS-LM"), _runs(frame, epsilon, "HS-PGS"))[0]
+        gain, low, high = ratio_with_interval(_runs(frame, epsilon, "HS-LM"), _runs(frame, epsilon, "HS-PGS"))
         nothing = float(_runs(frame, epsilon, "0 everywhere")[0])
-        parts.append(f"HS-LM/HS-PGS {gain:.2f} (printed: 1 to 2 orders of magnitude)")
+        parts.append(
+            f"HS-LM/HS-PGS {gain:.2f} ({low:.2f} to {high:.2f}; printed: 1 to 2 orders of magnitude)"
+        )
         sound.append(gain >= 10)
         parts.append(
             f"mean error of {SOUND} {_runs(frame, epsilon, SOUND).mean():.3g}, of answering 0 everywhere {nothing:.3g}"

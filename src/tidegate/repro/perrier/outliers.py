@@ -9,6 +9,7 @@ import polars as pl
 
 from tidegate.repro.comparison import COLOURS, short
 from tidegate.repro.experiment import Judgement, Outcome, Row
+from tidegate.repro.metrics import interval_of_share
 from tidegate.repro.perrier.common import STREAMS, names_here, tidy
 from tidegate.repro.perrier.densities import DEFAULT, PRINTED, SOUND
 from tidegate.repro.perrier.last_sums import Stream, last_sums, plans
@@ -60,9 +61,10 @@ def judge(frame: pl.DataFrame, generated: str) -> Judgement:
         ratios = group["ratio"].to_numpy()
         below = float((ratios <= 1).mean())
         kept[key] = below
+        low, top = interval_of_share(int((ratios <= 1).sum()), len(ratios))
         high = np.quantile(ratios, 0.95)
         words.append(
-            f"{key[0]}, {key[1]}: below 1 in {below:.1%} of runs, median {short(float(np.median(ratios)))}, 95 % up to "
+            f"{key[0]}, {key[1]}: below 1 in {below:.1%} of runs ({low:.1%} to {top:.1%}), median {short(float(np.median(ratios)))}, 95 % up to "
             f"{short(float(high))} (foreseen {short(float(group['foreseen'][0]))})"
         )
     made_up = kept[generated, SOUND]

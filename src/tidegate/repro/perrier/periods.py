@@ -72,7 +72,7 @@ def judge(frame: pl.DataFrame) -> Judgement:
         )
     good = [*light, *near]
     outcome = Outcome.HOLDS if all(good) else Outcome.PARTLY if any(good) else Outcome.FAILS
-    return Judgement(outcome, "; ".join(words) + ".")
+    return Judgement(outcome, "By stream: " + "; ".join(words) + ".")
 
 
 def draw(frame: pl.DataFrame, figure: Figure, period: str) -> None:
