@@ -64,8 +64,9 @@ def judge(frame: pl.DataFrame, generated: str) -> Judgement:
         low, top = interval_of_share(int((ratios <= 1).sum()), len(ratios))
         high = np.quantile(ratios, 0.95)
         words.append(
-            f"{key[0]}, {key[1]}: below 1 in {below:.1%} of runs ({low:.1%} to {top:.1%}), median {short(float(np.median(ratios)))}, 95 % up to "
-            f"{short(float(high))} (foreseen {short(float(group['foreseen'][0]))})"
+            f"{key[0]}, {key[1]}: below 1 in {below:.1%} of runs ({low:.1%} to {top:.1%}), median "
+            f"{short(float(np.median(ratios)))}, 95 % up to {short(float(high))} "
+            f"(foreseen {short(float(group['foreseen'][0]))})"
         )
     made_up = kept[generated, SOUND]
     everywhere = min(share for key, share in kept.items() if key[1] == SOUND)
