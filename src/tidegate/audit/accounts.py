@@ -71,7 +71,8 @@ def replay(mechanism: Mechanism, steps: int) -> tuple[Problem | None, npt.NDArra
         ]
         streams.append(BIG * np.stack([(time + at) // columns for at in range(columns)], axis=1))
     streams.append(_irregular(steps, columns))
-    worst = asked_first(mechanism, streams[1][:WATCHED])
+    # a ledger that refuses nothing may be written after the fact
+    worst = asked_first(mechanism, streams[1][:WATCHED]) if mechanism.enforced else None
     where = streams[1][:WATCHED]
     if worst is not None:
         return worst, where

@@ -68,9 +68,9 @@ def prove(
                 failure.side = side
                 raise
             if width and drawn.shape[1] != width:
-                failure = Failure("shape", "it returned another number of values")
-                failure.side = side
-                raise failure
+                changed = Failure("shape", "it returned another number of values")
+                changed.side = side
+                raise changed
             scores = event.scores(drawn)
             counted[side] += int(np.count_nonzero(scores >= event.threshold))
             mean.add(side, scores)

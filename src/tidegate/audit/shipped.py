@@ -81,8 +81,8 @@ def shipped() -> list[Shipped]:
     one, window = Event(epsilon="1"), WEvent(epsilon="2", w=2)
     pairs = WEvent(epsilon="2", w=2, adjacency="replace")
     groups = ((0,), (1,))
-    watched = BudgetAbsorption(window, pan_private="single")
-    watched_halves = BudgetDistribution(window, pan_private="single")
+    watched = BudgetAbsorption(WEvent(epsilon="4", w=2), pan_private="single")
+    watched_halves = BudgetDistribution(WEvent(epsilon="4", w=2), pan_private="single")
     lavish: dict[str, Any] = {
         "filter": False,
         "portion": 1.0,

@@ -1,10 +1,13 @@
 """What is audited: a mechanism or any callable stream → stream, and the cheapest honest way to run it often.
 
-Every transcript comes from a run of its own, and all of them are independent. Three ways, from the fastest:
+Every transcript is one of a run of its own, and all of them are independent. Four ways, from the fastest:
 
 columns
     Mechanisms that treat columns alike and independently: one run on many copies of the columns is as many
     runs. The copies must leave the noise as it is, which is checked by the sensitivity.
+periods
+    Adaptive OptStream: every period begins with a fresh threshold and a fresh sample, so one run on many copies
+    of the stream, one after the other, is as many runs where a copy is a whole number of periods.
 loop
     Budget Distribution and Budget Absorption: their own compiled loop, started afresh for each run
     (`tidegate.audit.publishing`).
@@ -55,6 +58,7 @@ COLUMNWISE = (
 SCALES = ("scale", "sigma", "scales", "sample_scales", "feature_scale", "feature_scales", "coefficient_scale")
 WIDEST = 1 << 15  # columns of one run
 MOST_LEAVES = 512  # of all copies of a hierarchy
+TILED = 1 << 16  # cells of all copies of a stream
 MEASURED = (Status.FRESH, Status.PARTIAL)
 LONGEST_CALL = 30.0  # seconds: whoever needs longer for one short stream hangs
 
@@ -222,6 +226,7 @@ class Configured:
         self._replicas = PublishingReplicas.of(mechanism)
         self.way = "columns" if self._wide is not None else "loop" if self._replicas else "restart"
         self.shown = 0 if self.way == "columns" else self._outputs_with_scale()
+        self._period = independent_periods(mechanism) if self.way == "restart" else 0
         self._cache: dict[int, Mechanism] = {}
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
@@ -229,6 +234,8 @@ class Configured:
         try:
             if self.way == "columns":
                 return self._by_columns(stream, count)
+            if self._period and len(stream) % self._period == 0:
+                return self._by_periods(stream, count)
             if self._replicas is not None:
                 return self._replicas.sample(stream, count)
             return self._by_restart(stream, count, late)
@@ -248,10 +255,11 @@ class Configured:
 
     def _by_columns(self, stream: Stream, count: int) -> Floats:
         columns = stream.shape[1]
-        most = max(1, (MOST_LEAVES if hasattr(self.mechanism, "hierarchy") else WIDEST) // columns)
+        forest = hasattr(self.mechanism, "hierarchy")
+        most = max(1, (MOST_LEAVES if forest else WIDEST) // columns)
         pieces = []
         for start in range(0, count, most):
-            copies = min(most, count - start)
+            copies = most if forest else min(most, count - start)  # a hierarchy takes long to copy
             wide = self._cache.get(copies)
             if wide is None:
                 made = widened(self.mechanism, copies)
@@ -266,6 +274,17 @@ class Configured:
                 seen = seen.reshape(len(seen), kinds, -1)[:, :, order]
             shaped = seen.reshape(len(seen), kinds, copies, outputs)
             pieces.append(np.moveaxis(shaped, 2, 0).reshape(copies, -1))
+        return np.concatenate(pieces)[:count]
+
+    def _by_periods(self, stream: Stream, count: int) -> Floats:
+        most = max(1, TILED // stream.size)
+        pieces = []
+        for start in range(0, count, most):
+            copies = min(most, count - start)
+            seen = visible(
+                self.mechanism.start().push_batch(np.tile(stream, (copies, 1))), scales=self.shown > 0
+            )
+            pieces.append(seen.reshape(copies, -1))
         return np.concatenate(pieces)
 
     def _by_restart(self, stream: Stream, count: int, late: Late | None) -> Floats:
@@ -276,6 +295,19 @@ class Configured:
             if late is not None and len(rows) >= FEWEST and late():
                 break
         return np.array(rows)
+
+
+def independent_periods(mechanism: Mechanism) -> int:
+    """The length of periods that have nothing in common but the data; 0 where there are none.
+
+    With adaptive samples the first step of a period is one: nothing of the period before is held. All charges are
+    public, so the ledger does not connect them either.
+    """
+    if not any(kind.__name__ == "OptStream" for kind in type(mechanism).__mro__):
+        return 0
+    adaptive: Any = mechanism
+    shared = getattr(adaptive, "per_leaf", False) and adaptive.forest.height > 1  # these have public times
+    return adaptive.window if adaptive.adaptive and adaptive.causal == "hold" and not shared else 0
 
 
 def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
@@ -293,7 +325,8 @@ def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
     elif getattr(mechanism, "nonnegative", False):
         return None  # leaves are optimised together
     else:
-        wide = replace(mechanism, columns=mechanism.columns * copies, hierarchy=_copied(forest, copies))
+        changed: dict[str, Any] = {"hierarchy": _copied(forest, copies)}
+        wide = replace(mechanism, columns=mechanism.columns * copies, **changed)
         return wide if wide.outputs == copies * mechanism.outputs else None
     same = all(
         _same(getattr(wide, name, None), getattr(mechanism, name, None)) for name in ("sensitivity", *SCALES)

@@ -11,16 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit.intrusions import Intruded
-from tidegate.audit.subjects import Callee, Configured, visible
+from tidegate.audit.subjects import Configured
 from tidegate.audit.zoo.animal import (
     EXACT,
-    MISUSED,
     PAIR,
     PRINTED,
     REPLAY,
     Animal,
-    Floats,
-    Stream,
     bent,
     original,
     pair,
@@ -28,8 +25,10 @@ from tidegate.audit.zoo.animal import (
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.budget_distribution import BudgetDistribution
+from tidegate.mechanisms.kernels import publishing as loop
 from tidegate.mechanisms.publishing import Publishing
 from tidegate.policy import WEvent
+from tidegate.releases import Releases
 
 
 class _Loose(BudgetAbsorption):
@@ -136,18 +135,25 @@ def _begin_with_a_count(run: Any, matrix: Any, first_step: int) -> Any:
     return original(run, "_push_batch")(matrix, first_step)
 
 
-class Forgotten(Callee):
-    """Groups are formed anew in the middle of a window, and what was spent is forgotten: a run of its own goes on."""
+class Regrouped(_Loose):
+    """Groups are formed anew every w steps, and what was spent before is forgotten."""
 
-    def __init__(self, mechanism: BudgetAbsorption) -> None:
-        super().__init__(self.release, mechanism.policy, mechanism.columns, "BA, re-grouped")
-        self.mechanism, self.shown = mechanism, mechanism.columns
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
+        """A run that forgets."""
+        return bent(super().start(ledger, state), _push_batch=_forgetting)
 
-    def release(self, stream: Stream) -> Floats:
-        """Two runs, one after the other."""
-        middle = len(stream) // 2
-        parts = [self.mechanism.start().push_batch(rows) for rows in (stream[:middle], stream[middle:])]
-        return np.concatenate([visible(part, scales=True) for part in parts])
+
+def _forgetting(run: Any, matrix: Any, first_step: int) -> Any:
+    parts = []
+    for at in range(len(matrix)):
+        if (first_step + at - 1) % run.mechanism.window == 0:
+            run._memory[loop.LATEST], run._memory[loop.TAKEN] = 0, 1
+        parts.append(original(run, "_push_batch")(matrix[at : at + 1], first_step + at))
+    values, status, source, scale, units = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("values", "status", "source", "scale", "units")
+    )
+    return Releases(first_step, values, status, source, scale, units, parts[0].unit)
 
 
 def animals() -> list[Animal]:
@@ -181,7 +187,7 @@ def animals() -> list[Animal]:
                lambda: BudgetAbsorption(WEvent(epsilon="3", w=3), columns=3, groups=groups, calibration="paper"),
                2.0, seconds=25, steps=5, kind=PRINTED),
         Animal("BA, groups re-formed", "what was spent before is forgotten",
-               lambda: Forgotten(BudgetAbsorption(four)), 1.5, steps=4, seconds=20, kind=MISUSED),
+               lambda: Regrouped(WEvent(epsilon="1", w=4)), 1.5, REPLAY),
         Animal("BA, shifted budget", "printed: the pool is not reduced by what tests spend",
                lambda: BudgetAbsorption(WEvent(epsilon="3", w=2), columns=5, shift=True, calibration="paper"),
                1.4, steps=3, seconds=20, kind=PRINTED),
