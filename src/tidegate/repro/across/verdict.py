@@ -17,7 +17,7 @@ LOUDNESS = (
     (10.0, "1 to 10 times"),
     (np.inf, "above 10 times"),
 )
-WIDTHS = ((1, "1"), (64, "2 to 64"), (10**9, "more"))
+WIDTHS = ((1, "1"), (64, "2 to 64"), (10**9, "65 and more"))
 
 
 def judge(frame: pl.DataFrame) -> Judgement:
