@@ -196,6 +196,7 @@ class StateSpace:
             memory["kept_total"],
             memory["kept_innovation"],
             memory["kept_value"],
+            memory["settled"],
             values,
             variances,
         )

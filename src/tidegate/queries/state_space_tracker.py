@@ -35,9 +35,9 @@ FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
-ROUNDS, LATER_ROUNDS = 6, 3  # of the search, at first and from so many measurements on
+ROUNDS, LATER_ROUNDS = 6, 2  # of the search, at first and from so many measurements on
 EARLY = 32
-RARELY = 1 << 15  # measurements between two estimates, at most
+RARELY = 1 << 16  # measurements between two estimates, at most
 
 
 class Tracker:
@@ -82,6 +82,7 @@ class Tracker:
             "kept_value": np.zeros((keep, columns)),
             "still_spread": np.zeros((classes, states)),
             "still_variance": np.zeros(classes),
+            "settled": np.zeros((keep // 2, classes)),
             "searched": np.zeros((classes, SEARCHED)),
         }
         self.memory["clock"][t.NEXT_FIT] = 1
@@ -148,6 +149,7 @@ class Tracker:
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
         clock[t.STILL] = clock[t.QUIET] = 0
+        memory["settled"][:] = 0.0
         step = max(1, count // 4) if count < 64 else min(count, RARELY)
         clock[t.NEXT_FIT] = count + step
 

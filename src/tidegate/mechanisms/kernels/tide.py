@@ -238,6 +238,7 @@ def revise(
         book[13],
         book[14],
         book[15],
+        book[18],
         part,
         doubt,
     )

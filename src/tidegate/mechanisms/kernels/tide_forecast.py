@@ -121,6 +121,7 @@ def predicted_smoothed(
         total,
         nothing,
         nothing,
+        nothing[:0],
         nothing[:length],
         found,
     )

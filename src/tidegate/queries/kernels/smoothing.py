@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.queries.kernels.state_space import FALLING_MEMORY, LEAD, RISING_MEMORY, ROUGH_MEMORY, UNSEEN
+from tidegate.queries.kernels.state_space import (
+    FALLING_MEMORY,
+    LEAD,
+    RISING_MEMORY,
+    ROUGH_MEMORY,
+    UNSEEN,
+    turn_once,
+)
+
+HARDLY = 1e-5  # relative changes of a variance from step to step that intervals do not notice
 
 
 @kernel
@@ -23,19 +32,27 @@ def smooth(
     kept_total: Any,
     kept_innovation: Any,
     kept_value: Any,
+    settled: Any,
     values: Any,
     variances: Any,
 ) -> None:
     """Smoothed values of the `length` oldest of the kept steps, from all of them up to `last`, backwards.
 
-    r and N are the weighted sums of later innovations, and their variance (Durbin and Koopman, section 4.4).
+    r and N are the weighted sums of later innovations, and their variance (Durbin and Koopman, section 4.4). N moves
+    only when it meets a measurement; in between, what it is asked about moves to it. `settled` (length × classes) has
+    the variances of a stream that is measured at every step with a covariance that hardly changes; 0 for unknown.
     """
     columns = kind.size
     harmonics = once.shape[1]
     classes = parameters.shape[0]
     states = LEAD + 2 * harmonics
     r, N = np.zeros((states, columns)), np.zeros((classes, states, states))
-    product, inner = np.zeros((classes, states)), np.zeros(columns)
+    product, inner, moved = np.zeros((classes, states)), np.zeros(columns), np.zeros(states)
+    still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
+    known = still and settled[0, 0] > 0.0
+    turns = np.zeros((2, harmonics))
+    turns[0] = 1.0
+    ahead = 0  # steps from here to where N is
     for back in range(keep):
         step = last - back
         at = step % keep
@@ -54,8 +71,8 @@ def smooth(
                     a, b = one[j], two[j]
                     one[j] = cosine * a - sine * b
                     two[j] = sine * a + cosine * b
-            for c in range(classes):
-                _turn_back(N[c], parameters[c], once)
+            turn_once(once, turns)
+            ahead += 1
         if measured or back >= keep - length:
             inner[:] = 0.0
             if classes == 1:
@@ -76,18 +93,29 @@ def smooth(
                 r[3, j] -= correction
                 for i in range(LEAD, LEAD + harmonics):
                     r[i, j] += correction
-            for c in range(classes):
-                _add_measurement(N[c], spread[c], total[c], harmonics, product[c])
+            if not known:
+                for c in range(classes):
+                    _turn_back(N[c], parameters[c], ahead, turns)
+                    _add_measurement(N[c], spread[c], total[c], harmonics, product[c])
+            ahead = 0
+            turns[0] = 1.0
+            turns[1] = 0.0
         if back >= keep - length:
             out = keep - 1 - back
             for c in range(classes):
+                if known:
+                    variances[out, c] = settled[out, c]
+                    continue
+                _move(spread[c], parameters[c], ahead, turns, moved)
                 quadratic = 0.0
                 for i in range(states):
                     partial = 0.0
                     for j in range(states):
-                        partial += N[c, i, j] * spread[c, j]
-                    quadratic += partial * spread[c, i]
+                        partial += N[c, i, j] * moved[j]
+                    quadratic += partial * moved[i]
                 variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
+                if still:
+                    settled[out, c] = variances[out, c]
             if measured:
                 inner[:] = 0.0
                 for i in range(states):
@@ -98,17 +126,43 @@ def smooth(
 
 
 @kernel
-def _turn_back(N: Any, parameters: Any, once: Any) -> None:
-    """N becomes T'·N·T for the transition T of one step."""
-    harmonics = once.shape[1]
+def _is_still(kept_variance: Any, kept_total: Any) -> bool:
+    """Whether every kept step was measured, and predicted about as surely as the others."""
+    for at in range(kept_variance.shape[0]):
+        for c in range(kept_variance.shape[1]):
+            first = kept_variance[0, c]
+            if kept_total[at, c] <= 0.0 or abs(kept_variance[at, c] - first) > HARDLY * first:
+                return False
+    return True
+
+
+@kernel
+def _move(spread: Any, parameters: Any, ahead: int, turns: Any, moved: Any) -> None:
+    """T^ahead · spread for the transition T of one step."""
+    harmonics = turns.shape[1]
+    moved[0] = spread[0]
+    moved[1] = parameters[ROUGH_MEMORY] ** ahead * spread[1]
+    moved[2] = parameters[RISING_MEMORY] ** ahead * spread[2]
+    moved[3] = parameters[FALLING_MEMORY] ** ahead * spread[3]
+    for i in range(harmonics):
+        one, two = spread[LEAD + i], spread[LEAD + harmonics + i]
+        moved[LEAD + i] = turns[0, i] * one + turns[1, i] * two
+        moved[LEAD + harmonics + i] = turns[0, i] * two - turns[1, i] * one
+
+
+@kernel
+def _turn_back(N: Any, parameters: Any, ahead: int, turns: Any) -> None:
+    """N becomes T'·N·T for the transition T of `ahead` steps."""
+    harmonics = turns.shape[1]
     states = LEAD + 2 * harmonics
-    rough, slow, fast = parameters[ROUGH_MEMORY], parameters[RISING_MEMORY], parameters[FALLING_MEMORY]
+    rough = parameters[ROUGH_MEMORY] ** ahead
+    slow, fast = parameters[RISING_MEMORY] ** ahead, parameters[FALLING_MEMORY] ** ahead
     for j in range(states):
         N[1, j] *= rough
         N[2, j] *= slow
         N[3, j] *= fast
     for i in range(harmonics):
-        cosine, sine = once[0, i], once[1, i]
+        cosine, sine = turns[0, i], turns[1, i]
         upper, lower = N[LEAD + i], N[LEAD + harmonics + i]
         for j in range(states):
             one, two = upper[j], lower[j]
@@ -121,8 +175,8 @@ def _turn_back(N: Any, parameters: Any, once: Any) -> None:
         row[3] *= fast
         for j in range(harmonics):
             one, two = row[LEAD + j], row[LEAD + harmonics + j]
-            row[LEAD + j] = once[0, j] * one - once[1, j] * two
-            row[LEAD + harmonics + j] = once[1, j] * one + once[0, j] * two
+            row[LEAD + j] = turns[0, j] * one - turns[1, j] * two
+            row[LEAD + harmonics + j] = turns[1, j] * one + turns[0, j] * two
 
 
 @kernel

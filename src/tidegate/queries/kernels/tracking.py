@@ -40,6 +40,7 @@ FIELDS = (
     "kept_value",
     "still_spread",  # what the covariance predicts, while it hardly changes from step to step
     "still_variance",
+    "settled",  # variances of smoothed values, while nothing changes
 )
 
 # positions in `clock`
@@ -72,7 +73,7 @@ HARDLY, QUIET_STEPS, STILL_STEPS = 1e-6, 8, 56
 def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None:
     """Predict the next step; `room` = (work, spread, variance, total, fading, values, before, gains)."""
     state, covariance, parameters, kind, turns, clock = book[:6]
-    rings, ring_variance, ring_total, _, ring_value, still_spread, still_variance = book[11:]
+    rings, ring_variance, ring_total, _, ring_value, still_spread, still_variance = book[11:18]
     work, spread, variance, _, fading, values, _, _ = room
     keep = rings.shape[0]
     gap = 0
@@ -100,7 +101,7 @@ def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None
 def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room: Any) -> None:
     """Correct by the measurements of the present step, made with noise of this variance; values become corrected."""
     state, covariance, parameters, kind, turns, clock, health, times, history, variances, sampled = book[:11]
-    rings, _, ring_total, ring_innovation, _, still_spread, still_variance = book[11:]
+    rings, _, ring_total, ring_innovation, _, still_spread, still_variance = book[11:18]
     _, spread, variance, total, fading, values, before, gains = room
     keep = rings.shape[0]
     columns = kind.size
