@@ -46,7 +46,7 @@ def draw(frame: pl.DataFrame, figure: Figure) -> None:
     )
     spare = iter(OTHERS * len(winners))
     colours = {name: COLOURS.get(name) or next(spare) for name in winners}
-    figure.set_size_inches(max(7.0, 0.95 * len(settings) + 3), 0.27 * len(streams) + 2.4)
+    figure.set_size_inches(max(7.0, 0.78 * len(settings) + 3), 0.27 * len(streams) + 2.4)
     grid = figure.subplots(1, 2, sharey=True)
     for axes, (title, best) in zip(grid, panels, strict=True):
         _panel(axes, best, streams, settings, colours)
@@ -70,14 +70,24 @@ def _panel(
     for row in best.rows(named=True):
         place = streams.index(row["stream"]), settings.index((row["epsilon"], row["w"]))
         image[place] = to_rgb(colours[row["mechanism"]])
-        text = f"{row['ratio']:.2f}".removeprefix("0") if row["ratio"] < 0.995 else "1"
-        axes.text(place[1], place[0], text, ha="center", va="center", fontsize=6.5, color="#111827")
+        text = (
+            "1"
+            if row["ratio"] >= 0.995
+            else f"{row['ratio']:.2f}".removeprefix("0")
+            if row["ratio"] >= 0.01
+            else "<.01"
+        )
+        axes.text(place[1], place[0], text, ha="center", va="center", fontsize=7, color="#111827")
     axes.imshow(image, aspect="auto")
     axes.set_yticks(range(len(streams)), streams, fontsize=7.5)
-    axes.set_xticks(range(len(settings)), [str(w) for _, w in settings], fontsize=7.5)
-    axes.set_xlabel(
-        "w, in groups of ε = " + ", ".join(f"{e:g}" for e in sorted({e for e, _ in settings})), fontsize=8.5
-    )
+    groups = [
+        [place for place, (e, _) in enumerate(settings) if e == epsilon]
+        for epsilon in sorted({e for e, _ in settings})
+    ]
+    middles = {group[len(group) // 2] for group in groups}
+    labels = [f"{w}\nε = {e:g}" if place in middles else str(w) for place, (e, w) in enumerate(settings)]
+    axes.set_xticks(range(len(settings)), labels, fontsize=7.5)
+    axes.set_xlabel("w; numbers: error of the best over that of Uniform", fontsize=8.5)
     for column in range(1, len(settings)):
         if settings[column][0] != settings[column - 1][0]:
             axes.axvline(column - 0.5, color="#111827", linewidth=1.2)

@@ -28,7 +28,7 @@ def judge(frame: pl.DataFrame) -> Judgement:
         frame.filter(pl.col("statistic").is_in([AT_ONCE, LATER])),
     )
     streams, settings = now["stream"].n_unique(), now.select(CELL).unique().height
-    spread = now.filter(pl.col("error") > 0).select(1.96 * pl.col("deviation") / pl.col("error")).to_series()
+    spread = now.filter(pl.col("error") > 0).select(pl.col("half") / pl.col("error")).to_series()
     chosen = _recommended(now)
     words = [
         f"{streams} streams, {settings} settings, {now['mechanism'].n_unique()} mechanisms that release steps.",
