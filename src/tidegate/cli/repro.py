@@ -141,7 +141,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
         yield lambda progress: None
         return
     if not console.is_terminal:
-        yield _tell
+        yield _Log().tell
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
     with Bar(*columns, console=console, transient=True, redirect_stdout=True) as bar:
@@ -153,6 +153,21 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
             bar.update(line, completed=progress.share, description=words)
 
         yield tell
+
+
+class _Log:
+    """Results as they come, and a line a minute, for runs whose output goes into a file."""
+
+    def __init__(self) -> None:
+        self.told = 0.0
+
+    def tell(self, progress: Progress) -> None:
+        """Say what there is to say."""
+        _tell(progress)
+        if progress.seconds >= self.told + 60:
+            self.told = progress.seconds
+            words = f"{progress.done} of {progress.total} settings, {_minutes(progress.left)} left"
+            typer.echo(f"{_minutes(progress.seconds)}: {words}", err=True)
 
 
 def _tell(progress: Progress) -> None:
