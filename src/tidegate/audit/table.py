@@ -153,6 +153,9 @@ The chance that any mechanism which keeps its promise is accused in the whole ru
 among all audits, and within an audit among the events that are tested (union bound) and the two sides of each (Clopper
 and Pearson). Under zCDP half of it goes to the means of an event's scores (Donsker and Varadhan, empirical Bernstein).
 
+Of the plain Laplace mechanism at ε = 1 the auditor proves 0.988 ε with confidence 1 − 10⁻⁶ in about one second of
+processor time (`benchmarks/audit.py`).
+
 How a claim is attacked:
 
 - **Account**: what the released noise scales lose is computed anew and held against the ledger's charges and the budget;
@@ -161,7 +164,8 @@ How a claim is attacked:
   program is written from the specification and takes its noise scales from the code.
 - **Search**: pairs of neighbours are built from the policy (patterns that broke printed algorithms, random ones, and
   variations of the best); a classifier learns the event that separates their transcripts best, from values, differences,
-  repetitions, and the likelihood of the noise scales that releases state; the event is counted on fresh transcripts. A “stored pair” gives the streams and leaves the event to be found.
+  repetitions, and the likelihood of the noise scales that releases state; the event is counted on fresh
+  transcripts. A “stored pair” gives the streams and leaves the event to be found.
 
 A mechanism that passes was not proved private: proofs are in docs/proofs. “Power” says what the attack would have seen.
 

@@ -96,7 +96,8 @@ class Verdict:
             if not math.isfinite(self.ratio):
                 how = "without any bound" if not self.words else self.words
                 return f"{self.name} violates: {how}, {self.confidence}."
-            where = "here is the pair of streams and the event" if self.event is not None else self.words
+            what = "the score whose mean shows it" if self.by_mean else "the event"
+            where = f"here is the pair of streams and {what}" if self.event is not None else self.words
             return f"{self.name} violates: at least {_floor(self.ratio)} {self.measure} {self.confidence}, {where}."
         if math.isfinite(self.power):
             power = f"power: would have found ≥ {self.power:.3g} {self.measure}"

@@ -153,7 +153,7 @@ def animals() -> list[Animal]:
                lambda: ThresholdFromTheData(Event(epsilon="2"), perturber_share="1/2"), math.inf, steps=6),
         Animal("PRUNE on eight levels", "printed: tests on a path are not counted",
                lambda: HierarchicalPeGaSus(Event(epsilon="2"), hierarchy=chain(8), pruning_share="49/50", prune_below=1,
-                                           calibration="paper"), 3.48, steps=1, seconds=20, kind=PRINTED),
+                                           calibration="paper"), 1.99, steps=1, seconds=20, kind=PRINTED),
         Animal("levels not divided", "a leaf and its parent spend the same budget",
                lambda: LevelsNotDivided(Event(epsilon="2"), hierarchy=Hierarchy.balanced(2), pruning="none",
                                         perturber_share="49/50"), 1.98, steps=1),
