@@ -5,8 +5,9 @@ import time
 import numpy as np
 import pytest
 
+from tidegate.audit.copies import widened
 from tidegate.audit.publishing import MEASURED, PublishingReplicas
-from tidegate.audit.subjects import Callee, Configured, Failure, widened
+from tidegate.audit.subjects import Callee, Configured, Failure
 from tidegate.mechanisms.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.budget_distribution import BudgetDistribution
 from tidegate.mechanisms.fast import Fast

@@ -1,0 +1,91 @@
+"""Copies of a stream that are as many independent runs: beside each other in columns, or one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.mechanisms.blocks import Blocks
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.queries.hierarchy import Hierarchy
+
+COLUMNWISE = (
+    "Uniform",
+    "Sample",
+    "BackwardSmoothing",
+    "PeGaSus",
+    "BinaryTree",
+    "HybridTree",
+    "SlidingWindowTree",
+    "Factorization",
+    "OptStream",
+    "Fourier",
+    "Swellfish",
+    "HierarchicalPeGaSus",
+)
+SCALES = ("scale", "sigma", "scales", "sample_scales", "feature_scale", "feature_scales", "coefficient_scale")
+
+
+def independent_periods(mechanism: Mechanism) -> int:
+    """The length of periods that have nothing in common but the data; 0 where there are none.
+
+    With adaptive samples the first step of a period is one: nothing of the period before is held. All charges are
+    public, so the ledger does not connect them either.
+    """
+    if not any(kind.__name__ == "OptStream" for kind in type(mechanism).__mro__):
+        return 0
+    adaptive: Any = mechanism
+    shared = getattr(adaptive, "per_leaf", False) and adaptive.forest.height > 1  # these have public times
+    return adaptive.window if adaptive.adaptive and adaptive.causal == "hold" and not shared else 0
+
+
+def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
+    """The same mechanism for so many copies of its columns, if copies are independent runs; else None."""
+    if isinstance(mechanism, Blocks):
+        inner = widened(mechanism.mechanism, copies)
+        return None if inner is None else replace(mechanism, mechanism=inner)
+    if not any(kind.__name__ in COLUMNWISE for kind in type(mechanism).__mro__):
+        return None
+    if getattr(mechanism, "adaptive", False):
+        return None  # columns share what is decided from all of them
+    forest = getattr(mechanism, "hierarchy", None)
+    if forest is None:
+        wide: Any = replace(mechanism, columns=mechanism.columns * copies)
+    elif getattr(mechanism, "nonnegative", False):
+        return None  # leaves are optimised together
+    else:
+        changed: dict[str, Any] = {"hierarchy": _copied(forest, copies)}
+        wide = replace(mechanism, columns=mechanism.columns * copies, **changed)
+        return wide if wide.outputs == copies * mechanism.outputs else None
+    same = all(
+        _same(getattr(wide, name, None), getattr(mechanism, name, None)) for name in ("sensitivity", *SCALES)
+    )
+    return wide if same else None
+
+
+def _copied(forest: Hierarchy, copies: int) -> Hierarchy:
+    """So many copies of a hierarchy, side by side: paths are as long as before, and have nothing in common."""
+    links: list[tuple[str, str | None]] = []
+    for copy in range(copies):
+        for name, parent in zip(forest.names, forest.parents, strict=True):
+            links.append((f"{copy} {name}", f"{copy} {forest.names[parent]}" if parent >= 0 else None))
+    return Hierarchy.from_parents(links)
+
+
+def places(forest: Hierarchy, copied: Hierarchy, copies: int) -> npt.NDArray[np.int64]:
+    """Where the nodes of the first copy stand, then those of the second, and so on."""
+    place = {name: at for at, name in enumerate(copied.names)}
+    return np.array([place[f"{copy} {name}"] for copy in range(copies) for name in forest.names])
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two scales are the same, or are not numbers at all."""
+    if one is None or other is None:
+        return one is other
+    try:
+        return bool(np.array_equal(np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)))
+    except (TypeError, ValueError):
+        return True
