@@ -40,7 +40,7 @@ class ProcessNoiseFromTheStream(RescueDP):
 
 
 def _with_raw_variance(run: Any, matrix: Any, first_step: int) -> Any:
-    variance = float(np.var(np.diff(matrix, axis=0))) + 1.0
+    variance = 1.0 + (float(np.var(np.diff(matrix, axis=0))) if len(matrix) > 1 else 0.0)
     other = RescueDP(run.mechanism.policy, filter=Kalman(process_noise=variance))
     run._model = other.start()._model
     return original(run, "_push_batch")(matrix, first_step)
