@@ -27,6 +27,7 @@ CAUTION = 4  # gaps are at most this part of what was seen so far
 PHASES = 8  # and see so many phases of the first period, whose beginning says little about the rest
 FAMILIAR = 48  # steps, without periods, after which a stream that shows nothing need not be watched densely
 EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
+BOLDNESS = 2  # the same where a whole period showed nothing
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
 
@@ -107,7 +108,7 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
         # strong measurements see most, but until a period has passed nobody knows what the rest of it is like:
         # watching densely finds at once whatever is worse to miss than plain noise is to release
         watched = step < min(shortest or FAMILIAR, 2 * tables.shares[0, loop.MEASUREMENTS])
-        blind = max(1.0, shortest / PHASES if watched else step / CAUTION)
+        blind = max(1.0, shortest / PHASES if watched else step / BOLDNESS)
         return int(np.flatnonzero(gaps <= blind)[-1])
     useful = np.append(np.flatnonzero(noise <= USELESS * size.square), tables.rows - 1)[0]
     skipped = gaps[useful] if step > shortest else min(gaps[useful], shortest / PHASES)

@@ -151,6 +151,8 @@ class Tracker:
         clock[t.STILL] = clock[t.QUIET] = 0
         memory["settled"][:] = 0.0
         step = max(1, count // 4) if count < 64 else min(count, RARELY)
+        if not self.size().visible:  # then there is nothing to search for, and news matters
+            step = max(1, count // 16)
         clock[t.NEXT_FIT] = count + step
 
     def _replay(self, steps: Integers, values: Floats, noise: Floats) -> None:
