@@ -39,9 +39,7 @@ NEXT = (
 )
 DIFFERING = 0.3  # how much less variance those differences are expected to have
 EVIDENT = 3.5  # standard errors that a mean, or what varies more than its noise, must have to be seen
-HIDDEN = (
-    1 / 16
-)  # of the variance of that mean: the squared size that is expected of values that cannot be seen
+HIDDEN = 1 / 256  # of that mean's variance: the squared size that is expected of values nobody can see
 DOUBT = 0.5  # standard errors by which values must vary more than their noise to count as larger
 
 
