@@ -178,6 +178,60 @@ def test_a_volatile_stream_costs_no_more_than_uniform():
     assert mean_error(releases, truth) < 1.15 * Uniform(policy).expected_error()
 
 
+def test_what_cannot_be_seen_is_not_invented():
+    """A small stream under much noise is released as about nothing, and its intervals hold it all the same."""
+    truth = np.random.default_rng(3).poisson(4, (3000, 1))
+    worse, covered = [], []
+    for window in (24, 240):
+        policy = tg.WEvent(epsilon="0.01", w=window)
+        for _ in range(4):
+            releases = Tide(policy, periods=(48, 336)).start().push_batch(truth)
+            worse.append(mean_error(releases, truth) / truth.mean())
+            low, high = releases.interval(0.9)
+            covered.append(((low <= truth) & (truth <= high)).mean())
+    assert np.median(worse) < 2  # the noise of one strong measurement is 25 times as large as the values
+    assert np.median(covered) > 0.9
+
+
+def test_what_appears_is_seen():
+    """A stream that was too small to be seen and grows is followed within a few windows."""
+    small, large = np.full((600, 1), 3), daily(1200, 48, 5000, 500)
+    policy = tg.WEvent(epsilon="0.1", w=48)
+    releases = Tide(policy, periods=(48,)).start().push_batch(np.concatenate([small, large]))
+    assert np.abs(releases.values[:600] - 3).mean() < 30
+    assert np.abs(releases.values[800:, 0] - large[200:, 0]).mean() < 400
+
+
+def test_a_quiet_night_does_not_hide_a_loud_day():
+    """A stream that begins with zeros and is large by day is noticed in its first period."""
+    hour = np.arange(3000) % 48
+    truth = np.where((hour >= 16) & (hour < 34), 20_000, 0)[:, np.newaxis]
+    for window in (24, 120):
+        policy = tg.WEvent(epsilon="0.1", w=window)
+        releases = Tide(policy, periods=(48,)).start().push_batch(truth)
+        assert np.abs(releases.values[24:48] - truth[24:48]).mean() < 12_000
+        assert mean_error(releases, truth) < 1.15 * Uniform(policy).expected_error()
+
+
+def test_a_hierarchy_is_consistent_and_no_worse():
+    """Tide on the nodes of a tree, reconciled by its own deviations: parents are sums, and leaves gain."""
+    tree = tg.queries.Hierarchy.balanced(8)
+    leaves = np.concatenate([daily(1200, 48, 400 * (i + 1), 60 * (i + 1), i) for i in range(8)], axis=1)
+    nodes = tree.sum(leaves)
+    policy = tg.WEvent(
+        epsilon="1", w=48, max_change=tree.height
+    )  # a unit is in a leaf and in all nodes above it
+    releases = Tide(policy, columns=nodes.shape[1], periods=(48,)).start().push_batch(nodes)
+    found = tg.queries.Consistent(tree).push_batch(releases)
+    at = list(tree.leaves)
+    assert np.allclose(found, tree.sum(found[:, at]))
+    assert (found >= 0).all()
+    before, after = (np.abs(values - nodes)[100:].mean(axis=0) for values in (releases.values, found))
+    assert after[at].mean() <= 1.02 * before[at].mean()
+    one = tg.queries.Consistent(tree).push(releases[700])
+    assert np.allclose(one, found[700])
+
+
 def test_misfit_is_noticed():
     """After a calm stream turns wild, most steps are measured within a few windows."""
     calm = daily(1500, 48, 5000, 500)

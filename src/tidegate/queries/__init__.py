@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tidegate.queries.history import History
     from tidegate.queries.monitors import Jump, LowSignal, Monitor
     from tidegate.queries.query import Query
+    from tidegate.queries.state_space import StateSpace
     from tidegate.queries.windows import UnitCounts, WindowSum
 
 _HOMES = {
@@ -23,6 +24,7 @@ _HOMES = {
     "LowSignal": "monitors",
     "Monitor": "monitors",
     "Query": "query",
+    "StateSpace": "state_space",
     "UnitCounts": "windows",
     "WindowSum": "windows",
 }
@@ -36,6 +38,7 @@ __all__ = [
     "LowSignal",
     "Monitor",
     "Query",
+    "StateSpace",
     "UnitCounts",
     "WindowSum",
 ]

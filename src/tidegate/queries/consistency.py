@@ -11,6 +11,7 @@ from tidegate.queries.kernels import consistency as loop
 from tidegate.releases import GroupedRelease, GroupedReleases, Release, Releases
 
 Values = npt.NDArray[np.float64]
+SUREST = 1e-6  # deviations below this part of the largest are taken as this part
 FAINT = 1e-6  # the weight of a node about which nothing was measured, relative to the faintest one that was
 
 
@@ -85,8 +86,9 @@ def _numbering(
 class Consistent:
     """Makes releases of a hierarchy consistent, step by step.
 
-    Every node's released value weighs by its precision: the budget of all measurements of its group so far.
-    Pruned nodes say next to nothing, so that what their parent holds is spread over them.
+    Every node's released value weighs by its precision: the budget of all measurements of its group so far, or, where
+    releases say how sure they are (Tide), one over the squared deviation. Pruned nodes say next to nothing, so that what
+    their parent holds is spread over them.
 
     Parameters
     ----------
@@ -112,14 +114,17 @@ class Consistent:
         """The consistent values of all nodes at the next step."""
         one = release.values[np.newaxis]
         if not isinstance(release, GroupedRelease):
-            return self._reconcile(one, None)[0]  # type: ignore[no-any-return]
+            deviation = getattr(release, "deviation", None)
+            weights = None if deviation is None else _precisions(deviation[np.newaxis])
+            return self._reconcile(one, weights)[0]  # type: ignore[no-any-return]
         weights = self._weights(release.groups[np.newaxis], release.weights[np.newaxis])
         return self._reconcile(one, weights)[0]  # type: ignore[no-any-return]
 
     def push_batch(self, releases: Releases) -> Values:
         """The consistent values of all nodes at each of the next steps."""
         if not isinstance(releases, GroupedReleases):
-            return self._reconcile(releases.values, None)
+            deviation = getattr(releases, "deviation", None)
+            return self._reconcile(releases.values, None if deviation is None else _precisions(deviation))
         return self._reconcile(releases.values, self._weights(releases.groups, releases.weights))
 
     def _reconcile(self, values: Values, weights: Values | None) -> Values:
@@ -128,6 +133,20 @@ class Consistent:
     def _weights(self, groups: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]) -> Values:
         found = np.empty(groups.shape)
         loop.precisions(groups, weights, self._last, self._sizes, found)
-        measured = np.where(found > 0, found, np.inf).min(axis=1, keepdims=True, initial=np.inf)
-        faint = FAINT * np.where(np.isfinite(measured), measured, 1.0)
-        return np.where(found > 0, found, faint)
+        return _with_faint(found)
+
+
+def _with_faint(precisions: Values) -> Values:
+    """Nodes about which nothing is known weigh a little, so that there is one answer."""
+    known = np.where(precisions > 0, precisions, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+    faint = FAINT * np.where(np.isfinite(known), known, 1.0)
+    return np.where(precisions > 0, precisions, faint)
+
+
+def _precisions(deviation: Values) -> Values:
+    """One over the squared deviations: relative to the largest, so that extreme ones lose nothing in floating point."""
+    known = np.isfinite(deviation)
+    largest = np.where(known, deviation, 0.0).max(axis=1, keepdims=True, initial=0.0)
+    least = np.where(largest > 0, SUREST * largest, 1.0)
+    relative = np.where(largest > 0, largest, 1.0) / np.maximum(deviation, least)
+    return _with_faint(np.where(known, np.square(relative), 0.0))
