@@ -192,6 +192,9 @@ By their account only, and why: BA in floating point and BD with a shifted budge
 patterns of publications whose chance is too small for sampling; adaptive OptStream gives some 3,000 transcripts a second,
 and needs four samples that all fall on one side, together, to show a third more than it claims; pan-private BD approaches
 7/6 ε with the length of the window only, and tests show through decisions alone.
+
+Near the limit: in another run, at a load of five on two cores, “pan-private BA, noise halved” (0.99) and “smooth
+sensitivity, Gaussian” (0.97) were not caught, because fewer transcripts fitted into their time.
 """
 
 
