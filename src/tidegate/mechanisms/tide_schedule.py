@@ -24,10 +24,10 @@ SECOND_SHARE = 2  # times as much for a second one at once, where it shows nothi
 USELESS = 4.0  # a choice whose noise variance is so many times the squared size of the values says nothing
 SHORTEST_OPENED = 16  # windows below need no opening
 CAUTION = 4  # gaps are at most this part of what was seen so far
-PHASES = 8  # and see so many phases of the first period, whose beginning says little about the rest
-FAMILIAR = 48  # steps, without periods, after which a stream that shows nothing need not be watched densely
-EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
 BOLDNESS = 2  # the same where a whole period showed nothing
+PHASES = 8  # and they see so many phases of the first period, whose beginning says little about the rest
+FAMILIAR = 48  # steps, without periods, after which a stream that shows nothing need not be watched at every step
+EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
 
@@ -106,7 +106,7 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     shortest = min(structure.periods, default=0.0)
     if not size.visible:
         # strong measurements see most, but until a period has passed nobody knows what the rest of it is like:
-        # watching densely finds at once whatever is worse to miss than plain noise is to release
+        # many weak ones find soon whatever is worse to miss than plain noise is to release
         watched = step < min(shortest or FAMILIAR, 2 * tables.shares[0, loop.MEASUREMENTS])
         blind = max(1.0, shortest / PHASES if watched else step / BOLDNESS)
         return int(np.flatnonzero(gaps <= blind)[-1])
