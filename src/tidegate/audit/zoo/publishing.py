@@ -214,7 +214,10 @@ def animals() -> list[Animal]:
         Animal("pan-private BD, a third of what remains", "printed: publications take ε/2, not ε/3, and a look ε/6",
                lambda: BudgetDistribution(WEvent(epsilon="1", w=8), pan_private="single", calibration="paper"),
                1.167, REPLAY, steps=32, kind=PRINTED),
-        Animal("pan-private BA, noise halved", "seen once; tests of other steps show only through decisions",
-               lambda: Intruded(ThinPanPrivate(WEvent(epsilon="2", w=2), pan_private="single"), 2), 2.0, steps=3,
+        Animal("pan-private BA, noise halved", "seen once",
+               lambda: Intruded(ThinPanPrivate(WEvent(epsilon="2", w=1), pan_private="single"), 1), 2.0, steps=1,
+               seconds=15),
+        Animal("pan-private BA, noise halved, w = 2", "seen once; tests of other steps show only through decisions",
+               lambda: Intruded(ThinPanPrivate(WEvent(epsilon="4", w=2), pan_private="single"), 2), 2.0, steps=2,
                seconds=25),
     ]  # fmt: skip
