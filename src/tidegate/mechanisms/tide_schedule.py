@@ -26,7 +26,9 @@ SHORTEST_OPENED = 16  # windows below need no opening
 CAUTION = 4  # gaps are at most this part of what was seen so far
 BOLDNESS = 2  # the same where a whole period showed nothing
 PHASES = 8  # and they see so many phases of the first period, whose beginning says little about the rest
-FAMILIAR = 48  # steps, without periods, after which a stream that shows nothing need not be watched at every step
+FAMILIAR = (
+    48  # steps, without periods, after which a stream that shows nothing need not be watched at every step
+)
 EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
@@ -107,8 +109,9 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     if not size.visible:
         # strong measurements see most, but until a period has passed nobody knows what the rest of it is like:
         # many weak ones find soon whatever is worse to miss than plain noise is to release
-        watched = step < min(shortest or FAMILIAR, 2 * tables.shares[0, loop.MEASUREMENTS])
-        blind = max(1.0, shortest / PHASES if watched else step / BOLDNESS)
+        window = int(tables.shares[0, loop.MEASUREMENTS])
+        watched = step < min(shortest or FAMILIAR, 2 * window)
+        blind = max(1.0, min(shortest, window) / PHASES if watched else step / BOLDNESS)
         return int(np.flatnonzero(gaps <= blind)[-1])
     useful = np.append(np.flatnonzero(noise <= USELESS * size.square), tables.rows - 1)[0]
     skipped = gaps[useful] if step > shortest else min(gaps[useful], shortest / PHASES)

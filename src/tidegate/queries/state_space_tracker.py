@@ -127,6 +127,7 @@ class Tracker:
         if count == 1 and self.columns > ALL_COLUMNS:
             self._choose_columns()
         priors = self._classify(values, noise)
+        hidden = memory["parameters"][:, k.UNSEEN] > 0
         kind_of = memory["kind"][sampled]
         rounds = ROUNDS if count < EARLY else LATER_ROUNDS
         fitted = np.zeros(self.classes, dtype=np.bool_)
@@ -146,6 +147,8 @@ class Tracker:
             ~fitted
         ).tolist():  # a class without columns is like any other, and is not used
             memory["parameters"][c] = memory["parameters"][np.flatnonzero(fitted)[0]]
+        if (hidden > (memory["parameters"][:, k.UNSEEN] > 0)).any():
+            memory["health"][t.MISFIT] = 1.0  # what did not fit was that nothing was expected
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
         clock[t.STILL] = clock[t.QUIET] = 0
