@@ -24,6 +24,7 @@ import numpy as np
 import polars as pl
 
 import tidegate as tg
+from tidegate.errors import TidegateError
 from tidegate.mechanisms import (
     BudgetAbsorption,
     BudgetDistribution,
@@ -134,7 +135,7 @@ def of_rivals(
     for name, mechanism in rivals(policy, matrix.shape[1]):
         try:
             each = [error(mechanism.start().push_batch(matrix).final, matrix) for _ in range(runs)]
-        except tg.TidegateError:  # this rival does not take these parameters
+        except TidegateError:  # this rival does not take these parameters
             continue
         found[name] = float(np.mean(each))
     return found

@@ -97,3 +97,57 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path, capsys: pytest.Capt
     assert "--force" in capsys.readouterr().err
     assert out.read_text() == "mine"
     assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--force"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "separator"), [("events.csv", ";"), ("events.tsv", "\t"), ("events.txt", "|")]
+)
+def test_the_header_shows_the_separator(name: str, separator: str, tmp_path: Path) -> None:
+    """A table from a spreadsheet with other settings needs no option, and its releases follow."""
+    (tmp_path / name).write_text(
+        separator.join(["time", "user", "place"])
+        + "\n"
+        + separator.join(["02.03.2026 00:10", "7", "north"])
+        + "\n"
+    )
+    out = tmp_path / "new.toml"
+    options = ["--categories", "north", "--start", "2026-03-02", "--count", "3", "--window", "2"]
+    pattern = ["--time-format", "%d.%m.%Y %H:%M"]
+    assert main(["init", str(tmp_path / name), "--out", str(out), *options, *pattern]) == 0
+    config = read_config(out)
+    assert (config.source.separator, config.source.column) == (separator, "place")
+    assert config.source.time_format == pattern[1]
+    assert main(["release", str(out), "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("events.xlsx", b"PK", "save it in one of these formats"),
+        ("events.csv", b"time,user\xff\n", "UTF-8"),
+        ("events.csv", b"1,2,3\n", "the first line must name the columns"),
+        ("", b"", "is a folder"),
+    ],
+)
+def test_an_input_that_will_not_do_is_one_sentence(
+    name: str, data: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says what to do about it."""
+    if name:
+        (tmp_path / name).write_bytes(data)
+    assert main(["init", str(tmp_path / name), "--out", str(tmp_path / "new.toml")]) == 2
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert shown.count("\n") == 1
+
+
+def test_a_refusal_names_no_line_of_a_file_that_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The options are meant, not the lines of a configuration nobody has."""
+    write_events(tmp_path)
+    out = tmp_path / "bad.toml"
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--start", "02.03.2026"]) == 2
+    shown = capsys.readouterr().err
+    assert "line" not in shown
+    assert "Nothing was written" in shown

@@ -116,3 +116,25 @@ def test_a_traceback_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "run_demo", fail)
     with pytest.raises(KeyError, match="word"):
         main(["demo"])
+
+
+def test_a_misspelt_command_is_offered_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line, and with the help to look at."""
+    assert main(["relase"]) == 2
+    shown = capsys.readouterr().err
+    assert "relase" in shown
+    assert "?;" not in shown
+    assert shown.endswith("See `tidegate --help`.\n")
+
+
+def test_without_a_folder_for_compiled_code_the_remedy_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A service without a home directory meets this first."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("cannot cache function 'draw': no locator available for file 'kernels.py'")
+
+    monkeypatch.setattr(demo, "run_demo", fail)
+    assert main(["demo"]) == 2
+    assert "NUMBA_CACHE_DIR" in capsys.readouterr().err

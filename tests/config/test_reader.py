@@ -60,13 +60,14 @@ def test_the_fingerprint_knows_what_matters() -> None:
     [
         ("aggregate =", "agregate =", "agregate", "did you mean 'aggregate'"),
         ("[protect]", "[protection]", "[protection]", "did you mean 'protect'"),
-        ('name = "Uniform"', 'name = "uniforn"', "uniforn", "did you mean 'Uniform'"),
+        ('name = "Uniform"', 'name = "uniforn"', "uniforn", "did you mean 'Uniform'?"),
+        ('name = "Uniform"', 'name = "Wavelet"', "Wavelet", "there are auto, "),
         ('name = "Uniform"', 'name = "Uniform"\nsampels = 3', "sampels", "unknown key 'sampels'"),
         ('epsilon = "1"', "epsilon = 0.1", "epsilon", 'write epsilon = "0.1"'),
         ('epsilon = "1"', "epsilon = true", "epsilon", "epsilon must be"),
         ('epsilon = "1"', 'epsilon = "-1"', "epsilon", "greater than 0"),
         ("window = 24", 'window = "24"', "window", "whole number"),
-        ("window = 24", "window = 0", "window", "w=0"),
+        ("window = 24", "window = 0", "window", "window=0 is refused: window must"),
         ("window = 24", "", "[protect]", "window"),
         ('policy = "w-event"', 'policy = "wevent"', "policy", "did you mean 'w-event'"),
         ('policy = "w-event"', 'policy = "event"', "window", "absent for event"),
@@ -157,3 +158,11 @@ def test_unreadable_files_are_one_sentence(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="UTF-8"):
         read_config(path)
+
+
+def test_following_by_option_needs_no_count() -> None:
+    """--follow stands for follow = true, also where the number of steps is not known."""
+    text = changed("count = 168", "")
+    assert parse_config(text, follow=True).steps.count is None
+    with pytest.raises(ConfigError, match="follow = true"):
+        parse_config(text)

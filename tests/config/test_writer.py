@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.config import input_columns, parse_config, write_config
 from tidegate.errors import InvalidParameter, TidegateError
-from tidegate.ingest.errors import DuplicateHeader, EmptyInput, MissingColumn, UnreadableInput
+from tidegate.ingest.errors import DuplicateHeader, EmptyInput, MissingColumn, NotUtf8
 
 MARK = "MARKED7781"
 
@@ -56,7 +56,7 @@ def test_without_a_unit_records_are_counted() -> None:
     [
         (b"", EmptyInput),
         (b"a,b,a\n", DuplicateHeader),
-        (b"\xff\xfe\n", UnreadableInput),
+        (b"\xff\xfe\n", NotUtf8),
     ],
 )
 def test_bad_headers(tmp_path: Path, data: bytes, error: type[TidegateError]) -> None:

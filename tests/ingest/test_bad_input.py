@@ -214,3 +214,18 @@ def test_marked_data_leave_no_trace(
     printed = capfd.readouterr()
     assert MARK not in shown + printed.out + printed.err
     assert sum(int(block.units.sum()) for block in blocks) > 0
+
+
+@pytest.mark.parametrize("header", ["time;unit;place;value", "time\tunit\tplace\tvalue"])
+def test_another_separator_is_named(header: str, tmp_path: Path) -> None:
+    """A header that is one column is told from one that lacks a column."""
+    path = raw(f"{header}\n{MARK}\n".encode())(tmp_path)
+    with pytest.raises(MissingColumn, match=r"write separator = ") as caught:
+        list(open_source(path, SCHEMA.needed).batches())
+    assert MARK not in str(caught.value)
+
+
+def test_a_location_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    """Not asked for its format."""
+    with pytest.raises(SourceUnavailable, match="no file or folder"):
+        open_source(tmp_path / "arrivals", SCHEMA.needed)

@@ -1,8 +1,13 @@
 """Every check of the conformance suite on every example of every mechanism in the catalogue."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
-from tidegate.mechanisms import catalogue
+from tidegate.errors import TidegateError
+from tidegate.mechanisms import Blocks, catalogue
+from tidegate.noise.scale import LARGEST
 from tidegate.testing.conformance import CHECKS
 
 EXAMPLES = [
@@ -22,3 +27,21 @@ def test_every_mechanism_has_examples():
 def test_conformance(mechanism, check):
     """The mechanism passes the check."""
     check(mechanism)
+
+
+@pytest.mark.parametrize("tiny", ["1e-400", "1e-26", "1e-18"])
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_noise_that_cannot_be_drawn_is_refused(mechanism, tiny):
+    """A budget so small that its noise is beyond the proof of the draws is refused by a sentence, never released."""
+    if isinstance(mechanism, Blocks):  # has the policy of what it runs
+        return
+    measure = "epsilon" if mechanism.policy.rho is None else "rho"
+    try:
+        policy = dataclasses.replace(mechanism.policy, **{measure: tiny})
+        run = dataclasses.replace(mechanism, policy=policy).start()
+        releases = run.push_batch(np.ones((4, mechanism.columns), dtype=np.int64))
+    except TidegateError:
+        return
+    assert (
+        np.max(releases.scale) <= LARGEST * mechanism.columns
+    )  # a sum of draws may be larger than one of them

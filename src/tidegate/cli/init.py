@@ -35,6 +35,9 @@ def init(
     unit: Annotated[str | None, typer.Option(help="The column that names the protected unit.")] = None,
     column: Annotated[str | None, typer.Option(help="The column of the category.")] = None,
     value: Annotated[str | None, typer.Option(help="The column of the number to add up.")] = None,
+    time_format: Annotated[
+        str | None, typer.Option(help="How times are written, if not ISO 8601: '%d.%m.%Y %H:%M'.")
+    ] = None,
     aggregate: Annotated[str, typer.Option(help="count, distinct, sum, mean or histogram.")] = "distinct",
     categories: Annotated[
         str | None,
@@ -51,7 +54,10 @@ def init(
     window: Annotated[int | None, typer.Option(help="Steps that are protected together (w).")] = None,
     mechanism: Annotated[str, typer.Option(help="The mechanism.")] = "Uniform",
     sink: Annotated[str, typer.Option(help="Where the releases go.")] = "released.csv",
-    separator: Annotated[str, typer.Option(help="The character between two fields of CSV.")] = ",",
+    separator: Annotated[
+        str | None,
+        typer.Option(help="The character between two fields of CSV; by default the header shows it."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take the defaults.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a configuration that is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
@@ -61,13 +67,15 @@ def init(
     Looks at the names and types of its columns and at nothing else: whatever is in a configuration is public. On
     a terminal it asks for what no option says.
     """
-    from tidegate.config import input_columns, parse_config, write_config
-    from tidegate.errors import InvalidParameter
+    from tidegate.config import ConfigError, input_columns, parse_config, write_config
+    from tidegate.config.writer import header_separator
+    from tidegate.errors import InvalidInput, InvalidParameter
 
     if out.exists() and not force:
         raise InvalidParameter(
             "out", str(out), "a file that does not exist yet", "write --force to replace it"
         )
+    separator = header_separator(source) if separator is None else separator
     columns = input_columns(source, separator=separator)
     given: dict[str, Any] = {
         "categories": categories,
@@ -90,6 +98,7 @@ def init(
         _relative(source, out),
         columns,
         **known,
+        time_format=time_format,
         clip=_list(clip or ""),
         aggregate=aggregate,
         mechanism=mechanism,
@@ -97,7 +106,10 @@ def init(
     )
     if separator != ",":
         text = text.replace("[steps]\n", f"separator = {json.dumps(separator)}\n\n[steps]\n", 1)
-    config = parse_config(text, out)  # refuses what `release` would refuse
+    try:
+        config = parse_config(text, out)  # refuses what `release` would refuse
+    except ConfigError as error:  # its line is of a file that will not be written
+        raise InvalidInput(f"{error.sentence} Nothing was written.") from None
     out.write_text(text, encoding="utf-8")
     if as_json:
         typer.echo(json.dumps({"config": str(out), "guarantee": str(config.mechanism.guarantee)}, indent=2))
@@ -109,9 +121,10 @@ def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, An
     """Ask for what no option has said."""
     typer.echo("Columns of the input: " + ", ".join(columns))
     words = {
-        "time": "The column of the event's time",
-        "unit": "The column that names the person or device to protect (empty if every record is one)",
-        "column": "The column of the category (empty for none)",
+        "time": "The column of the event's time (empty: the one whose name sounds like it)",
+        "unit": "The column that names the person or device to protect (empty: the one whose name sounds like it, "
+        "and if there is none, every record is one)",
+        "column": "The column of the category (empty: the one whose name sounds like it)",
     }
     for name, question in words.items():
         if chosen[name] is None:

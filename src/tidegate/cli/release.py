@@ -46,7 +46,7 @@ def release(
     from tidegate.config import read_config
     from tidegate.errors import InvalidParameter
 
-    settings = read_config(config)
+    settings = read_config(config, follow=follow)
     live = follow or settings.source.follow or settings.source.location.startswith(("mqtt:", "mqtts:"))
     if compare_truth and (live or settings.source.location == "-"):
         raise InvalidParameter(
@@ -193,7 +193,9 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     steps, now = done["steps"], done["steps_now"]
     width = len(done["columns"])
     columns = f"{width} column{'' if width == 1 else 's'}"
-    if now == steps:
+    if not steps:
+        words = "Nothing yet: the first step of this stream has not closed."
+    elif now == steps:
         words = f"Released {steps:,} steps × {columns} in {done['seconds']:.1f} s."
     elif now:
         words = f"Released {now:,} more steps × {columns}, {steps:,} in all, in {done['seconds']:.1f} s."

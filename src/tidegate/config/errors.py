@@ -11,3 +11,4 @@ class ConfigError(TidegateError, ValueError):
     def __init__(self, file: str, line: int | None, sentence: str) -> None:
         super().__init__(f"{file}, line {line}: {sentence}" if line else f"{file}: {sentence}")
         self.line = line
+        self.sentence = sentence

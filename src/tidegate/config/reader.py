@@ -42,29 +42,31 @@ class Pointed(str):
     """A number with a point, as it stands in the file."""
 
 
-def read_config(path: str | Path) -> Config:
-    """Read and check a configuration file."""
+def read_config(path: str | Path, *, follow: bool = False) -> Config:
+    """Read and check a configuration file; `follow` stands for ``follow = true`` in it."""
     file = Path(path)
+    name = file.name or str(file)
     try:
         if file.stat().st_size > LARGEST_FILE:
-            raise ConfigError(file.name, None, f"it is larger than {LARGEST_FILE} bytes; keep fewer columns.")
+            raise ConfigError(name, None, f"it is larger than {LARGEST_FILE} bytes; keep fewer columns.")
         text = file.read_bytes().decode()
     except UnicodeDecodeError:
-        raise ConfigError(file.name, None, "it is not UTF-8 text; save it as such.") from None
+        raise ConfigError(name, None, "it is not UTF-8 text; save it as such.") from None
     except OSError as error:
-        raise ConfigError(file.name, None, f"it cannot be read: {error.strerror}.") from None
-    return parse_config(text, file)
+        raise ConfigError(name, None, f"it cannot be read: {error.strerror}.") from None
+    return parse_config(text, file, follow=follow)
 
 
-def parse_config(text: str, path: str | Path = "tidegate.toml") -> Config:
-    """Check the text of a configuration file."""
-    return _Reader(text, Path(path)).read()
+def parse_config(text: str, path: str | Path = "tidegate.toml", *, follow: bool = False) -> Config:
+    """Check the text of a configuration file; `follow` stands for ``follow = true`` in it."""
+    return _Reader(text, Path(path), follow).read()
 
 
 class _Reader:
-    def __init__(self, text: str, path: Path) -> None:
+    def __init__(self, text: str, path: Path, follow: bool) -> None:
         self.text = text
         self.path = path
+        self.follow = follow
 
     def fail(self, sentence: str, section: str = "", name: str = "") -> ConfigError:
         return ConfigError(self.path.name, _line(self.text, section, name), sentence)
@@ -74,12 +76,15 @@ class _Reader:
             found = tomllib.loads(self.text, parse_float=Pointed)
         except tomllib.TOMLDecodeError as error:
             at = re.search(r"line (\d+)", str(error))
+            reason = re.sub(r"\s*\(at .*\)$", "", str(error), flags=re.DOTALL)
             raise ConfigError(
-                self.path.name, int(at[1]) if at else None, "it is not valid TOML; correct it."
+                self.path.name,
+                int(at[1]) if at else None,
+                f"it is not valid TOML ({reason}); correct it, and mind the quotes around texts.",
             ) from None
         for name, value in found.items():
             if name not in SECTIONS:
-                raise self.fail(f"unknown section [{name}]{_nearest(name, list(SECTIONS))}.", name)
+                raise self.fail(f"unknown section [{name}]{_nearest(name, list(SECTIONS)) or '.'}", name)
             if not isinstance(value, dict):
                 raise self.fail(f"{name!r} must be a section; write [{name}].", "", name)
         sections: dict[str, Any] = {}
@@ -95,7 +100,7 @@ class _Reader:
     def section(self, name: str, section: type[Any], known: list[str], given: dict[str, Any]) -> Any:
         for key in given:
             if key not in known:
-                raise self.fail(f"unknown key {key!r} in [{name}]{_nearest(key, known)}.", name, key)
+                raise self.fail(f"unknown key {key!r} in [{name}]{_nearest(key, known) or '.'}", name, key)
         for key in required(section):
             if key not in given:
                 raise self.fail(f"[{name}] needs the key {key!r}; see docs/config.md.", name)
@@ -105,9 +110,9 @@ class _Reader:
                 value = self.value(name, item.name, given[item.name], item.metadata["kind"])
                 choices = item.metadata["choices"]
                 if choices and value not in choices:
-                    near = _nearest(str(value), list(choices))
+                    near = _nearest(str(value), list(choices)) or "."
                     raise self.fail(
-                        f"{item.name} = {json.dumps(value)} is none of {', '.join(choices)}{near}.",
+                        f"{item.name} = {json.dumps(value)} is none of {', '.join(choices)}{near}",
                         name,
                         item.name,
                     )
@@ -174,11 +179,11 @@ class _Reader:
                 count=clock.count,
             ),
         )
-        live = source.follow or source.location.startswith(("mqtt:", "mqtts:"))
+        live = self.follow or source.follow or source.location.startswith(("mqtt:", "mqtts:"))
         if clock.count is None and not live:
             raise self.fail(
                 "a finite input needs the key 'count', because the last event must not decide where the "
-                "stream ends.",
+                "stream ends; write for example count = 168, or follow = true in [source] if it goes on.",
                 "steps",
             )
         query = self.make("query", lambda: _query(query_keys))
@@ -208,7 +213,9 @@ class _Reader:
             return build()
         except InvalidParameter as error:
             name = _SPELT.get(error.name, error.name)
-            raise self.fail(str(error), section, name) from None
+            # the sentence speaks of the key that stands in the file
+            words = re.sub(rf"\b{re.escape(error.name)}(?==| must\b)", name, str(error))
+            raise self.fail(words, section, name) from None
 
     def policy(self, keys: ProtectKeys, query: Query, schema: Schema, steps: Steps) -> Policy:
         change: Any = keys.max_change
@@ -249,15 +256,18 @@ class _Reader:
         known = catalogue()
         kind = known.get(keys.name)
         if kind is None:
-            raise self.fail(
-                f"unknown mechanism {keys.name!r}{_nearest(keys.name, list(known))}.", "mechanism", "name"
-            )
+            near = _nearest(keys.name, list(known)) or f"; there are auto, {', '.join(sorted(known))}."
+            raise self.fail(f"unknown mechanism {keys.name!r}{near}", "mechanism", "name")
         own = {item.name: item for item in fields(kind) if item.init and item.name not in _GIVEN_BY_OTHERS}
         read = {}
         for key, value in extra.items():
             if key not in own:
-                near = _nearest(key, ["name", *own]) or f"; {keys.name} has no parameters of its own"
-                raise self.fail(f"unknown key {key!r} in [mechanism]{near}.", "mechanism", key)
+                near = _nearest(key, ["name", *own]) or (
+                    f"; those of {keys.name} are {', '.join(own)}."
+                    if own
+                    else f"; {keys.name} has no parameters of its own."
+                )
+                raise self.fail(f"unknown key {key!r} in [mechanism]{near}", "mechanism", key)
             if key == "calibration" and value != "sound":
                 raise self.fail(
                     'calibration must be "sound": a printed variant does not keep its promise; drop the key.',
@@ -274,8 +284,8 @@ class _Reader:
 
         for key in extra:
             if key != "level":
-                near = _nearest(key, ["name", "level"]) or "; auto knows level only"
-                raise self.fail(f"unknown key {key!r} in [mechanism]{near}.", "mechanism", key)
+                near = _nearest(key, ["name", "level"]) or "; auto knows level only."
+                raise self.fail(f"unknown key {key!r} in [mechanism]{near}", "mechanism", key)
         level = extra.get("level")
         if level is not None and (isinstance(level, bool) or not isinstance(level, int | Pointed)):
             raise self.fail(
@@ -329,10 +339,10 @@ def _query(keys: QueryKeys) -> Query:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    """Words that offer the nearest known name."""
+    """Words that end a sentence and offer the nearest known name; empty if none is near."""
     lower = {word.lower(): word for word in known}
     near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
-    return f"; did you mean {lower[near[0]]!r}" if near else ""
+    return f"; did you mean {lower[near[0]]!r}?" if near else ""
 
 
 def _line(text: str, section: str, name: str) -> int | None:

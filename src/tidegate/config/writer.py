@@ -10,10 +10,10 @@ from pathlib import Path
 import polars as pl
 
 from tidegate.errors import InvalidParameter
-from tidegate.ingest.errors import EmptyInput, SourceUnavailable, UnreadableInput, attempt
+from tidegate.ingest.errors import EmptyInput, NotUtf8, SourceUnavailable, UnreadableInput, attempt
 from tidegate.ingest.schema import check_header
-from tidegate.ingest.sources.directory import format_of
-from tidegate.ingest.sources.text import LONGEST_LINE
+from tidegate.ingest.sources.directory import FORMATS, format_of
+from tidegate.ingest.sources.text import LONGEST_LINE, separator_of
 
 _TIME = ("time", "timestamp", "datetime", "date", "ts", "when", "at")
 _UNIT = (
@@ -45,6 +45,15 @@ _PLACE = (
 _VALUE = ("value", "amount", "consumption", "power", "load", "price", "duration", "quantity", "reading")
 
 
+def header_separator(location: str | Path) -> str:
+    """What separates the columns in the header of a CSV; a comma where there is no such header."""
+    path = Path(location)
+    if format_of(path) != "csv" or not path.is_file():
+        return ","
+    with path.open("rb") as file:
+        return separator_of(file.readline(LONGEST_LINE))
+
+
 def input_columns(location: str | Path, *, format: str = "auto", separator: str = ",") -> dict[str, str]:
     """Names and types of a file's columns, from its header or schema; no record of CSV or Parquet is read.
 
@@ -58,8 +67,13 @@ def input_columns(location: str | Path, *, format: str = "auto", separator: str 
     path = Path(location)
     kind = format_of(path) if format == "auto" else format
     refusal = UnreadableInput(f"the header of {path.name!r} cannot be read; check the file and its format.")
+    if path.is_dir():
+        raise SourceUnavailable(
+            f"{str(path)!r} is a folder; give one of its files, and write the folder as location afterwards."
+        )
     if kind is None:
-        raise InvalidParameter("format", format, "csv, jsonl or parquet", 'write format="csv"')
+        endings = ", ".join(FORMATS)
+        raise SourceUnavailable(f"{path.name!r} ends in none of {endings}; save it in one of these formats.")
     if kind == "parquet":
         schema = attempt(lambda: pl.read_parquet_schema(path), refusal)
         return {name: _words(dtype) for name, dtype in schema.items()}
@@ -67,7 +81,7 @@ def input_columns(location: str | Path, *, format: str = "auto", separator: str 
         with path.open("rb") as file:
             line = file.readline(LONGEST_LINE)
     except OSError as error:
-        raise SourceUnavailable(f"{path.name!r} cannot be opened: {error.strerror}.") from None
+        raise SourceUnavailable(f"{str(path)!r} cannot be opened: {error.strerror}.") from None
     if not line.strip():
         raise EmptyInput(f"{path.name!r} is empty; it needs at least a header or one record.")
     if kind == "jsonl":
@@ -75,7 +89,9 @@ def input_columns(location: str | Path, *, format: str = "auto", separator: str 
         if not isinstance(found, dict):
             raise refusal
         return {name: _json_words(value) for name, value in found.items()}
-    text = attempt(lambda: line.decode("utf-8-sig"), refusal)
+    text = attempt(
+        lambda: line.decode("utf-8-sig"), NotUtf8(f"{path.name!r} is not UTF-8 text; convert it first.")
+    )
     names = [name.strip() for name in next(csv.reader([text.rstrip("\r\n")], delimiter=separator), [])]
     check_header(names, (), repr(path.name))
     return dict.fromkeys(names, "unknown")
@@ -116,6 +132,7 @@ def write_config(
     unit: str | None = None,
     column: str | None = None,
     value: str | None = None,
+    time_format: str | None = None,
     aggregate: str = "distinct",
     categories: Sequence[str] = (),
     clip: Sequence[str] = (),
@@ -139,6 +156,8 @@ def write_config(
         from these.
     time, unit, column, value
         The columns to use.
+    time_format
+        How times are written, where they are neither ISO 8601 nor seconds.
     aggregate, categories, clip, start, length, zone, count, epsilon, window, mechanism, sink
         The keys of the file.
     """
@@ -150,7 +169,12 @@ def write_config(
         time = next((name for name, kind in columns.items() if kind == "time" and name not in taken), None)
         time = time or _guess(columns, _TIME, taken, ("time", "whole number", "text"))
         if time is None:
-            raise InvalidParameter("time", None, "the column of the event's time", "say which one it is")
+            raise InvalidParameter(
+                "time",
+                None,
+                "the column of the event's time",
+                "the first line must name the columns, and no name sounds like a time: say which one it is",
+            )
         taken.add(time)
     if unit is None:
         unit = _guess(columns, _UNIT, taken, ("whole number", "text"))
@@ -176,6 +200,7 @@ def write_config(
 [source]
 {line("location", str(location), "a file, a folder, - for standard input, or mqtt://host/topic")}\
 {line("time", time, "when")}\
+{line("time_format", time_format, 'if not ISO 8601: "%d.%m.%Y %H:%M", …')}\
 {line("unit", unit, "who: the person or device that is protected")}\
 {line("column", column, "where: the category")}\
 {line("value", value, "how much, for a sum or a mean")}

@@ -80,7 +80,8 @@ class TimeReader:
         text = series.str.strip_chars()
         refusal = BadTimes(
             f'the column of times holds text that time_format="{self.format}" cannot read; '
-            'declare its pattern, for example time_format="%d.%m.%Y %H:%M".'
+            'declare its pattern in [source], for example time_format = "%d.%m.%Y %H:%M"; a time that is '
+            "missing must be an empty field."
         )
         unit = self.format
         if (

@@ -56,7 +56,7 @@ class BlockLedger(MemoryLedger):
         groups: Mapping[str, int] | None = None,
         levels: Mapping[str, int] | None = None,
     ) -> None:
-        """Charge the whole, then the block: a refusal leaves both as they were."""
+        """Charge the whole, then the block; a refusal of the whole leaves both as they were."""
         parts = [
             {name: amount * self._share for name, amount in (part or {}).items()} for part in (groups, levels)
         ]

@@ -21,6 +21,7 @@ from tidegate.mechanisms.periodic import Periodic
 from tidegate.mechanisms.periods import CAUSAL
 from tidegate.mechanisms.reconstruction import CURVES
 from tidegate.mechanisms.sampling_times import equally_spaced, read_times
+from tidegate.noise import check_scale
 from tidegate.policy import Guarantee
 
 LARGEST_SCALE = 2**50
@@ -206,6 +207,7 @@ class OptStreamSettings(Periodic):
         """The rule of adaptive samples."""
         k, w = self.sample_count, self.window
         if self.threshold is None:
+            check_scale(self.decisive_scale)
             limit = math.ceil(w * Fraction(self.decisive_scale) / k)
         else:
             limit = math.ceil(Fraction(self.threshold) / Fraction(self.grid))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import BudgetExceeded, InvalidInput
+from tidegate.exact import float_up
 from tidegate.mechanisms.kernels import publishing as loop
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.noise import expected_absolute_laplace, laplace
@@ -52,7 +54,7 @@ class PanPrivateRun(Run):
         factor = self.ledger.units // mechanism.units
         _, test, pool = (share * factor for share in mechanism.shares)
         self._fixed = test + mechanism.reserve * factor  # charged to every step
-        self._whole = mechanism.whole_scale * factor
+        self._whole = float_up(Fraction(mechanism.whole_scale) * factor)
         self._printed = mechanism.calibration != "sound"
         self._rule = np.array([mechanism.kind, mechanism.window, test, pool // mechanism.window, pool, 0])
         memory = np.zeros(loop.MEMORY, dtype=np.int64)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import BudgetExceeded
+from tidegate.exact import float_up
 from tidegate.ledger import Batch
 from tidegate.ledger.kernels import account_remaining
 from tidegate.mechanisms.dissimilarity import BUILT_IN
@@ -33,7 +35,7 @@ class PublishingRun(Run):
         groups = mechanism.group_count
         factor = self.ledger.units // mechanism.units
         _, test, pool = (share * factor for share in mechanism.shares)
-        self._whole = mechanism.whole_scale * factor
+        self._whole = float_up(Fraction(mechanism.whole_scale) * factor)
         self._rule = np.array(
             [
                 mechanism.kind,

@@ -41,7 +41,7 @@ class Constants:
     @property
     def kappa(self) -> float:
         """κ = 1/(1 − (e^b − 1)·offset/a), rounded up; infinite where there is none."""
-        rest = 1.0 - math.expm1(self.b) * self.offset / self.a
+        rest = 1.0 - math.expm1(self.b) * self.offset / self.a if self.a > 0 else 0.0
         return (1.0 + 1e-12) / rest if rest > 0 else math.inf
 
     @property

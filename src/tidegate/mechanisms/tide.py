@@ -101,6 +101,7 @@ class Tide(Mechanism):
         wanted = few if self.harmonics is None else self.harmonics
         put(self, "harmonics", tuple(wanted) if isinstance(wanted, Sequence) else wanted)
         put(self, "harmonics", self.structure.harmonics)
+        _ = self.choices  # built here, so that what it refuses is refused before anything is charged
         usual = self.policy.steps_charged if isinstance(self.policy, WEvent) and self.policy.w > 1 else 0
         delay = usual if self.delay is None else whole("delay", self.delay, least=0, most=2**20)
         if delay == 1:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tidegate.exact import float_up
 from tidegate.mechanisms.kernels import tide as loop
 from tidegate.mechanisms.kernels.tide_forecast import predicted_error, predicted_smoothed
-from tidegate.noise import variance_laplace
+from tidegate.noise import check_scale, variance_laplace
 from tidegate.queries.kernels import tracking as t
 from tidegate.queries.state_space_tracker import Tracker
 
@@ -92,6 +92,7 @@ def choices(window: int, sliding: bool, periodic: bool, sensitivity: int, epsilo
     shares += [(window, window, int(share * units) or units // window) for share in (opening, second)]
     for _, _, charge in shares:
         scale = float_up(Fraction(sensitivity * units) / (epsilon * charge))
+        check_scale(scale)  # refuses, while nothing is charged, what noise could not be drawn for
         scales.append((scale, max(variance_laplace(scale), LEAST_VARIANCE)))
     return Choices(units, np.array(shares, dtype=np.int64), np.array(scales), len(numbers))
 

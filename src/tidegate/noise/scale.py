@@ -37,7 +37,6 @@ class Scale:
     shift: int
 
 
-@lru_cache(maxsize=4096, typed=True)
 def check_scale(scale: float, name: str = "scale") -> None:
     """Refuse a scale that noise cannot be drawn for, before anything is charged for it; nothing is compiled.
 
@@ -51,6 +50,7 @@ def check_scale(scale: float, name: str = "scale") -> None:
         raise InvalidParameter(name, scale, _RANGE, _REMEDY)
 
 
+@lru_cache(maxsize=4096, typed=True)
 def prepare(scale: float | Fraction, name: str = "scale") -> Scale:
     """Read a scale; a fraction that is not a float64 is rounded up.
 

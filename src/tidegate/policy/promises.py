@@ -115,6 +115,13 @@ class Promises:
                 height = int(Fraction(secret.height) * self.resolution)
                 numbers = self._kinds[kind] = (height, secret.duration, self.limit(secret), self.cap(secret))
             rows.append(numbers)
+        if max(max(numbers) for numbers in rows) > LARGEST:
+            raise InvalidParameter(
+                "epsilon",
+                self.policy.epsilon,
+                "large enough for 64-bit sums beside the secrets' own",
+                "choose a larger epsilon or coarser heights",
+            )
         return np.array(rows, dtype=np.int64).T
 
     def limit(self, secret: Secret) -> int:

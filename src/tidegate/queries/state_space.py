@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
 from tidegate.queries.kernels import tracking as t
-from tidegate.queries.kernels.smoothing import smooth
+from tidegate.queries.kernels.smoothing import WIDER, smooth
 from tidegate.queries.state_space_model import Floats, Structure
 from tidegate.queries.state_space_tracker import Tracker
 from tidegate.releases import Release, Releases
@@ -200,7 +200,7 @@ class StateSpace:
             values,
             variances,
         )
-        deviation = np.sqrt(variances)[:, memory["kind"]] * memory["health"][t.FACTOR]
+        deviation = np.sqrt(variances)[:, memory["kind"]] * (WIDER * memory["health"][t.FACTOR])
         return np.stack([values, deviation])
 
     def state(self) -> dict[str, Any]:

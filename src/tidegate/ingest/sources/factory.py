@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate.errors import InvalidParameter
+from tidegate.ingest.errors import SourceUnavailable
 from tidegate.ingest.sources.directory import DirectorySource, format_of
 from tidegate.ingest.sources.parquet import ParquetSource
 from tidegate.ingest.sources.pipe import PipeSource
@@ -75,6 +76,8 @@ def open_source(
         )
     kind = (format_of(path) or "") if format == "auto" else format
     if not kind:
+        if not path.exists():
+            raise SourceUnavailable(f"there is no file or folder {place!r}; check the location.")
         raise InvalidParameter("format", format, "given for a file of this name", 'write format="csv"')
     if kind == "parquet":
         if follow:

@@ -30,6 +30,7 @@ from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no
 PIECE = 16 * 2**20  # bytes that are parsed at once
 LONGEST_LINE = 64 * 2**20
 MOST_COLUMNS = 100_000
+SEPARATORS = (",", ";", "\t", "|")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -85,6 +86,12 @@ class CsvDialect(Dialect):
         self.names = [name.strip() for name in rows]
         if not any(self.names):
             raise EmptyInput(f"the first line of {self.name} is empty; it must name the columns.")
+        other = separator_of(line)
+        if len(self.names) == 1 and other != self.separator and other.encode() in line:
+            raise MissingColumn(
+                f"{self.name} has one column only when it is cut at {self.separator!r}; write "
+                f"separator = {json.dumps(other)} in [source]."
+            )
         check_header(self.names, self.columns, self.name)
         return True
 
@@ -151,6 +158,11 @@ class JsonDialect(Dialect):
                     raise MissingColumn(f"{self.name} has no column {name!r}; declare one that it has.")
                 self.unseen.discard(name)
         return frame
+
+
+def separator_of(line: bytes) -> str:
+    """What separates the names of a header: the most frequent of comma, semicolon, tab and bar."""
+    return max(SEPARATORS, key=lambda one: line.count(one.encode()))
 
 
 def dialect(format: str, name: str, columns: Sequence[str], separator: str = ",") -> Dialect:

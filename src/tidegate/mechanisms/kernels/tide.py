@@ -13,7 +13,7 @@ import numpy as np
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
 from tidegate.noise.kernels import constants, laplace_draw
-from tidegate.queries.kernels.smoothing import smooth
+from tidegate.queries.kernels.smoothing import WIDER, smooth
 from tidegate.queries.kernels.state_space import UNSEEN
 from tidegate.queries.kernels.tracking import (
     COUNT,
@@ -242,7 +242,7 @@ def revise(
         part,
         doubt,
     )
-    factor = book[6][FACTOR] * grid
+    factor = book[6][FACTOR] * WIDER * grid
     for row in range(length):
         kept = (last - keep + 1 + row) % keep
         source[at + row], scale[at + row] = kept_source[kept], kept_scale[kept]

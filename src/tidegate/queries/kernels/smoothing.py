@@ -16,6 +16,7 @@ from tidegate.queries.kernels.state_space import (
     turn_once,
 )
 
+WIDER = 1.07  # by so much intervals of smoothed values are wider: these rest on the model more than others do
 HARDLY = 1e-5  # relative changes of a variance from step to step that intervals do not notice
 
 

@@ -134,7 +134,7 @@ class TextFileSink(Sink):
     def _foreign(self) -> SinkError:
         return SinkError(
             f"{self.path} holds something else than this stream has released; move it away, and it is written "
-            "anew from the store."
+            "anew from the store, or name another location in [sink]."
         )
 
     def _refused(self, error: OSError) -> SinkError:
