@@ -120,9 +120,11 @@ def _papers(found: list[Result]) -> Iterator[tuple[str, list[str], list[Result]]
 def _overview(folder: Path, found: list[Result]) -> list[str]:
     """How many claims hold, and how long the run took."""
     counts = Counter(result.judgement.outcome for result in found if result.judgement is not None)
-    told = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome])
+    told = ", ".join(f"“{outcome.value}” {counts[outcome]} times" for outcome in Outcome if counts[outcome])
     skipped = sum(result.judgement is None for result in found)
-    lines = [f"{len(found)} experiments: {told}{f', {skipped} skipped' if skipped else ''}."]
+    lines = [
+        f"{len(found)} experiments: {told.replace(' 1 times', ' once')}{f', {skipped} skipped' if skipped else ''}."
+    ]
     facts = read_summary(folder)
     if facts is not None:
         lines.append(

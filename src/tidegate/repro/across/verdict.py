@@ -22,7 +22,7 @@ WIDTHS = ((1, "1"), (64, "2 to 64"), (10**9, "65 and more"))
 
 def judge(frame: pl.DataFrame) -> Judgement:
     """Who wins how often, what to use when, and what choosing without the data costs."""
-    frame = over_uniform(frame)
+    frame = with_final(over_uniform(frame))
     now, later = (
         frame.filter(pl.col("statistic") == AT_ONCE),
         frame.filter(pl.col("statistic").is_in([AT_ONCE, LATER])),
@@ -74,6 +74,20 @@ def over_uniform(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def with_final(frame: pl.DataFrame) -> pl.DataFrame:
+    """Mechanisms that revise their values have delayed ones in every setting: where nothing was revised, the first."""
+    later = frame.filter(pl.col("statistic") == LATER)
+    missing = (
+        frame.filter(
+            (pl.col("statistic") == AT_ONCE)
+            & pl.col("mechanism").is_in(later["mechanism"].unique().to_list())
+        )
+        .join(later, on=[*CELL, "mechanism"], how="anti")
+        .with_columns(statistic=pl.lit(LATER), label=pl.col("mechanism") + ", delayed")
+    )
+    return pl.concat([frame, missing])
+
+
 def best_of(frame: pl.DataFrame) -> pl.DataFrame:
     """The row with the least error in every setting."""
     return frame.sort("error", "label").group_by(CELL, maintain_order=True).first()
@@ -94,7 +108,7 @@ def _recommended(now: pl.DataFrame) -> pl.DataFrame:
 
 
 def _wins(frame: pl.DataFrame) -> str:
-    counts = best_of(frame).group_by("label").len().sort("len", "label", descending=[True, False])
+    counts = best_of(frame).group_by("mechanism").len().sort("len", "mechanism", descending=[True, False])
     return ", ".join(f"{name} {count}" for name, count in counts.rows())
 
 
@@ -161,7 +175,12 @@ def _when(now: pl.DataFrame, later: pl.DataFrame) -> Table:
 
 def _told(entry: tuple[float, float, float, str]) -> str:
     mean, half, worst, label = entry
-    return f"{label} {mean:.2g} ± {mean * half:.1g} ({worst:.2g})"
+    return f"{label} {_digits(mean)} ± {mean * half:.1g} ({_digits(worst)})"
+
+
+def _digits(number: float) -> str:
+    """Two digits without an exponent where it is large."""
+    return f"{number:.2g}" if number < 100 else short(number)
 
 
 def _by_mechanism(frame: pl.DataFrame, chosen: pl.DataFrame) -> Table:
@@ -179,8 +198,8 @@ def _by_mechanism(frame: pl.DataFrame, chosen: pl.DataFrame) -> Table:
                 (
                     label,
                     str(group.height),
-                    f"{mean:.2g} ± {mean * half:.1g}",
-                    f"{ratios.min():.2g} to {ratios.max():.2g}",
+                    f"{_digits(mean)} ± {mean * half:.1g}",
+                    f"{_digits(ratios.min())} to {_digits(ratios.max())}",
                     f"{np.median(group['relative'].to_numpy()):.1%}",
                     f"{np.median(regret[several]):.2f}, {regret[several].max():.2g}"
                     if several.any()
@@ -209,7 +228,9 @@ def _of_sums(part: pl.DataFrame, statistic: str) -> Table:
     rows = []
     for mean, half, worst, label in _ranked(part):
         ratios = part.filter(pl.col("label") == label)["ratio"].to_numpy()
-        rows.append((label, f"{mean:.2g} ± {mean * half:.1g}", f"{ratios.min():.2g} to {worst:.2g}"))
+        rows.append(
+            (label, f"{_digits(mean)} ± {mean * half:.1g}", f"{_digits(ratios.min())} to {_digits(worst)}")
+        )
     title = statistic[0].upper() + statistic[1:]
     return Table(
         f"{title}: mechanisms made for them against the sums of Uniform's and Sample's releases.",
