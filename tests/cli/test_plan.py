@@ -25,6 +25,7 @@ def test_plan_for_people(capsys):
     said = capsys.readouterr().out
     assert "Paste into tidegate.toml" in said
     assert "Uniform" in said
+    assert "steps that it comes late" in " ".join(said.split())
 
 
 def test_a_raw_file_is_not_read(tmp_path, capsys):

@@ -161,3 +161,12 @@ def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
         "broker",
     ):
         assert words in shown
+
+
+def test_a_stream_that_is_stopped_before_its_first_step_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing was released, and nothing was released before."""
+    from tidegate.cli.release import show
+
+    facts = {"steps": 0, "steps_now": 0, "seconds": 1.0, "columns": ["a"], "guarantee": "", "ledger": ""}
+    show({**facts, "sink": "out.csv", "ledger_file": "out.ledger"}, aside=False)
+    assert "Nothing yet" in capsys.readouterr().out

@@ -152,7 +152,12 @@ def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None) 
     from tidegate.plan.predict import number, settings_of
 
     console = Console()
-    table = Table(title=f"Expected error at {settings_of(made.policy)}", title_justify="left")
+    table = Table(
+        title=f"Expected error at {settings_of(made.policy)}",
+        title_justify="left",
+        caption="error: mean absolute error of one value. delay: steps that it comes late; --delay admits it.",
+        caption_justify="left",
+    )
     table.add_column("mechanism")
     table.add_column("parameters")
     for name in ("error", "of the mean", "delay"):
