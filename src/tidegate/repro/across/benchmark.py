@@ -64,6 +64,7 @@ def _measure(setting: dict[str, Any]) -> list[Row]:
             "stream": stream.name,
             "columns": columns,
             "level": stream.level,
+            "nothing": float(truth.mean()),  # the error of answering 0 everywhere
             "epsilon": float(epsilon),
             "w": setting["w"],
         }

@@ -37,6 +37,7 @@ def judge(frame: pl.DataFrame) -> Judgement:
         "The choice of a mechanism and its parameters by a plan that has not seen the data costs a median factor "
         f"{_number(chosen, 0.5)} over the best choice with the data, {_number(chosen, 0.9)} in one setting of ten, and "
         f"{_number(chosen, 1.0)} at worst.",
+        _against_nothing(now, chosen),
         f"Intervals over runs (95 %) are ± {_percent(spread, 0.5)} of an error in the median and ± "
         f"{_percent(spread, 0.95)} in one of twenty.",
     ]
@@ -105,6 +106,18 @@ def _recommended(now: pl.DataFrame) -> pl.DataFrame:
     least = now.group_by(CELL).agg(least=pl.col("oracle").min())
     expected = now.sort("predicted", "label").group_by(CELL, maintain_order=True).first()
     return expected.join(least, on=CELL).with_columns(cost=pl.col("error") / pl.col("least").clip(1e-9))
+
+
+def _against_nothing(now: pl.DataFrame, chosen: pl.DataFrame) -> str:
+    """How often noise leaves nothing, and where the plan was most wrong."""
+    best = best_of(now)
+    hopeless = best.filter(pl.col("error") > 0.9 * pl.col("nothing")).height
+    worst = chosen.sort("cost").row(-1, named=True)
+    return (
+        f"The worst is {worst['label']} for {worst['stream']} at ε = {worst['epsilon']:g}, w = {worst['w']}. In "
+        f"{hopeless} of the {best.height} settings even the best mechanism has at least 90 % of the error of answering "
+        "0 everywhere: no choice of a mechanism helps there, and a small ratio to Uniform only says how bad Uniform is."
+    )
 
 
 def _wins(frame: pl.DataFrame) -> str:
