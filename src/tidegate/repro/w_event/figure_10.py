@@ -86,6 +86,6 @@ EXPERIMENT = Experiment(
     cost=lambda setting: 6.0,
     judge=_judge,
     draw=_draw,
-    notes="Independent groups lose up to (w/2 + ½)ε when a unit moves between columns, and do not gain on these data. On one "
-    "account a step is paid once, whichever groups publish at it.",
+    notes="Independent groups lose up to (w/2 + ½)ε when a unit moves between columns, and do not gain on these data. On "
+    "one account a step is paid once, whichever groups publish at it.",
 )
