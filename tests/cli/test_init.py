@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -151,3 +155,37 @@ def test_a_refusal_names_no_line_of_a_file_that_is_not_written(
     shown = capsys.readouterr().err
     assert "line" not in shown
     assert "Nothing was written" in shown
+
+
+def test_ctrl_c_ends_a_question(tmp_path: Path) -> None:
+    """On a real terminal, where the libraries that are loaded have handlers of their own."""
+    pty = pytest.importorskip("pty")
+    write_events(tmp_path)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tidegate.cli", "init", str(tmp_path / "events.csv")]
+    command += ["--out", str(tmp_path / "new.toml")]
+
+    def hear() -> None:  # where the tests themselves run in the background, the signal is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(
+        command,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        preexec_fn=hear,
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline().startswith("Columns of the input")
+            time.sleep(0.5)  # until it waits for the answer
+            child.send_signal(signal.SIGINT)
+            _, said = child.communicate(timeout=20)
+        finally:
+            child.kill()
+            os.close(ours)
+            os.close(theirs)
+    assert child.returncode == 130
+    assert said.strip().endswith("tidegate: interrupted.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,6 +89,8 @@ def init(
     }
     chosen: dict[str, Any] = {"time": time, "unit": unit, "column": column, "value": value}
     if sys.stdin.isatty() and not yes and not as_json:
+        # polars' handler lets a read go on after Ctrl-C; Python's own, set again, ends the question
+        signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.default_int_handler)
         _ask(columns, chosen, given)
     known = {name: answer for name, answer in {**chosen, **given}.items() if answer is not None}
     known["categories"] = _list(known.get("categories", ""))
