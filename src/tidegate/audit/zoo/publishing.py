@@ -219,5 +219,5 @@ def animals() -> list[Animal]:
                seconds=15),
         Animal("pan-private BA, noise halved, w = 2", "seen once; tests of other steps show only through decisions",
                lambda: Intruded(ThinPanPrivate(WEvent(epsilon="4", w=2), pan_private="single"), 2), 2.0, steps=2,
-               seconds=25),
+               seconds=50),
     ]  # fmt: skip
