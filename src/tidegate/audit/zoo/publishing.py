@@ -201,7 +201,7 @@ def animals() -> list[Animal]:
         Animal("BA, publications take all of ε", "and tests another half",
                lambda: WholePool(WEvent(epsilon="2", w=2)), 1.5, steps=3),
         Animal("BD, budget recycled too early", "after one step, not after w",
-               lambda: Forgetful(WEvent(epsilon="3", w=3)), 1.25, steps=4, seconds=20),
+               lambda: Forgetful(WEvent(epsilon="3", w=3)), 1.25, steps=4, seconds=40),
         Animal("BD, first release is a count", "o_l is not defined before the first publication",
                lambda: FirstReleaseIsACount(four), math.inf, steps=3),
         Animal("BA, rows replaced", "Δ = 1 where it is 2",
