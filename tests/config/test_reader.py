@@ -96,6 +96,14 @@ def test_a_mistake_is_named_with_its_line(old: str, new: str, part: str, words: 
         assert sentence.startswith(f"tidegate.toml, line {line_of(text, part)}:"), sentence
 
 
+def test_data_are_not_a_configuration(tmp_path: Path) -> None:
+    """Whoever gives the file with the data is told which command wants it."""
+    file = tmp_path / "events.csv"
+    file.write_text("time,zone\n1,a\n")
+    with pytest.raises(ConfigError, match="`tidegate init` writes one"):
+        read_config(file)
+
+
 def test_the_printed_calibration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """No command that touches people's data accepts it."""
     from dataclasses import dataclass

@@ -33,6 +33,7 @@ from tidegate.policy import Event, Policy, User, WEvent
 
 _T = TypeVar("_T")
 LARGEST_FILE = 256 * 2**20
+DATA = {".csv", ".parquet", ".jsonl", ".ndjson"}  # what is given by mistake
 _GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
 # names of parameters that are spelt differently in the file
 _SPELT = {"w": "window", "names": "columns"}
@@ -46,6 +47,9 @@ def read_config(path: str | Path, *, follow: bool = False) -> Config:
     """Read and check a configuration file; `follow` stands for ``follow = true`` in it."""
     file = Path(path)
     name = file.name or str(file)
+    if file.suffix in DATA and file.exists():
+        sentence = "these are data, not a configuration; `tidegate init` writes one from them."
+        raise ConfigError(name, None, sentence)
     try:
         if file.stat().st_size > LARGEST_FILE:
             raise ConfigError(name, None, f"it is larger than {LARGEST_FILE} bytes; keep fewer columns.")
