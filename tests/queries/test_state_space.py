@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.queries.kernels import state_space as k
-from tidegate.queries.kernels.replaying import likelihood
+from tidegate.queries.kernels.replaying import likelihood, phases_of
 from tidegate.queries.state_space import StateSpace
 from tidegate.queries.state_space_model import SEARCHED, Prior, Size, Structure, estimate, parameters_of
 from tidegate.queries.state_space_tracker import Tracker
@@ -131,15 +131,15 @@ def test_likelihood_and_replay_equal_the_textbook():
     steps = np.flatnonzero(fresh) + 1
     values = np.ascontiguousarray(noisy[fresh][:, np.newaxis])
     noise = np.full(len(steps), 4.0)
-    frequency, weight = STRUCTURE.frequency, STRUCTURE.weight
-    found = likelihood(steps, values, noise, False, PARAMETERS, frequency, weight, 1)
+    phases, weight = phases_of(steps, STRUCTURE.once), STRUCTURE.weight
+    found = likelihood(steps, phases, values, noise, False, PARAMETERS, weight, 1)
     last = int(steps[-1])
     filtered, _, variance, _, theirs = plain_filter(noisy[:last], fresh[:last], 4.0, STRUCTURE, PARAMETERS)
     assert found == pytest.approx(theirs, rel=1e-9)
     tracker = Tracker(STRUCTURE, 1, 20, laplace=False)
     tracker.memory["parameters"][:] = PARAMETERS
     tracker._replay(steps, values, noise)
-    _, _, _, h = matrices(STRUCTURE, PARAMETERS)
+    h = np.r_[1.0, 1.0, 1.0, -1.0, phases[-1]]
     assert tracker.memory["state"][:, 0] @ h == pytest.approx(filtered[-1], rel=1e-8)
     assert h @ tracker.memory["covariance"][0] @ h == pytest.approx(variance[-1], rel=1e-8)
 

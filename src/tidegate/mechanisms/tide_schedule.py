@@ -13,6 +13,7 @@ from tidegate.mechanisms.kernels import tide as loop
 from tidegate.mechanisms.kernels.tide_forecast import predicted_error, predicted_smoothed
 from tidegate.noise import check_scale, variance_laplace
 from tidegate.queries.kernels import tracking as t
+from tidegate.queries.kernels.state_space import phases_from
 from tidegate.queries.state_space_tracker import Tracker
 
 DIVISOR = 5040  # units of the smallest share, so that most shares are exact
@@ -102,7 +103,6 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     memory, structure = tracker.memory, tracker.structure
     kinds, counts = np.unique(memory["kind"], return_counts=True)
     scratch = np.zeros((structure.states, structure.states))
-    turns = np.zeros((2, len(structure.frequency)))
     gaps = tables.shares[: tables.rows, loop.SPAN] / tables.shares[: tables.rows, loop.MEASUREMENTS]
     noise = tables.scales[: tables.rows, loop.VARIANCE]
     size = tracker.size()
@@ -118,15 +118,19 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     skipped = gaps[useful] if step > shortest else min(gaps[useful], shortest / PHASES)
     longest = max(1.0, step / CAUTION, skipped)
     errors = np.full(tables.rows, np.inf)
+    now = int(memory["clock"][t.LAST])
+    beyond = tracker.keep if smoothed else int(gaps[-1]) + 1
+    coming = phases_from(structure.once, now + 1, horizon + beyond)
     for choice in range(tables.rows):
         if choice and gaps[choice] > longest:
             break
         errors[choice] = 0.0
         for c, count in zip(kinds, counts, strict=True):
-            model = (memory["covariance"][c], memory["parameters"][c], structure.frequency, structure.weight)
+            model = (memory["covariance"][c], memory["parameters"][c], coming, structure.weight)
             if smoothed:
                 errors[choice] += count * predicted_smoothed(
                     *model,
+                    now,
                     structure.once,
                     tables.shares,
                     choice,
@@ -137,7 +141,7 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
                 )
             else:
                 errors[choice] += count * predicted_error(
-                    *model, tables.shares, choice, noise[choice], horizon, scratch, turns
+                    *model, tables.shares, choice, noise[choice], horizon, scratch
                 )
     best = int(errors.argmin())
     return best if errors[best] < CLEARLY * errors[present] else present

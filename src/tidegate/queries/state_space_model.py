@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.queries.kernels import state_space as k
-from tidegate.queries.kernels.replaying import likelihood
+from tidegate.queries.kernels.replaying import likelihood, phases_of
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -111,8 +111,8 @@ class Structure:
 
     @cached_property
     def once(self) -> Floats:
-        """Cosines and sines of one step."""
-        return np.stack([np.cos(self.frequency), np.sin(self.frequency)])
+        """Cosines and sines of one step, and the angles."""
+        return np.stack([np.cos(self.frequency), np.sin(self.frequency), self.frequency])
 
 
 def usual_harmonics(periods: Sequence[float]) -> tuple[int, ...]:
@@ -258,11 +258,11 @@ def estimate(
     if len(steps) < 2 or not size.visible:
         return centre
     searched = range(SEARCHED if len(structure.frequency) else SEASON)
-    frequency, weight = structure.frequency, structure.weight
+    phases, weight = phases_of(steps, structure.once), structure.weight
 
     def score(candidate: Floats) -> float:
         parameters = parameters_of(candidate, prior)
-        fit: float = likelihood(steps, values, noise, laplace, parameters, frequency, weight, 1)
+        fit: float = likelihood(steps, phases, values, noise, laplace, parameters, weight, 1)
         distance = (candidate - centre) / SURENESS
         return fit - 0.5 * float(distance @ distance)
 

@@ -68,7 +68,7 @@ class Tracker:
             "covariance": np.zeros((classes, states, states)),
             "parameters": np.zeros((classes, k.PARAMETERS)),
             "kind": np.arange(columns) if columns <= SINGLE else np.zeros(columns, dtype=np.int64),
-            "turns": np.stack([np.ones(harmonics), np.zeros(harmonics)]),
+            "phase": np.zeros(2 * harmonics),
             "clock": np.zeros(t.CLOCK, dtype=np.int64),
             "health": np.ones(t.HEALTH),
             "history_steps": np.zeros(rows, dtype=np.int64),
@@ -80,8 +80,6 @@ class Tracker:
             "kept_total": np.zeros((keep, classes)),
             "kept_innovation": np.zeros((keep, columns)),
             "kept_value": np.zeros((keep, columns)),
-            "still_spread": np.zeros((classes, states)),
-            "still_variance": np.zeros(classes),
             "settled": np.zeros((keep // 2, classes)),
             "searched": np.zeros((classes, SEARCHED)),
         }
@@ -151,7 +149,6 @@ class Tracker:
             memory["health"][t.MISFIT] = 1.0  # what did not fit was that nothing was expected
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
-        clock[t.STILL] = clock[t.QUIET] = 0
         memory["settled"][:] = 0.0
         step = max(1, count // 4) if count < 64 else min(count, RARELY)
         if not self.size().visible:  # then there is nothing to search for, and news matters
@@ -168,7 +165,7 @@ class Tracker:
             self.laplace,
             memory["parameters"],
             memory["kind"],
-            self.structure.frequency,
+            self.structure.once,
             self.structure.weight,
             every,
             memory["covariance"],

@@ -10,63 +10,85 @@ from tidegate.compiled import kernel
 from tidegate.queries.kernels.state_space import (
     LEAD,
     LEVEL_MEAN,
+    SEASON_NOISE,
     absorb,
+    absorb_and_aim,
+    aim,
+    arrive,
     begin,
     effective_noise,
     expected,
     follow,
+    growth,
     heard,
     look_ahead,
-    turn_to,
+    move,
+    phase_at,
 )
+
+
+@kernel
+def phases_of(steps: Any, once: Any) -> Any:
+    """The phases of these steps, one row each."""
+    phases = np.empty((steps.size, 2 * once.shape[1]))
+    for row in range(steps.size):
+        phase_at(once, steps[row], phases[row])
+    return phases
 
 
 @kernel
 def likelihood(
     steps: Any,
+    phases: Any,
     measured: Any,
     noise: Any,
     laplace: bool,
     parameters: Any,
-    frequency: Any,
     weight: Any,
     skip: int,
 ) -> float:
     """Log-likelihood of measurements (rows × columns of one class) from row `skip` on; noise is Laplace or Gaussian."""
     rows, columns = measured.shape
-    harmonics = frequency.size
-    states = LEAD + 2 * harmonics
-    covariance, turns = np.zeros((states, states)), np.zeros((2, harmonics))
-    work, spread = np.zeros(states), np.zeros(states)
-    state, values = np.zeros((states, columns)), np.zeros(columns)
-    kind, fading = np.zeros(columns, dtype=np.int64), np.zeros((1, 3))
-    totals, gains = np.zeros(1), np.zeros((states, 1))
+    states = LEAD + phases.shape[1]
+    covariance, state = np.zeros((states, states)), np.zeros((columns, states))
+    work, spread, later = np.zeros(states), np.zeros(states), np.zeros(states)
     begin(parameters, weight, covariance)
-    state[0] = parameters[LEVEL_MEAN]
-    every = parameters.reshape(1, -1)
-    spreads = spread.reshape(1, -1)
-    result = 0.0
-    last_gap = -1
+    state[:, 0] = parameters[LEVEL_MEAN]
+    result, gap, season = 0.0, 0, 0.0
+    grown = growth(parameters, gap)
+    aim(grown, phases[0], work)
+    for i in range(states):
+        for j in range(states):
+            spread[j] += work[i] * covariance[i, j]
     for row in range(rows):
-        gap = steps[row] - steps[row - 1] if row else 0
-        if gap != last_gap:
-            turn_to(frequency, gap, turns)
-            last_gap = gap
-        variance = look_ahead(covariance, parameters, weight, gap, turns, work, spread)
-        expected(state, every, kind, gap, turns, fading, values)
+        variance = arrive(grown, season, weight, phases[row], work, spread)
         total = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
-        totals[0] = total
         for j in range(columns):
-            values[j] = measured[row, j] - values[j]
+            one = state[j]
+            innovation = measured[row, j]
+            for i in range(states):
+                innovation -= work[i] * one[i]
             if laplace:
-                mean, density = heard(values[j], variance, noise[row])
-                values[j] = mean * total / variance
+                mean, density = heard(innovation, variance, noise[row])
+                correction = mean / variance
             else:
-                density = -0.5 * (np.log(6.283185307179586 * total) + values[j] * values[j] / total)
+                density = -0.5 * (np.log(6.283185307179586 * total) + innovation * innovation / total)
+                correction = innovation / total
             if row >= skip:
                 result += density
-        follow(state, kind, turns, fading, spreads, totals, values, gains)
-        absorb(covariance, parameters, weight, gap, turns, spread, total)
+            one[1] *= grown[0]
+            one[2] *= grown[1]
+            one[3] *= grown[2]
+            for i in range(states):
+                one[i] += spread[i] * correction
+        if row + 1 < rows:
+            move(covariance, grown, season, weight)
+            if steps[row + 1] - steps[row] != gap:
+                gap = steps[row + 1] - steps[row]
+                grown, season = growth(parameters, gap), parameters[SEASON_NOISE] * gap
+            aim(grown, phases[row + 1], work)
+            absorb_and_aim(covariance, spread, total, work, later)
+            spread, later = later, spread
     return result
 
 
@@ -78,7 +100,7 @@ def replay(
     laplace: bool,
     parameters: Any,
     kind: Any,
-    frequency: Any,
+    once: Any,
     weight: Any,
     with_states: bool,
     covariance: Any,
@@ -92,11 +114,9 @@ def replay(
 ) -> None:
     """Filter all measurements anew under new parameters; the last `keep` steps are written into the rings."""
     rows = steps.size
-    harmonics = frequency.size
     classes = parameters.shape[0]
-    states = LEAD + 2 * harmonics
-    columns = state.shape[1]
-    turns, work = np.zeros((2, harmonics)), np.zeros(states)
+    states, columns = state.shape
+    phase, work = np.zeros(states - LEAD), np.zeros(states)
     spread, totals, fading = np.zeros((classes, states)), np.zeros(classes), np.zeros((classes, 3))
     gains = np.zeros((states, classes))
     values, variances = np.zeros(columns), np.zeros(classes)
@@ -113,18 +133,18 @@ def replay(
         if steps[row] >= oldest and row:
             begin_gap = max(1, gap - (steps[row] - oldest))
         for ahead in range(begin_gap, gap + 1):
-            turn_to(frequency, ahead, turns)
             step = steps[row] - gap + ahead
+            phase_at(once, step, phase)
             at = step % keep if keep else 0
             for c in range(classes):
-                variance = look_ahead(covariance[c], parameters[c], weight, ahead, turns, work, spread[c])
+                variance = look_ahead(covariance[c], parameters[c], weight, ahead, phase, work, spread[c])
                 variances[c] = variance
                 totals[c] = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
                 if keep and step >= oldest:
                     kept_spread[at, c] = spread[c]
                     kept_variance[at, c] = variance
                     kept_total[at, c] = totals[c] if ahead == gap else 0.0
-            expected(state, parameters, kind, ahead, turns, fading, values)
+            expected(state, parameters, kind, ahead, phase, fading, values)
             if keep and step >= oldest and with_states:
                 kept_value[at] = values
         if with_states:
@@ -136,6 +156,6 @@ def replay(
                     values[j] = mean * totals[c] / variances[c]
             if keep and steps[row] >= oldest:
                 kept_innovation[steps[row] % keep] = values
-            follow(state, kind, turns, fading, spread, totals, values, gains)
+            follow(state, kind, fading, spread, totals, values, gains)
         for c in range(classes):
-            absorb(covariance[c], parameters[c], weight, gap, turns, spread[c], totals[c])
+            absorb(covariance[c], parameters[c], weight, gap, spread[c], totals[c])

@@ -1,11 +1,13 @@
 """Compiled Kalman filter of a structural model: level, rough and smooth residual, harmonics; many columns at once.
 
-States are ordered (level, rough, rising, falling, cosine parts of all harmonics, sine parts of all harmonics), so that
-every inner loop runs over neighbouring memory. The value is level + rough + (rising − falling) + all cosine parts:
-rising and falling forget at different rates but are moved by the same noise, so that their difference begins at zero and
-is smooth. Columns of one class share their covariance and gains; what differs between them is the state alone.
-Between measurements nothing is stored: the model is looked at `gap` steps ahead in closed form, and the covariance
-moves only when a measurement arrives.
+States are ordered (level, rough, rising, falling, cosine amplitudes of all harmonics, sine amplitudes of all
+harmonics), so that every inner loop runs over neighbouring memory. The value of step t is level + rough + (rising −
+falling) + Σ of amplitudes × cosines and sines at t: rising and falling forget at different rates but are moved by the
+same noise, so that their difference begins at zero and is smooth. Amplitudes only wander; what turns is the `phase`,
+the cosines and sines of a step, so that moving a covariance costs next to nothing. (Cosine and sine get noise of the same
+variance: this is the model whose harmonics turn.) Columns of one class share their covariance and gains; what differs
+between them is the state alone. Between measurements nothing is stored: the model is looked at `gap` steps ahead in
+closed form, and the covariance moves only when a measurement arrives.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ UNSEEN = 10  # what may hide where nothing is visible: belongs to intervals, not
 PARAMETERS = 11
 
 LEAD = 4  # states before the harmonics: level, rough, rising, falling
+REFRESHED = 64  # steps after which a phase is computed anew
 
 # Laplace noise tells more than Gaussian noise of its variance. Of a normal x (variance s) behind Laplace noise
 # (scale b), the Fisher information of the sum about its location is 1/(s + b²·g(s/b²)), where g goes from 1 to 2 and
@@ -126,85 +129,119 @@ def growth(parameters: Any, gap: int) -> Any:
 
 
 @kernel
-def turn_to(frequency: Any, gap: int, turns: Any) -> None:
-    """Cosines and sines of the angles by which the harmonics turn in `gap` steps."""
-    for i in range(frequency.size):
-        turns[0, i] = np.cos(frequency[i] * gap)
-        turns[1, i] = np.sin(frequency[i] * gap)
+def phase_at(once: Any, step: int, phase: Any) -> None:
+    """Cosines, then sines, of all harmonics at a step; `once` has cosines and sines of one step, and the angles."""
+    harmonics = once.shape[1]
+    for i in range(harmonics):
+        phase[i] = np.cos(once[2, i] * step)
+        phase[harmonics + i] = np.sin(once[2, i] * step)
 
 
 @kernel
-def turn_once(once: Any, turns: Any) -> None:
-    """Turn by one more step."""
-    for i in range(turns.shape[1]):
-        cosine = turns[0, i]
-        turns[0, i] = cosine * once[0, i] - turns[1, i] * once[1, i]
-        turns[1, i] = turns[1, i] * once[0, i] + cosine * once[1, i]
+def turn_to(once: Any, step: int, phase: Any) -> None:
+    """The phase of a step from that of the step before; now and then from nothing, so that no error adds up."""
+    if step % REFRESHED == 0:
+        phase_at(once, step, phase)
+        return
+    harmonics = once.shape[1]
+    for i in range(harmonics):
+        cosine, sine = phase[i], phase[harmonics + i]
+        phase[i] = cosine * once[0, i] - sine * once[1, i]
+        phase[harmonics + i] = sine * once[0, i] + cosine * once[1, i]
+
+
+@kernel
+def phases_from(once: Any, first: int, count: int) -> Any:
+    """The phases of `count` steps, one row each."""
+    phases = np.empty((count, 2 * once.shape[1]))
+    for row in range(count):
+        if row:
+            phases[row] = phases[row - 1]
+            turn_to(once, first + row, phases[row])
+        else:
+            phase_at(once, first, phases[row])
+    return phases
 
 
 @kernel
 def look_ahead(
-    covariance: Any, parameters: Any, weight: Any, gap: int, turns: Any, work: Any, spread: Any
+    covariance: Any, parameters: Any, weight: Any, gap: int, phase: Any, work: Any, spread: Any
 ) -> Any:
-    """Predicted variance of the value `gap` steps ahead; `spread` becomes its covariance with the states then."""
-    harmonics = weight.size
-    states = LEAD + 2 * harmonics
-    left, rising, falling, drift, rough, up, down, both = growth(parameters, gap)
-    work[0], work[1], work[2], work[3] = 1.0, left, rising, -falling
-    for i in range(harmonics):
-        work[LEAD + i] = turns[0, i]
-        work[LEAD + harmonics + i] = turns[1, i]
-    spread[:states] = 0.0
-    for i in range(states):  # by rows, which is by columns too, so that the inner loop needs no sum
+    """Predicted variance of the value in `gap` steps; `spread` becomes its covariance with the states then."""
+    grown = growth(parameters, gap)
+    aim(grown, phase, work)
+    spread[:] = 0.0
+    for i in range(work.size):  # by rows, which is by columns too, so that the inner loop needs no sum
         row, factor = covariance[i], work[i]
-        for j in range(states):
+        for j in range(work.size):
             spread[j] += factor * row[j]
+    return arrive(grown, parameters[SEASON_NOISE] * gap, weight, phase, work, spread)
+
+
+@kernel
+def aim(grown: Any, phase: Any, work: Any) -> None:
+    """How the value of a later step is made of the states now."""
+    work[0], work[1], work[2], work[3] = 1.0, grown[0], grown[1], -grown[2]
+    for i in range(phase.size):
+        work[LEAD + i] = phase[i]
+
+
+@kernel
+def arrive(grown: Any, season: float, weight: Any, phase: Any, work: Any, spread: Any) -> Any:
+    """The variance of that value from its covariance with the states now, which becomes the one with those then."""
+    harmonics = weight.size
+    left, rising, falling, drift, rough, up, down, both = grown
     total = drift + rough + up + down - 2.0 * both
-    for i in range(states):
+    for i in range(work.size):
         total += spread[i] * work[i]
     spread[0] += drift
     spread[1] = left * spread[1] + rough
     spread[2] = rising * spread[2] + up - both
     spread[3] = falling * spread[3] + both - down
-    season = parameters[SEASON_NOISE] * gap
     for i in range(harmonics):
-        grown = season * weight[i]
-        one, two = spread[LEAD + i], spread[LEAD + harmonics + i]
-        spread[LEAD + i] = turns[0, i] * one + turns[1, i] * two + grown
-        spread[LEAD + harmonics + i] = turns[0, i] * two - turns[1, i] * one
-        total += grown
+        new = season * weight[i]
+        spread[LEAD + i] += new * phase[i]
+        spread[LEAD + harmonics + i] += new * phase[harmonics + i]
+        total += new
     return total
 
 
 @kernel
-def absorb(
-    covariance: Any, parameters: Any, weight: Any, gap: int, turns: Any, spread: Any, total: float
-) -> None:
+def absorb(covariance: Any, parameters: Any, weight: Any, gap: int, spread: Any, total: float) -> None:
     """Move a covariance `gap` steps and take in a measurement of variance `total` in all (prediction and noise)."""
-    harmonics = weight.size
-    states = LEAD + 2 * harmonics
-    left, rising, falling, drift, rough, up, down, both = growth(parameters, gap)
-    for j in range(states):
-        covariance[1, j] *= left
-        covariance[2, j] *= rising
-        covariance[3, j] *= falling
-    for i in range(harmonics):
-        cosine, sine = turns[0, i], turns[1, i]
-        upper, lower = covariance[LEAD + i], covariance[LEAD + harmonics + i]
-        for j in range(states):
-            one, two = upper[j], lower[j]
-            upper[j] = cosine * one + sine * two
-            lower[j] = cosine * two - sine * one
-    season = parameters[SEASON_NOISE] * gap
-    for i in range(states):
+    move(covariance, growth(parameters, gap), parameters[SEASON_NOISE] * gap, weight)
+    for i in range(spread.size):
         row = covariance[i]
-        row[1] *= left
-        row[2] *= rising
-        row[3] *= falling
-        for j in range(harmonics):
-            one, two = row[LEAD + j], row[LEAD + harmonics + j]
-            row[LEAD + j] = turns[0, j] * one + turns[1, j] * two
-            row[LEAD + harmonics + j] = turns[0, j] * two - turns[1, j] * one
+        gain = spread[i] / total
+        for j in range(spread.size):
+            row[j] -= gain * spread[j]
+
+
+@kernel
+def absorb_and_aim(covariance: Any, spread: Any, total: float, work: Any, later: Any) -> None:
+    """Take in a measurement, and `later` becomes covariance · work: both in one pass over memory."""
+    later[:] = 0.0
+    for i in range(spread.size):
+        row = covariance[i]
+        gain, factor = spread[i] / total, work[i]
+        for j in range(spread.size):
+            left = row[j] - gain * spread[j]
+            row[j] = left
+            later[j] += factor * left
+
+
+@kernel
+def move(covariance: Any, grown: Any, season: float, weight: Any) -> None:
+    """Move a covariance by so much growth."""
+    harmonics = weight.size
+    left, rising, falling, drift, rough, up, down, both = grown
+    for i in range(LEAD + 2 * harmonics):
+        covariance[1, i] *= left
+        covariance[2, i] *= rising
+        covariance[3, i] *= falling
+        covariance[i, 1] *= left
+        covariance[i, 2] *= rising
+        covariance[i, 3] *= falling
     covariance[0, 0] += drift
     covariance[1, 1] += rough
     covariance[2, 2] += up
@@ -214,18 +251,12 @@ def absorb(
     for i in range(harmonics):
         covariance[LEAD + i, LEAD + i] += season * weight[i]
         covariance[LEAD + harmonics + i, LEAD + harmonics + i] += season * weight[i]
-    for i in range(states):
-        row = covariance[i]
-        gain = spread[i] / total
-        for j in range(states):
-            row[j] -= gain * spread[j]
 
 
 @kernel
-def expected(state: Any, parameters: Any, kind: Any, gap: int, turns: Any, fading: Any, values: Any) -> None:
+def expected(state: Any, parameters: Any, kind: Any, gap: int, phase: Any, fading: Any, values: Any) -> None:
     """The predicted values of all columns; state is (states × columns), `fading` (classes × 3) scratch."""
     columns = values.size
-    harmonics = turns.shape[1]
     for c in range(parameters.shape[0]):
         fading[c, 0] = parameters[c, ROUGH_MEMORY] ** gap
         fading[c, 1] = parameters[c, RISING_MEMORY] ** gap
@@ -235,34 +266,27 @@ def expected(state: Any, parameters: Any, kind: Any, gap: int, turns: Any, fadin
         values[j] = (
             state[0, j] + fading[c, 0] * state[1, j] + fading[c, 1] * state[2, j] - fading[c, 2] * state[3, j]
         )
-    for i in range(harmonics):
-        cosine, sine = turns[0, i], turns[1, i]
-        one, two = state[LEAD + i], state[LEAD + harmonics + i]
+    for i in range(phase.size):
+        factor, amplitude = phase[i], state[LEAD + i]
         for j in range(columns):
-            values[j] += cosine * one[j] + sine * two[j]
+            values[j] += factor * amplitude[j]
 
 
 @kernel
 def follow(
-    state: Any, kind: Any, turns: Any, fading: Any, spread: Any, totals: Any, innovation: Any, gains: Any
+    state: Any, kind: Any, fading: Any, spread: Any, totals: Any, innovation: Any, gains: Any
 ) -> None:
     """Move the states of all columns to now and correct them by their innovations; `fading` as `expected` left it."""
-    columns = innovation.size
-    harmonics = turns.shape[1]
+    states, columns = state.shape
     for c in range(totals.size):
-        for i in range(LEAD + 2 * harmonics):
+        for i in range(states):
             gains[i, c] = spread[c, i] / totals[c]
     for j in range(columns):
         c = kind[j]
-        state[0, j] += gains[0, c] * innovation[j]
-        state[1, j] = fading[c, 0] * state[1, j] + gains[1, c] * innovation[j]
-        state[2, j] = fading[c, 1] * state[2, j] + gains[2, c] * innovation[j]
-        state[3, j] = fading[c, 2] * state[3, j] + gains[3, c] * innovation[j]
-    for i in range(harmonics):
-        cosine, sine = turns[0, i], turns[1, i]
-        one, two = state[LEAD + i], state[LEAD + harmonics + i]
-        gain, other = gains[LEAD + i], gains[LEAD + harmonics + i]
+        state[1, j] *= fading[c, 0]
+        state[2, j] *= fading[c, 1]
+        state[3, j] *= fading[c, 2]
+    for i in range(states):
+        row, gain = state[i], gains[i]
         for j in range(columns):
-            a, b, c = one[j], two[j], kind[j]
-            one[j] = cosine * a + sine * b + gain[c] * innovation[j]
-            two[j] = cosine * b - sine * a + other[c] * innovation[j]
+            row[j] += gain[kind[j]] * innovation[j]
