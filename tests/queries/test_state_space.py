@@ -104,7 +104,7 @@ def fixed_tracker(monkeypatch, keep=0):
     tracker = Tracker(STRUCTURE, 1, keep, laplace=False)
     tracker.memory["parameters"][:] = PARAMETERS
     k.begin(PARAMETERS, STRUCTURE.weight, tracker.memory["covariance"][0])
-    tracker.memory["state"][0] = PARAMETERS[k.LEVEL_MEAN]
+    tracker.memory["state"][:, 0] = PARAMETERS[k.LEVEL_MEAN]
     tracker.memory["clock"][3] = 10**9
     return tracker
 
@@ -140,7 +140,7 @@ def test_likelihood_and_replay_equal_the_textbook():
     tracker.memory["parameters"][:] = PARAMETERS
     tracker._replay(steps, values, noise)
     h = np.r_[1.0, 1.0, 1.0, -1.0, phases[-1]]
-    assert tracker.memory["state"][:, 0] @ h == pytest.approx(filtered[-1], rel=1e-8)
+    assert tracker.memory["state"][0] @ h == pytest.approx(filtered[-1], rel=1e-8)
     assert h @ tracker.memory["covariance"][0] @ h == pytest.approx(variance[-1], rel=1e-8)
 
 

@@ -18,6 +18,7 @@ from tidegate.queries.state_space_tracker import Tracker
 
 DIVISOR = 5040  # units of the smallest share, so that most shares are exact
 LONGEST_GAP = 512
+AHEAD = 2.0
 HORIZON = 1024  # steps that a choice is judged by, at most
 OPENING_SHARE = Fraction(1, 8)  # of a sliding window's budget, for the very first measurement
 FINITE_OPENING = Fraction(1, 32)  # the same where the budget never comes back
@@ -31,6 +32,7 @@ FAMILIAR = (
     48  # steps, without periods, after which a stream that shows nothing need not be watched at every step
 )
 EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
+RIPPLES = 2  # choices in a row that are worse, after which no better one is expected
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
 
@@ -117,34 +119,36 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     useful = np.append(np.flatnonzero(noise <= USELESS * size.square), tables.rows - 1)[0]
     skipped = gaps[useful] if step > shortest else min(gaps[useful], shortest / PHASES)
     longest = max(1.0, step / CAUTION, skipped)
-    errors = np.full(tables.rows, np.inf)
     now = int(memory["clock"][t.LAST])
     beyond = tracker.keep if smoothed else int(gaps[-1]) + 1
     coming = phases_from(structure.once, now + 1, horizon + beyond)
-    for choice in range(tables.rows):
-        if choice and gaps[choice] > longest:
-            break
-        errors[choice] = 0.0
-        for c, count in zip(kinds, counts, strict=True):
+
+    def predicted(choice: int, limit: float) -> float:
+        error = 0.0
+        for c, count in zip(kinds.tolist(), counts / len(memory["kind"]), strict=True):
             model = (memory["covariance"][c], memory["parameters"][c], coming, structure.weight)
+            rule = (tables.shares, choice, noise[choice], horizon)
             if smoothed:
-                errors[choice] += count * predicted_smoothed(
-                    *model,
-                    now,
-                    structure.once,
-                    tables.shares,
-                    choice,
-                    noise[choice],
-                    horizon,
-                    tracker.keep,
-                    scratch,
-                )
+                error += count * predicted_smoothed(*model, now, structure.once, *rule, tracker.keep, scratch)
             else:
-                errors[choice] += count * predicted_error(
-                    *model, tables.shares, choice, noise[choice], horizon, scratch
-                )
-    best = int(errors.argmin())
-    return best if errors[best] < CLEARLY * errors[present] else present
+                error += count * predicted_error(*model, *rule, (limit - error) / count, scratch)
+        return error
+
+    allowed = [choice for choice in range(tables.rows) if not choice or gaps[choice] <= longest]
+    begin = min(present, allowed[-1])
+    best, least = begin, predicted(begin, np.inf)
+    if begin == present:
+        least *= CLEARLY
+    for direction in (allowed[begin + 1 :], allowed[:begin][::-1]):
+        worse = 0  # errors fall towards the best choice and rise behind it, but for ripples
+        for choice in direction:
+            error = predicted(choice, least)
+            worse = worse + 1 if error >= least else 0
+            if error < least:
+                best, least = choice, error
+            if worse == RIPPLES:
+                break
+    return best
 
 
 def replan(
@@ -154,7 +158,7 @@ def replan(
     step = int(tracker.memory["clock"][t.LAST])
     opening = len(tables.shares) - 2
     if tables.rows > 1:
-        horizon = min(2 * window, HORIZON)
+        horizon = min(int(AHEAD * window), HORIZON)
         before = int(plan[loop.CHOICE])
         chosen = choose(tables, tracker, step, before, horizon, smoothed)
         if chosen != before:

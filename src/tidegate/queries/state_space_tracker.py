@@ -35,8 +35,10 @@ FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
-ROUNDS, LATER_ROUNDS = 6, 2  # of the search, at first and from so many measurements on
+ROUNDS, LATER_ROUNDS = 2, 1  # of the search, at first and from so many measurements on
 EARLY = 32
+OFTEN = 3.0
+SOON = 2.0
 RARELY = 1 << 16  # measurements between two estimates, at most
 
 
@@ -64,7 +66,7 @@ class Tracker:
         sampled = SAMPLED if wide else columns
         rows = min(HISTORY, max(64, HISTORY_CELLS // sampled))
         self.memory: State = {
-            "state": np.zeros((states, columns)),
+            "state": np.zeros((columns, states)),
             "covariance": np.zeros((classes, states, states)),
             "parameters": np.zeros((classes, k.PARAMETERS)),
             "kind": np.arange(columns) if columns <= SINGLE else np.zeros(columns, dtype=np.int64),
@@ -94,10 +96,9 @@ class Tracker:
             np.zeros((classes, states)),
             np.zeros(classes),
             np.zeros(classes),
-            np.zeros((classes, 3)),
+            np.zeros((classes, states)),
             np.zeros(columns),
             np.zeros(columns),
-            np.zeros((states, classes)),
         )
 
     @property
@@ -150,7 +151,7 @@ class Tracker:
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
         memory["settled"][:] = 0.0
-        step = max(1, count // 4) if count < 64 else min(count, RARELY)
+        step = max(1, int(count / SOON)) if count < 64 else min(int(OFTEN * count), RARELY)
         if not self.size().visible:  # then there is nothing to search for, and news matters
             step = max(1, count // 16)
         clock[t.NEXT_FIT] = count + step
@@ -177,12 +178,12 @@ class Tracker:
     def _choose_columns(self) -> None:
         """Let the history have large columns and small ones, by the first measurement."""
         memory = self.memory
-        order = np.argsort(-np.abs(memory["state"][0]), kind="stable")
+        order = np.argsort(-np.abs(memory["state"][:, 0]), kind="stable")
         ranks = np.unique(np.geomspace(1, self.columns, 4 * SAMPLED).astype(np.int64))[:SAMPLED]
         rest = np.linspace(0, self.columns - 1, SAMPLED).astype(np.int64)
         chosen = np.unique(np.concatenate([ranks - 1, rest]))
         memory["sampled"] = np.sort(order[chosen[np.linspace(0, len(chosen) - 1, SAMPLED).astype(np.int64)]])
-        memory["history_values"][0] = memory["state"][0][memory["sampled"]]
+        memory["history_values"][0] = memory["state"][:, 0][memory["sampled"]]
 
     def _classify(self, values: Floats, noise: Floats) -> list[Prior]:
         """Put columns of similar released size into classes, and say what is known of the level of each class."""
@@ -200,7 +201,7 @@ class Tracker:
             levels = weights @ values / weights.sum()
             sure = 1.0 / float(weights.sum())
         else:
-            levels = memory["state"][0]
+            levels = memory["state"][:, 0]
             sure = float(memory["covariance"][0, 0, 0])
         least = DISTINCT * np.sqrt(max(sure, 1e-300))
         over = np.log(np.maximum(np.abs(levels), 1e-300) / least) / np.log(RATIO)

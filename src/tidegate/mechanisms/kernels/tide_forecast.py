@@ -22,11 +22,12 @@ def predicted_error(
     choice: int,
     noise: float,
     horizon: int,
+    limit: float,
     scratch: Any,
 ) -> float:
     """The mean standard error over the next `horizon` steps if this choice is followed from now on, causal.
 
-    `phases` has a row for each of those steps, and for one gap more.
+    `phases` has a row for each of those steps, and for one gap more. Infinite as soon as it must be above `limit`.
     """
     states = covariance.shape[0]
     work, spread = np.zeros(states), np.zeros(states)
@@ -53,6 +54,8 @@ def predicted_error(
         error += np.sqrt(variance * (1.0 - variance / total))
         absorb(scratch, parameters, weight, gap, spread, total)
         passed += gap
+        if error > limit * (horizon + gap):
+            return np.inf
     return float(error / passed)
 
 

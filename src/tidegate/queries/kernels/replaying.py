@@ -12,7 +12,6 @@ from tidegate.queries.kernels.state_space import (
     LEVEL_MEAN,
     SEASON_NOISE,
     absorb,
-    absorb_and_aim,
     aim,
     arrive,
     begin,
@@ -21,9 +20,12 @@ from tidegate.queries.kernels.state_space import (
     follow,
     growth,
     heard,
+    inner_product,
     look_ahead,
     move,
+    multiply,
     phase_at,
+    take_out,
 )
 
 
@@ -51,23 +53,19 @@ def likelihood(
     rows, columns = measured.shape
     states = LEAD + phases.shape[1]
     covariance, state = np.zeros((states, states)), np.zeros((columns, states))
-    work, spread, later = np.zeros(states), np.zeros(states), np.zeros(states)
+    work, spread = np.zeros(states), np.zeros(states)
     begin(parameters, weight, covariance)
     state[:, 0] = parameters[LEVEL_MEAN]
     result, gap, season = 0.0, 0, 0.0
     grown = growth(parameters, gap)
     aim(grown, phases[0], work)
-    for i in range(states):
-        for j in range(states):
-            spread[j] += work[i] * covariance[i, j]
+    multiply(covariance, work, spread)
     for row in range(rows):
         variance = arrive(grown, season, weight, phases[row], work, spread)
         total = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
         for j in range(columns):
-            one = state[j]
-            innovation = measured[row, j]
-            for i in range(states):
-                innovation -= work[i] * one[i]
+            own = state[j]
+            innovation = measured[row, j] - inner_product(work, own)
             if laplace:
                 mean, density = heard(innovation, variance, noise[row])
                 correction = mean / variance
@@ -76,19 +74,19 @@ def likelihood(
                 correction = innovation / total
             if row >= skip:
                 result += density
-            one[1] *= grown[0]
-            one[2] *= grown[1]
-            one[3] *= grown[2]
+            own[1] *= grown[0]
+            own[2] *= grown[1]
+            own[3] *= grown[2]
             for i in range(states):
-                one[i] += spread[i] * correction
+                own[i] += spread[i] * correction
         if row + 1 < rows:
             move(covariance, grown, season, weight)
+            take_out(covariance, spread, total)
             if steps[row + 1] - steps[row] != gap:
                 gap = steps[row + 1] - steps[row]
                 grown, season = growth(parameters, gap), parameters[SEASON_NOISE] * gap
             aim(grown, phases[row + 1], work)
-            absorb_and_aim(covariance, spread, total, work, later)
-            spread, later = later, spread
+            multiply(covariance, work, spread)
     return result
 
 
@@ -115,17 +113,16 @@ def replay(
     """Filter all measurements anew under new parameters; the last `keep` steps are written into the rings."""
     rows = steps.size
     classes = parameters.shape[0]
-    states, columns = state.shape
+    columns, states = state.shape
     phase, work = np.zeros(states - LEAD), np.zeros(states)
-    spread, totals, fading = np.zeros((classes, states)), np.zeros(classes), np.zeros((classes, 3))
-    gains = np.zeros((states, classes))
+    spread, made, totals = np.zeros((classes, states)), np.zeros((classes, states)), np.zeros(classes)
     values, variances = np.zeros(columns), np.zeros(classes)
     for c in range(classes):
         begin(parameters[c], weight, covariance[c])
     if with_states:
         state[:] = 0.0
         for j in range(columns):
-            state[0, j] = parameters[kind[j], LEVEL_MEAN]
+            state[j, 0] = parameters[kind[j], LEVEL_MEAN]
     oldest = steps[rows - 1] - keep + 1
     for row in range(rows):
         gap = steps[row] - steps[row - 1] if row else 0
@@ -144,7 +141,7 @@ def replay(
                     kept_spread[at, c] = spread[c]
                     kept_variance[at, c] = variance
                     kept_total[at, c] = totals[c] if ahead == gap else 0.0
-            expected(state, parameters, kind, ahead, phase, fading, values)
+            expected(state, parameters, kind, ahead, phase, made, values)
             if keep and step >= oldest and with_states:
                 kept_value[at] = values
         if with_states:
@@ -156,6 +153,6 @@ def replay(
                     values[j] = mean * totals[c] / variances[c]
             if keep and steps[row] >= oldest:
                 kept_innovation[steps[row] % keep] = values
-            follow(state, kind, fading, spread, totals, values, gains)
+            follow(state, kind, made, spread, totals, values)
         for c in range(classes):
             absorb(covariance[c], parameters[c], weight, gap, spread[c], totals[c])

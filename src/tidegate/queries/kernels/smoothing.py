@@ -14,6 +14,8 @@ from tidegate.queries.kernels.state_space import (
     RISING_MEMORY,
     ROUGH_MEMORY,
     UNSEEN,
+    inner_product,
+    multiply,
     phase_at,
 )
 
@@ -47,8 +49,8 @@ def smooth(
     columns = kind.size
     classes = parameters.shape[0]
     states = kept_spread.shape[2]
-    r, N = np.zeros((states, columns)), np.zeros((classes, states, states))
-    product, inner, moved = np.zeros(states), np.zeros(columns), np.zeros(states)
+    r, N = np.zeros((columns, states)), np.zeros((classes, states, states))
+    product, moved = np.zeros(states), np.zeros(states)
     still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
     known = still and settled[0, 0] > 0.0
     seen = np.ones(states)  # how the value of a step is made of its states
@@ -65,18 +67,16 @@ def smooth(
             ahead += 1
             for j in range(columns):
                 c = kind[j]
-                r[1, j] *= parameters[c, ROUGH_MEMORY]
-                r[2, j] *= parameters[c, RISING_MEMORY]
-                r[3, j] *= parameters[c, FALLING_MEMORY]
+                r[j, 1] *= parameters[c, ROUGH_MEMORY]
+                r[j, 2] *= parameters[c, RISING_MEMORY]
+                r[j, 3] *= parameters[c, FALLING_MEMORY]
         _turn_back(once, step, back == 0, seen[LEAD:])
-        if measured or asked:
-            _inner(spread, kind, r, inner)
         if measured:
             for j in range(columns):
-                inner[j] = (kept_innovation[at, j] - inner[j]) / total[kind[j]]
-            for i in range(states):
-                for j in range(columns):
-                    r[i, j] += seen[i] * inner[j]
+                c, own = kind[j], r[j]
+                correction = (kept_innovation[at, j] - inner_product(spread[c], own)) / total[c]
+                for i in range(states):
+                    own[i] += seen[i] * correction
         if not known and (measured or asked):
             for c in range(classes):
                 if measured:
@@ -89,7 +89,8 @@ def smooth(
                     moved[1] *= parameters[c, ROUGH_MEMORY] ** ahead
                     moved[2] *= parameters[c, RISING_MEMORY] ** ahead
                     moved[3] *= parameters[c, FALLING_MEMORY] ** ahead
-                    quadratic = _times(N[c], moved, product)
+                    multiply(N[c], moved, product)
+                    quadratic = inner_product(moved, product)
                 if asked:
                     variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
                     if still:
@@ -99,10 +100,8 @@ def smooth(
         if asked:
             if known:
                 variances[out] = settled[out]
-            if measured:
-                _inner(spread, kind, r, inner)
             for j in range(columns):
-                values[out, j] = kept_value[at, j] + inner[j]
+                values[out, j] = kept_value[at, j] + inner_product(spread[kind[j]], r[j])
 
 
 @kernel
@@ -116,15 +115,6 @@ def _turn_back(once: Any, step: int, anew: bool, phase: Any) -> None:
         cosine, sine = phase[i], phase[harmonics + i]
         phase[i] = cosine * once[0, i] + sine * once[1, i]
         phase[harmonics + i] = sine * once[0, i] - cosine * once[1, i]
-
-
-@kernel
-def _inner(spread: Any, kind: Any, r: Any, inner: Any) -> None:
-    """spread · r of each column."""
-    inner[:] = 0.0
-    for i in range(r.shape[0]):
-        for j in range(inner.size):
-            inner[j] += spread[kind[j], i] * r[i, j]
 
 
 @kernel
@@ -153,23 +143,10 @@ def _fade(N: Any, parameters: Any, ahead: int) -> None:
 
 
 @kernel
-def _times(N: Any, vector: Any, product: Any) -> Any:
-    """`product` becomes N·vector; returns vector'·N·vector."""
-    product[:] = 0.0
-    for i in range(vector.size):
-        row, factor = N[i], vector[i]
-        for j in range(vector.size):
-            product[j] += factor * row[j]
-    quadratic = 0.0
-    for i in range(vector.size):
-        quadratic += product[i] * vector[i]
-    return quadratic
-
-
-@kernel
 def _add_measurement(N: Any, spread: Any, variance: float, total: float, seen: Any, product: Any) -> Any:
     """N becomes (I − h·k')·N·(I − k·h') + h·h'/S with the gain k = spread/S and h = seen; returns spread'·N·spread."""
-    before = _times(N, spread, product)
+    multiply(N, spread, product)
+    before = inner_product(spread, product)
     both = before / (total * total) + 1.0 / total
     for i in range(spread.size):
         product[i] /= total

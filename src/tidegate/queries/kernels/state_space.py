@@ -170,12 +170,26 @@ def look_ahead(
     """Predicted variance of the value in `gap` steps; `spread` becomes its covariance with the states then."""
     grown = growth(parameters, gap)
     aim(grown, phase, work)
-    spread[:] = 0.0
-    for i in range(work.size):  # by rows, which is by columns too, so that the inner loop needs no sum
-        row, factor = covariance[i], work[i]
-        for j in range(work.size):
-            spread[j] += factor * row[j]
+    multiply(covariance, work, spread)
     return arrive(grown, parameters[SEASON_NOISE] * gap, weight, phase, work, spread)
+
+
+@kernel
+def multiply(matrix: Any, vector: Any, product: Any) -> None:
+    """product = matrix · vector for a symmetric matrix: by rows, which is by columns too, four at once."""
+    states = vector.size
+    product[:] = 0.0
+    whole = states - states % 4
+    for i in range(0, whole, 4):
+        a, b, c, d = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
+        for j in range(states):
+            product[j] += (vector[i] * a[j] + vector[i + 1] * b[j]) + (
+                vector[i + 2] * c[j] + vector[i + 3] * d[j]
+            )
+    for i in range(whole, states):
+        a = matrix[i]
+        for j in range(states):
+            product[j] += vector[i] * a[j]
 
 
 @kernel
@@ -192,8 +206,7 @@ def arrive(grown: Any, season: float, weight: Any, phase: Any, work: Any, spread
     harmonics = weight.size
     left, rising, falling, drift, rough, up, down, both = grown
     total = drift + rough + up + down - 2.0 * both
-    for i in range(work.size):
-        total += spread[i] * work[i]
+    total += inner_product(spread, work)
     spread[0] += drift
     spread[1] = left * spread[1] + rough
     spread[2] = rising * spread[2] + up - both
@@ -210,24 +223,17 @@ def arrive(grown: Any, season: float, weight: Any, phase: Any, work: Any, spread
 def absorb(covariance: Any, parameters: Any, weight: Any, gap: int, spread: Any, total: float) -> None:
     """Move a covariance `gap` steps and take in a measurement of variance `total` in all (prediction and noise)."""
     move(covariance, growth(parameters, gap), parameters[SEASON_NOISE] * gap, weight)
+    take_out(covariance, spread, total)
+
+
+@kernel
+def take_out(covariance: Any, spread: Any, total: float) -> None:
+    """What a measurement of variance `total` in all explains is no longer uncertain."""
     for i in range(spread.size):
         row = covariance[i]
         gain = spread[i] / total
         for j in range(spread.size):
             row[j] -= gain * spread[j]
-
-
-@kernel
-def absorb_and_aim(covariance: Any, spread: Any, total: float, work: Any, later: Any) -> None:
-    """Take in a measurement, and `later` becomes covariance · work: both in one pass over memory."""
-    later[:] = 0.0
-    for i in range(spread.size):
-        row = covariance[i]
-        gain, factor = spread[i] / total, work[i]
-        for j in range(spread.size):
-            left = row[j] - gain * spread[j]
-            row[j] = left
-            later[j] += factor * left
 
 
 @kernel
@@ -254,39 +260,40 @@ def move(covariance: Any, grown: Any, season: float, weight: Any) -> None:
 
 
 @kernel
-def expected(state: Any, parameters: Any, kind: Any, gap: int, phase: Any, fading: Any, values: Any) -> None:
-    """The predicted values of all columns; state is (states × columns), `fading` (classes × 3) scratch."""
-    columns = values.size
+def expected(state: Any, parameters: Any, kind: Any, gap: int, phase: Any, made: Any, values: Any) -> None:
+    """The predicted values of all columns; state is (columns × states).
+
+    `made` (classes × states) becomes how a value is made of the states at the last measurement.
+    """
     for c in range(parameters.shape[0]):
-        fading[c, 0] = parameters[c, ROUGH_MEMORY] ** gap
-        fading[c, 1] = parameters[c, RISING_MEMORY] ** gap
-        fading[c, 2] = parameters[c, FALLING_MEMORY] ** gap
-    for j in range(columns):
-        c = kind[j]
-        values[j] = (
-            state[0, j] + fading[c, 0] * state[1, j] + fading[c, 1] * state[2, j] - fading[c, 2] * state[3, j]
-        )
-    for i in range(phase.size):
-        factor, amplitude = phase[i], state[LEAD + i]
-        for j in range(columns):
-            values[j] += factor * amplitude[j]
+        made[c, 0] = 1.0
+        made[c, 1] = parameters[c, ROUGH_MEMORY] ** gap
+        made[c, 2] = parameters[c, RISING_MEMORY] ** gap
+        made[c, 3] = -(parameters[c, FALLING_MEMORY] ** gap)
+        for i in range(phase.size):
+            made[c, LEAD + i] = phase[i]
+    for j in range(values.size):
+        values[j] = inner_product(made[kind[j]], state[j])
 
 
 @kernel
-def follow(
-    state: Any, kind: Any, fading: Any, spread: Any, totals: Any, innovation: Any, gains: Any
-) -> None:
-    """Move the states of all columns to now and correct them by their innovations; `fading` as `expected` left it."""
-    states, columns = state.shape
-    for c in range(totals.size):
-        for i in range(states):
-            gains[i, c] = spread[c, i] / totals[c]
-    for j in range(columns):
-        c = kind[j]
-        state[1, j] *= fading[c, 0]
-        state[2, j] *= fading[c, 1]
-        state[3, j] *= fading[c, 2]
-    for i in range(states):
-        row, gain = state[i], gains[i]
-        for j in range(columns):
-            row[j] += gain[kind[j]] * innovation[j]
+def follow(state: Any, kind: Any, made: Any, spread: Any, totals: Any, innovation: Any) -> None:
+    """Move the states of all columns to now and correct them by their innovations; `made` as `expected` left it."""
+    for j in range(innovation.size):
+        c, own = kind[j], state[j]
+        own[1] *= made[c, 1]
+        own[2] *= made[c, 2]
+        own[3] *= -made[c, 3]
+        correction, gain = innovation[j] / totals[c], spread[c]
+        for i in range(gain.size):
+            own[i] += gain[i] * correction
+
+
+@kernel
+def inner_product(one: Any, other: Any) -> Any:
+    """The sum of products, as two sums: there is always an even number of states, and sums wait for themselves."""
+    even, odd = 0.0, 0.0
+    for i in range(0, one.size, 2):
+        even += one[i] * other[i]
+        odd += one[i + 1] * other[i + 1]
+    return even + odd

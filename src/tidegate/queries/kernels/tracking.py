@@ -23,7 +23,7 @@ from tidegate.queries.kernels.state_space import (
 )
 
 FIELDS = (
-    "state",  # states × columns, as of the last measurement
+    "state",  # columns × states, as of the last measurement
     "covariance",  # classes × states × states, as of the last measurement
     "parameters",  # classes × PARAMETERS
     "kind",  # the class of each column
@@ -65,10 +65,10 @@ LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
 
 @kernel
 def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None:
-    """Predict the next step; `room` = (work, spread, variance, total, fading, values, before, gains)."""
+    """Predict the next step; `room` = (work, spread, variance, total, made, values, before)."""
     state, covariance, parameters, kind, phase, clock = book[:6]
     rings, ring_variance, ring_total, _, ring_value = book[11:16]
-    work, spread, variance, _, fading, values, _, _ = room
+    work, spread, variance, _, made, values, _ = room
     keep = rings.shape[0]
     gap = 0
     if clock[LAST] > 0:
@@ -79,7 +79,7 @@ def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None
         phase_at(once, step, phase)
     for c in range(parameters.shape[0]):
         variance[c] = look_ahead(covariance[c], parameters[c], weight, gap, phase, work, spread[c])
-    expected(state, parameters, kind, gap, phase, fading, values)
+    expected(state, parameters, kind, gap, phase, made, values)
     if keep:
         at = step % keep
         rings[at] = spread
@@ -93,7 +93,7 @@ def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room
     """Correct by the measurements of the present step, made with noise of this variance; values become corrected."""
     state, covariance, parameters, kind, _, clock, health, times, history, variances, sampled = book[:11]
     rings, _, ring_total, ring_innovation = book[11:15]
-    _, spread, variance, total, fading, values, before, gains = room
+    _, spread, variance, total, made, values, before = room
     keep = rings.shape[0]
     columns = kind.size
     gap = clock[GAP]
@@ -116,7 +116,7 @@ def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room
     if keep:
         ring_total[step % keep] = total
         ring_innovation[step % keep] = values
-    follow(state, kind, fading, spread, total, values, gains)
+    follow(state, kind, made, spread, total, values)
     for j in range(columns):
         c = kind[j]
         values[j] = before[j] + variance[c] / total[c] * values[j]
@@ -158,8 +158,8 @@ def _remember(
 def refreshed(book: Any, weight: Any, room: Any) -> None:
     """Value and variance now, after hyper-parameters or states were replaced at a measured step."""
     state, covariance, parameters, kind, phase = book[:5]
-    work, spread, variance, _, fading, values, _, _ = room
-    expected(state, parameters, kind, 0, phase, fading, values)
+    work, spread, variance, _, made, values, _ = room
+    expected(state, parameters, kind, 0, phase, made, values)
     for c in range(parameters.shape[0]):
         variance[c] = max(look_ahead(covariance[c], parameters[c], weight, 0, phase, work, spread[c]), 0.0)
 
