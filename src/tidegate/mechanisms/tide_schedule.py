@@ -32,7 +32,7 @@ FAMILIAR = (
     48  # steps, without periods, after which a stream that shows nothing need not be watched at every step
 )
 EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
-RIPPLES = 2  # choices in a row that are worse, after which no better one is expected
+RIPPLES = 1  # choices in a row that are worse, after which no better one is expected
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
 
@@ -107,7 +107,7 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     scratch = np.zeros((structure.states, structure.states))
     gaps = tables.shares[: tables.rows, loop.SPAN] / tables.shares[: tables.rows, loop.MEASUREMENTS]
     noise = tables.scales[: tables.rows, loop.VARIANCE]
-    size = tracker.size()
+    size = tracker.size
     shortest = min(structure.periods, default=0.0)
     if not size.visible:
         # strong measurements see most, but until a period has passed nobody knows what the rest of it is like:
@@ -169,6 +169,6 @@ def replan(
             plan[loop.CHOICE], plan[loop.REMAINDER] = chosen, number - 1
             plan[loop.DUE] = step + (1 if stronger else loop.next_gap(tables.shares, chosen, plan))
     opened = tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]
-    if opened and not tracker.structure.periods and not tracker.size().visible:
+    if opened and not tracker.structure.periods and not tracker.size.visible:
         plan[loop.STAGE], plan[loop.DUE] = 1, step + 1
     plan[loop.LAST_FIT] = tracker.count

@@ -39,7 +39,7 @@ CENTRES = np.array([math.log(1e-4), math.log(3e-3), 0.0, math.log(1e-2), 2.0, ma
 SURENESS = np.array([5.0, 5.0, 2.0, 5.0, 1.5, 2.5, 4.0])
 STEPS = np.array([1.5, 1.5, 1.0, 1.5, 1.0, 1.5, 2.0])
 DIFFUSE = 100.0
-LONELY = 0
+SETTLED = 256  # measurements from which an earlier estimate is not doubted any more
 HARMONICS = 8  # of a period, where nothing else is said
 NEXT = (
     8  # a period at most so many times as long as the one before it says how that one's shape differs in it
@@ -258,14 +258,14 @@ def estimate(
     parameters = parameters_of(centre, prior)
     data = (steps, phases_of(steps, structure.once), values, noise, laplace)
     rule = (centre, SURENESS, parameters, data, structure.weight)
-    wild = (
-        centre.copy()
-    )  # far from the centre the likelihood is flat in between, and the search would not get there
-    wild[VARIANCES] += math.log(max(1.0, float(np.square(values).mean()) / size.square))
-    begun = [] if LONELY and start is not None and len(steps) >= 32 else [(centre, STEPS), (wild, STEPS)]
-    begun += [] if start is None else [(start, STEPS * 0.5)]
-    found, best, width = max(
-        ((score(candidate, *rule), candidate.copy(), width.copy()) for candidate, width in begun), key=lambda each: each[0]
-    )
+    begun = [] if start is None else [(start, STEPS * 0.5)]
+    if start is None or len(steps) < SETTLED:
+        # far from the centre the likelihood is flat in between, and the search would not get there
+        wild = centre.copy()
+        wild[VARIANCES] += math.log(max(1.0, float(np.square(values).mean()) / size.square))
+        begun += [(centre, STEPS), (wild, STEPS)]
+    scores = [score(candidate, *rule) for candidate, _ in begun]
+    found = max(scores)
+    best, width = (array.copy() for array in begun[scores.index(found)])
     climb(best, width, SEARCHED if len(structure.frequency) else SEASON, rounds, found, *rule)
     return best

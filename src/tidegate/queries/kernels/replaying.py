@@ -26,7 +26,10 @@ from tidegate.queries.kernels.state_space import (
     multiply,
     phase_at,
     take_out,
+    turn_to,
 )
+
+NEAR = 8  # steps up to which turning a phase is cheaper than computing it
 
 
 @kernel
@@ -34,7 +37,13 @@ def phases_of(steps: Any, once: Any) -> Any:
     """The phases of these steps, one row each."""
     phases = np.empty((steps.size, 2 * once.shape[1]))
     for row in range(steps.size):
-        phase_at(once, steps[row], phases[row])
+        gap = steps[row] - steps[row - 1] if row else NEAR + 1
+        if gap > NEAR:
+            phase_at(once, steps[row], phases[row])
+            continue
+        phases[row] = phases[row - 1]
+        for step in range(steps[row] - gap + 1, steps[row] + 1):
+            turn_to(once, step, phases[row])
     return phases
 
 

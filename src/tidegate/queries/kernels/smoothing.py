@@ -14,6 +14,7 @@ from tidegate.queries.kernels.state_space import (
     RISING_MEMORY,
     ROUGH_MEMORY,
     UNSEEN,
+    fade,
     inner_product,
     multiply,
     phase_at,
@@ -79,16 +80,18 @@ def smooth(
                     own[i] += seen[i] * correction
         if not known and (measured or asked):
             for c in range(classes):
+                rough = parameters[c, ROUGH_MEMORY] ** ahead
+                rising, falling = parameters[c, RISING_MEMORY] ** ahead, parameters[c, FALLING_MEMORY] ** ahead
                 if measured:
-                    _fade(N[c], parameters[c], ahead)
+                    fade(N[c], rough, rising, falling)
                     quadratic = _add_measurement(
                         N[c], spread[c], kept_variance[at, c], total[c], seen, product
                     )
                 else:
                     moved[:] = spread[c]
-                    moved[1] *= parameters[c, ROUGH_MEMORY] ** ahead
-                    moved[2] *= parameters[c, RISING_MEMORY] ** ahead
-                    moved[3] *= parameters[c, FALLING_MEMORY] ** ahead
+                    moved[1] *= rough
+                    moved[2] *= rising
+                    moved[3] *= falling
                     multiply(N[c], moved, product)
                     quadratic = inner_product(moved, product)
                 if asked:
@@ -126,20 +129,6 @@ def _is_still(kept_variance: Any, kept_total: Any) -> bool:
             if kept_total[at, c] <= 0.0 or abs(kept_variance[at, c] - first) > HARDLY * first:
                 return False
     return True
-
-
-@kernel
-def _fade(N: Any, parameters: Any, ahead: int) -> None:
-    """N becomes T'·N·T for the transition T of `ahead` steps."""
-    rough = parameters[ROUGH_MEMORY] ** ahead
-    slow, fast = parameters[RISING_MEMORY] ** ahead, parameters[FALLING_MEMORY] ** ahead
-    for i in range(N.shape[0]):
-        N[1, i] *= rough
-        N[2, i] *= slow
-        N[3, i] *= fast
-        N[i, 1] *= rough
-        N[i, 2] *= slow
-        N[i, 3] *= fast
 
 
 @kernel

@@ -241,13 +241,7 @@ def move(covariance: Any, grown: Any, season: float, weight: Any) -> None:
     """Move a covariance by so much growth."""
     harmonics = weight.size
     left, rising, falling, drift, rough, up, down, both = grown
-    for i in range(LEAD + 2 * harmonics):
-        covariance[1, i] *= left
-        covariance[2, i] *= rising
-        covariance[3, i] *= falling
-        covariance[i, 1] *= left
-        covariance[i, 2] *= rising
-        covariance[i, 3] *= falling
+    fade(covariance, left, rising, falling)
     covariance[0, 0] += drift
     covariance[1, 1] += rough
     covariance[2, 2] += up
@@ -257,6 +251,20 @@ def move(covariance: Any, grown: Any, season: float, weight: Any) -> None:
     for i in range(harmonics):
         covariance[LEAD + i, LEAD + i] += season * weight[i]
         covariance[LEAD + harmonics + i, LEAD + harmonics + i] += season * weight[i]
+
+
+@kernel
+def fade(matrix: Any, rough: float, rising: float, falling: float) -> None:
+    """Multiply the rows and columns of the residuals."""
+    for i in range(matrix.shape[0]):
+        row = matrix[i]
+        row[1] *= rough
+        row[2] *= rising
+        row[3] *= falling
+    for at, factor in ((1, rough), (2, rising), (3, falling)):
+        row = matrix[at]
+        for j in range(row.size):
+            row[j] *= factor
 
 
 @kernel
