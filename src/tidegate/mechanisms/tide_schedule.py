@@ -18,8 +18,9 @@ from tidegate.queries.state_space_tracker import Tracker
 
 DIVISOR = 5040  # units of the smallest share, so that most shares are exact
 LONGEST_GAP = 512
-AHEAD = 2.0
-HORIZON = 1024  # steps that a choice is judged by, at most
+WINDOWS_AHEAD = 2  # that a choice is judged by
+HORIZON = 1024  # steps, at most
+ENOUGH, GAPS = 192, 12  # steps, and gaps of the present choice, that are enough
 OPENING_SHARE = Fraction(1, 8)  # of a sliding window's budget, for the very first measurement
 FINITE_OPENING = Fraction(1, 32)  # the same where the budget never comes back
 SECOND_SHARE = 2  # times as much for a second one at once, where it shows nothing and no period is to come
@@ -32,7 +33,7 @@ FAMILIAR = (
     48  # steps, without periods, after which a stream that shows nothing need not be watched at every step
 )
 EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
-RIPPLES = 1  # choices in a row that are worse, after which no better one is expected
+RIPPLES = 2  # choices in a row that are worse, after which no better one is expected
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
 
@@ -158,8 +159,10 @@ def replan(
     step = int(tracker.memory["clock"][t.LAST])
     opening = len(tables.shares) - 2
     if tables.rows > 1:
-        horizon = min(int(AHEAD * window), HORIZON)
         before = int(plan[loop.CHOICE])
+        number, span = tables.shares[before, loop.MEASUREMENTS], tables.shares[before, loop.SPAN]
+        enough = max(ENOUGH, int(GAPS * span // number))
+        horizon = min(WINDOWS_AHEAD * window, HORIZON, enough)
         chosen = choose(tables, tracker, step, before, horizon, smoothed)
         if chosen != before:
             number = int(tables.shares[chosen, loop.MEASUREMENTS])

@@ -37,9 +37,8 @@ FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
-ROUNDS, LATER_ROUNDS = 2, 1  # of the search, at first and from EARLY measurements on
-EARLY, PLENTY = 32, 64
-RARER = 4  # times as many measurements before the next estimate, from PLENTY on; before, half as many again
+PLENTY = 64  # measurements from which estimates are rare: the next one has RARER times as many; before, half again
+RARER = 4
 RARELY = 1 << 16  # measurements between two estimates, at most
 
 
@@ -134,10 +133,11 @@ class Tracker:
         values, sampled = memory["history_values"][:rows], memory["sampled"]
         if count == 1 and self.columns > ALL_COLUMNS:
             self._choose_columns()
-        priors = self._classify(values, noise)
+        single = self.columns <= SINGLE
+        sizes = [self._size(values, noise, [c]) for c in range(self.columns)] if single else []
+        priors = _priors(values, noise, sizes) if single else self._classify(values, noise)
         hidden = memory["parameters"][:, k.UNSEEN] > 0
         kind_of = memory["kind"][sampled]
-        rounds = ROUNDS if count < EARLY else LATER_ROUNDS
         fitted = np.zeros(self.classes, dtype=np.bool_)
         for c in range(self.classes):
             members = np.flatnonzero(kind_of == c)
@@ -145,9 +145,9 @@ class Tracker:
                 some = members[:: -(-len(members) // FITTED)]
                 start = memory["searched"][c] if count > 1 and memory["searched"][c].any() else None
                 own = np.ascontiguousarray(values[:, some])
-                size = size_of(values[:, members], noise, self.laplace)
+                size = sizes[c] if single else self._size(values, noise, members)
                 memory["searched"][c] = estimate(
-                    self.structure, steps, own, noise, self.laplace, priors[c], size, start, rounds
+                    self.structure, steps, own, noise, self.laplace, priors[c], size, start
                 )
                 fitted[c] = True
             memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
@@ -161,10 +161,13 @@ class Tracker:
             self._replay(steps, values, noise)
         memory["settled"][:] = 0.0
         step = max(1, count // 2) if count < PLENTY else min((RARER - 1) * count, RARELY)
-        self.size = size_of(values, noise, self.laplace)
+        self.size = sizes[0] if self.columns == 1 else size_of(values, noise, self.laplace)
         if not self.size.visible:  # then there is nothing to search for, and news matters
             step = max(1, count // 16)
         clock[t.NEXT_FIT] = count + step
+
+    def _size(self, values: Floats, noise: Floats, members: Any) -> Size:
+        return size_of(values[:, members], noise, self.laplace)
 
     def _replay(self, steps: Integers, values: Floats, noise: Floats) -> None:
         memory = self.memory
@@ -198,14 +201,6 @@ class Tracker:
     def _classify(self, values: Floats, noise: Floats) -> list[Prior]:
         """Put columns of similar released size into classes, and say what is known of the level of each class."""
         memory, columns = self.memory, self.columns
-        if columns <= SINGLE:
-            weights = 1.0 / noise
-            means = weights @ values / weights.sum()
-            sizes = [size_of(values[:, [column]], noise, self.laplace) for column in range(columns)]
-            return [
-                _wide_prior(float(mean), noise) if size.visible else Prior(0.0, size.square, size.unseen)
-                for mean, size in zip(means, sizes, strict=True)
-            ]
         if len(memory["sampled"]) == columns:
             weights = 1.0 / noise
             levels = weights @ values / weights.sum()
@@ -230,6 +225,16 @@ class Tracker:
             believed = max(spread - DOUBTED * unsure, 1e-3 * mean * mean, HIDDEN * sure / len(own))
             priors.append(Prior(mean, believed, max(0.0, spread + unsure - believed)))
         return priors
+
+
+def _priors(values: Floats, noise: Floats, sizes: list[Size]) -> list[Prior]:
+    """What is known of the level of each column, where each is a class of its own."""
+    weights = 1.0 / noise
+    means = weights @ values / weights.sum()
+    return [
+        _wide_prior(float(mean), noise) if size.visible else Prior(0.0, size.square, size.unseen)
+        for mean, size in zip(means, sizes, strict=True)
+    ]
 
 
 def _wide_prior(mean: float, noise: Floats) -> Prior:

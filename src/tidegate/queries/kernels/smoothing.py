@@ -44,14 +44,18 @@ def smooth(
     """Smoothed values of the `length` oldest of the kept steps, from all of them up to `last`, backwards.
 
     r and N are the weighted sums of later innovations, and their variance (Durbin and Koopman, section 4.4). N moves
-    only when it meets a measurement; in between, what it is asked about moves to it. `settled` (length × classes) has
-    the variances of a stream that is measured at every step with a covariance that hardly changes; 0 for unknown.
+    only when it meets a measurement; in between, what it is asked about moves to it. While there are few measurements
+    N is kept as vectors v, one for each, with N = Σ v·v'. `settled` (length × classes) has the variances of a stream
+    that is measured at every step with a covariance that hardly changes; 0 for unknown.
     """
     columns = kind.size
     classes = parameters.shape[0]
     states = kept_spread.shape[2]
-    r, N = np.zeros((columns, states)), np.zeros((classes, states, states))
+    count = (kept_total[:, 0] > 0.0).sum()
+    few = count <= states // 2
+    r, N = np.zeros((columns, states)), np.zeros((classes, count if few else states, states))
     product, moved = np.zeros(states), np.zeros(states)
+    met = 0  # measurements so far
     still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
     known = still and settled[0, 0] > 0.0
     seen = np.ones(states)  # how the value of a step is made of its states
@@ -82,24 +86,28 @@ def smooth(
             for c in range(classes):
                 rough = parameters[c, ROUGH_MEMORY] ** ahead
                 rising, falling = parameters[c, RISING_MEMORY] ** ahead, parameters[c, FALLING_MEMORY] ** ahead
-                if measured:
+                if measured and few:
+                    before = _add_vector(N[c], met, rough, rising, falling, spread[c], total[c], seen)
+                elif measured:
                     fade(N[c], rough, rising, falling)
-                    quadratic = _add_measurement(
-                        N[c], spread[c], kept_variance[at, c], total[c], seen, product
-                    )
+                    before = _add_measurement(N[c], spread[c], total[c], seen, product)
                 else:
                     moved[:] = spread[c]
                     moved[1] *= rough
                     moved[2] *= rising
                     moved[3] *= falling
-                    multiply(N[c], moved, product)
-                    quadratic = inner_product(moved, product)
+                    before = _quadratic(N[c], met if few else -1, moved, product)
                 if asked:
+                    quadratic = before
+                    if measured:  # h'·spread is the variance
+                        share = kept_variance[at, c] / total[c]
+                        quadratic = before * (1.0 - share) ** 2 + share * kept_variance[at, c]
                     variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
                     if still:
                         settled[out, c] = variances[out, c]
         if measured:
             ahead = 0
+            met += 1
         if asked:
             if known:
                 variances[out] = settled[out]
@@ -132,10 +140,24 @@ def _is_still(kept_variance: Any, kept_total: Any) -> bool:
 
 
 @kernel
-def _add_measurement(N: Any, spread: Any, variance: float, total: float, seen: Any, product: Any) -> Any:
-    """N becomes (I − h·k')·N·(I − k·h') + h·h'/S with the gain k = spread/S and h = seen; returns spread'·N·spread."""
-    multiply(N, spread, product)
-    before = inner_product(spread, product)
+def _quadratic(N: Any, vectors: int, spread: Any, product: Any) -> Any:
+    """spread'·N·spread; N is given by so many vectors, or as it is where their number is negative."""
+    if vectors < 0:
+        multiply(N, spread, product)
+        return inner_product(spread, product)
+    result = 0.0
+    for at in range(vectors):
+        result += inner_product(N[at], spread) ** 2
+    return result
+
+
+@kernel
+def _add_measurement(N: Any, spread: Any, total: float, seen: Any, product: Any) -> Any:
+    """N becomes (I − h·k')·N·(I − k·h') + h·h'/S with the gain k = spread/S and h = seen.
+
+    Returns spread'·N·spread of the N before.
+    """
+    before = _quadratic(N, -1, spread, product)
     both = before / (total * total) + 1.0 / total
     for i in range(spread.size):
         product[i] /= total
@@ -143,5 +165,31 @@ def _add_measurement(N: Any, spread: Any, variance: float, total: float, seen: A
         row, factor, other = N[i], seen[i] * both - product[i], seen[i]
         for j in range(spread.size):
             row[j] += factor * seen[j] - other * product[j]
-    kept = 1.0 - variance / total  # h'·spread is the variance
-    return before * kept * kept + variance * variance / total
+    return before
+
+
+@kernel
+def _add_vector(
+    vectors: Any,
+    met: int,
+    rough: float,
+    rising: float,
+    falling: float,
+    spread: Any,
+    total: float,
+    seen: Any,
+) -> Any:
+    """The same for N = Σ v·v': v becomes (I − h·k')·v, and there is one more, h/√S. They fade first."""
+    before = 0.0
+    for at in range(met):
+        v = vectors[at]
+        v[1] *= rough
+        v[2] *= rising
+        v[3] *= falling
+        inner = inner_product(v, spread)
+        before += inner * inner
+        for i in range(v.size):
+            v[i] -= inner / total * seen[i]
+    for i in range(seen.size):
+        vectors[met, i] = seen[i] / np.sqrt(total)
+    return before

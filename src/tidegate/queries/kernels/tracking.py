@@ -58,6 +58,8 @@ FACTOR = 1  # by how much intervals are wider than the model says
 HEALTH = 2
 
 RECENT = 8.0  # measurements that the misfit looks back on
+# a square counts no more than SURPRISE: Laplace noise alone exceeds it at one of 300 steps; but it never does IMPOSSIBLE
+SURPRISE, IMPOSSIBLE = 16.0, 100.0
 LEARNING = 0.05  # how fast the factor follows the share of innovations outside
 OUTSIDE, EDGE = 0.1, 1.6448536269514722  # 10 % of a Gaussian are beyond so many deviations
 LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
@@ -106,7 +108,7 @@ def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room
         c = kind[j]
         innovation = measured[j] - values[j]
         square = innovation * innovation / (variance[c] + noise)
-        squares += square
+        squares += square if square > IMPOSSIBLE else min(square, SURPRISE)
         outside += square > limit * limit
         before[j] = values[j]
         values[j] = innovation
