@@ -21,6 +21,7 @@ import numpy as np
 
 from tidegate.errors import TidegateError
 from tidegate.mechanisms import Blocks, Fast, Mechanism, catalogue
+from tidegate.mechanisms.blocks import blocks_met
 from tidegate.plan import Description
 from tidegate.policy import User, WEvent
 from tidegate.repro.across import benchmark
@@ -41,7 +42,8 @@ def stream(columns: int = 1) -> np.ndarray:
 def choices(kind: type[Mechanism], epsilon: str, w: int) -> list[Mechanism]:
     """What the benchmark across papers compares, or an example of the mechanism with its own policy."""
     if kind is Blocks:
-        return [Blocks(Fast(User(epsilon=Fraction(epsilon) / 2, horizon=w)))]
+        # the policy is that of the setting: a window meets two blocks, or one block of one step
+        return [Blocks(Fast(User(epsilon=Fraction(epsilon) / blocks_met(w), horizon=w)))]
     found = configured(kind, WEvent(epsilon=epsilon, w=w), 1, SEASON, STEPS)
     return found or [example for example in map(longer, kind.examples()) if runs_through(example)][:1]
 

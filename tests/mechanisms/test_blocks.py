@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tidegate.errors import BudgetExceeded, InvalidParameter
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Blocks, Fast, Sample, Uniform
-from tidegate.mechanisms.blocks import BlocksRun
+from tidegate.mechanisms.blocks import BlocksRun, blocks_met
 from tidegate.policy import User, WEvent
 from tidegate.testing.conformance import same
 from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install, zero_noise
@@ -23,7 +23,7 @@ from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install, ze
     kind=st.sampled_from(["uniform", "sample", "fast"]),
 )
 def test_no_window_spends_more_than_two_blocks(w, every, steps, cut, kind):
-    """Whatever runs on the blocks, the ledger of the whole accepts it, and every window stays within 2ε."""
+    """Whatever runs on the blocks, the ledger of the whole accepts it; windows stay within 2ε, for w = 1 within ε."""
     policy = User(epsilon="1/2", horizon=w)
     inner = {
         "uniform": lambda: Uniform(policy, columns=2),
@@ -31,7 +31,8 @@ def test_no_window_spends_more_than_two_blocks(w, every, steps, cut, kind):
         "fast": lambda: Fast(policy, columns=2, samples=min(every, w)),
     }[kind]()
     mechanism = Blocks(inner)
-    assert mechanism.policy == WEvent(epsilon="1", w=w)
+    total = Fraction(1, 2) if w == 1 else 1
+    assert mechanism.policy == WEvent(epsilon=total, w=w)
     run = mechanism.start()
     rows = np.arange(2 * steps).reshape(steps, 2) % 17
     cut = min(cut, steps)
@@ -39,7 +40,7 @@ def test_no_window_spends_more_than_two_blocks(w, every, steps, cut, kind):
     assert run.ledger.verify().ok
     spent = [release.spent for release in releases]
     for last in range(steps):
-        assert sum(spent[max(0, last - w + 1) : last + 1], Fraction(0)) <= 1
+        assert sum(spent[max(0, last - w + 1) : last + 1], Fraction(0)) <= total
     for first in range(0, steps, w):
         assert sum(spent[first : first + w], Fraction(0)) <= Fraction(1, 2)
 
@@ -147,19 +148,19 @@ def test_a_run_without_its_snapshot_begins_a_block_of_its_own(tmp_path):
 def test_a_failed_batch_is_taken_back_as_a_whole(monkeypatch):
     """A batch that fails in its third block charges nothing, and the run goes on where it was."""
     mechanism = Blocks(Uniform(User(epsilon="1/2", horizon=2)))
-    run, reserve = mechanism.start(), BlocksRun._reserve
+    run, go_on = mechanism.start(), BlocksRun._go_on
     run.push([1])
     before = run.ledger.snapshot()
 
     def fails(self):
-        if self._offset == 2 and self._run.step == 2:
+        if self._offset == 6:
             raise BudgetExceeded(
                 spent=Fraction(1), requested=Fraction(1), remaining=Fraction(0), window=(4, 5), step=5
             )
-        reserve(self)
+        go_on(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(BlocksRun, "_reserve", fails)
+        patch.setattr(BlocksRun, "_go_on", fails)
         with pytest.raises(BudgetExceeded):
             run.push_batch(np.ones((6, 1), dtype=np.int64))
     after = run.ledger.snapshot()
@@ -179,8 +180,31 @@ def test_finer_ledgers_count_the_same():
 
 
 def test_zcdp_blocks():
-    """Blocks of a zCDP mechanism double ρ."""
+    """Blocks of a zCDP mechanism double ρ, those of one step do not."""
     assert Blocks(Uniform(User(rho="1/2", horizon=7))).policy == WEvent(rho="1", w=7)
+    assert Blocks(Uniform(User(rho="1/2", horizon=1))).policy == WEvent(rho="1/2", w=1)
+
+
+@pytest.mark.parametrize("w", [1, 2, 5])
+def test_the_budget_is_that_of_the_blocks_a_window_meets(w):
+    """By enumeration: a window of w steps meets min(2, w) blocks of w steps, and a full ledger says what they spend."""
+    met = max(len({(first + step) // w for step in range(w)}) for first in range(3 * w))
+    assert met == blocks_met(w)
+    for inner in (Uniform(User(epsilon="1", horizon=w)), Fast(User(epsilon="1", horizon=w), samples=w)):
+        mechanism = Blocks(inner)
+        assert mechanism.policy.budget.total == met
+        assert mechanism.units == met * inner.units
+        run = mechanism.start()
+        run.push_batch(np.zeros((7 * w, 1), dtype=np.int64))
+        # Uniform pays step by step and a window of w steps has w of them; else all that two blocks may spend is paid
+        assert run.ledger.verify().spent == (1 if isinstance(inner, Uniform) else met)
+
+
+def test_fast_on_blocks_of_one_step_has_the_whole_budget():
+    """`Fast(blocks=True)` with w = 1 measures every step with ε, as Uniform does."""
+    mechanism = Fast(WEvent(epsilon="1/2", w=1), blocks=True)
+    assert mechanism.scale == mechanism.inner.scale == Uniform(WEvent(epsilon="1/2", w=1)).scale == 2.0
+    assert Blocks(mechanism.inner).policy == mechanism.policy
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -86,7 +87,7 @@ class Rule:
         unit: Fraction = self._unit  # type: ignore[attr-defined]
         return unit
 
-    @property
+    @cached_property
     def adds(self) -> bool:
         """Whether a charge of n units costs n."""
         return self.unit * self.units == self.policy.budget.total

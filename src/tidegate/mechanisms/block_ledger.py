@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike
 
 from tidegate.ledger import Ledger, MemoryLedger
 from tidegate.ledger import kernels as k
+from tidegate.ledger.events import Overspent
+from tidegate.ledger.kernels import Integers
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import Source
@@ -28,6 +30,7 @@ class BlockLedger(MemoryLedger):
 
     def __init__(self, mechanism: Mechanism, whole: Ledger, factor: int, forwards: bool) -> None:
         super().__init__(mechanism.policy, mechanism.units)
+        self._opened = self._account.mark()  # where all steps add up, an account keeps no rows
         self._whole, self._factor, self._offset = whole, factor, 0
         self._length = mechanism.policy.steps_charged
         self._share = factor if forwards else 0  # of a charge, what the whole is charged besides
@@ -35,17 +38,43 @@ class BlockLedger(MemoryLedger):
 
     def begin(self, offset: int) -> None:
         """Open the account of the block that begins after so many steps."""
-        limit = self._account[k.LIMIT]
-        self._offset, self._rows, self._account = offset, 0, self.rule.account()
-        self._account.state[k.LIMIT] = limit
-        self.paid = False
+        self._offset, self._rows, self.paid = offset, 0, False
+        self._account.undo(self._opened)
 
     def pay(self) -> None:
         """Let the whole pay for the block, once, unless it pays charge by charge."""
         if not self.paid and not self._share:
-            first = self._offset + 1
-            self._whole.charge_span(first, self._offset + self._length, self.units * self._factor)
+            first, amount = self._offset + 1, self.units * self._factor
+            if self._length == 1:
+                self._whole.charge(first, amount)
+            else:
+                self._whole.charge_span(first, self._offset + self._length, amount)
         self.paid = True
+
+    def pay_ahead(self, blocks: int) -> None:
+        """Let the whole pay for this block and those after it, as `pay` would for each, and stand behind the last."""
+        if self._share:
+            return
+        first, amount = self._offset + 1, self.units * self._factor
+        if self._length == 1:  # a span of one step is a charge to it
+            self._whole.charge_batch(first, np.broadcast_to(np.int64(amount), blocks))
+            return
+        nothing = np.zeros(self._length - 1, dtype=np.int64)
+        for begin in range(first, first + blocks * self._length, self._length):
+            self._whole.charge_span(begin, begin + self._length - 1, amount)
+            self._whole.charge_batch(begin + 1, nothing)  # moves on, as the steps of the block would
+
+    def charge_ahead(self, units: Integers) -> None:
+        """Charge the steps of this block and those after it to the whole, if it pays charge by charge.
+
+        Each block has an account of its own, which is judged here and kept by nobody.
+        """
+        spent = units.reshape(-1, self._length).sum(axis=1)
+        fullest, limit = int(spent.max()), self._account[k.LIMIT]
+        if fullest > limit:
+            self._refuse(Overspent(self._length, self._length, 0, fullest))
+        if self._share:
+            self._whole.charge_batch(self._offset + 1, units * self._share)
 
     def charge(
         self,
@@ -57,27 +86,41 @@ class BlockLedger(MemoryLedger):
         levels: Mapping[str, int] | None = None,
     ) -> None:
         """Charge the whole, then the block; a refusal of the whole leaves both as they were."""
-        parts = [
-            {name: amount * self._share for name, amount in (part or {}).items()} for part in (groups, levels)
-        ]
-        self._whole.charge(
-            step + self._offset,
-            units * self._share,
-            scope=scope,
-            groups=parts[0] or None,
-            levels=parts[1] or None,
-        )
+        if self._share:
+            parts = [
+                {name: amount * self._share for name, amount in (part or {}).items()}
+                for part in (groups, levels)
+            ]
+            self._whole.charge(
+                step + self._offset,
+                units * self._share,
+                scope=scope,
+                groups=parts[0] or None,
+                levels=parts[1] or None,
+            )
+        else:
+            self._move_on(step, step)
         super().charge(step, units, scope=scope, groups=groups, levels=levels)
 
     def charge_batch(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
         """Charge the whole, then the block."""
-        self._whole.charge_batch(first + self._offset, np.asarray(units) * self._share, scope=scope)
-        super().charge_batch(first, units, scope=scope)
+        amounts = np.asarray(units)
+        if self._share:
+            self._whole.charge_batch(first + self._offset, amounts * self._share, scope=scope)
+        else:
+            self._move_on(first, first + len(amounts) - 1)
+        super().charge_batch(first, amounts, scope=scope)
 
     def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
         """Charge the whole, then the block."""
         self._whole.charge_span(first + self._offset, last + self._offset, units * self._share, scope=scope)
         super().charge_span(first, last, units, scope=scope)
+
+    def _move_on(self, first: int, last: int) -> None:
+        """Let the whole, which has paid, stand where the block stands, unless it stands there already."""
+        first, last = max(first + self._offset, self._whole.step + 1), last + self._offset
+        if first <= last:
+            self._whole.charge_batch(first, np.zeros(last - first + 1, dtype=np.int64))
 
 
 class UnenforcedBlockLedger(BlockLedger, UnenforcedLedger):

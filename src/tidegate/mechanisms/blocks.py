@@ -15,7 +15,7 @@ from tidegate.exact import ExactLike
 from tidegate.ledger import Ledger
 from tidegate.mechanisms import snapshot
 from tidegate.mechanisms.block_ledger import BlockLedger, Shifted, UnenforcedBlockLedger
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run, State
 from tidegate.mechanisms.sample import Sample
 from tidegate.mechanisms.uniform import Uniform
 from tidegate.noise import install
@@ -30,8 +30,9 @@ class Blocks(Mechanism):
     """Cut the stream into blocks of w steps and run a user-level mechanism afresh on each.
 
     The mechanism is one for a finite stream: its policy is ``User(epsilon, horizon=w)``. A window of w steps
-    meets at most two blocks, so the whole is 2ε-private for any w consecutive steps. Mechanisms that can use the
-    sliding ledger directly do better; this is the way for those that need a beginning and an end.
+    meets at most two blocks, so the whole is 2ε-private for any w consecutive steps; for w = 1 it meets one, and the
+    whole is ε-private. Mechanisms that can use the sliding ledger directly do better; this is the way for those that
+    need a beginning and an end.
 
     Parameters
     ----------
@@ -41,8 +42,8 @@ class Blocks(Mechanism):
 
     Privacy
     -------
-    Unit: everything within any w consecutive steps, at twice the budget of a block; `policy` is that w-event
-    policy. Neighbours differ in one window, which meets at most two blocks; in each of them they are user-level
+    Unit: everything within any w consecutive steps, at twice the budget of a block (once for w = 1); `policy` is that
+    w-event policy. Neighbours differ in one window, which meets at most two blocks; in each of them they are user-level
     neighbours, and blocks use independent noise (w-event paper, section 3; docs/proofs/blocks.md). A block is
     charged to the ledger of the whole stream, with all that it may spend, before its first step is looked at,
     so that no refusal depends on what it decides. Where the charges are the same whatever the data (`Uniform`,
@@ -50,7 +51,8 @@ class Blocks(Mechanism):
 
     Error
     -----
-    That of the mechanism with half of the budget. Time and memory are the mechanism's, and a restart a block.
+    That of the mechanism with half of the budget, for w = 1 with all of it. Time and memory are the mechanism's, and a
+    restart a block; `Uniform`, `Sample`, `Fast` and `RescueDP` do the blocks of a batch in one go.
 
     Examples
     --------
@@ -85,7 +87,7 @@ class Blocks(Mechanism):
                 'write for example Blocks(Uniform(User(epsilon="0.5", horizon=24)))',
             )
         put = object.__setattr__
-        put(self, "policy", doubled(inner.policy))
+        put(self, "policy", of_windows(inner.policy))
         for name in ("columns", "grid", "rounding"):
             put(self, name, getattr(inner, name))
         super().__post_init__()
@@ -107,8 +109,8 @@ class Blocks(Mechanism):
 
     @property
     def units(self) -> int:
-        """Twice the units of a block."""
-        return 2 * self.mechanism.units
+        """The units of as many blocks as a window can meet."""
+        return blocks_met(self.policy.steps_charged) * self.mechanism.units
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> BlocksRun:
         """Begin, or go on with, a run."""
@@ -124,16 +126,22 @@ class Blocks(Mechanism):
         ]
 
 
-def doubled(policy: User) -> WEvent:
-    """The w-event policy that two neighbouring blocks of a user-level policy keep together."""
+def blocks_met(length: int) -> int:
+    """How many blocks of so many steps a window of as many steps can meet: two, or one where a block is one step."""
+    return min(length, 2)
+
+
+def of_windows(policy: User) -> WEvent:
+    """The w-event policy that blocks of a user-level policy keep, all that a window can meet together."""
     budget = policy.budget
     if not isinstance(budget, Pure | ZeroConcentrated):
         raise InvalidParameter(
             "policy", str(budget), "a pure or a zCDP budget for Blocks", "write epsilon or rho alone"
         )
+    total = blocks_met(policy.steps_charged) * budget.total
     return WEvent(
-        epsilon=2 * budget.total if isinstance(budget, Pure) else None,
-        rho=2 * budget.total if isinstance(budget, ZeroConcentrated) else None,
+        epsilon=total if isinstance(budget, Pure) else None,
+        rho=total if isinstance(budget, ZeroConcentrated) else None,
         w=policy.steps_charged,
         max_change=policy.max_change,
         adjacency=policy.adjacency,
@@ -148,6 +156,26 @@ class Blockwise(Protocol):
     @property
     def inner(self) -> Mechanism:
         """What runs on each block, under a user-level policy whose horizon is the length of a block."""
+
+
+class Repeating(Protocol):
+    """A run that, while it stands at its beginning, can do many blocks in one go."""
+
+    def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
+        """Release blocks of `length` steps, each as a run that begins with it would; the run stays where it is.
+
+        Steps are counted from the first block on, 1, 2, …, through all of them: in the releases, and where noise has an
+        address. `charge` takes the units of all steps; it is called before any noise is drawn, or, where they are
+        decided on the way, after a loop that has asked an account of each block.
+        """
+
+
+def repeats(kind: type[Run]) -> bool:
+    """Whether runs of a class are `Repeating`; not so if a subclass has changed how batches are released."""
+    for parent in kind.__mro__:
+        if "repeat" in vars(parent) or "_push_batch" in vars(parent):
+            return "repeat" in vars(parent)
+    return False
 
 
 class BlocksRun(Run):
@@ -166,6 +194,7 @@ class BlocksRun(Run):
         # on a ledger that others have used, or this run without its snapshot, the first block begins now
         self._offset = state["offset"] if state else self.step
         self._open(state["inner"].tobytes() if state else None)
+        self._repeats = repeats(type(self._run))
 
     def _open(self, state: bytes | None = None) -> None:
         """Begin the block after `offset` steps, or go on with it."""
@@ -181,19 +210,19 @@ class BlocksRun(Run):
     def _state(self) -> State:
         return {"offset": self._offset, "inner": np.frombuffer(self._run.snapshot(), dtype=np.uint8)}
 
-    def _reserve(self) -> None:
-        """Pay for a block before its first step is looked at."""
+    def _go_on(self) -> None:
+        """Begin the next block, if this one is at its end."""
         if self._run.step == self._length:
             self._offset += self._length
             self._open()
-        self._account.pay()
 
     def _values(self, rows: Matrix) -> ArrayLike:
         """Grid units as the values that the block's run is given, exactly."""
         return rows if self._denominator == 1 else rows / self._denominator
 
     def _push(self, row: Row) -> Release:
-        self._reserve()
+        self._go_on()
+        self._account.pay()
         release = self._run.push(np.asarray(self._values(row)))
         release.step += self._offset
         release.source += self._offset if release.source else 0
@@ -212,18 +241,38 @@ class BlocksRun(Run):
         try:
             with self.ledger.transaction():
                 while start < steps:
-                    self._reserve()
-                    stop = min(steps, start + self._length - self._run.step)
-                    part = self._run.push_batch(self._values(matrix[start:stop]))
+                    self._go_on()
+                    offset = self._offset
+                    part = self._several(matrix[start:])
+                    if part is None:
+                        part = self._rest_of_block(matrix[start:])
+                    stop = start + len(part)
                     values[start:stop], status[start:stop], scale[start:stop] = (
                         part.values,
                         part.status,
                         part.scale,
                     )
-                    source[start:stop] = np.where(part.source > 0, part.source + self._offset, 0)
+                    source[start:stop] = np.where(part.source > 0, part.source + offset, 0)
                     units[start:stop] = part.units * self._factor
                     start, delay = stop, part.delay
         except BaseException:
             self._begin(kept)
             raise
         return Releases(first_step, values, status, source, scale, units, self.ledger.unit, delay)
+
+    def _several(self, rows: Matrix) -> Releases | None:
+        """Release the whole blocks that begin here, all but the last one, in one go; None where that cannot be."""
+        blocks = (len(rows) - 1) // self._length
+        if not (self._repeats and blocks) or self._account.paid:
+            return None
+        self._account.pay_ahead(blocks)
+        run: Repeating = self._run  # type: ignore[assignment]
+        releases = run.repeat(rows[: blocks * self._length], self._length, self._account.charge_ahead)
+        self._offset += blocks * self._length
+        self._open()
+        return releases
+
+    def _rest_of_block(self, rows: Matrix) -> Releases:
+        """Release what is there of the block, from the step on at which it stands."""
+        self._account.pay()
+        return self._run.push_batch(self._values(rows[: self._length - self._run.step]))

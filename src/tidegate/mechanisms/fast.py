@@ -11,7 +11,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import float_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms import kalman, pid
-from tidegate.mechanisms.blocks import BlocksRun
+from tidegate.mechanisms.blocks import BlocksRun, blocks_met
 from tidegate.mechanisms.fast_run import FastRun
 from tidegate.mechanisms.kalman import Kalman
 from tidegate.mechanisms.mechanism import Mechanism, Run
@@ -48,7 +48,7 @@ class Fast(Sampled):
     sanity
         The least denominator of relative errors, in the values' unit.
     blocks
-        The w-event paper's FAST_w: run FAST with ε/2 on disjoint blocks of w steps.
+        The w-event paper's FAST_w: run FAST with ε/2 on disjoint blocks of w steps (with ε for w = 1).
     calibration
         "sound", or "paper" for each column with sampling times of its own, which is not private for moving units.
 
@@ -149,8 +149,9 @@ class Fast(Sampled):
 
     @property
     def units(self) -> int:
-        """One unit a measurement; with blocks a window can meet two of them."""
-        return 2 * self.measurements if self.blocks else self.measurements
+        """One unit a measurement, of as many blocks as a window can meet."""
+        met = blocks_met(self.policy.steps_charged) if self.blocks else 1
+        return met * self.measurements
 
     @cached_property
     def scale(self) -> float:
@@ -168,11 +169,11 @@ class Fast(Sampled):
 
     @property
     def inner(self) -> Fast:
-        """What runs on each block: the same with half of the budget, as if the stream ended there."""
+        """What runs on each block: the same with a block's part of the budget, as if the stream ended there."""
         policy = self.policy
         assert policy.epsilon is not None
         finite = User(
-            epsilon=Fraction(policy.epsilon) / 2,
+            epsilon=Fraction(policy.epsilon) / blocks_met(policy.steps_charged),
             horizon=policy.steps_charged,
             max_change=policy.max_change,
             adjacency=policy.adjacency,

@@ -57,7 +57,7 @@ class FastRun(SampledRun):
             "errors": np.zeros((controllers, (control or Pid()).recent)),
             "taken": np.zeros((controllers, samples if controllers > 1 else 1), dtype=np.int64),
         }
-        self._remember({**fresh, **(state or {})})
+        self._remember(fresh, state)
 
     def _scale(self, column: int) -> float:
         return self.mechanism.scale

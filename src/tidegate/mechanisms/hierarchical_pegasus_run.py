@@ -31,7 +31,7 @@ class HierarchicalPeGaSusRun(GrouperRun):
         self._leaves = np.array(forest.leaves, dtype=np.int64)
         self._parents = np.array(forest.parents, dtype=np.int64)
         self._levels = np.array(forest.levels, dtype=np.int64)
-        self._nodes = np.arange(len(forest.names))
+        self._shown = (int(Status.FRESH), int(Status.PRUNED))
         self._method = loop.PRIVTREE if mechanism.pruning == "privtree" else loop.COUNTS
 
     def _push(self, row: Row) -> GroupedRelease:
@@ -82,20 +82,18 @@ class HierarchicalPeGaSusRun(GrouperRun):
         status: Any,
     ) -> None:
         mechanism, grouping = self.mechanism, self.mechanism.grouping
-        counts = np.empty((len(rows), len(self._nodes)), dtype=np.int64)
+        counts = np.empty((len(rows), mechanism.outputs), dtype=np.int64)
         loop.sum_up(rows, self._leaves, self._parents, counts)
         part = self._prune(rows, counts, step)
-        scales = mechanism.scales[part, self._nodes]
+        scales = np.empty(counts.shape)
+        loop.look_up(
+            part, mechanism.scales, mechanism.weights, self._grid, self._shown, scales, weights, scale, status
+        )
         measured = laplace(self.source, "perturber", step, scales, counts.shape)
-        measured += counts
-        measured[part == loop.PRUNED] = 0
+        loop.measure(part, counts, self._grid, measured, noisy)
         tests = laplace(self.source, "test", step, grouping.question_scale, counts.shape)
         thresholds = laplace(self.source, "threshold", step, grouping.threshold_scale, counts.shape)
-        weights[:] = mechanism.weights[part, self._nodes]
         self._grouper.advance(step, counts, measured, weights, tests, thresholds, values, groups)
-        np.multiply(measured, self._grid, out=noisy)
-        scale[:] = np.where(part == loop.PRUNED, 0.0, scales).max(axis=1) * self._grid
-        status[:] = np.where((part == loop.PRUNED).any(axis=1), Status.PRUNED, Status.FRESH)
 
     def _prune(self, rows: Matrix, counts: Matrix, step: int) -> npt.NDArray[np.int8]:
         """How each node takes part in each step."""

@@ -14,11 +14,21 @@ from typing import Any, ClassVar
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show, whole
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.run import Matrix, Row, Run, State
+from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
 from tidegate.policy import Guarantee, Policy
 
 # the file of a mechanism needs both halves, so both are found here
-__all__ = ["BOUNDED", "PUBLIC_CLOCK", "Matrix", "Mechanism", "Row", "Run", "State", "describe_value"]
+__all__ = [
+    "BOUNDED",
+    "PUBLIC_CLOCK",
+    "ChargeAll",
+    "Matrix",
+    "Mechanism",
+    "Row",
+    "Run",
+    "State",
+    "describe_value",
+]
 
 PUBLIC_CLOCK = "steps close by a public clock, never because of what was recorded"
 BOUNDED = "one unit changes a step by at most max_change, as contribution bounding ensures"

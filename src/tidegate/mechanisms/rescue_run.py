@@ -86,7 +86,7 @@ class RescueRun(SampledRun):
             "spent": np.zeros(controllers if printed else 0, dtype=np.int64),
             "paid": np.zeros((controllers, window) if printed else (0, 0), dtype=np.int64),
         }
-        self._remember({**fresh, **(state or {})})
+        self._remember(fresh, state)
 
     def _scale(self, column: int) -> float:
         return float(self._scratch[3][column])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ LARGEST = 2**53  # in grid units: beyond it a float64 can no longer tell neighbo
 Row = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.int64]
 State = dict[str, Any]
+ChargeAll = Callable[[npt.NDArray[np.int64]], None]  # charges the units of all steps of many blocks
 Outputs = tuple[
     npt.NDArray[np.float64],  # values
     npt.NDArray[np.int8],  # status

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import hold
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run, State
 from tidegate.noise import (
     check_scale,
     expected_absolute_gaussian,
@@ -22,7 +23,10 @@ from tidegate.noise import (
     laplace,
 )
 from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
-from tidegate.releases import Release, Releases, Status
+from tidegate.releases import Release, Releases, Status, Values
+
+Flags = npt.NDArray[np.bool_]
+Steps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -164,14 +168,36 @@ class SampleRun(Run):
         self.ledger.charge_batch(first_step, units)
         measured = np.flatnonzero(fresh)
         source = np.where(steps - since >= first_step, steps - since, self._measured)
-        values = np.empty(matrix.shape)
         if len(measured):
             shape = (len(measured), self._columns)
             noise = self._draw(self.source, "sample", int(numbers[measured[0]]), self.mechanism.scale, shape)
             self._measured = first_step + int(measured[-1])
         else:
             noise = np.zeros((0, self._columns), dtype=np.int64)
+        values = np.empty(matrix.shape)
         self._last = hold(matrix, noise, measured, self._last, self._grid, values)
+        return self._held(first_step, values, fresh, source, units)
+
+    def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
+        """Release many blocks in one go; see `tidegate.mechanisms.blocks.Repeating`."""
+        steps, measurements = len(matrix), self.mechanism.units
+        since = np.arange(steps) % length % self.mechanism.period
+        fresh = since == 0
+        units = np.where(fresh, self._charge, 0)
+        charge(units)
+        # measurements are numbered from the first step of their block; where every step is one, blocks join
+        joined = steps if measurements == length else length
+        shape = (joined // length * measurements, self._columns)
+        drawn = [
+            self._draw(self.source, "sample", first, self.mechanism.scale, shape)
+            for first in range(0, steps, joined)
+        ]
+        values = np.empty(matrix.shape)
+        hold(matrix, np.concatenate(drawn), np.flatnonzero(fresh), self._last, self._grid, values)
+        return self._held(1, values, fresh, 1 + np.arange(steps) - since, units)
+
+    def _held(self, first_step: int, values: Values, fresh: Flags, source: Steps, units: Steps) -> Releases:
+        """The releases of steps that were measured, or repeat what was."""
         return Releases(
             first_step,
             values,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tidegate.ledger import Batch
 from tidegate.mechanisms.kernels.sampled import DONE, NOISE, REFUSED
-from tidegate.mechanisms.run import Matrix, Outputs, Row, Run, State, empty_outputs
+from tidegate.mechanisms.run import ChargeAll, Matrix, Outputs, Row, Run, State, empty_outputs
 from tidegate.noise import laplace
 from tidegate.noise.discrete_laplace import decide
 from tidegate.releases import Release, Releases
@@ -50,58 +50,84 @@ class SampledRun(Run):
 
     # what they share
 
-    def _remember(self, state: State) -> None:
-        """Take over the arrays that the loop works on."""
-        self._memory: State = dict(state)
+    def _remember(self, fresh: State, state: State | None) -> None:
+        """Lay the arrays that the loop works on into one piece of memory, so that a block begins anew by one copy."""
+        self._beginning = np.concatenate([array.reshape(-1).view(np.int64) for array in fresh.values()])
+        self._memory = self._beginning.copy()
+        self._arrays: State = {}
+        end = 0
+        for name, array in fresh.items():
+            begin, end = end, end + array.size
+            self._arrays[name] = self._memory[begin:end].view(array.dtype).reshape(array.shape)
+        for name, array in (state or {}).items():
+            self._arrays[name][...] = array
         self._given = np.zeros(self._columns, dtype=np.int64)
 
     def _state(self) -> State:
-        return dict(self._memory)
+        return dict(self._arrays)
 
     def _push(self, row: Row) -> Release:
         return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        steps, columns = matrix.shape
-        outputs = empty_outputs(steps, columns)
-        kept = {name: np.copy(array) for name, array in self._memory.items()}
-        length = max(1, CELLS // columns) if columns <= INLINE else max(1, steps)
+        outputs, kept = empty_outputs(*matrix.shape), self._memory.copy()
         try:
-            with self.ledger.begin_batch(steps) as batch:
-                for start in range(0, steps, length):
-                    block = slice(start, start + length)
-                    values, status, source, scale, units = outputs
-                    cut = (values[block], status[block], source[block], scale[block], units[block])
-                    self._release_block(matrix[block], first_step + start, batch, cut)
+            with self.ledger.begin_batch(len(matrix)) as batch:
+                self._release(matrix, first_step, batch, outputs)
                 batch.record(first_step, outputs[-1])
         except BaseException:
-            self._memory = kept
+            self._memory[:] = kept
             raise
         return Releases(first_step, *outputs, self.ledger.unit)
 
-    def _release_block(self, rows: Matrix, first_step: int, batch: Batch, outputs: Outputs) -> None:
-        steps, columns = rows.shape
-        draws = columns if columns <= INLINE else 0
-        words = self.source.words(self.stream, first_step, max(draws, 1), range(steps * draws), 0, 2)
-        account, state = (batch.entries, batch.state), tuple(self._memory[name] for name in self.loop.STATE)
+    def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
+        """Release many blocks in one go; see `tidegate.mechanisms.blocks.Repeating`."""
+        values, status, source, scale, units = outputs = empty_outputs(*matrix.shape)
+        try:
+            with self.ledger.begin_batch(0) as batch:  # where all steps add up, an account keeps no rows
+                self._release(matrix, 1, batch, outputs, length)
+        finally:
+            self._memory[:] = self._beginning
+        charge(units)
+        source += np.where(source > 0, np.arange(len(matrix)) // length * length, 0)
+        return Releases(1, values, status, source, scale, units, self.ledger.unit)
+
+    def _release(
+        self, matrix: Matrix, first_step: int, batch: Batch, outputs: Outputs, length: int = 0
+    ) -> None:
+        """Run the loop piece by piece; with a `length`, over blocks of so many steps that begin afresh."""
+        steps, columns = matrix.shape
+        piece, draws = max(1, steps), 0
+        if columns <= INLINE:
+            piece, draws = max(1, CELLS // (columns * max(1, length))) * max(1, length), columns
+        afresh = (self._memory, self._beginning, batch.state, batch.state.copy())
+        values, status, source, scale, units = outputs
+        for start in range(0, steps, piece):
+            part = slice(start, start + piece)
+            cut = (values[part], status[part], source[part], scale[part], units[part])
+            self._release_piece(matrix[part], first_step + start, draws, batch, cut, length, afresh)
+
+    def _release_piece(
+        self,
+        rows: Matrix,
+        first_step: int,
+        draws: int,
+        batch: Batch,
+        outputs: Outputs,
+        length: int,
+        afresh: tuple[npt.NDArray[np.int64], ...],
+    ) -> None:
+        words = self.source.words(self.stream, first_step, max(draws, 1), range(len(rows) * draws), 0, 2)
+        state = tuple(self._arrays[name] for name in self.loop.STATE)
+        settings = (self._rule, self._numbers, self._model, self._settings)
+        others = (*settings, words, self._given, self._scratch, (batch.entries, batch.state), state, outputs)
         index, reason = 0, DONE
         while True:
-            index, reason = self.loop.release(
-                rows,
-                index,
-                reason == NOISE,
-                first_step,
-                self._rule,
-                self._numbers,
-                self._model,
-                self._settings,
-                words,
-                self._given,
-                self._scratch,
-                account,
-                state,
-                outputs,
-            )
+            here = rows, index, reason == NOISE
+            if length:
+                index, reason = self.loop.release_blocks(*here, length, afresh, *others)
+            else:
+                index, reason = self.loop.release(*here, first_step, *others)
             if reason == DONE:
                 return
             if reason == REFUSED:

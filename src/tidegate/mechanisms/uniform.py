@@ -14,7 +14,7 @@ from tidegate.composition import largest_step
 from tidegate.exact import float_up, sqrt_up
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import add_noise
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run
+from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run
 from tidegate.noise import (
     add_laplace,
     check_scale,
@@ -145,9 +145,17 @@ class UniformRun(Run):
         return Release(step, values, Status.FRESH, step, self._shown_scale, self._charge, self.ledger.unit)
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
+        self.ledger.charge_batch(first_step, np.broadcast_to(np.int64(self._charge), len(matrix)))
+        return self._measured(matrix, first_step)
+
+    def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
+        """Release many blocks in one go; see `tidegate.mechanisms.blocks.Repeating`."""
+        charge(np.broadcast_to(np.int64(self._charge), len(matrix)))
+        return self._measured(matrix, 1)  # one step is as good as another: nothing begins afresh
+
+    def _measured(self, matrix: Matrix, first_step: int) -> Releases:
+        """Every step with noise, when it is paid for."""
         steps = len(matrix)
-        units = np.broadcast_to(np.int64(self._charge), steps)
-        self.ledger.charge_batch(first_step, units)
         if self._draw is laplace:
             values = add_laplace(self.source, "uniform", first_step, self.mechanism.scale, matrix, self._grid)
         else:
@@ -159,6 +167,6 @@ class UniformRun(Run):
             np.broadcast_to(np.int8(Status.FRESH), steps),
             None,
             np.broadcast_to(np.float64(self._shown_scale), steps),
-            units,
+            np.broadcast_to(np.int64(self._charge), steps),
             self.ledger.unit,
         )

@@ -10,7 +10,7 @@ from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
 from tidegate.mechanisms.kernels.kalman import ESTIMATE, correct, correct_all
 from tidegate.mechanisms.kernels.pid import fast_interval, feedback
-from tidegate.mechanisms.kernels.sampled import DONE, NOISE, REFUSED, draw, show
+from tidegate.mechanisms.kernels.sampled import DONE, NOISE, REFUSED, draw, restart, show
 from tidegate.noise.kernels import constants
 
 # positions in `rule`
@@ -143,3 +143,18 @@ def release(
         show(index, fresh, last, belief, grid, values, status, source)
         scale[index] = numbers[SCALE] * grid if source[index] > 0 else 0.0
     return rows.shape[0], DONE
+
+
+@kernel
+def release_blocks(rows: Any, begin: int, paused: bool, length: int, afresh: Any, *others: Any) -> Any:
+    """`release` for blocks that begin afresh; `others` are its parameters from `rule` on."""
+    memory, beginning, account, opened = afresh
+    while begin < rows.shape[0]:
+        first = begin - begin % length
+        if not paused:  # else the step was charged already, and its noise is now given
+            restart(memory, beginning, account, opened)
+        begin, reason = release(rows[: first + length], begin, paused, 1 - first, *others)
+        if reason != DONE:
+            return begin, reason
+        paused = False
+    return begin, DONE

@@ -14,7 +14,7 @@ from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
 from tidegate.mechanisms.kernels.grouping import form_groups, measure_groups
 from tidegate.mechanisms.kernels.pid import feedback, rescue_interval
 from tidegate.mechanisms.kernels.publishing import publication_scale
-from tidegate.mechanisms.kernels.sampled import DONE, NOISE, REFUSED, draw, show
+from tidegate.mechanisms.kernels.sampled import DONE, NOISE, REFUSED, draw, restart, show
 from tidegate.noise.kernels import constants
 
 # positions in `rule`
@@ -228,3 +228,18 @@ def release(
         show(index, fresh, last, belief, grid, values, status, source)
         scale[index] = scales.max()
     return rows.shape[0], DONE
+
+
+@kernel
+def release_blocks(rows: Any, begin: int, paused: bool, length: int, afresh: Any, *others: Any) -> Any:
+    """`release` for blocks that begin afresh; `others` are its parameters from `rule` on."""
+    memory, beginning, account, opened = afresh
+    while begin < rows.shape[0]:
+        first = begin - begin % length
+        if not paused:  # else the step was charged already, and its noise is now given
+            restart(memory, beginning, account, opened)
+        begin, reason = release(rows[: first + length], begin, paused, 1 - first, *others)
+        if reason != DONE:
+            return begin, reason
+        paused = False
+    return begin, DONE

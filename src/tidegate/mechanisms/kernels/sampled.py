@@ -3,6 +3,9 @@
 Both loops have the same parameters, `release(rows, begin, paused, first_step, …, scratch, account, state, outputs)`.
 They release the steps rows[begin:] until Python must help, and return (index of the step, why). One controller serves
 all columns, or, in the printed calibrations, each column has its own.
+
+`release_blocks(rows, begin, paused, length, afresh, …)` does the same for blocks of `length` steps, each of which begins
+`afresh`, with steps counted from its own beginning.
 """
 
 from __future__ import annotations
@@ -27,6 +30,13 @@ def draw(words: Any, at: int, part: float, factor: float, shift: int, given: Any
     noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
     given[column] = noise
     return bool(decided)
+
+
+@kernel
+def restart(memory: Any, beginning: Any, account: Any, opened: Any) -> None:
+    """Begin a block: what a run keeps, and the account of the block, are again what they are before any step."""
+    memory[:] = beginning
+    account[:] = opened
 
 
 @kernel
