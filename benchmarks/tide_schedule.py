@@ -22,9 +22,10 @@ from tidegate.mechanisms.kernels import tide as loop
 from tidegate.mechanisms.kernels.tide_forecast import predicted_error
 from tidegate.mechanisms.tide_schedule import choices
 from tidegate.queries.kernels import state_space as k
+from tidegate.queries.kernels.hearing import effective_noise
+from tidegate.queries.kernels.searching import SEARCHED
 from tidegate.queries.state_space_model import (
     CENTRES,
-    SEARCHED,
     SURENESS,
     VARIANCES,
     Prior,
@@ -49,7 +50,7 @@ def error(structure: Structure, parameters: np.ndarray, shares: np.ndarray, whol
             variance = k.look_ahead(covariance, parameters, structure.weight, gap, phases[step], work, spread)
             left = variance
             if share > 1e-6:
-                seen = variance + k.effective_noise(variance, whole / share**2)
+                seen = variance + effective_noise(variance, whole / share**2)
                 k.absorb(covariance, parameters, structure.weight, gap, spread, seen)
                 left, gap = variance * (1.0 - variance / seen), 0
             if cycle >= CYCLES - 4:

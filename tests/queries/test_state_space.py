@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.queries.kernels import hearing
 from tidegate.queries.kernels import state_space as k
 from tidegate.queries.kernels.replaying import likelihood, phases_of
+from tidegate.queries.kernels.searching import SEARCHED
 from tidegate.queries.state_space import StateSpace
-from tidegate.queries.state_space_model import SEARCHED, Prior, Size, Structure, estimate, parameters_of
+from tidegate.queries.state_space_model import Prior, Size, Structure, estimate, parameters_of
 from tidegate.queries.state_space_tracker import Tracker
 from tidegate.releases import Releases, Status
 
@@ -168,8 +170,8 @@ def test_level_alone_equals_statsmodels():
 def test_laplace_update_equals_quadrature(innovation, variance, scale):
     """Posterior mean and density of a normal value behind Laplace noise agree with numerical integration."""
     deviation = math.sqrt(variance)
-    mean, density = k.heard(innovation, variance, 2 * scale * scale)
-    if variance > k.NEARLY_GAUSSIAN * scale * scale:
+    mean, density = hearing.heard(innovation, variance, 2 * scale * scale)
+    if variance > hearing.NEARLY_GAUSSIAN * scale * scale:
         return
     far = 14 * deviation + variance / scale  # the noise draws the posterior by up to variance / scale
     edges = [-far, max(-far, min(innovation, far)), far]
@@ -194,15 +196,15 @@ def test_effective_noise_is_the_fisher_information(ratio):
     reach = 12 * deviation + 40
     near = min(reach, 8 * deviation + 2)
     e = np.concatenate([np.linspace(0, near, 20_001), np.linspace(near, reach, 20_001)[1:]])
-    pairs = np.array([k.heard(float(x), ratio, 2.0) for x in e])
+    pairs = np.array([hearing.heard(float(x), ratio, 2.0) for x in e])
     information = 2 * np.trapezoid(np.exp(pairs[:, 1]) * (pairs[:, 0] / ratio) ** 2, e)
-    assert 1 / information == pytest.approx(ratio + k.effective_noise(ratio, 2.0), rel=4e-3)
+    assert 1 / information == pytest.approx(ratio + hearing.effective_noise(ratio, 2.0), rel=4e-3)
 
 
 def test_effective_noise_lies_between_half_and_all():
     """Laplace noise tells as much as Gaussian noise of between half its variance and all of it."""
     ratios = np.geomspace(1e-12, 1e9, 200)
-    effective = np.array([k.effective_noise(r, 2.0) for r in ratios])
+    effective = np.array([hearing.effective_noise(r, 2.0) for r in ratios])
     assert effective.min() >= 1.0
     assert effective.max() <= 2.0
 

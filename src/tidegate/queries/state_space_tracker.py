@@ -10,11 +10,11 @@ import numpy as np
 from tidegate.queries.kernels import state_space as k
 from tidegate.queries.kernels import tracking as t
 from tidegate.queries.kernels.replaying import replay
+from tidegate.queries.kernels.searching import SEARCHED
 from tidegate.queries.state_space_model import (
     DIFFUSE,
     EVIDENT,
     HIDDEN,
-    SEARCHED,
     Floats,
     Integers,
     Prior,
@@ -37,7 +37,9 @@ FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
-PLENTY = 64  # measurements from which estimates are rare: the next one has RARER times as many; before, half again
+PLENTY = (
+    64  # measurements from which estimates are rare: the next one has RARER times as many; before, half again
+)
 RARER = 4
 RARELY = 1 << 16  # measurements between two estimates, at most
 
@@ -99,7 +101,8 @@ class Tracker:
         self.memory["parameters"][:] = parameters_of(np.zeros(SEARCHED), Prior(0.0, 1e30))
         for c in range(classes):
             k.begin(self.memory["parameters"][c], structure.weight, self.memory["covariance"][c])
-        self.size = Size(0.0, visible=False)  # of the values, as far as measurements told at the last estimate
+        # of the values, as far as measurements told at the last estimate
+        self.size = Size(0.0, visible=False)
         self.room = (
             at_a_line(states),
             at_a_line(classes, states),
@@ -151,9 +154,8 @@ class Tracker:
                 )
                 fitted[c] = True
             memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
-        for c in np.flatnonzero(
-            ~fitted
-        ).tolist():  # a class without columns is like any other, and is not used
+        # a class without columns is like any other, and is not used
+        for c in np.flatnonzero(~fitted).tolist():
             memory["parameters"][c] = memory["parameters"][np.flatnonzero(fitted)[0]]
         if (hidden > (memory["parameters"][:, k.UNSEEN] > 0)).any():
             memory["health"][t.MISFIT] = 1.0  # what did not fit was that nothing was expected

@@ -8,8 +8,9 @@ import numpy as np
 
 from tidegate.compiled import kernel
 from tidegate.mechanisms.kernels.tide import PLAN, next_gap
+from tidegate.queries.kernels.hearing import effective_noise
 from tidegate.queries.kernels.smoothing import smooth
-from tidegate.queries.kernels.state_space import absorb, effective_noise, look_ahead
+from tidegate.queries.kernels.state_space import absorb, look_ahead
 
 
 @kernel

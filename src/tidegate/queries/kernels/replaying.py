@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
+from tidegate.queries.kernels.hearing import effective_noise, heard
 from tidegate.queries.kernels.state_space import (
     LEAD,
     LEVEL_MEAN,
@@ -15,11 +16,9 @@ from tidegate.queries.kernels.state_space import (
     aim,
     arrive,
     begin,
-    effective_noise,
     expected,
     follow,
     growth,
-    heard,
     inner_product,
     look_ahead,
     move,

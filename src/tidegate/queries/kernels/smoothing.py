@@ -85,7 +85,10 @@ def smooth(
         if not known and (measured or asked):
             for c in range(classes):
                 rough = parameters[c, ROUGH_MEMORY] ** ahead
-                rising, falling = parameters[c, RISING_MEMORY] ** ahead, parameters[c, FALLING_MEMORY] ** ahead
+                rising, falling = (
+                    parameters[c, RISING_MEMORY] ** ahead,
+                    parameters[c, FALLING_MEMORY] ** ahead,
+                )
                 if measured and few:
                     before = _add_vector(N[c], met, rough, rising, falling, spread[c], total[c], seen)
                 elif measured:

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
+from tidegate.queries.kernels.hearing import effective_noise, heard
 from tidegate.queries.kernels.state_space import (
     UNSEEN,
     absorb,
-    effective_noise,
     expected,
     follow,
-    heard,
     look_ahead,
     phase_at,
     turn_to,
