@@ -33,7 +33,6 @@ FAMILIAR = (
     48  # steps, without periods, after which a stream that shows nothing need not be watched at every step
 )
 EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
-RIPPLES = 2  # choices in a row that are worse, after which no better one is expected
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
 
@@ -136,19 +135,14 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
         return error
 
     allowed = [choice for choice in range(tables.rows) if not choice or gaps[choice] <= longest]
-    begin = min(present, allowed[-1])
-    best, least = begin, predicted(begin, np.inf)
-    if begin == present:
-        least *= CLEARLY
-    for direction in (allowed[begin + 1 :], allowed[:begin][::-1]):
-        worse = 0  # errors fall towards the best choice and rise behind it, but for ripples
-        for choice in direction:
+    best, least = allowed[0], np.inf
+    if present in allowed:
+        best, least = present, CLEARLY * predicted(present, np.inf)
+    for choice in allowed:
+        if choice != present:
             error = predicted(choice, least)
-            worse = worse + 1 if error >= least else 0
             if error < least:
                 best, least = choice, error
-            if worse == RIPPLES:
-                break
     return best
 
 
