@@ -51,13 +51,13 @@ def matrices(structure, parameters):
     return F, Q, P, h
 
 
-def measured_stream(steps=200, seed=3):
+def measured_stream(steps=200, seed=3, often=0.6):
     """Measurements of a wave at some steps, with Gaussian noise of variance 4."""
     generator = np.random.default_rng(seed)
     truth = (
         10 + 4 * np.sin(np.arange(steps) * 2 * np.pi / 12) + generator.normal(0, 0.5, steps).cumsum() * 0.3
     )
-    fresh = generator.random(steps) < 0.6
+    fresh = generator.random(steps) < often
     fresh[0] = True
     return truth, truth + generator.normal(0, 2.0, steps), fresh
 
@@ -111,9 +111,10 @@ def fixed_tracker(monkeypatch, keep=0):
     return tracker
 
 
-def test_filter_and_smoother_equal_the_textbook(monkeypatch):
+@pytest.mark.parametrize("often", [0.6, 0.02])  # a matrix in smoothing, or a few vectors
+def test_filter_and_smoother_equal_the_textbook(monkeypatch, often):
     """Values and variances of the compiled filter and of fixed-interval smoothing agree with full matrices."""
-    _, noisy, fresh = measured_stream()
+    _, noisy, fresh = measured_stream(often=often)
     model = StateSpace(1, STRUCTURE.periods, STRUCTURE.harmonics, delay=400, noise="gaussian")
     model._tracker = fixed_tracker(monkeypatch, keep=200)
     model._block = 100
@@ -258,6 +259,30 @@ def test_batches_may_be_cut_and_restored_anywhere():
             smooth.append(model.smoothed.values)
     assert np.array_equal(np.array(pieces), expected.values)
     assert np.array_equal(np.concatenate(smooth), whole.smoothed.values)
+
+
+def test_the_number_of_the_first_step_does_not_matter():
+    """Phases are those of absolute steps, and what comes out is the same wherever the count begins."""
+    _, noisy, fresh = measured_stream(300)
+    found = []
+    for first in (1, 10**6 + 7, 10**9 + 1):
+        model = StateSpace(1, (12, 84), 3, delay=20)
+        estimates = model.push_batch(releases_of(noisy, fresh, 1.4, first))
+        assert estimates.first_step == first
+        found.append((estimates.values, model.smoothed.values[-200:]))
+    for values, smooth in found[1:]:
+        np.testing.assert_allclose(values, found[0][0], rtol=1e-4)
+        np.testing.assert_allclose(smooth[-100:].mean(), found[0][1][-100:].mean(), rtol=1e-2)
+
+
+def test_a_phase_does_not_wander():
+    """Turned from step to step, a phase is that of the step, after many steps too."""
+    once, phase, exact = Structure((24, 168.5), 4).once, np.zeros(16), np.zeros(16)
+    k.phase_at(once, 10**8, phase)
+    for step in range(10**8 + 1, 10**8 + 5000):
+        k.turn_to(once, step, phase)
+        k.phase_at(once, step, exact)
+        np.testing.assert_allclose(phase, exact, atol=1e-6)
 
 
 @pytest.mark.parametrize("columns", [5, 40])

@@ -39,7 +39,7 @@ CENTRES = np.array([math.log(1e-4), math.log(3e-3), 0.0, math.log(1e-2), 2.0, ma
 SURENESS = np.array([5.0, 5.0, 2.0, 5.0, 1.5, 2.5, 4.0])
 STEPS = np.array([1.5, 1.5, 1.0, 1.5, 1.0, 1.5, 2.0])
 DIFFUSE = 100.0
-SETTLED = 256  # measurements from which an earlier estimate is not doubted any more
+SETTLED = 64  # measurements from which an earlier estimate is not doubted any more
 HARMONICS = 8  # of a period, where nothing else is said
 NEXT = (
     8  # a period at most so many times as long as the one before it says how that one's shape differs in it

@@ -37,10 +37,8 @@ FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
-PLENTY = (
-    64  # measurements from which estimates are rare: the next one has RARER times as many; before, half again
-)
-RARER = 4
+# from PLENTY measurements on estimates are rare: the next one has RARER times as many; before, half as many again
+PLENTY, RARER = 64, 3
 RARELY = 1 << 16  # measurements between two estimates, at most
 
 

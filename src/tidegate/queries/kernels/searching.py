@@ -57,19 +57,27 @@ def climb(
     data: Any,
     weight: Any,
 ) -> Any:
-    """Try each coordinate in both directions, `rounds` times, from `best`, whose score is `found`."""
+    """Try each coordinate in both directions, `rounds` times, from `best`, whose score is `found`.
+
+    Where neither side is better, the top of the parabola through the three scores is believed.
+    """
     for _ in range(rounds):
         for at in range(coordinates):
-            moved = False
-            for sign in (1.0, -1.0):
-                before = best[at]
-                best[at] = before + sign * width[at]
+            before, moved = best[at], False
+            lost = np.zeros(2)  # how much worse each side is
+            for side in range(2):
+                best[at] = before + (width[at] if side == 0 else -width[at])
                 bounded = at in (ROUGH_MEMORY, SMOOTH_MEMORY) and abs(best[at]) > MEMORY_BOUND
                 reached = -np.inf if bounded else score(best, centre, sureness, parameters, data, weight)
-                if reached > found:
+                lost[side] = found - reached
+                if lost[side] < 0.0:
                     found, moved = reached, True
                     break
-                best[at] = before
             if not moved:
+                both, tilt = lost[0] + lost[1], lost[1] - lost[0]
+                best[at] = before
+                if np.isfinite(both) and both > 0.0:
+                    best[at] += 0.5 * width[at] * tilt / both
+                    found += 0.125 * tilt * tilt / both
                 width[at] *= SHRINKING
     return found
