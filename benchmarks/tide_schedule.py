@@ -22,9 +22,10 @@ from tidegate.mechanisms.kernels import tide as loop
 from tidegate.mechanisms.kernels.tide_forecast import predicted_error
 from tidegate.mechanisms.tide_schedule import choices
 from tidegate.queries.kernels import state_space as k
+from tidegate.queries.kernels.hearing import effective_noise
+from tidegate.queries.kernels.searching import SEARCHED
 from tidegate.queries.state_space_model import (
     CENTRES,
-    SEARCHED,
     SURENESS,
     VARIANCES,
     Prior,
@@ -40,18 +41,17 @@ def error(structure: Structure, parameters: np.ndarray, shares: np.ndarray, whol
     """Mean standard error over a window in which step i gets shares[i] of a budget whose noise variance is `whole`."""
     states = structure.states
     covariance, work, spread = np.zeros((states, states)), np.zeros(states), np.zeros(states)
-    turns = np.zeros((2, len(structure.frequency)))
+    phases = k.phases_from(structure.once, 1, CYCLES * len(shares))
     k.begin(parameters, structure.weight, covariance)
     total, gap = 0.0, 0
     for cycle in range(CYCLES):
-        for share in shares:
+        for step, share in enumerate(shares, cycle * len(shares)):
             gap += 1
-            k.turn_to(structure.frequency, gap, turns)
-            variance = k.look_ahead(covariance, parameters, structure.weight, gap, turns, work, spread)
+            variance = k.look_ahead(covariance, parameters, structure.weight, gap, phases[step], work, spread)
             left = variance
             if share > 1e-6:
-                seen = variance + k.effective_noise(variance, whole / share**2)
-                k.absorb(covariance, parameters, structure.weight, gap, turns, spread, seen)
+                seen = variance + effective_noise(variance, whole / share**2)
+                k.absorb(covariance, parameters, structure.weight, gap, spread, seen)
                 left, gap = variance * (1.0 - variance / seen), 0
             if cycle >= CYCLES - 4:
                 total += np.sqrt(max(left, 0.0))
@@ -96,15 +96,16 @@ def main() -> None:
         epsilon = Fraction(str(round(float(np.exp(generator.uniform(np.log(0.005), np.log(1.0)))), 4)))
         tables = choices(given.window, True, True, 1, epsilon)
         even = []
-        scratch, turns = np.zeros((structure.states,) * 2), np.zeros((2, len(structure.frequency)))
+        scratch = np.zeros((structure.states,) * 2)
+        horizon = CYCLES * given.window
+        phases = k.phases_from(structure.once, 1, 2 * horizon + given.window + 1)
         for choice in range(tables.rows):
             k.begin(parameters, structure.weight, scratch)
             settled = scratch.copy()
-            model = (settled, parameters, structure.frequency, structure.weight)
+            model = (settled, parameters, phases, structure.weight)
             noise = tables.scales[choice, loop.VARIANCE]
-            horizon = CYCLES * given.window
             long, longer = (
-                predicted_error(*model, tables.shares, choice, noise, steps, scratch, turns) * steps
+                predicted_error(*model, tables.shares, choice, noise, steps, scratch) * steps
                 for steps in (horizon, 2 * horizon)
             )
             even.append((longer - long) / horizon)

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.queries.kernels import hearing
 from tidegate.queries.kernels import state_space as k
-from tidegate.queries.kernels.replaying import likelihood
+from tidegate.queries.kernels.replaying import likelihood, phases_of
+from tidegate.queries.kernels.searching import SEARCHED
 from tidegate.queries.state_space import StateSpace
-from tidegate.queries.state_space_model import SEARCHED, Prior, Size, Structure, estimate, parameters_of
+from tidegate.queries.state_space_model import Prior, Size, Structure, estimate, parameters_of
 from tidegate.queries.state_space_tracker import Tracker
 from tidegate.releases import Releases, Status
 
@@ -49,13 +51,13 @@ def matrices(structure, parameters):
     return F, Q, P, h
 
 
-def measured_stream(steps=200, seed=3):
+def measured_stream(steps=200, seed=3, often=0.6):
     """Measurements of a wave at some steps, with Gaussian noise of variance 4."""
     generator = np.random.default_rng(seed)
     truth = (
         10 + 4 * np.sin(np.arange(steps) * 2 * np.pi / 12) + generator.normal(0, 0.5, steps).cumsum() * 0.3
     )
-    fresh = generator.random(steps) < 0.6
+    fresh = generator.random(steps) < often
     fresh[0] = True
     return truth, truth + generator.normal(0, 2.0, steps), fresh
 
@@ -104,14 +106,15 @@ def fixed_tracker(monkeypatch, keep=0):
     tracker = Tracker(STRUCTURE, 1, keep, laplace=False)
     tracker.memory["parameters"][:] = PARAMETERS
     k.begin(PARAMETERS, STRUCTURE.weight, tracker.memory["covariance"][0])
-    tracker.memory["state"][0] = PARAMETERS[k.LEVEL_MEAN]
+    tracker.memory["state"][:, 0] = PARAMETERS[k.LEVEL_MEAN]
     tracker.memory["clock"][3] = 10**9
     return tracker
 
 
-def test_filter_and_smoother_equal_the_textbook(monkeypatch):
+@pytest.mark.parametrize("often", [0.6, 0.02])  # a matrix in smoothing, or a few vectors
+def test_filter_and_smoother_equal_the_textbook(monkeypatch, often):
     """Values and variances of the compiled filter and of fixed-interval smoothing agree with full matrices."""
-    _, noisy, fresh = measured_stream()
+    _, noisy, fresh = measured_stream(often=often)
     model = StateSpace(1, STRUCTURE.periods, STRUCTURE.harmonics, delay=400, noise="gaussian")
     model._tracker = fixed_tracker(monkeypatch, keep=200)
     model._block = 100
@@ -131,16 +134,16 @@ def test_likelihood_and_replay_equal_the_textbook():
     steps = np.flatnonzero(fresh) + 1
     values = np.ascontiguousarray(noisy[fresh][:, np.newaxis])
     noise = np.full(len(steps), 4.0)
-    frequency, weight = STRUCTURE.frequency, STRUCTURE.weight
-    found = likelihood(steps, values, noise, False, PARAMETERS, frequency, weight, 1)
+    phases, weight = phases_of(steps, STRUCTURE.once), STRUCTURE.weight
+    found = likelihood(steps, phases, values, noise, False, PARAMETERS, weight, 1)
     last = int(steps[-1])
     filtered, _, variance, _, theirs = plain_filter(noisy[:last], fresh[:last], 4.0, STRUCTURE, PARAMETERS)
     assert found == pytest.approx(theirs, rel=1e-9)
     tracker = Tracker(STRUCTURE, 1, 20, laplace=False)
     tracker.memory["parameters"][:] = PARAMETERS
     tracker._replay(steps, values, noise)
-    _, _, _, h = matrices(STRUCTURE, PARAMETERS)
-    assert tracker.memory["state"][:, 0] @ h == pytest.approx(filtered[-1], rel=1e-8)
+    h = np.r_[1.0, 1.0, 1.0, -1.0, phases[-1]]
+    assert tracker.memory["state"][0] @ h == pytest.approx(filtered[-1], rel=1e-8)
     assert h @ tracker.memory["covariance"][0] @ h == pytest.approx(variance[-1], rel=1e-8)
 
 
@@ -168,8 +171,8 @@ def test_level_alone_equals_statsmodels():
 def test_laplace_update_equals_quadrature(innovation, variance, scale):
     """Posterior mean and density of a normal value behind Laplace noise agree with numerical integration."""
     deviation = math.sqrt(variance)
-    mean, density = k.heard(innovation, variance, 2 * scale * scale)
-    if variance > k.NEARLY_GAUSSIAN * scale * scale:
+    mean, density = hearing.heard(innovation, variance, 2 * scale * scale)
+    if variance > hearing.NEARLY_GAUSSIAN * scale * scale:
         return
     far = 14 * deviation + variance / scale  # the noise draws the posterior by up to variance / scale
     edges = [-far, max(-far, min(innovation, far)), far]
@@ -194,15 +197,15 @@ def test_effective_noise_is_the_fisher_information(ratio):
     reach = 12 * deviation + 40
     near = min(reach, 8 * deviation + 2)
     e = np.concatenate([np.linspace(0, near, 20_001), np.linspace(near, reach, 20_001)[1:]])
-    pairs = np.array([k.heard(float(x), ratio, 2.0) for x in e])
+    pairs = np.array([hearing.heard(float(x), ratio, 2.0) for x in e])
     information = 2 * np.trapezoid(np.exp(pairs[:, 1]) * (pairs[:, 0] / ratio) ** 2, e)
-    assert 1 / information == pytest.approx(ratio + k.effective_noise(ratio, 2.0), rel=4e-3)
+    assert 1 / information == pytest.approx(ratio + hearing.effective_noise(ratio, 2.0), rel=4e-3)
 
 
 def test_effective_noise_lies_between_half_and_all():
     """Laplace noise tells as much as Gaussian noise of between half its variance and all of it."""
     ratios = np.geomspace(1e-12, 1e9, 200)
-    effective = np.array([k.effective_noise(r, 2.0) for r in ratios])
+    effective = np.array([hearing.effective_noise(r, 2.0) for r in ratios])
     assert effective.min() >= 1.0
     assert effective.max() <= 2.0
 
@@ -256,6 +259,30 @@ def test_batches_may_be_cut_and_restored_anywhere():
             smooth.append(model.smoothed.values)
     assert np.array_equal(np.array(pieces), expected.values)
     assert np.array_equal(np.concatenate(smooth), whole.smoothed.values)
+
+
+def test_the_number_of_the_first_step_does_not_matter():
+    """Phases are those of absolute steps, and what comes out is the same wherever the count begins."""
+    _, noisy, fresh = measured_stream(300)
+    found = []
+    for first in (1, 10**6 + 7, 10**9 + 1):
+        model = StateSpace(1, (12, 84), 3, delay=20)
+        estimates = model.push_batch(releases_of(noisy, fresh, 1.4, first))
+        assert estimates.first_step == first
+        found.append((estimates.values, model.smoothed.values[-200:]))
+    for values, smooth in found[1:]:
+        np.testing.assert_allclose(values, found[0][0], rtol=1e-4)
+        np.testing.assert_allclose(smooth[-100:].mean(), found[0][1][-100:].mean(), rtol=1e-2)
+
+
+def test_a_phase_does_not_wander():
+    """Turned from step to step, a phase is that of the step, after many steps too."""
+    once, phase, exact = Structure((24, 168.5), 4).once, np.zeros(16), np.zeros(16)
+    k.phase_at(once, 10**8, phase)
+    for step in range(10**8 + 1, 10**8 + 5000):
+        k.turn_to(once, step, phase)
+        k.phase_at(once, step, exact)
+        np.testing.assert_allclose(phase, exact, atol=1e-6)
 
 
 @pytest.mark.parametrize("columns", [5, 40])

@@ -58,8 +58,9 @@ class TideRun(Run):
         }
         self._given = np.zeros(self._columns, dtype=np.int64)
         self._measured = np.zeros(self._columns)
-        for memory in (self._tracker.memory, self._own):
-            memory.update({name: value.copy() for name, value in (state or {}).items() if name in memory})
+        if state:
+            self._tracker.restore(state)
+            self._own = {name: state[name].copy() for name in self._own}
 
     def _state(self) -> State:
         return {**self._tracker.memory, **self._own}
@@ -68,13 +69,12 @@ class TideRun(Run):
         return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> TideReleases:
-        memories = (self._tracker.memory, self._own)
-        kept = [{name: value.copy() for name, value in memory.items()} for memory in memories]
+        before = {name: value.copy() for name, value in self._state().items()}
         try:
             return self._release(matrix, first_step)
         except BaseException:
-            for memory, before in zip(memories, kept, strict=True):
-                memory.update(before)
+            self._tracker.restore(before)
+            self._own = {name: before[name] for name in self._own}
             raise
 
     def _release(self, matrix: Matrix, first_step: int) -> TideReleases:

@@ -13,11 +13,14 @@ from tidegate.mechanisms.kernels import tide as loop
 from tidegate.mechanisms.kernels.tide_forecast import predicted_error, predicted_smoothed
 from tidegate.noise import check_scale, variance_laplace
 from tidegate.queries.kernels import tracking as t
+from tidegate.queries.kernels.state_space import phases_from
 from tidegate.queries.state_space_tracker import Tracker
 
 DIVISOR = 5040  # units of the smallest share, so that most shares are exact
 LONGEST_GAP = 512
-HORIZON = 1024  # steps that a choice is judged by, at most
+WINDOWS_AHEAD = 2  # that a choice is judged by
+HORIZON = 1024  # steps, at most
+ENOUGH, GAPS = 192, 12  # steps, and gaps of the present choice, that are enough
 OPENING_SHARE = Fraction(1, 8)  # of a sliding window's budget, for the very first measurement
 FINITE_OPENING = Fraction(1, 32)  # the same where the budget never comes back
 SECOND_SHARE = 2  # times as much for a second one at once, where it shows nothing and no period is to come
@@ -102,10 +105,9 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     memory, structure = tracker.memory, tracker.structure
     kinds, counts = np.unique(memory["kind"], return_counts=True)
     scratch = np.zeros((structure.states, structure.states))
-    turns = np.zeros((2, len(structure.frequency)))
     gaps = tables.shares[: tables.rows, loop.SPAN] / tables.shares[: tables.rows, loop.MEASUREMENTS]
     noise = tables.scales[: tables.rows, loop.VARIANCE]
-    size = tracker.size()
+    size = tracker.size
     shortest = min(structure.periods, default=0.0)
     if not size.visible:
         # strong measurements see most, but until a period has passed nobody knows what the rest of it is like:
@@ -117,30 +119,31 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
     useful = np.append(np.flatnonzero(noise <= USELESS * size.square), tables.rows - 1)[0]
     skipped = gaps[useful] if step > shortest else min(gaps[useful], shortest / PHASES)
     longest = max(1.0, step / CAUTION, skipped)
-    errors = np.full(tables.rows, np.inf)
-    for choice in range(tables.rows):
-        if choice and gaps[choice] > longest:
-            break
-        errors[choice] = 0.0
-        for c, count in zip(kinds, counts, strict=True):
-            model = (memory["covariance"][c], memory["parameters"][c], structure.frequency, structure.weight)
+    now = int(memory["clock"][t.LAST])
+    beyond = tracker.keep if smoothed else int(gaps[-1]) + 1
+    coming = phases_from(structure.once, now + 1, horizon + beyond)
+
+    def predicted(choice: int, limit: float) -> float:
+        error = 0.0
+        for c, count in zip(kinds.tolist(), counts / len(memory["kind"]), strict=True):
+            model = (memory["covariance"][c], memory["parameters"][c], coming, structure.weight)
+            rule = (tables.shares, choice, noise[choice], horizon)
             if smoothed:
-                errors[choice] += count * predicted_smoothed(
-                    *model,
-                    structure.once,
-                    tables.shares,
-                    choice,
-                    noise[choice],
-                    horizon,
-                    tracker.keep,
-                    scratch,
-                )
+                error += count * predicted_smoothed(*model, now, structure.once, *rule, tracker.keep, scratch)
             else:
-                errors[choice] += count * predicted_error(
-                    *model, tables.shares, choice, noise[choice], horizon, scratch, turns
-                )
-    best = int(errors.argmin())
-    return best if errors[best] < CLEARLY * errors[present] else present
+                error += count * predicted_error(*model, *rule, (limit - error) / count, scratch)
+        return error
+
+    allowed = [choice for choice in range(tables.rows) if not choice or gaps[choice] <= longest]
+    best, least = allowed[0], np.inf
+    if present in allowed:
+        best, least = present, CLEARLY * predicted(present, np.inf)
+    for choice in allowed:
+        if choice != present:
+            error = predicted(choice, least)
+            if error < least:
+                best, least = choice, error
+    return best
 
 
 def replan(
@@ -150,8 +153,10 @@ def replan(
     step = int(tracker.memory["clock"][t.LAST])
     opening = len(tables.shares) - 2
     if tables.rows > 1:
-        horizon = min(2 * window, HORIZON)
         before = int(plan[loop.CHOICE])
+        number, span = tables.shares[before, loop.MEASUREMENTS], tables.shares[before, loop.SPAN]
+        enough = max(ENOUGH, int(GAPS * span // number))
+        horizon = min(WINDOWS_AHEAD * window, HORIZON, enough)
         chosen = choose(tables, tracker, step, before, horizon, smoothed)
         if chosen != before:
             number = int(tables.shares[chosen, loop.MEASUREMENTS])
@@ -161,6 +166,6 @@ def replan(
             plan[loop.CHOICE], plan[loop.REMAINDER] = chosen, number - 1
             plan[loop.DUE] = step + (1 if stronger else loop.next_gap(tables.shares, chosen, plan))
     opened = tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]
-    if opened and not tracker.structure.periods and not tracker.size().visible:
+    if opened and not tracker.structure.periods and not tracker.size.visible:
         plan[loop.STAGE], plan[loop.DUE] = 1, step + 1
     plan[loop.LAST_FIT] = tracker.count

@@ -211,5 +211,4 @@ class StateSpace:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
         self.step = int(state["step"])
-        for name in self._tracker.memory:
-            self._tracker.memory[name] = np.array(state[name])
+        self._tracker.restore(state)

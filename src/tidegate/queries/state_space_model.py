@@ -17,22 +17,29 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.queries.kernels import state_space as k
-from tidegate.queries.kernels.replaying import likelihood
+from tidegate.queries.kernels.replaying import phases_of
+from tidegate.queries.kernels.searching import (
+    LEVEL,
+    ROUGH,
+    SEARCHED,
+    SEASON,
+    SEASON_STEP,
+    SMOOTH,
+    climb,
+    score,
+    write_parameters,
+)
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# what is searched: logarithms of variances, and logits of memories
-LEVEL, ROUGH, ROUGH_MEMORY, SMOOTH, SMOOTH_MEMORY, SEASON, SEASON_STEP = range(7)
-SEARCHED = 7
 VARIANCES = [LEVEL, ROUGH, SMOOTH, SEASON, SEASON_STEP]
-# where they are expected (variances relative to the squared size of the values), and how sure that is
+# where searched numbers are expected (variances relative to the squared size of the values), and how sure that is
 CENTRES = np.array([math.log(1e-4), math.log(3e-3), 0.0, math.log(1e-2), 2.0, math.log(1e-2), math.log(1e-7)])
 SURENESS = np.array([5.0, 5.0, 2.0, 5.0, 1.5, 2.5, 4.0])
 STEPS = np.array([1.5, 1.5, 1.0, 1.5, 1.0, 1.5, 2.0])
-SHRINKING = 0.5
-MEMORY_BOUND = 7.0  # of the logit of φ: up to 0.999
 DIFFUSE = 100.0
+SETTLED = 64  # measurements from which an earlier estimate is not doubted any more
 HARMONICS = 8  # of a period, where nothing else is said
 NEXT = (
     8  # a period at most so many times as long as the one before it says how that one's shape differs in it
@@ -111,8 +118,8 @@ class Structure:
 
     @cached_property
     def once(self) -> Floats:
-        """Cosines and sines of one step."""
-        return np.stack([np.cos(self.frequency), np.sin(self.frequency)])
+        """Cosines and sines of one step, and the angles."""
+        return np.stack([np.cos(self.frequency), np.sin(self.frequency), self.frequency])
 
 
 def usual_harmonics(periods: Sequence[float]) -> tuple[int, ...]:
@@ -161,17 +168,8 @@ class Prior:
 
 def parameters_of(searched: Floats, prior: Prior) -> Floats:
     """The filter's parameters from the searched ones, and from what is known of the level at the beginning."""
-    rough, slow = (1.0 / (1.0 + math.exp(-searched[at])) for at in (ROUGH_MEMORY, SMOOTH_MEMORY))
-    fast = slow * slow  # forgets twice as fast
     result = np.empty(k.PARAMETERS)
-    result[k.LEVEL_NOISE] = math.exp(searched[LEVEL])
-    result[k.ROUGH_MEMORY] = rough
-    result[k.ROUGH_NOISE] = math.exp(searched[ROUGH]) * (1.0 - rough * rough)
-    result[k.RISING_MEMORY], result[k.FALLING_MEMORY] = slow, fast
-    share = 1 / (1 - slow * slow) - 2 / (1 - slow * fast) + 1 / (1 - fast * fast)
-    result[k.SMOOTH_NOISE] = math.exp(searched[SMOOTH]) / share
-    result[k.SEASON_PRIOR] = math.exp(searched[SEASON])
-    result[k.SEASON_NOISE] = math.exp(searched[SEASON_STEP])
+    write_parameters(searched, result)
     result[k.LEVEL_MEAN], result[k.LEVEL_PRIOR], result[k.UNSEEN] = prior.mean, prior.variance, prior.unseen
     return result
 
@@ -234,7 +232,7 @@ def estimate(
     prior: Prior,
     size: Size,
     start: Floats | None,
-    rounds: int,
+    rounds: int = 1,
 ) -> Floats:
     """Hyper-parameters with the largest posterior, by a search along the coordinates.
 
@@ -251,45 +249,23 @@ def estimate(
     start
         Where to begin: an earlier estimate.
     rounds
-        How often each coordinate is tried.
+        How often each coordinate is tried; once, where the next estimate goes on from this one.
     """
     centre = CENTRES.copy()
     centre[VARIANCES] += math.log(size.square)
     if len(steps) < 2 or not size.visible:
         return centre
-    searched = range(SEARCHED if len(structure.frequency) else SEASON)
-    frequency, weight = structure.frequency, structure.weight
-
-    def score(candidate: Floats) -> float:
-        parameters = parameters_of(candidate, prior)
-        fit: float = likelihood(steps, values, noise, laplace, parameters, frequency, weight, 1)
-        distance = (candidate - centre) / SURENESS
-        return fit - 0.5 * float(distance @ distance)
-
-    best, width = centre, STEPS.copy()
-    found = score(best)
-    wild = (
-        centre.copy()
-    )  # far from the centre the likelihood is flat in between, and the search would not get there
-    wild[VARIANCES] += math.log(max(1.0, float(np.square(values).mean()) / size.square))
-    reached = score(wild)
-    if reached > found:
-        best, found = wild, reached
-    if start is not None:
-        again = score(start)
-        if again > found:
-            best, found, width = start, again, STEPS * 0.5
-    for _ in range(rounds):
-        for at in searched:
-            for sign in (1.0, -1.0):
-                candidate = best.copy()
-                candidate[at] += sign * width[at]
-                if at in (ROUGH_MEMORY, SMOOTH_MEMORY) and abs(candidate[at]) > MEMORY_BOUND:
-                    continue
-                reached = score(candidate)
-                if reached > found:
-                    best, found = candidate, reached
-                    break
-            else:
-                width[at] *= SHRINKING
+    parameters = parameters_of(centre, prior)
+    data = (steps, phases_of(steps, structure.once), values, noise, laplace)
+    rule = (centre, SURENESS, parameters, data, structure.weight)
+    begun = [] if start is None else [(start, STEPS * 0.5)]
+    if start is None or len(steps) < SETTLED:
+        # far from the centre the likelihood is flat in between, and the search would not get there
+        wild = centre.copy()
+        wild[VARIANCES] += math.log(max(1.0, float(np.square(values).mean()) / size.square))
+        begun += [(centre, STEPS), (wild, STEPS)]
+    scores = [score(candidate, *rule) for candidate, _ in begun]
+    found = max(scores)
+    best, width = (array.copy() for array in begun[scores.index(found)])
+    climb(best, width, SEARCHED if len(structure.frequency) else SEASON, rounds, found, *rule)
     return best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,11 @@ import numpy as np
 from tidegate.queries.kernels import state_space as k
 from tidegate.queries.kernels import tracking as t
 from tidegate.queries.kernels.replaying import replay
+from tidegate.queries.kernels.searching import SEARCHED
 from tidegate.queries.state_space_model import (
     DIFFUSE,
     EVIDENT,
     HIDDEN,
-    SEARCHED,
     Floats,
     Integers,
     Prior,
@@ -25,9 +26,10 @@ from tidegate.queries.state_space_model import (
 )
 
 State = dict[str, Any]
+LINE = 8  # numbers in a cache line
 SINGLE = 16  # up to so many columns each has hyper-parameters of its own
 CLASSES = 8  # beyond, columns of similar size share them
-HISTORY = 768  # measurements that estimates look back on, at most
+HISTORY = 384  # measurements that estimates look back on, at most
 HISTORY_CELLS = 1 << 20
 ALL_COLUMNS = 1 << 14  # up to so many columns the history has all of them
 SAMPLED = 256  # beyond, so many
@@ -35,9 +37,17 @@ FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
-ROUNDS, LATER_ROUNDS = 6, 2  # of the search, at first and from so many measurements on
-EARLY = 32
+# from PLENTY measurements on estimates are rare: the next one has RARER times as many; before, half as many again
+PLENTY, RARER = 64, 3
 RARELY = 1 << 16  # measurements between two estimates, at most
+
+
+def at_a_line(*shape: int) -> Floats:
+    """Zeros that begin at a cache line: vectors that straddle two lines cost a sixth of the speed."""
+    size = math.prod(shape)
+    room = np.zeros(size + LINE)
+    first = -room.ctypes.data // room.itemsize % LINE
+    return room[first : first + size].reshape(shape)
 
 
 class Tracker:
@@ -64,11 +74,11 @@ class Tracker:
         sampled = SAMPLED if wide else columns
         rows = min(HISTORY, max(64, HISTORY_CELLS // sampled))
         self.memory: State = {
-            "state": np.zeros((states, columns)),
-            "covariance": np.zeros((classes, states, states)),
+            "state": at_a_line(columns, states),
+            "covariance": at_a_line(classes, states, states),
             "parameters": np.zeros((classes, k.PARAMETERS)),
             "kind": np.arange(columns) if columns <= SINGLE else np.zeros(columns, dtype=np.int64),
-            "turns": np.stack([np.ones(harmonics), np.zeros(harmonics)]),
+            "phase": at_a_line(2 * harmonics),
             "clock": np.zeros(t.CLOCK, dtype=np.int64),
             "health": np.ones(t.HEALTH),
             "history_steps": np.zeros(rows, dtype=np.int64),
@@ -80,8 +90,6 @@ class Tracker:
             "kept_total": np.zeros((keep, classes)),
             "kept_innovation": np.zeros((keep, columns)),
             "kept_value": np.zeros((keep, columns)),
-            "still_spread": np.zeros((classes, states)),
-            "still_variance": np.zeros(classes),
             "settled": np.zeros((keep // 2, classes)),
             "searched": np.zeros((classes, SEARCHED)),
         }
@@ -91,15 +99,16 @@ class Tracker:
         self.memory["parameters"][:] = parameters_of(np.zeros(SEARCHED), Prior(0.0, 1e30))
         for c in range(classes):
             k.begin(self.memory["parameters"][c], structure.weight, self.memory["covariance"][c])
+        # of the values, as far as measurements told at the last estimate
+        self.size = Size(0.0, visible=False)
         self.room = (
-            np.zeros(states),
-            np.zeros((classes, states)),
+            at_a_line(states),
+            at_a_line(classes, states),
             np.zeros(classes),
             np.zeros(classes),
-            np.zeros((classes, 3)),
+            at_a_line(classes, states),
             np.zeros(columns),
             np.zeros(columns),
-            np.zeros((states, classes)),
         )
 
     @property
@@ -107,16 +116,15 @@ class Tracker:
         """The arrays in the order that kernels expect."""
         return tuple(self.memory[name] for name in t.FIELDS)
 
+    def restore(self, state: State) -> None:
+        """Go on from a copy of `memory`."""
+        for name, kept in self.memory.items():
+            kept[...] = state[name]
+
     @property
     def count(self) -> int:
         """How many steps were measured."""
         return int(self.memory["clock"][t.COUNT])
-
-    def size(self) -> Size:
-        """The size of the values, as far as measurements tell."""
-        rows = int(self.memory["clock"][t.ROWS])
-        values, noise = self.memory["history_values"][:rows], self.memory["history_noise"][:rows]
-        return size_of(values, noise, self.laplace)
 
     def refit(self) -> None:
         """Estimate hyper-parameters anew, filter what the history has under them, and say when to do it again."""
@@ -126,10 +134,11 @@ class Tracker:
         values, sampled = memory["history_values"][:rows], memory["sampled"]
         if count == 1 and self.columns > ALL_COLUMNS:
             self._choose_columns()
-        priors = self._classify(values, noise)
+        single = self.columns <= SINGLE
+        sizes = [self._size(values, noise, [c]) for c in range(self.columns)] if single else []
+        priors = _priors(values, noise, sizes) if single else self._classify(values, noise)
         hidden = memory["parameters"][:, k.UNSEEN] > 0
         kind_of = memory["kind"][sampled]
-        rounds = ROUNDS if count < EARLY else LATER_ROUNDS
         fitted = np.zeros(self.classes, dtype=np.bool_)
         for c in range(self.classes):
             members = np.flatnonzero(kind_of == c)
@@ -137,26 +146,28 @@ class Tracker:
                 some = members[:: -(-len(members) // FITTED)]
                 start = memory["searched"][c] if count > 1 and memory["searched"][c].any() else None
                 own = np.ascontiguousarray(values[:, some])
-                size = size_of(values[:, members], noise, self.laplace)
+                size = sizes[c] if single else self._size(values, noise, members)
                 memory["searched"][c] = estimate(
-                    self.structure, steps, own, noise, self.laplace, priors[c], size, start, rounds
+                    self.structure, steps, own, noise, self.laplace, priors[c], size, start
                 )
                 fitted[c] = True
             memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
-        for c in np.flatnonzero(
-            ~fitted
-        ).tolist():  # a class without columns is like any other, and is not used
+        # a class without columns is like any other, and is not used
+        for c in np.flatnonzero(~fitted).tolist():
             memory["parameters"][c] = memory["parameters"][np.flatnonzero(fitted)[0]]
         if (hidden > (memory["parameters"][:, k.UNSEEN] > 0)).any():
             memory["health"][t.MISFIT] = 1.0  # what did not fit was that nothing was expected
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
-        clock[t.STILL] = clock[t.QUIET] = 0
         memory["settled"][:] = 0.0
-        step = max(1, count // 4) if count < 64 else min(count, RARELY)
-        if not self.size().visible:  # then there is nothing to search for, and news matters
+        step = max(1, count // 2) if count < PLENTY else min((RARER - 1) * count, RARELY)
+        self.size = sizes[0] if self.columns == 1 else size_of(values, noise, self.laplace)
+        if not self.size.visible:  # then there is nothing to search for, and news matters
             step = max(1, count // 16)
         clock[t.NEXT_FIT] = count + step
+
+    def _size(self, values: Floats, noise: Floats, members: Any) -> Size:
+        return size_of(values[:, members], noise, self.laplace)
 
     def _replay(self, steps: Integers, values: Floats, noise: Floats) -> None:
         memory = self.memory
@@ -168,7 +179,7 @@ class Tracker:
             self.laplace,
             memory["parameters"],
             memory["kind"],
-            self.structure.frequency,
+            self.structure.once,
             self.structure.weight,
             every,
             memory["covariance"],
@@ -180,30 +191,22 @@ class Tracker:
     def _choose_columns(self) -> None:
         """Let the history have large columns and small ones, by the first measurement."""
         memory = self.memory
-        order = np.argsort(-np.abs(memory["state"][0]), kind="stable")
+        order = np.argsort(-np.abs(memory["state"][:, 0]), kind="stable")
         ranks = np.unique(np.geomspace(1, self.columns, 4 * SAMPLED).astype(np.int64))[:SAMPLED]
         rest = np.linspace(0, self.columns - 1, SAMPLED).astype(np.int64)
         chosen = np.unique(np.concatenate([ranks - 1, rest]))
         memory["sampled"] = np.sort(order[chosen[np.linspace(0, len(chosen) - 1, SAMPLED).astype(np.int64)]])
-        memory["history_values"][0] = memory["state"][0][memory["sampled"]]
+        memory["history_values"][0] = memory["state"][:, 0][memory["sampled"]]
 
     def _classify(self, values: Floats, noise: Floats) -> list[Prior]:
         """Put columns of similar released size into classes, and say what is known of the level of each class."""
         memory, columns = self.memory, self.columns
-        if columns <= SINGLE:
-            weights = 1.0 / noise
-            means = weights @ values / weights.sum()
-            sizes = [size_of(values[:, [column]], noise, self.laplace) for column in range(columns)]
-            return [
-                _wide_prior(float(mean), noise) if size.visible else Prior(0.0, size.square, size.unseen)
-                for mean, size in zip(means, sizes, strict=True)
-            ]
         if len(memory["sampled"]) == columns:
             weights = 1.0 / noise
             levels = weights @ values / weights.sum()
             sure = 1.0 / float(weights.sum())
         else:
-            levels = memory["state"][0]
+            levels = memory["state"][:, 0]
             sure = float(memory["covariance"][0, 0, 0])
         least = DISTINCT * np.sqrt(max(sure, 1e-300))
         over = np.log(np.maximum(np.abs(levels), 1e-300) / least) / np.log(RATIO)
@@ -222,6 +225,16 @@ class Tracker:
             believed = max(spread - DOUBTED * unsure, 1e-3 * mean * mean, HIDDEN * sure / len(own))
             priors.append(Prior(mean, believed, max(0.0, spread + unsure - believed)))
         return priors
+
+
+def _priors(values: Floats, noise: Floats, sizes: list[Size]) -> list[Prior]:
+    """What is known of the level of each column, where each is a class of its own."""
+    weights = 1.0 / noise
+    means = weights @ values / weights.sum()
+    return [
+        _wide_prior(float(mean), noise) if size.visible else Prior(0.0, size.square, size.unseen)
+        for mean, size in zip(means, sizes, strict=True)
+    ]
 
 
 def _wide_prior(mean: float, noise: Floats) -> Prior:

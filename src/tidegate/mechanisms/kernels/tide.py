@@ -238,7 +238,7 @@ def revise(
         book[13],
         book[14],
         book[15],
-        book[18],
+        book[16],
         part,
         doubt,
     )

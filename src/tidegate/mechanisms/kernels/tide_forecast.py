@@ -8,24 +8,28 @@ import numpy as np
 
 from tidegate.compiled import kernel
 from tidegate.mechanisms.kernels.tide import PLAN, next_gap
+from tidegate.queries.kernels.hearing import effective_noise
 from tidegate.queries.kernels.smoothing import smooth
-from tidegate.queries.kernels.state_space import absorb, effective_noise, look_ahead, turn_to
+from tidegate.queries.kernels.state_space import absorb, look_ahead
 
 
 @kernel
 def predicted_error(
     covariance: Any,
     parameters: Any,
-    frequency: Any,
+    phases: Any,
     weight: Any,
     shares: Any,
     choice: int,
     noise: float,
     horizon: int,
+    limit: float,
     scratch: Any,
-    turns: Any,
 ) -> float:
-    """The mean standard error over the next `horizon` steps if this choice is followed from now on, causal."""
+    """The mean standard error over the next `horizon` steps if this choice is followed from now on, causal.
+
+    `phases` has a row for each of those steps, and for one gap more. Infinite as soon as it must be above `limit`.
+    """
     states = covariance.shape[0]
     work, spread = np.zeros(states), np.zeros(states)
     scratch[:] = covariance
@@ -34,23 +38,25 @@ def predicted_error(
     while passed < horizon:
         gap = next_gap(shares, choice, plan)
         if gap > 1:
-            first = _deviation(scratch, parameters, frequency, weight, 1, work, spread, turns)
+            coming = phases[passed : passed + gap]
+            first = _deviation(scratch, parameters, coming, weight, 1, work, spread)
             between = first
             if gap > 2:
-                last = _deviation(scratch, parameters, frequency, weight, gap - 1, work, spread, turns)
+                last = _deviation(scratch, parameters, coming, weight, gap - 1, work, spread)
                 between = 0.5 * (first + last)
                 if gap > 3:
-                    middle = _deviation(scratch, parameters, frequency, weight, gap // 2, work, spread, turns)
+                    middle = _deviation(scratch, parameters, coming, weight, gap // 2, work, spread)
                     between = (
                         (first + middle + last) / 3.0 if gap == 4 else (first + 4.0 * middle + last) / 6.0
                     )
             error += (gap - 1) * between
-        turn_to(frequency, gap, turns)
-        variance = look_ahead(scratch, parameters, weight, gap, turns, work, spread)
+        variance = look_ahead(scratch, parameters, weight, gap, phases[passed + gap - 1], work, spread)
         total = variance + effective_noise(variance, noise)
         error += np.sqrt(variance * (1.0 - variance / total))
-        absorb(scratch, parameters, weight, gap, turns, spread, total)
+        absorb(scratch, parameters, weight, gap, spread, total)
         passed += gap
+        if error > limit * (horizon + gap):
+            return np.inf
     return float(error / passed)
 
 
@@ -58,23 +64,22 @@ def predicted_error(
 def _deviation(
     covariance: Any,
     parameters: Any,
-    frequency: Any,
+    phases: Any,
     weight: Any,
     gap: int,
     work: Any,
     spread: Any,
-    turns: Any,
 ) -> float:
-    turn_to(frequency, gap, turns)
-    return float(np.sqrt(look_ahead(covariance, parameters, weight, gap, turns, work, spread)))
+    return float(np.sqrt(look_ahead(covariance, parameters, weight, gap, phases[gap - 1], work, spread)))
 
 
 @kernel
 def predicted_smoothed(
     covariance: Any,
     parameters: Any,
-    frequency: Any,
+    phases: Any,
     weight: Any,
+    now: int,
     once: Any,
     shares: Any,
     choice: int,
@@ -83,9 +88,12 @@ def predicted_smoothed(
     keep: int,
     scratch: Any,
 ) -> float:
-    """The mean standard error of smoothed values after `ahead` steps of a choice, with `keep` steps to smooth over."""
+    """The mean standard error of smoothed values after `ahead` steps of a choice, with `keep` steps to smooth over.
+
+    `phases` has a row for each of those steps, which follow step `now`.
+    """
     states = covariance.shape[0]
-    work, turns = np.zeros(states), np.zeros((2, frequency.size))
+    work = np.zeros(states)
     spread = np.zeros((keep, 1, states))
     variance, total = np.zeros((keep, 1)), np.zeros((keep, 1))
     nothing = np.zeros((keep, 0))
@@ -97,20 +105,20 @@ def predicted_smoothed(
         step += 1
         if step < due and step <= ahead:
             continue
-        at = step % keep
-        turn_to(frequency, step - before, turns)
-        now = look_ahead(scratch, parameters, weight, step - before, turns, work, spread[at, 0])
-        variance[at, 0], total[at, 0] = now, 0.0
+        at = (now + step) % keep
+        gap = step - before
+        predicted = look_ahead(scratch, parameters, weight, gap, phases[step - 1], work, spread[at, 0])
+        variance[at, 0], total[at, 0] = predicted, 0.0
         if step == due:
-            total[at, 0] = now + effective_noise(now, noise)
-            absorb(scratch, parameters, weight, step - before, turns, spread[at, 0], total[at, 0])
+            total[at, 0] = predicted + effective_noise(predicted, noise)
+            absorb(scratch, parameters, weight, gap, spread[at, 0], total[at, 0])
             before, due = step, step + next_gap(shares, choice, plan)
     length = keep // 2
     found = np.zeros((length, 1))
     nobody = np.zeros(0, dtype=np.int64)
     every = parameters.reshape(1, -1)
     smooth(
-        last,
+        now + last,
         length,
         keep,
         every,

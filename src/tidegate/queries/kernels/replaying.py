@@ -7,66 +7,94 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
+from tidegate.queries.kernels.hearing import effective_noise, heard
 from tidegate.queries.kernels.state_space import (
     LEAD,
     LEVEL_MEAN,
+    SEASON_NOISE,
     absorb,
+    aim,
+    arrive,
     begin,
-    effective_noise,
     expected,
     follow,
-    heard,
+    growth,
+    inner_product,
     look_ahead,
+    move,
+    multiply,
+    phase_at,
+    take_out,
     turn_to,
 )
+
+NEAR = 8  # steps up to which turning a phase is cheaper than computing it
+
+
+@kernel
+def phases_of(steps: Any, once: Any) -> Any:
+    """The phases of these steps, one row each."""
+    phases = np.empty((steps.size, 2 * once.shape[1]))
+    for row in range(steps.size):
+        gap = steps[row] - steps[row - 1] if row else NEAR + 1
+        if gap > NEAR:
+            phase_at(once, steps[row], phases[row])
+            continue
+        phases[row] = phases[row - 1]
+        for step in range(steps[row] - gap + 1, steps[row] + 1):
+            turn_to(once, step, phases[row])
+    return phases
 
 
 @kernel
 def likelihood(
     steps: Any,
+    phases: Any,
     measured: Any,
     noise: Any,
     laplace: bool,
     parameters: Any,
-    frequency: Any,
     weight: Any,
     skip: int,
 ) -> float:
     """Log-likelihood of measurements (rows × columns of one class) from row `skip` on; noise is Laplace or Gaussian."""
     rows, columns = measured.shape
-    harmonics = frequency.size
-    states = LEAD + 2 * harmonics
-    covariance, turns = np.zeros((states, states)), np.zeros((2, harmonics))
+    states = LEAD + phases.shape[1]
+    covariance, state = np.zeros((states, states)), np.zeros((columns, states))
     work, spread = np.zeros(states), np.zeros(states)
-    state, values = np.zeros((states, columns)), np.zeros(columns)
-    kind, fading = np.zeros(columns, dtype=np.int64), np.zeros((1, 3))
-    totals, gains = np.zeros(1), np.zeros((states, 1))
     begin(parameters, weight, covariance)
-    state[0] = parameters[LEVEL_MEAN]
-    every = parameters.reshape(1, -1)
-    spreads = spread.reshape(1, -1)
-    result = 0.0
-    last_gap = -1
+    state[:, 0] = parameters[LEVEL_MEAN]
+    result, gap, season = 0.0, 0, 0.0
+    grown = growth(parameters, gap)
+    aim(grown, phases[0], work)
+    multiply(covariance, work, spread)
     for row in range(rows):
-        gap = steps[row] - steps[row - 1] if row else 0
-        if gap != last_gap:
-            turn_to(frequency, gap, turns)
-            last_gap = gap
-        variance = look_ahead(covariance, parameters, weight, gap, turns, work, spread)
-        expected(state, every, kind, gap, turns, fading, values)
+        variance = arrive(grown, season, weight, phases[row], work, spread)
         total = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
-        totals[0] = total
         for j in range(columns):
-            values[j] = measured[row, j] - values[j]
+            own = state[j]
+            innovation = measured[row, j] - inner_product(work, own)
             if laplace:
-                mean, density = heard(values[j], variance, noise[row])
-                values[j] = mean * total / variance
+                mean, density = heard(innovation, variance, noise[row])
+                correction = mean / variance
             else:
-                density = -0.5 * (np.log(6.283185307179586 * total) + values[j] * values[j] / total)
+                density = -0.5 * (np.log(6.283185307179586 * total) + innovation * innovation / total)
+                correction = innovation / total
             if row >= skip:
                 result += density
-        follow(state, kind, turns, fading, spreads, totals, values, gains)
-        absorb(covariance, parameters, weight, gap, turns, spread, total)
+            own[1] *= grown[0]
+            own[2] *= grown[1]
+            own[3] *= grown[2]
+            for i in range(states):
+                own[i] += spread[i] * correction
+        if row + 1 < rows:
+            move(covariance, grown, season, weight)
+            take_out(covariance, spread, total)
+            if steps[row + 1] - steps[row] != gap:
+                gap = steps[row + 1] - steps[row]
+                grown, season = growth(parameters, gap), parameters[SEASON_NOISE] * gap
+            aim(grown, phases[row + 1], work)
+            multiply(covariance, work, spread)
     return result
 
 
@@ -78,7 +106,7 @@ def replay(
     laplace: bool,
     parameters: Any,
     kind: Any,
-    frequency: Any,
+    once: Any,
     weight: Any,
     with_states: bool,
     covariance: Any,
@@ -92,20 +120,17 @@ def replay(
 ) -> None:
     """Filter all measurements anew under new parameters; the last `keep` steps are written into the rings."""
     rows = steps.size
-    harmonics = frequency.size
     classes = parameters.shape[0]
-    states = LEAD + 2 * harmonics
-    columns = state.shape[1]
-    turns, work = np.zeros((2, harmonics)), np.zeros(states)
-    spread, totals, fading = np.zeros((classes, states)), np.zeros(classes), np.zeros((classes, 3))
-    gains = np.zeros((states, classes))
+    columns, states = state.shape
+    phase, work = np.zeros(states - LEAD), np.zeros(states)
+    spread, made, totals = np.zeros((classes, states)), np.zeros((classes, states)), np.zeros(classes)
     values, variances = np.zeros(columns), np.zeros(classes)
     for c in range(classes):
         begin(parameters[c], weight, covariance[c])
     if with_states:
         state[:] = 0.0
         for j in range(columns):
-            state[0, j] = parameters[kind[j], LEVEL_MEAN]
+            state[j, 0] = parameters[kind[j], LEVEL_MEAN]
     oldest = steps[rows - 1] - keep + 1
     for row in range(rows):
         gap = steps[row] - steps[row - 1] if row else 0
@@ -113,18 +138,18 @@ def replay(
         if steps[row] >= oldest and row:
             begin_gap = max(1, gap - (steps[row] - oldest))
         for ahead in range(begin_gap, gap + 1):
-            turn_to(frequency, ahead, turns)
             step = steps[row] - gap + ahead
+            phase_at(once, step, phase)
             at = step % keep if keep else 0
             for c in range(classes):
-                variance = look_ahead(covariance[c], parameters[c], weight, ahead, turns, work, spread[c])
+                variance = look_ahead(covariance[c], parameters[c], weight, ahead, phase, work, spread[c])
                 variances[c] = variance
                 totals[c] = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
                 if keep and step >= oldest:
                     kept_spread[at, c] = spread[c]
                     kept_variance[at, c] = variance
                     kept_total[at, c] = totals[c] if ahead == gap else 0.0
-            expected(state, parameters, kind, ahead, turns, fading, values)
+            expected(state, parameters, kind, ahead, phase, made, values)
             if keep and step >= oldest and with_states:
                 kept_value[at] = values
         if with_states:
@@ -136,6 +161,6 @@ def replay(
                     values[j] = mean * totals[c] / variances[c]
             if keep and steps[row] >= oldest:
                 kept_innovation[steps[row] % keep] = values
-            follow(state, kind, turns, fading, spread, totals, values, gains)
+            follow(state, kind, made, spread, totals, values)
         for c in range(classes):
-            absorb(covariance[c], parameters[c], weight, gap, turns, spread[c], totals[c])
+            absorb(covariance[c], parameters[c], weight, gap, spread[c], totals[c])

@@ -10,10 +10,14 @@ from tidegate.compiled import kernel
 from tidegate.queries.kernels.state_space import (
     FALLING_MEMORY,
     LEAD,
+    REFRESHED,
     RISING_MEMORY,
     ROUGH_MEMORY,
     UNSEEN,
-    turn_once,
+    fade,
+    inner_product,
+    multiply,
+    phase_at,
 )
 
 WIDER = 1.07  # by so much intervals of smoothed values are wider: these rest on the model more than others do
@@ -40,90 +44,91 @@ def smooth(
     """Smoothed values of the `length` oldest of the kept steps, from all of them up to `last`, backwards.
 
     r and N are the weighted sums of later innovations, and their variance (Durbin and Koopman, section 4.4). N moves
-    only when it meets a measurement; in between, what it is asked about moves to it. `settled` (length × classes) has
-    the variances of a stream that is measured at every step with a covariance that hardly changes; 0 for unknown.
+    only when it meets a measurement; in between, what it is asked about moves to it. While there are few measurements
+    N is kept as vectors v, one for each, with N = Σ v·v'. `settled` (length × classes) has the variances of a stream
+    that is measured at every step with a covariance that hardly changes; 0 for unknown.
     """
     columns = kind.size
-    harmonics = once.shape[1]
     classes = parameters.shape[0]
-    states = LEAD + 2 * harmonics
-    r, N = np.zeros((states, columns)), np.zeros((classes, states, states))
-    product, inner, moved = np.zeros((classes, states)), np.zeros(columns), np.zeros(states)
+    states = kept_spread.shape[2]
+    count = (kept_total[:, 0] > 0.0).sum()
+    few = count <= states // 2
+    r, N = np.zeros((columns, states)), np.zeros((classes, count if few else states, states))
+    product, moved = np.zeros(states), np.zeros(states)
+    met = 0  # measurements so far
     still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
     known = still and settled[0, 0] > 0.0
-    turns = np.zeros((2, harmonics))
-    turns[0] = 1.0
+    seen = np.ones(states)  # how the value of a step is made of its states
+    seen[3] = -1.0
     ahead = 0  # steps from here to where N is
     for back in range(keep):
         step = last - back
         at = step % keep
         spread, total = kept_spread[at], kept_total[at]
         measured = total[0] > 0.0
+        asked = back >= keep - length
+        out = keep - 1 - back
         if back > 0:
+            ahead += 1
             for j in range(columns):
                 c = kind[j]
-                r[1, j] *= parameters[c, ROUGH_MEMORY]
-                r[2, j] *= parameters[c, RISING_MEMORY]
-                r[3, j] *= parameters[c, FALLING_MEMORY]
-            for i in range(harmonics):
-                cosine, sine = once[0, i], once[1, i]
-                one, two = r[LEAD + i], r[LEAD + harmonics + i]
-                for j in range(columns):
-                    a, b = one[j], two[j]
-                    one[j] = cosine * a - sine * b
-                    two[j] = sine * a + cosine * b
-            turn_once(once, turns)
-            ahead += 1
-        if measured or back >= keep - length:
-            inner[:] = 0.0
-            if classes == 1:
-                for i in range(states):
-                    for j in range(columns):
-                        inner[j] += spread[0, i] * r[i, j]
-            else:
-                for i in range(states):
-                    for j in range(columns):
-                        inner[j] += spread[kind[j], i] * r[i, j]
+                r[j, 1] *= parameters[c, ROUGH_MEMORY]
+                r[j, 2] *= parameters[c, RISING_MEMORY]
+                r[j, 3] *= parameters[c, FALLING_MEMORY]
+        _turn_back(once, step, back == 0, seen[LEAD:])
         if measured:
             for j in range(columns):
-                c = kind[j]
-                correction = (kept_innovation[at, j] - inner[j]) / total[c]
-                r[0, j] += correction
-                r[1, j] += correction
-                r[2, j] += correction
-                r[3, j] -= correction
-                for i in range(LEAD, LEAD + harmonics):
-                    r[i, j] += correction
-            if not known:
-                for c in range(classes):
-                    _turn_back(N[c], parameters[c], ahead, turns)
-                    _add_measurement(N[c], spread[c], total[c], harmonics, product[c])
-            ahead = 0
-            turns[0] = 1.0
-            turns[1] = 0.0
-        if back >= keep - length:
-            out = keep - 1 - back
+                c, own = kind[j], r[j]
+                correction = (kept_innovation[at, j] - inner_product(spread[c], own)) / total[c]
+                for i in range(states):
+                    own[i] += seen[i] * correction
+        if not known and (measured or asked):
             for c in range(classes):
-                if known:
-                    variances[out, c] = settled[out, c]
-                    continue
-                _move(spread[c], parameters[c], ahead, turns, moved)
-                quadratic = 0.0
-                for i in range(states):
-                    partial = 0.0
-                    for j in range(states):
-                        partial += N[c, i, j] * moved[j]
-                    quadratic += partial * moved[i]
-                variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
-                if still:
-                    settled[out, c] = variances[out, c]
-            if measured:
-                inner[:] = 0.0
-                for i in range(states):
-                    for j in range(columns):
-                        inner[j] += spread[kind[j], i] * r[i, j]
+                rough = parameters[c, ROUGH_MEMORY] ** ahead
+                rising, falling = (
+                    parameters[c, RISING_MEMORY] ** ahead,
+                    parameters[c, FALLING_MEMORY] ** ahead,
+                )
+                if measured and few:
+                    before = _add_vector(N[c], met, rough, rising, falling, spread[c], total[c], seen)
+                elif measured:
+                    fade(N[c], rough, rising, falling)
+                    before = _add_measurement(N[c], spread[c], total[c], seen, product)
+                else:
+                    moved[:] = spread[c]
+                    moved[1] *= rough
+                    moved[2] *= rising
+                    moved[3] *= falling
+                    before = _quadratic(N[c], met if few else -1, moved, product)
+                if asked:
+                    quadratic = before
+                    if measured:  # h'·spread is the variance
+                        share = kept_variance[at, c] / total[c]
+                        quadratic = before * (1.0 - share) ** 2 + share * kept_variance[at, c]
+                    variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
+                    if still:
+                        settled[out, c] = variances[out, c]
+        if measured:
+            ahead = 0
+            met += 1
+        if asked:
+            if known:
+                variances[out] = settled[out]
             for j in range(columns):
-                values[out, j] = kept_value[at, j] + inner[j]
+                values[out, j] = kept_value[at, j] + inner_product(spread[kind[j]], r[j])
+
+
+@kernel
+def _turn_back(once: Any, step: int, anew: bool, phase: Any) -> None:
+    """The phase of a step from that of the step after it; now and then from nothing."""
+    if anew or step % REFRESHED == 0:
+        phase_at(once, step, phase)
+        return
+    harmonics = once.shape[1]
+    for i in range(harmonics):
+        cosine, sine = phase[i], phase[harmonics + i]
+        phase[i] = cosine * once[0, i] + sine * once[1, i]
+        phase[harmonics + i] = sine * once[0, i] - cosine * once[1, i]
 
 
 @kernel
@@ -138,68 +143,56 @@ def _is_still(kept_variance: Any, kept_total: Any) -> bool:
 
 
 @kernel
-def _move(spread: Any, parameters: Any, ahead: int, turns: Any, moved: Any) -> None:
-    """T^ahead · spread for the transition T of one step."""
-    harmonics = turns.shape[1]
-    moved[0] = spread[0]
-    moved[1] = parameters[ROUGH_MEMORY] ** ahead * spread[1]
-    moved[2] = parameters[RISING_MEMORY] ** ahead * spread[2]
-    moved[3] = parameters[FALLING_MEMORY] ** ahead * spread[3]
-    for i in range(harmonics):
-        one, two = spread[LEAD + i], spread[LEAD + harmonics + i]
-        moved[LEAD + i] = turns[0, i] * one + turns[1, i] * two
-        moved[LEAD + harmonics + i] = turns[0, i] * two - turns[1, i] * one
+def _quadratic(N: Any, vectors: int, spread: Any, product: Any) -> Any:
+    """spread'·N·spread; N is given by so many vectors, or as it is where their number is negative."""
+    if vectors < 0:
+        multiply(N, spread, product)
+        return inner_product(spread, product)
+    result = 0.0
+    for at in range(vectors):
+        result += inner_product(N[at], spread) ** 2
+    return result
 
 
 @kernel
-def _turn_back(N: Any, parameters: Any, ahead: int, turns: Any) -> None:
-    """N becomes T'·N·T for the transition T of `ahead` steps."""
-    harmonics = turns.shape[1]
-    states = LEAD + 2 * harmonics
-    rough = parameters[ROUGH_MEMORY] ** ahead
-    slow, fast = parameters[RISING_MEMORY] ** ahead, parameters[FALLING_MEMORY] ** ahead
-    for j in range(states):
-        N[1, j] *= rough
-        N[2, j] *= slow
-        N[3, j] *= fast
-    for i in range(harmonics):
-        cosine, sine = turns[0, i], turns[1, i]
-        upper, lower = N[LEAD + i], N[LEAD + harmonics + i]
-        for j in range(states):
-            one, two = upper[j], lower[j]
-            upper[j] = cosine * one - sine * two
-            lower[j] = sine * one + cosine * two
-    for i in range(states):
-        row = N[i]
-        row[1] *= rough
-        row[2] *= slow
-        row[3] *= fast
-        for j in range(harmonics):
-            one, two = row[LEAD + j], row[LEAD + harmonics + j]
-            row[LEAD + j] = turns[0, j] * one - turns[1, j] * two
-            row[LEAD + harmonics + j] = turns[1, j] * one + turns[0, j] * two
+def _add_measurement(N: Any, spread: Any, total: float, seen: Any, product: Any) -> Any:
+    """N becomes (I − h·k')·N·(I − k·h') + h·h'/S with the gain k = spread/S and h = seen.
+
+    Returns spread'·N·spread of the N before.
+    """
+    before = _quadratic(N, -1, spread, product)
+    both = before / (total * total) + 1.0 / total
+    for i in range(spread.size):
+        product[i] /= total
+    for i in range(spread.size):
+        row, factor, other = N[i], seen[i] * both - product[i], seen[i]
+        for j in range(spread.size):
+            row[j] += factor * seen[j] - other * product[j]
+    return before
 
 
 @kernel
-def _add_measurement(N: Any, spread: Any, total: float, harmonics: int, product: Any) -> None:
-    """N becomes (I − h·k')·N·(I − k·h') + h·h'/S with the gain k; h picks what the value is made of."""
-    states = LEAD + 2 * harmonics
-    quadratic = 0.0
-    for i in range(states):
-        partial = 0.0
-        for j in range(states):
-            partial += N[i, j] * spread[j]
-        product[i] = partial / total
-    for i in range(states):
-        quadratic += product[i] * spread[i] / total
-    for i in range(states):
-        sign = _seen(i, harmonics)
-        for j in range(states):
-            other = _seen(j, harmonics)
-            N[i, j] += sign * other * (quadratic + 1.0 / total) - product[i] * other - sign * product[j]
-
-
-@kernel
-def _seen(i: int, harmonics: int) -> float:
-    """With which sign a state is part of the value."""
-    return -1.0 if i == 3 else (1.0 if i < LEAD + harmonics else 0.0)
+def _add_vector(
+    vectors: Any,
+    met: int,
+    rough: float,
+    rising: float,
+    falling: float,
+    spread: Any,
+    total: float,
+    seen: Any,
+) -> Any:
+    """The same for N = Σ v·v': v becomes (I − h·k')·v, and there is one more, h/√S. They fade first."""
+    before = 0.0
+    for at in range(met):
+        v = vectors[at]
+        v[1] *= rough
+        v[2] *= rising
+        v[3] *= falling
+        inner = inner_product(v, spread)
+        before += inner * inner
+        for i in range(v.size):
+            v[i] -= inner / total * seen[i]
+    for i in range(seen.size):
+        vectors[met, i] = seen[i] / np.sqrt(total)
+    return before

@@ -1,16 +1,17 @@
 """Compiled Kalman filter of a structural model: level, rough and smooth residual, harmonics; many columns at once.
 
-States are ordered (level, rough, rising, falling, cosine parts of all harmonics, sine parts of all harmonics), so that
-every inner loop runs over neighbouring memory. The value is level + rough + (rising − falling) + all cosine parts:
-rising and falling forget at different rates but are moved by the same noise, so that their difference begins at zero and
-is smooth. Columns of one class share their covariance and gains; what differs between them is the state alone.
-Between measurements nothing is stored: the model is looked at `gap` steps ahead in closed form, and the covariance
-moves only when a measurement arrives.
+States are ordered (level, rough, rising, falling, cosine amplitudes of all harmonics, sine amplitudes of all
+harmonics), so that every inner loop runs over neighbouring memory. The value of step t is level + rough + (rising −
+falling) + Σ of amplitudes × cosines and sines at t: rising and falling forget at different rates but are moved by the
+same noise, so that their difference begins at zero and is smooth. Amplitudes only wander; what turns is the `phase`,
+the cosines and sines of a step, so that moving a covariance costs next to nothing. (Cosine and sine get noise of the same
+variance: this is the model whose harmonics turn.) Columns of one class share their covariance and gains; what differs
+between them is the state alone. Between measurements nothing is stored: the model is looked at `gap` steps ahead in
+closed form, and the covariance moves only when a measurement arrives.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -32,58 +33,7 @@ UNSEEN = 10  # what may hide where nothing is visible: belongs to intervals, not
 PARAMETERS = 11
 
 LEAD = 4  # states before the harmonics: level, rough, rising, falling
-
-# Laplace noise tells more than Gaussian noise of its variance. Of a normal x (variance s) behind Laplace noise
-# (scale b), the Fisher information of the sum about its location is 1/(s + b²·g(s/b²)), where g goes from 1 to 2 and
-# is fitted to 0.002 by a rational function.
-UPPER = (3.59842409, 0.90032391)
-LOWER = (3.14338012, 2.56911407, 0.97764725)
-NEARLY_GAUSSIAN = 200.0  # s/b² from which the noise may as well be Gaussian
-
-
-@kernel
-def effective_noise(variance: float, noise: float) -> Any:
-    """The variance of Gaussian noise that would tell as much as Laplace noise of variance `noise`."""
-    square = 0.5 * noise
-    ratio = variance / square
-    if ratio > NEARLY_GAUSSIAN:
-        return noise
-    u = np.sqrt(ratio)
-    above = u * (UPPER[0] + u * (UPPER[1] + u))
-    return square * min(2.0, 1.0 + above / (LOWER[0] + u * (LOWER[1] + u * (LOWER[2] + u))))
-
-
-@kernel
-def _log_normal(z: float) -> Any:
-    """The logarithm of the normal distribution function."""
-    if z > -30.0:  # far from where the function itself underflows, and where the series below is good to 1e-8
-        return np.log(0.5 * math.erfc(-z * 0.7071067811865476))
-    square = 1.0 / (z * z)
-    return -0.5 * z * z - np.log(-z * 2.5066282746310002) + np.log(1.0 - square * (1.0 - 3.0 * square))
-
-
-@kernel
-def heard(innovation: float, variance: float, noise: float) -> Any:
-    """(posterior mean of x, log-density) for innovation = x + Laplace noise, x normal with this variance.
-
-    The posterior is a mixture of two truncated normals; its mean is (s/b)·tanh of half their log-odds.
-    """
-    square = 0.5 * noise
-    if variance > NEARLY_GAUSSIAN * square:
-        total = variance + noise
-        return variance * innovation / total, -0.5 * (
-            np.log(6.283185307179586 * total) + innovation * innovation / total
-        )
-    scale, deviation = np.sqrt(square), np.sqrt(variance)
-    if deviation < 1e-9 * scale:
-        return 0.0, -np.log(2.0 * scale) - abs(innovation) / scale
-    shift = deviation / scale
-    below = -innovation / scale + _log_normal(innovation / deviation - shift)
-    above = innovation / scale + _log_normal(-innovation / deviation - shift)
-    odds = below - above
-    most = max(below, above)
-    density = 0.5 * shift * shift - np.log(2.0 * scale) + most + np.log1p(np.exp(-abs(odds)))
-    return variance / scale * np.tanh(0.5 * odds), density
+REFRESHED = 64  # steps after which a phase is computed anew
 
 
 @kernel
@@ -126,85 +76,119 @@ def growth(parameters: Any, gap: int) -> Any:
 
 
 @kernel
-def turn_to(frequency: Any, gap: int, turns: Any) -> None:
-    """Cosines and sines of the angles by which the harmonics turn in `gap` steps."""
-    for i in range(frequency.size):
-        turns[0, i] = np.cos(frequency[i] * gap)
-        turns[1, i] = np.sin(frequency[i] * gap)
+def phase_at(once: Any, step: int, phase: Any) -> None:
+    """Cosines, then sines, of all harmonics at a step; `once` has cosines and sines of one step, and the angles."""
+    harmonics = once.shape[1]
+    for i in range(harmonics):
+        phase[i] = np.cos(once[2, i] * step)
+        phase[harmonics + i] = np.sin(once[2, i] * step)
 
 
 @kernel
-def turn_once(once: Any, turns: Any) -> None:
-    """Turn by one more step."""
-    for i in range(turns.shape[1]):
-        cosine = turns[0, i]
-        turns[0, i] = cosine * once[0, i] - turns[1, i] * once[1, i]
-        turns[1, i] = turns[1, i] * once[0, i] + cosine * once[1, i]
+def turn_to(once: Any, step: int, phase: Any) -> None:
+    """The phase of a step from that of the step before; now and then from nothing, so that no error adds up."""
+    if step % REFRESHED == 0:
+        phase_at(once, step, phase)
+        return
+    harmonics = once.shape[1]
+    for i in range(harmonics):
+        cosine, sine = phase[i], phase[harmonics + i]
+        phase[i] = cosine * once[0, i] - sine * once[1, i]
+        phase[harmonics + i] = sine * once[0, i] + cosine * once[1, i]
+
+
+@kernel
+def phases_from(once: Any, first: int, count: int) -> Any:
+    """The phases of `count` steps, one row each."""
+    phases = np.empty((count, 2 * once.shape[1]))
+    for row in range(count):
+        if row:
+            phases[row] = phases[row - 1]
+            turn_to(once, first + row, phases[row])
+        else:
+            phase_at(once, first, phases[row])
+    return phases
 
 
 @kernel
 def look_ahead(
-    covariance: Any, parameters: Any, weight: Any, gap: int, turns: Any, work: Any, spread: Any
+    covariance: Any, parameters: Any, weight: Any, gap: int, phase: Any, work: Any, spread: Any
 ) -> Any:
-    """Predicted variance of the value `gap` steps ahead; `spread` becomes its covariance with the states then."""
-    harmonics = weight.size
-    states = LEAD + 2 * harmonics
-    left, rising, falling, drift, rough, up, down, both = growth(parameters, gap)
-    work[0], work[1], work[2], work[3] = 1.0, left, rising, -falling
-    for i in range(harmonics):
-        work[LEAD + i] = turns[0, i]
-        work[LEAD + harmonics + i] = turns[1, i]
-    spread[:states] = 0.0
-    for i in range(states):  # by rows, which is by columns too, so that the inner loop needs no sum
-        row, factor = covariance[i], work[i]
+    """Predicted variance of the value in `gap` steps; `spread` becomes its covariance with the states then."""
+    grown = growth(parameters, gap)
+    aim(grown, phase, work)
+    multiply(covariance, work, spread)
+    return arrive(grown, parameters[SEASON_NOISE] * gap, weight, phase, work, spread)
+
+
+@kernel
+def multiply(matrix: Any, vector: Any, product: Any) -> None:
+    """product = matrix · vector for a symmetric matrix: by rows, which is by columns too, four at once."""
+    states = vector.size
+    product[:] = 0.0
+    whole = states - states % 4
+    for i in range(0, whole, 4):
+        a, b, c, d = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
         for j in range(states):
-            spread[j] += factor * row[j]
+            product[j] += (vector[i] * a[j] + vector[i + 1] * b[j]) + (
+                vector[i + 2] * c[j] + vector[i + 3] * d[j]
+            )
+    for i in range(whole, states):
+        a = matrix[i]
+        for j in range(states):
+            product[j] += vector[i] * a[j]
+
+
+@kernel
+def aim(grown: Any, phase: Any, work: Any) -> None:
+    """How the value of a later step is made of the states now."""
+    work[0], work[1], work[2], work[3] = 1.0, grown[0], grown[1], -grown[2]
+    for i in range(phase.size):
+        work[LEAD + i] = phase[i]
+
+
+@kernel
+def arrive(grown: Any, season: float, weight: Any, phase: Any, work: Any, spread: Any) -> Any:
+    """The variance of that value from its covariance with the states now, which becomes the one with those then."""
+    harmonics = weight.size
+    left, rising, falling, drift, rough, up, down, both = grown
     total = drift + rough + up + down - 2.0 * both
-    for i in range(states):
-        total += spread[i] * work[i]
+    total += inner_product(spread, work)
     spread[0] += drift
     spread[1] = left * spread[1] + rough
     spread[2] = rising * spread[2] + up - both
     spread[3] = falling * spread[3] + both - down
-    season = parameters[SEASON_NOISE] * gap
     for i in range(harmonics):
-        grown = season * weight[i]
-        one, two = spread[LEAD + i], spread[LEAD + harmonics + i]
-        spread[LEAD + i] = turns[0, i] * one + turns[1, i] * two + grown
-        spread[LEAD + harmonics + i] = turns[0, i] * two - turns[1, i] * one
-        total += grown
+        new = season * weight[i]
+        spread[LEAD + i] += new * phase[i]
+        spread[LEAD + harmonics + i] += new * phase[harmonics + i]
+        total += new
     return total
 
 
 @kernel
-def absorb(
-    covariance: Any, parameters: Any, weight: Any, gap: int, turns: Any, spread: Any, total: float
-) -> None:
+def absorb(covariance: Any, parameters: Any, weight: Any, gap: int, spread: Any, total: float) -> None:
     """Move a covariance `gap` steps and take in a measurement of variance `total` in all (prediction and noise)."""
-    harmonics = weight.size
-    states = LEAD + 2 * harmonics
-    left, rising, falling, drift, rough, up, down, both = growth(parameters, gap)
-    for j in range(states):
-        covariance[1, j] *= left
-        covariance[2, j] *= rising
-        covariance[3, j] *= falling
-    for i in range(harmonics):
-        cosine, sine = turns[0, i], turns[1, i]
-        upper, lower = covariance[LEAD + i], covariance[LEAD + harmonics + i]
-        for j in range(states):
-            one, two = upper[j], lower[j]
-            upper[j] = cosine * one + sine * two
-            lower[j] = cosine * two - sine * one
-    season = parameters[SEASON_NOISE] * gap
-    for i in range(states):
+    move(covariance, growth(parameters, gap), parameters[SEASON_NOISE] * gap, weight)
+    take_out(covariance, spread, total)
+
+
+@kernel
+def take_out(covariance: Any, spread: Any, total: float) -> None:
+    """What a measurement of variance `total` in all explains is no longer uncertain."""
+    for i in range(spread.size):
         row = covariance[i]
-        row[1] *= left
-        row[2] *= rising
-        row[3] *= falling
-        for j in range(harmonics):
-            one, two = row[LEAD + j], row[LEAD + harmonics + j]
-            row[LEAD + j] = turns[0, j] * one + turns[1, j] * two
-            row[LEAD + harmonics + j] = turns[0, j] * two - turns[1, j] * one
+        gain = spread[i] / total
+        for j in range(spread.size):
+            row[j] -= gain * spread[j]
+
+
+@kernel
+def move(covariance: Any, grown: Any, season: float, weight: Any) -> None:
+    """Move a covariance by so much growth."""
+    harmonics = weight.size
+    left, rising, falling, drift, rough, up, down, both = grown
+    fade(covariance, left, rising, falling)
     covariance[0, 0] += drift
     covariance[1, 1] += rough
     covariance[2, 2] += up
@@ -214,55 +198,63 @@ def absorb(
     for i in range(harmonics):
         covariance[LEAD + i, LEAD + i] += season * weight[i]
         covariance[LEAD + harmonics + i, LEAD + harmonics + i] += season * weight[i]
-    for i in range(states):
-        row = covariance[i]
-        gain = spread[i] / total
-        for j in range(states):
-            row[j] -= gain * spread[j]
 
 
 @kernel
-def expected(state: Any, parameters: Any, kind: Any, gap: int, turns: Any, fading: Any, values: Any) -> None:
-    """The predicted values of all columns; state is (states × columns), `fading` (classes × 3) scratch."""
-    columns = values.size
-    harmonics = turns.shape[1]
+def fade(matrix: Any, rough: float, rising: float, falling: float) -> None:
+    """Multiply the rows and columns of the residuals."""
+    for i in range(matrix.shape[0]):
+        row = matrix[i]
+        row[1] *= rough
+        row[2] *= rising
+        row[3] *= falling
+    for at, factor in ((1, rough), (2, rising), (3, falling)):
+        row = matrix[at]
+        for j in range(row.size):
+            row[j] *= factor
+
+
+@kernel
+def expected(state: Any, parameters: Any, kind: Any, gap: int, phase: Any, made: Any, values: Any) -> None:
+    """The predicted values of all columns; state is (columns × states).
+
+    `made` (classes × states) becomes how a value is made of the states at the last measurement.
+    """
     for c in range(parameters.shape[0]):
-        fading[c, 0] = parameters[c, ROUGH_MEMORY] ** gap
-        fading[c, 1] = parameters[c, RISING_MEMORY] ** gap
-        fading[c, 2] = parameters[c, FALLING_MEMORY] ** gap
-    for j in range(columns):
-        c = kind[j]
-        values[j] = (
-            state[0, j] + fading[c, 0] * state[1, j] + fading[c, 1] * state[2, j] - fading[c, 2] * state[3, j]
-        )
-    for i in range(harmonics):
-        cosine, sine = turns[0, i], turns[1, i]
-        one, two = state[LEAD + i], state[LEAD + harmonics + i]
-        for j in range(columns):
-            values[j] += cosine * one[j] + sine * two[j]
+        made[c, 0] = 1.0
+        made[c, 1] = parameters[c, ROUGH_MEMORY] ** gap
+        made[c, 2] = parameters[c, RISING_MEMORY] ** gap
+        made[c, 3] = -(parameters[c, FALLING_MEMORY] ** gap)
+        for i in range(phase.size):
+            made[c, LEAD + i] = phase[i]
+    for j in range(values.size):
+        values[j] = inner_product(made[kind[j]], state[j])
 
 
 @kernel
-def follow(
-    state: Any, kind: Any, turns: Any, fading: Any, spread: Any, totals: Any, innovation: Any, gains: Any
-) -> None:
-    """Move the states of all columns to now and correct them by their innovations; `fading` as `expected` left it."""
-    columns = innovation.size
-    harmonics = turns.shape[1]
-    for c in range(totals.size):
-        for i in range(LEAD + 2 * harmonics):
-            gains[i, c] = spread[c, i] / totals[c]
-    for j in range(columns):
-        c = kind[j]
-        state[0, j] += gains[0, c] * innovation[j]
-        state[1, j] = fading[c, 0] * state[1, j] + gains[1, c] * innovation[j]
-        state[2, j] = fading[c, 1] * state[2, j] + gains[2, c] * innovation[j]
-        state[3, j] = fading[c, 2] * state[3, j] + gains[3, c] * innovation[j]
-    for i in range(harmonics):
-        cosine, sine = turns[0, i], turns[1, i]
-        one, two = state[LEAD + i], state[LEAD + harmonics + i]
-        gain, other = gains[LEAD + i], gains[LEAD + harmonics + i]
-        for j in range(columns):
-            a, b, c = one[j], two[j], kind[j]
-            one[j] = cosine * a + sine * b + gain[c] * innovation[j]
-            two[j] = cosine * b - sine * a + other[c] * innovation[j]
+def follow(state: Any, kind: Any, made: Any, spread: Any, totals: Any, innovation: Any) -> None:
+    """Move the states of all columns to now and correct them by their innovations; `made` as `expected` left it."""
+    for j in range(innovation.size):
+        c, own = kind[j], state[j]
+        own[1] *= made[c, 1]
+        own[2] *= made[c, 2]
+        own[3] *= -made[c, 3]
+        correction, gain = innovation[j] / totals[c], spread[c]
+        for i in range(gain.size):
+            own[i] += gain[i] * correction
+
+
+@kernel
+def inner_product(one: Any, other: Any) -> Any:
+    """The sum of products, as four sums, because a sum waits for itself; there is an even number of states."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    whole = one.size - one.size % 4
+    for i in range(0, whole, 4):
+        a += one[i] * other[i]
+        b += one[i + 1] * other[i + 1]
+        c += one[i + 2] * other[i + 2]
+        d += one[i + 3] * other[i + 3]
+    for i in range(whole, one.size, 2):
+        a += one[i] * other[i]
+        b += one[i + 1] * other[i + 1]
+    return (a + b) + (c + d)

@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
+from tidegate.queries.kernels.hearing import effective_noise, heard
 from tidegate.queries.kernels.state_space import (
     UNSEEN,
     absorb,
-    effective_noise,
     expected,
     follow,
-    heard,
     look_ahead,
-    turn_once,
+    phase_at,
+    turn_to,
 )
 
 FIELDS = (
-    "state",  # states × columns, as of the last measurement
+    "state",  # columns × states, as of the last measurement
     "covariance",  # classes × states × states, as of the last measurement
     "parameters",  # classes × PARAMETERS
     "kind",  # the class of each column
-    "turns",  # how far the harmonics have turned since the last measurement
+    "phase",  # cosines and sines of the harmonics at the present step
     "clock",  # whole numbers, below
     "health",  # real numbers, below
     "history_steps",  # of the measurements that hyper-parameters are estimated from
@@ -38,8 +38,6 @@ FIELDS = (
     "kept_total",
     "kept_innovation",
     "kept_value",
-    "still_spread",  # what the covariance predicts, while it hardly changes from step to step
-    "still_variance",
     "settled",  # variances of smoothed values, while nothing changes
 )
 
@@ -51,44 +49,38 @@ NEXT_FIT = 3  # the number of measurements at which hyper-parameters are estimat
 ROWS = 4  # measurements in the history
 DROPPED = 5  # measurements that the history has forgotten
 LAPLACE = 6  # 1 where noise is taken as Laplace, 0 where as Gaussian
-STILL = 7  # for how many more steps the covariance is taken as unchanged
-QUIET = 8  # consecutive steps at which it hardly changed
-CLOCK = 9
+CLOCK = 7
 
 # positions in `health`
 MISFIT = 0  # recent mean of squared standardised innovations: 1 where the model fits
 FACTOR = 1  # by how much intervals are wider than the model says
-NOISE = 2  # the noise variance of the last measurement
-HEALTH = 3
+HEALTH = 2
 
 RECENT = 8.0  # measurements that the misfit looks back on
+# a square counts no more than SURPRISE: Laplace noise alone exceeds it at one of 300 steps; but it never does IMPOSSIBLE
+SURPRISE, IMPOSSIBLE = 16.0, 100.0
 LEARNING = 0.05  # how fast the factor follows the share of innovations outside
 OUTSIDE, EDGE = 0.1, 1.6448536269514722  # 10 % of a Gaussian are beyond so many deviations
 LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
-# where every step is measured, covariances settle: after QUIET_STEPS of hardly any change STILL_STEPS are spared
-HARDLY, QUIET_STEPS, STILL_STEPS = 1e-6, 8, 56
 
 
 @kernel
 def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None:
-    """Predict the next step; `room` = (work, spread, variance, total, fading, values, before, gains)."""
-    state, covariance, parameters, kind, turns, clock = book[:6]
-    rings, ring_variance, ring_total, _, ring_value, still_spread, still_variance = book[11:18]
-    work, spread, variance, _, fading, values, _, _ = room
+    """Predict the next step; `room` = (work, spread, variance, total, made, values, before)."""
+    state, covariance, parameters, kind, phase, clock = book[:6]
+    rings, ring_variance, ring_total, _, ring_value = book[11:16]
+    work, spread, variance, _, made, values, _ = room
     keep = rings.shape[0]
     gap = 0
     if clock[LAST] > 0:
         clock[GAP] += 1
         gap = clock[GAP]
-        turn_once(once, turns)
-    if clock[STILL] > 0 and gap == 1:
-        spread[:] = still_spread
-        variance[:] = still_variance
+        turn_to(once, step, phase)
     else:
-        clock[STILL] = 0
-        for c in range(parameters.shape[0]):
-            variance[c] = look_ahead(covariance[c], parameters[c], weight, gap, turns, work, spread[c])
-    expected(state, parameters, kind, gap, turns, fading, values)
+        phase_at(once, step, phase)
+    for c in range(parameters.shape[0]):
+        variance[c] = look_ahead(covariance[c], parameters[c], weight, gap, phase, work, spread[c])
+    expected(state, parameters, kind, gap, phase, made, values)
     if keep:
         at = step % keep
         rings[at] = spread
@@ -100,9 +92,9 @@ def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None
 @kernel
 def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room: Any) -> None:
     """Correct by the measurements of the present step, made with noise of this variance; values become corrected."""
-    state, covariance, parameters, kind, turns, clock, health, times, history, variances, sampled = book[:11]
-    rings, _, ring_total, ring_innovation, _, still_spread, still_variance = book[11:18]
-    _, spread, variance, total, fading, values, before, gains = room
+    state, covariance, parameters, kind, _, clock, health, times, history, variances, sampled = book[:11]
+    rings, _, ring_total, ring_innovation = book[11:15]
+    _, spread, variance, total, made, values, before = room
     keep = rings.shape[0]
     columns = kind.size
     gap = clock[GAP]
@@ -115,7 +107,7 @@ def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room
         c = kind[j]
         innovation = measured[j] - values[j]
         square = innovation * innovation / (variance[c] + noise)
-        squares += square
+        squares += square if square > IMPOSSIBLE else min(square, SURPRISE)
         outside += square > limit * limit
         before[j] = values[j]
         values[j] = innovation
@@ -125,54 +117,21 @@ def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room
     if keep:
         ring_total[step % keep] = total
         ring_innovation[step % keep] = values
-    follow(state, kind, turns, fading, spread, total, values, gains)
+    follow(state, kind, made, spread, total, values)
     for j in range(columns):
         c = kind[j]
         values[j] = before[j] + variance[c] / total[c] * values[j]
-    _settle(clock, health, gap, noise, spread, variance, still_spread, still_variance)
     for c in range(parameters.shape[0]):
-        if clock[STILL] == 0:
-            absorb(covariance[c], parameters[c], weight, gap, turns, spread[c], total[c])
+        absorb(covariance[c], parameters[c], weight, gap, spread[c], total[c])
         variance[c] *= 1.0 - variance[c] / total[c]
     if clock[COUNT] > 0:
         health[MISFIT] += (squares / columns - health[MISFIT]) / RECENT
         moved = health[FACTOR] * np.exp(LEARNING * (outside / columns - OUTSIDE))
         health[FACTOR] = min(max(moved, LEAST_FACTOR), LARGEST_FACTOR)
-    turns[0] = 1.0
-    turns[1] = 0.0
     _remember(step, times, history, variances, sampled, clock, noise, measured)
     clock[GAP] = 0
     clock[COUNT] += 1
     clock[LAST] = step
-
-
-@kernel
-def _settle(
-    clock: Any,
-    health: Any,
-    gap: int,
-    noise: float,
-    spread: Any,
-    variance: Any,
-    still_spread: Any,
-    still_variance: Any,
-) -> None:
-    """Decide whether the covariance is taken as unchanged for the next steps."""
-    if gap != 1 or noise != health[NOISE]:
-        clock[STILL], clock[QUIET] = 0, 0
-    elif clock[STILL] > 0:
-        clock[STILL] -= 1
-    else:
-        quiet = True
-        for c in range(variance.size):
-            quiet &= abs(variance[c] - still_variance[c]) <= HARDLY * variance[c]
-        clock[QUIET] = clock[QUIET] + 1 if quiet else 0
-        if clock[QUIET] >= QUIET_STEPS:
-            clock[STILL], clock[QUIET] = STILL_STEPS, 0
-    if clock[STILL] == 0 or clock[STILL] == STILL_STEPS:
-        still_spread[:] = spread
-        still_variance[:] = variance
-    health[NOISE] = noise
 
 
 @kernel
@@ -199,11 +158,11 @@ def _remember(
 @kernel
 def refreshed(book: Any, weight: Any, room: Any) -> None:
     """Value and variance now, after hyper-parameters or states were replaced at a measured step."""
-    state, covariance, parameters, kind, turns = book[:5]
-    work, spread, variance, _, fading, values, _, _ = room
-    expected(state, parameters, kind, 0, turns, fading, values)
+    state, covariance, parameters, kind, phase = book[:5]
+    work, spread, variance, _, made, values, _ = room
+    expected(state, parameters, kind, 0, phase, made, values)
     for c in range(parameters.shape[0]):
-        variance[c] = max(look_ahead(covariance[c], parameters[c], weight, 0, turns, work, spread[c]), 0.0)
+        variance[c] = max(look_ahead(covariance[c], parameters[c], weight, 0, phase, work, spread[c]), 0.0)
 
 
 @kernel
