@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tidegate.errors import SnapshotError
 
 MAGIC = b"tidegate-run\n"
-VERSION = 1
+VERSION = 2
 Fields = dict[str, Any]  # JSON values, or arrays of fixed-size numbers
 _KINDS = "biuf"
 

@@ -232,7 +232,7 @@ def estimate(
     prior: Prior,
     size: Size,
     start: Floats | None,
-    rounds: int = 1,
+    rounds: int,
 ) -> Floats:
     """Hyper-parameters with the largest posterior, by a search along the coordinates.
 
@@ -249,7 +249,7 @@ def estimate(
     start
         Where to begin: an earlier estimate.
     rounds
-        How often each coordinate is tried; once, where the next estimate goes on from this one.
+        How often each coordinate is tried.
     """
     centre = CENTRES.copy()
     centre[VARIANCES] += math.log(size.square)

@@ -29,7 +29,8 @@ State = dict[str, Any]
 LINE = 8  # numbers in a cache line
 SINGLE = 16  # up to so many columns each has hyper-parameters of its own
 CLASSES = 8  # beyond, columns of similar size share them
-HISTORY = 384  # measurements that estimates look back on, at most
+HISTORY = 384  # measurements that estimates look back on, at most; two of the longest period
+LONGEST_HISTORY = 768  # if they are more, up to this
 HISTORY_CELLS = 1 << 20
 ALL_COLUMNS = 1 << 14  # up to so many columns the history has all of them
 SAMPLED = 256  # beyond, so many
@@ -37,8 +38,9 @@ FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
-# from PLENTY measurements on estimates are rare: the next one has RARER times as many; before, half as many again
-PLENTY, RARER = 64, 3
+# the next estimate is made from so many times as many measurements, by whether the history has KNOWN of the longest period
+RARER, KNOWN = (2, 3), 1.5
+ROUNDS = 1  # of each search
 RARELY = 1 << 16  # measurements between two estimates, at most
 
 
@@ -72,7 +74,8 @@ class Tracker:
         states, classes, harmonics = structure.states, self.classes, len(structure.frequency)
         wide = columns > ALL_COLUMNS
         sampled = SAMPLED if wide else columns
-        rows = min(HISTORY, max(64, HISTORY_CELLS // sampled))
+        wanted = min(max(HISTORY, round(2 * max(structure.periods, default=0))), LONGEST_HISTORY)
+        rows = min(wanted, max(64, HISTORY_CELLS // sampled))
         self.memory: State = {
             "state": at_a_line(columns, states),
             "covariance": at_a_line(classes, states, states),
@@ -134,6 +137,7 @@ class Tracker:
         values, sampled = memory["history_values"][:rows], memory["sampled"]
         if count == 1 and self.columns > ALL_COLUMNS:
             self._choose_columns()
+        known = int(steps[-1] - steps[0] >= KNOWN * max(self.structure.periods, default=0.0))
         single = self.columns <= SINGLE
         sizes = [self._size(values, noise, [c]) for c in range(self.columns)] if single else []
         priors = _priors(values, noise, sizes) if single else self._classify(values, noise)
@@ -148,7 +152,7 @@ class Tracker:
                 own = np.ascontiguousarray(values[:, some])
                 size = sizes[c] if single else self._size(values, noise, members)
                 memory["searched"][c] = estimate(
-                    self.structure, steps, own, noise, self.laplace, priors[c], size, start
+                    self.structure, steps, own, noise, self.laplace, priors[c], size, start, ROUNDS
                 )
                 fitted[c] = True
             memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
@@ -160,7 +164,7 @@ class Tracker:
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
         memory["settled"][:] = 0.0
-        step = max(1, count // 2) if count < PLENTY else min((RARER - 1) * count, RARELY)
+        step = min((RARER[known] - 1) * count, RARELY)
         self.size = sizes[0] if self.columns == 1 else size_of(values, noise, self.laplace)
         if not self.size.visible:  # then there is nothing to search for, and news matters
             step = max(1, count // 16)
