@@ -38,7 +38,7 @@ FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
-# the next estimate is made from so many times as many measurements, by whether the history has KNOWN of the longest period
+# the next estimate has so many times as many measurements, by whether the history has KNOWN of the longest period
 RARER, KNOWN = (2, 3), 1.5
 ROUNDS = 1  # of each search
 RARELY = 1 << 16  # measurements between two estimates, at most
