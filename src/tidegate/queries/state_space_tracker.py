@@ -29,7 +29,7 @@ State = dict[str, Any]
 LINE = 8  # numbers in a cache line
 SINGLE = 16  # up to so many columns each has hyper-parameters of its own
 CLASSES = 8  # beyond, columns of similar size share them
-HISTORY = 320  # measurements that estimates look back on, at most; two of the longest period
+HISTORY = 384  # measurements that estimates look back on, at most; two of the longest period
 LONGEST_HISTORY = 768  # if they are more, up to this
 HISTORY_CELLS = 1 << 20
 ALL_COLUMNS = 1 << 14  # up to so many columns the history has all of them
@@ -38,8 +38,9 @@ FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
-# the next estimate has so many times as many measurements, by whether the history has KNOWN of the longest period
-RARER, KNOWN = (2, 3), 1.5
+# the next estimate has half as many measurements again, and from PLENTY on so many times as many, by whether the history
+# has KNOWN of the longest period
+PLENTY, RARER, KNOWN = 64, (2, 3), 1.5
 ROUNDS = 1  # of each search
 RARELY = 1 << 16  # measurements between two estimates, at most
 
@@ -164,7 +165,7 @@ class Tracker:
         if not clock[t.DROPPED]:
             self._replay(steps, values, noise)
         memory["settled"][:] = 0.0
-        step = min((RARER[known] - 1) * count, RARELY)
+        step = max(1, count // 2) if count < PLENTY else min((RARER[known] - 1) * count, RARELY)
         self.size = sizes[0] if self.columns == 1 else size_of(values, noise, self.laplace)
         if not self.size.visible:  # then there is nothing to search for, and news matters
             step = max(1, count // 16)
