@@ -45,6 +45,14 @@ def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     assert "Commands" in capsys.readouterr().out
 
 
+def test_the_package_is_a_command() -> None:
+    """`python -m tidegate` answers like `tidegate`, for those whose path does not have it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tidegate", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"tidegate {tidegate.__version__}\n"
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """The version is that of the package."""
     assert main(["--version"]) == 0
