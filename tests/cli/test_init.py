@@ -162,7 +162,7 @@ def test_ctrl_c_ends_a_question(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty")
     write_events(tmp_path)
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "tidegate.cli", "init", str(tmp_path / "events.csv")]
+    command = [sys.executable, "-m", "tidegate", "init", str(tmp_path / "events.csv")]
     command += ["--out", str(tmp_path / "new.toml")]
 
     def hear() -> None:  # where the tests themselves run in the background, the signal is ignored

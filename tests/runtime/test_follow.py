@@ -82,7 +82,7 @@ def test_a_growing_file(tmp_path: Path) -> None:
 def test_the_command_stops_in_order(tmp_path: Path) -> None:
     """SIGTERM ends the stream after a committed step, with a summary and exit code 0; it goes on later."""
     live(tmp_path, ("count = 12", "count = 100000"))
-    command = [sys.executable, "-m", "tidegate.cli", "release", str(tmp_path / "tidegate.toml"), "--json"]
+    command = [sys.executable, "-m", "tidegate", "release", str(tmp_path / "tidegate.toml"), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     for _ in range(300):
         time.sleep(0.1)
@@ -206,7 +206,7 @@ def test_from_a_broker_to_a_file(broker: Any, tmp_path: Path) -> None:
 def test_a_source_that_does_not_answer_is_one_line(broker: Any, tmp_path: Path) -> None:
     """The command waits and says so once; when the broker is there it goes on."""
     live(tmp_path, ("count = 12", "count = 100000"), (f"{tmp_path}/events.csv", f"{broker.url}/events/#"))
-    command = [sys.executable, "-m", "tidegate.cli", "release", str(tmp_path / "tidegate.toml"), "--json"]
+    command = [sys.executable, "-m", "tidegate", "release", str(tmp_path / "tidegate.toml"), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     line = process.stderr.readline()
