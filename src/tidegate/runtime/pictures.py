@@ -84,8 +84,8 @@ def draw_budget(times: Times, spent: Values, single: Values, limit: float, symbo
     lower.fill_between(moments, 0, one, color=INK, alpha=0.55, linewidth=0, step="post")
     lower.set_ylim(0, 1.2 * max(float(one.max(initial=0)), 1e-12))
     lower.set_ylabel("of a step", fontsize=9, color=QUIET)
-    for axes in (upper, lower):
-        _plain(axes, times, number="{x:g}")
+    _plain(upper, times, number="{x:g}")
+    _plain(lower, times, number="{x:g}", ticks=2)
     return _svg(figure)
 
 
@@ -139,7 +139,7 @@ def _svg(figure: Figure) -> str:
     return found[found.index("<svg") :]
 
 
-def _plain(axes: Axes, times: Times, number: str = "{x:,.0f}") -> None:
+def _plain(axes: Axes, times: Times, number: str = "{x:,.0f}", ticks: int = 4) -> None:
     """Quiet axes with dates."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -157,7 +157,7 @@ def _plain(axes: Axes, times: Times, number: str = "{x:,.0f}") -> None:
     axes.margins(x=0)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelsize=8.5, labelcolor=QUIET)
-    axes.locator_params(axis="y", nbins=4)
+    axes.locator_params(axis="y", nbins=ticks)
     axes.yaxis.set_major_formatter(number)
     axes.grid(axis="y", color=FAINT, linewidth=0.7)
     axes.set_axisbelow(True)
