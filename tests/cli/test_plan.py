@@ -28,6 +28,15 @@ def test_plan_for_people(capsys):
     assert "steps that it comes late" in " ".join(said.split())
 
 
+def test_the_table_has_the_best_of_each_mechanism(capsys):
+    """One row for a mechanism at once and one with delay; --all shows every setting."""
+    assert main([*QUICK, "--season", "6"]) == 0
+    short = capsys.readouterr().out
+    assert "--all shows them" in short
+    assert main([*QUICK, "--season", "6", "--all"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > len(short.splitlines())
+
+
 def test_a_raw_file_is_not_read(tmp_path, capsys):
     """Only files of releases are looked at, unless the user says that the data are public."""
     raw = tmp_path / "raw.csv"

@@ -48,6 +48,9 @@ def plan(
         Path | None, typer.Option(help="Draw error against ε and w into this PNG file.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One made-up stream, no curves.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every setting that was tried, not the best of each mechanism.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Predict the error of every mechanism from public knowledge, and recommend one.
@@ -83,7 +86,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        _print(made, facts, delay, picture)
+        _print(made, facts, delay, picture, every)
 
 
 def read_profile(file: Path, season: int | None, *, public: bool) -> Stream:
@@ -145,7 +148,7 @@ def facts_of(made: Plan, delay: int) -> dict[str, Any]:
     }
 
 
-def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None) -> None:
+def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None, every: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -163,11 +166,18 @@ def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None) 
     for name in ("error", "of the mean", "delay"):
         table.add_column(name, justify="right")
     best = made.best(delay=delay)
-    for p in made.predictions:
+    seen: set[tuple[str, int]] = set()
+    for p in sorted(made.predictions, key=lambda p: p.absolute):
+        if (p.name, p.delay) in seen and not every and p is not best:
+            continue
+        seen.add((p.name, p.delay))
         told = ", ".join(f"{name}={value}" for name, value in p.parameters.items())
         style = "bold" if p is best else ""
         table.add_row(p.name, told, number(p.absolute), f"{p.relative:.1%}", str(p.delay or "–"), style=style)
     console.print(table)
+    more = len(made.predictions) - table.row_count
+    if more:
+        console.print(f"{more} more settings of these mechanisms were tried: --all shows them.\n")
     for sentence in facts["reasons"]:
         console.print(sentence, soft_wrap=True)
     console.print("\nPaste into tidegate.toml:\n", highlight=False)
