@@ -40,7 +40,7 @@ DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: 
 DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not believed
 # the next estimate has half as many measurements again, and from PLENTY on so many times as many, by whether the history
 # has KNOWN of the longest period
-PLENTY, RARER, KNOWN = 64, (2, 3), 1.5
+PLENTY, RARER, KNOWN = 32, (2, 3), 0.5
 ROUNDS = 1  # of each search
 RARELY = 1 << 16  # measurements between two estimates, at most
 
