@@ -14,7 +14,7 @@ BENCH := $(VENV)/.installed-bench
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint services bench audit clean
+.PHONY: help demo test lint services bench audit blind clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
@@ -22,6 +22,7 @@ help:
 	@echo "make lint      ruff, mypy and the import contract"
 	@echo "make bench     time the noise, the mechanisms and the ledger against their rivals"
 	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
+	@echo "make blind     attack the mutants of tests/audit/blind.toml, and write their part of docs/audit.md"
 	@echo "make services  install and ready the system packages that tests need"
 	@echo "make clean     remove the virtual environment and all caches"
 
@@ -80,6 +81,9 @@ bench: $(BENCH)
 
 audit: $(TEST)
 	@$(BIN)/python -m tidegate.audit.table docs/audit.md
+
+blind: $(TEST)
+	@$(BIN)/python -m tidegate.audit.blind tests/audit/blind.toml --page docs/audit.md
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

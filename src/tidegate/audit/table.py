@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tidegate.audit import blind
 from tidegate.audit.shipped import shipped
 from tidegate.audit.verdicts import CLEAN, Verdict
 from tidegate.audit.zoo import zoo
@@ -222,7 +223,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.page is not None:
         from tidegate.audit.pictures import draw_zoo
 
-        chosen.page.write_text(page(animals, mechanisms, seconds), encoding="utf-8")
+        text = page(animals, mechanisms, seconds)
+        if chosen.page.exists():  # the blind test has a command of its own
+            text += "\n" + blind.kept_section(chosen.page.read_text(encoding="utf-8"))
+        chosen.page.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
         draw_zoo(animals, mechanisms, chosen.page.parent / "pictures" / "audit_zoo.png")
     for name in missed:
         print(f"not caught: {name}")

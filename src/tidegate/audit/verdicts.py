@@ -47,6 +47,8 @@ class Verdict:
         Whether the mean of the event's scores proved more than the event itself (zCDP).
     words
         What else there is to say.
+    angle
+        From where it was attacked, where a whole attack has tried several.
     """
 
     outcome: str
@@ -70,6 +72,7 @@ class Verdict:
     width: int = 0
     by_mean: bool = False
     way: str = ""
+    angle: str = ""
     subject: dict[str, Any] = field(default_factory=dict)
 
     @property

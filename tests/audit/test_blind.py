@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tidegate.audit import blind, patching
+from tidegate.audit.patching import Edit
+from tidegate.errors import InvalidInput
+
+HALVED = """
+[[mutant]]
+name = "half"
+why = "scale is Δ/(2ε)"
+module = "tidegate.mechanisms.uniform"
+function = "Uniform.scale"
+find = "self.units / budget.epsilon"
+replace = "self.units / (2 * budget.epsilon)"
+audit = 'Uniform(Event(epsilon="1"))'
+loss = 2.0
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with one mutant."""
+    path = tmp_path / "mutants.toml"
+    path.write_text(HALVED, encoding="utf-8")
+    return path
+
+
+def test_a_mutant_is_caught_and_the_same_configuration_unchanged_is_not(file: Path) -> None:
+    """Two processes of their own: half of the noise is caught, all of it is not accused."""
+    (mutant,) = blind.read(file)
+    (changed,) = blind.run(file, [mutant], seconds=4)
+    assert changed.caught, changed.sentence
+    assert 1.2 < changed.found <= 2
+    assert changed.proof["pair"]
+    (sound,) = blind.run(file, [mutant], seconds=2, unchanged=True)
+    assert not sound.caught, sound.sentence
+    page = blind.put_into("# Audits\n", blind.section([changed, sound]))
+    assert "1 of 2 mutants were caught: 50%" in page
+    assert "**escaped**" in page
+    assert blind.kept_section(page) in page
+    json.dumps(changed.proof)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("self.units / budget.epsilon", "no such text", "occurs 0 times"),
+        ('function = "Uniform.scale"', 'function = "Uniform.none"', "names 0 functions"),
+        ("tidegate.mechanisms.uniform", "tidegate.policy.budget", "must be in one of"),
+        ("(2 * budget.epsilon)", "(2 * budget.epsilon", "cannot be made"),
+        ('why = "scale is Δ/(2ε)"', "", "lacks 'why'"),
+        ("loss = 2.0", "lost = 2.0", "unknown field 'lost'"),
+        ("[[mutant]]", "[[mutant", "cannot be read as TOML"),
+        ("[[mutant]]", f"{HALVED}\n[[mutant]]", "more than one mutant"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(file: Path, before: str, after: str, words: str) -> None:
+    """Text that is not there, modules out of bounds, missing and unknown fields."""
+    assert before in HALVED
+    file.write_text(HALVED.replace(before, after, 1), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=words):
+        blind.read(file)
+
+
+def test_edits_are_not_made_in_files_or_in_loaded_modules() -> None:
+    """A module that is loaded already cannot be changed any more, and its file never is."""
+    import tidegate.mechanisms.uniform
+
+    path = patching.path_of("tidegate.mechanisms.uniform")
+    before = path.read_bytes()
+    edit = Edit("tidegate.mechanisms.uniform", "self.units / budget.epsilon", "1", "Uniform.scale")
+    patching.check([edit])
+    with pytest.raises(ValueError, match="imported already"):
+        patching.install([edit])
+    assert path.read_bytes() == before
+    assert tidegate.mechanisms.uniform.__file__ == str(path)
+
+
+def test_unknown_configurations_are_one_sentence() -> None:
+    """Neither a name of a shipped configuration nor an expression."""
+    assert blind.configuration("Uniform, w = 3").policy.window == 3
+    with pytest.raises(InvalidInput, match="neither the name"):
+        blind.configuration("Unicorn()")
