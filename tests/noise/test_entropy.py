@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tidegate.noise import Source, current, gaussian, laplace, laplace_one
-from tidegate.noise.entropy import CHUNK_WORDS, POOL_WORDS, Keystream, System
+from tidegate.noise import Source, current, entropy, gaussian, laplace, laplace_one
+from tidegate.noise.entropy import CHUNK_WORDS, POOL_WORDS, Elements, Keystream, System, Words
 from tidegate.testing.entropy import CountingEntropy, FixedEntropy, fixed_entropy, zero_noise
 from tidegate.testing.statistics import compare_counts
 
@@ -24,19 +27,39 @@ def keystream(key: bytes, skip: int, words: int) -> np.ndarray:
 
 
 def test_words_are_aes_and_every_refill_replaces_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refill by refill: the first 32 bytes are the next key and are never served."""
-    seed = bytes(range(32))
-    monkeypatch.setattr(os, "urandom", lambda count: seed[:count])
+    """Refill by refill: the system's bytes enter the key, the first 32 bytes of output are the next and never served."""
+    given = [bytes(range(first, first + 32)) for first in range(0, 160, 32)]
+    fresh = iter(given)
+    monkeypatch.setattr(os, "urandom", lambda count: next(fresh)[:count])
     stream = Keystream()
     served = [stream.take(3), stream.take(2 * CHUNK_WORDS), np.array([stream.take_one()], dtype=np.uint64)]
-    expected, key = [], seed
-    for words in (POOL_WORDS, CHUNK_WORDS, CHUNK_WORDS, POOL_WORDS):
+    expected, key = [], given[0]
+    for words, mixed in zip((POOL_WORDS, CHUNK_WORDS, CHUNK_WORDS, POOL_WORDS), given[1:], strict=True):
+        key = bytes(a ^ b for a, b in zip(key, mixed, strict=True))
         expected.append(keystream(key, 32, words))
         key = keystream(key, 0, 4).tobytes()
     assert np.array_equal(served[0], expected[0][:3])
     assert np.array_equal(served[1], np.concatenate(expected[1:3]))
     assert served[2][0] == expected[3][-1]
     assert bytes(stream._key) == key
+
+
+def test_copies_of_a_machine_part_with_the_next_refill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two copies of one memory serve different words from the first refill on; a system without entropy shows it."""
+
+    def served_by_copies() -> list[set[int]]:
+        one, other = Keystream(), Keystream()
+        other._key[:] = one._key
+        return [
+            {*each.take(10).tolist(), each.take_one(), *each.take(9000).tolist()} for each in (one, other)
+        ]
+
+    one, other = served_by_copies()
+    assert len(one) == len(other) == 9011
+    assert not one & other
+    monkeypatch.setattr(os, "urandom", bytes)  # as many zeros
+    one, other = served_by_copies()
+    assert one == other
 
 
 def test_memory_holds_nothing_that_was_served() -> None:
@@ -69,6 +92,130 @@ def test_bits_are_fair() -> None:
     }
     assert compare_counts(counts, words.size).ok
     assert not compare_counts(counts | {"bit 0": (round(0.49 * words.size), 0.5)}, words.size).ok
+
+
+class Careless(System):
+    """The wrong version: one keystream for whoever asks, advanced after the words were copied."""
+
+    def __init__(self) -> None:
+        self._stream = Keystream()
+
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """Words that an interruption may serve again, or as zeros."""
+        pool, size = self._stream, count * len(elements)
+        if size > POOL_WORDS - pool._taken:
+            pool._generate(pool._pool)
+            pool._taken = 0
+        fresh = pool._pool[pool._taken : pool._taken + size]
+        taken = fresh.copy()
+        fresh.fill(0)
+        pool._taken += size
+        return taken[np.newaxis]
+
+
+def interrupted(draw: Callable[[], list[int]], at: int, action: Callable[[], None]) -> tuple[list[int], bool]:
+    """What a draw returns if `action` comes before the at-th instruction of its Python code, and whether it came."""
+    left, came, before = at, False, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        nonlocal left, came
+        if frame.f_code.co_filename not in (entropy.__file__, __file__):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                came = True
+                action()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        drawn = draw()
+    except KeyboardInterrupt:
+        drawn = []
+    finally:
+        sys.settrace(before)
+    return drawn, came
+
+
+def interruptions(source: Source, size: int, *, stop: bool) -> list[int]:
+    """All words served while draws of a size are interrupted before each of their instructions in turn."""
+    served: list[int] = []
+
+    def draw() -> list[int]:
+        if size == 0:
+            return [source.word("", 0, 0, 0)]
+        return source.words("", 0, 1, range(size), 0, 1)[0].tolist()
+
+    def action() -> None:
+        served.extend(draw())
+        if stop:
+            raise KeyboardInterrupt
+
+    at, came = 1, True
+    while came:
+        words, came = interrupted(draw, at, action)
+        served += words + draw()
+        at += 1
+    assert at > 10, "nothing was interrupted"
+    return served
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["draws", "draws and stops"])
+@pytest.mark.parametrize("size", [0, 1, 200, 300])
+def test_a_draw_may_be_interrupted_before_any_instruction(size: int, stop: bool) -> None:
+    """Code that interrupts a draw, and what is drawn after a KeyboardInterrupt, never shares a word with it."""
+    served = interruptions(System(), size, stop=stop)
+    assert len(set(served)) == len(served)
+    assert 0 not in served
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["draws", "draws and stops"])
+def test_a_careless_source_is_found_out(stop: bool) -> None:
+    """The same interruptions of a source that copies before it advances bring words twice, or zeros."""
+    served = interruptions(Careless(), 200, stop=stop)
+    assert len(set(served)) < len(served)
+
+
+STORM = """
+import random, signal, sys
+from tidegate.noise import current
+source, served = current(), []
+def draw():
+    size = random.choice((0, 1, 5, 100, 255, 300))
+    taken = source.words("", 0, 1, range(size), 0, 1)[0].tolist() if size else [source.word("", 0, 0, 0)]
+    served.append(taken)  # one instruction: it happens or it does not
+def handler(number, frame):
+    draw()
+    if sys.argv[1] == "stop":
+        raise KeyboardInterrupt
+    arm()
+def arm():
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 2e-4))
+signal.signal(signal.SIGALRM, handler)
+drawn, interrupts = 0, 0
+while drawn < 20_000:
+    try:
+        arm()
+        while drawn < 20_000:
+            draw()
+            drawn += 1
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    except KeyboardInterrupt:
+        interrupts += 1
+words = [word for taken in served for word in taken]
+print(len(served), interrupts, len(words) - len(set(words)), words.count(0))
+"""
+
+
+@pytest.mark.parametrize("kind", ["draw", "stop"])
+def test_signals_that_draw_share_no_word_with_the_program(kind: str) -> None:
+    """A real timer whose handler draws noise, thousands of times, and then also stops what it interrupted."""
+    done = subprocess.run([sys.executable, "-c", STORM, kind], capture_output=True, text=True, check=True)
+    draws, interrupts, repeated, zeros = map(int, done.stdout.split())
+    assert draws > 20_000 if kind == "draw" else interrupts > 100
+    assert (repeated, zeros) == (0, 0)
 
 
 def test_threads_have_keystreams_of_their_own() -> None:
@@ -123,10 +270,17 @@ def test_forks_start_from_a_new_seed() -> None:
 def test_a_copied_process_is_noticed_without_fork_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no hook ran, another process id is enough to start from a new seed."""
     source = System()
-    before = source.keystream()
-    assert source.keystream() is before
+
+    def used() -> Keystream:
+        source.word("", 0, 0, 0)
+        source.words("", 0, 1, range(3), 0, 1)
+        (keystream,) = source._idle.keystreams
+        return keystream
+
+    before = used()
+    assert used() is before
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert source.keystream() is not before
+    assert used() is not before
 
 
 def test_fixed_entropy_depends_on_the_address_only() -> None:

@@ -2,7 +2,11 @@
 
 Random words come from AES-256 in counter mode, keyed by the operating system. Every refill replaces the key
 by its own output before any word is served (fast key erasure), so whoever reads the memory later cannot
-reconstruct words that were served before. State is per thread, and a forked child starts from a new seed.
+reconstruct words that were served before. Every refill also mixes fresh entropy of the operating system into the
+key, so that two copies of one running machine part ways with the first refill after the copy; the words that
+waited in the pool at that moment (at most 1024 for each of both kinds of request) are common to both, and `UNBUFFERED`
+is for those who copy running machines. State is per thread, a forked child starts from a new seed, and
+code that interrupts a draw (a signal handler, say) never shares words with it.
 
 A *source* serves words by address, so that tests can install one whose noise depends on nothing but the
 address (`tidegate.testing.fixed_entropy`). The production source ignores the address and never repeats.
@@ -31,6 +35,8 @@ KEY_BYTES = 32
 CHUNK_WORDS = 1 << 15
 # One refill for small requests.
 POOL_WORDS = 1 << 10
+# What counter mode encrypts.
+ZEROS = memoryview(bytes(8 * CHUNK_WORDS))
 
 
 @runtime_checkable
@@ -61,7 +67,7 @@ class Source(Protocol):
 
 
 class Keystream:
-    """AES-256-CTR with fast key erasure. Belongs to one thread of one process.
+    """AES-256-CTR with fast key erasure. Whoever takes words from it must hold it alone: see `System`.
 
     Words wait in a pool that is wiped as they are taken; requests of a pool's size or more bypass it.
     """
@@ -70,16 +76,17 @@ class Keystream:
         self._process = os.getpid()
         self._epoch = process.epoch()
         self._key = bytearray(os.urandom(KEY_BYTES))
-        self._zeros = memoryview(bytes(8 * CHUNK_WORDS))
+        self._key_words = np.frombuffer(self._key, dtype=np.uint64)
         self._pool = np.zeros(POOL_WORDS, dtype=np.uint64)
         self._taken = POOL_WORDS
         self._single: list[int] = []
 
     def _generate(self, out: Words) -> None:
-        """Fill a contiguous array; the key is replaced before any word of it can be served."""
+        """Fill a contiguous array; the key is renewed by the system before and replaced before any word is served."""
+        self._key_words ^= np.frombuffer(os.urandom(KEY_BYTES), dtype=np.uint64)
         encryptor = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
         encryptor.update_into(bytes(KEY_BYTES), self._key)
-        encryptor.update_into(self._zeros[: out.nbytes], out.data.cast("B"))
+        encryptor.update_into(ZEROS[: out.nbytes], out.data.cast("B"))
 
     def owned(self) -> bool:
         """Whether this process made the keystream; a fork of it must not go on with it."""
@@ -87,19 +94,21 @@ class Keystream:
 
     def take(self, count: int) -> Words:
         """The next words, in an array that belongs to the caller."""
-        if count <= POOL_WORDS - self._taken:
-            fresh = self._pool[self._taken : self._taken + count]
+        start = self._taken
+        if count <= POOL_WORDS - start:
+            self._taken = start + count  # first of all: whatever happens next, these words are gone
+            fresh = self._pool[start : start + count]
             taken = fresh.copy()
             fresh.fill(0)
-            self._taken += count
             return taken
         if count < POOL_WORDS // 4:
+            self._taken = POOL_WORDS  # nothing is left while the pool is being filled
             self._generate(self._pool)
             self._taken = 0
             return self.take(count)
         taken = np.empty(count, dtype=np.uint64)
-        for start in range(0, count, CHUNK_WORDS):
-            self._generate(taken[start : start + CHUNK_WORDS])
+        for chunk in range(0, count, CHUNK_WORDS):
+            self._generate(taken[chunk : chunk + CHUNK_WORDS])
         return taken
 
     def take_one(self) -> int:
@@ -112,29 +121,53 @@ class Keystream:
         return self._single.pop()
 
 
+class Idle(threading.local):
+    """The keystreams of each thread that nobody is using: one, and those that interrupting code has made."""
+
+    def __init__(self) -> None:
+        self.keystreams: list[Keystream] = []
+
+
 class System:
-    """The production source: fresh words from this thread's keystream, whatever the address."""
+    """The production source: fresh words from this thread's keystream, whatever the address.
+
+    A thread can be interrupted in the middle of a draw by code that draws as well: a signal handler, a finalizer, a
+    fork. So a keystream is taken out of the thread's idle ones (which no interruption can split), used, and put
+    back. Code that interrupts finds none and makes its own; what an exception leaves behind is never used again; and
+    words are served only by the process that made their keystream, which is asked after they were taken.
+    """
 
     name = "system"
     marked = False
 
     def __init__(self) -> None:
-        self._local = threading.local()
-
-    def keystream(self) -> Keystream:
-        """The keystream of this thread in this process."""
-        stream: Keystream | None = getattr(self._local, "stream", None)
-        if stream is None or not stream.owned():
-            stream = self._local.stream = Keystream()
-        return stream
+        self._idle = Idle()
 
     def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
         """Fresh words of shape (count, len(elements))."""
-        return self.keystream().take(count * len(elements)).reshape(count, len(elements))
+        idle = self._idle.keystreams
+        while True:
+            try:
+                keystream = idle.pop()
+            except IndexError:
+                keystream = Keystream()
+            taken = keystream.take(count * len(elements))
+            if keystream.owned():
+                idle.append(keystream)
+                return taken.reshape(count, len(elements))
 
     def word(self, stream: str, step: int, draw: int, index: int) -> int:
         """One fresh word."""
-        return self.keystream().take_one()
+        idle = self._idle.keystreams
+        while True:
+            try:
+                keystream = idle.pop()
+            except IndexError:
+                keystream = Keystream()
+            taken = keystream.take_one()
+            if keystream.owned():
+                idle.append(keystream)
+                return taken
 
 
 class Unbuffered:
