@@ -13,6 +13,7 @@ part of the project. Rivals are slow to run: --rivals FILE keeps their errors.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -103,11 +104,11 @@ def causal_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechan
 
 def delayed_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechanism]]:
     for k in some(policy.w):
-        yield f"OptStream {k}", OptStream(policy, columns=columns, samples=k)
+        yield f"OptStream {k}", OptStream(policy, columns=columns, samples=k, nonnegative=True)
         if columns == 1 and k > 2:
             yield (
                 f"OptStream {k} curve",
-                OptStream(policy, columns=columns, samples=k, reconstruction="curve"),
+                OptStream(policy, columns=columns, samples=k, reconstruction="curve", nonnegative=True),
             )
     try:
         from tidegate.mechanisms import Fourier
@@ -115,7 +116,7 @@ def delayed_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mecha
         return
     for k in some(policy.w):
         if k <= policy.w // 2:
-            yield f"Fourier {k}", Fourier(policy, columns=columns, coefficients=k)
+            yield f"Fourier {k}", Fourier(policy, columns=columns, coefficients=k, nonnegative=True)
 
 
 def error(releases: tg.Releases, matrix: np.ndarray) -> float:
@@ -192,10 +193,9 @@ def of_tide(policy: tg.WEvent, stream: Stream, runs: int) -> dict[str, float]:
     matrix, periods = stream
     rows = []
     for _ in range(runs):
-        releases = Tide(policy, columns=matrix.shape[1], periods=periods).start().push_batch(matrix)
-        later = (
-            Tide(policy, columns=matrix.shape[1], periods=periods, aim="revised").start().push_batch(matrix)
-        )
+        tide = Tide(policy, columns=matrix.shape[1], periods=periods, nonnegative=True)
+        releases = tide.start().push_batch(matrix)
+        later = dataclasses.replace(tide, aim="revised").start().push_batch(matrix)
         rows.append(
             {
                 "causal": error(releases, matrix),

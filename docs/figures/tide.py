@@ -53,7 +53,7 @@ def main() -> None:
     ):
         policy = tg.WEvent(epsilon="0.1", w=w)
         uniform = Uniform(policy).start().push_batch(truth[:, np.newaxis])
-        releases = Tide(policy, periods=periods).start().push_batch(truth[:, np.newaxis])
+        releases = Tide(policy, periods=periods, nonnegative=True).start().push_batch(truth[:, np.newaxis])
         revised = releases.revised
         time = np.arange(len(truth))
         low, high = releases.interval(0.9)

@@ -10,12 +10,14 @@ location = "sightings.csv"
 time = "time"
 column = "place"
 unit = "who"
+value = "amount"
 [steps]
 start = "2026-03-02T00:00"
 length = "{length}"
 count = 168
 [query]
-aggregate = "count"
+aggregate = "{aggregate}"
+{query}
 columns = ["a", "b"]
 [protect]
 policy = "w-event"
@@ -23,14 +25,15 @@ epsilon = "{epsilon}"
 window = 24
 {more}
 [mechanism]
-name = "auto"
+name = "{name}"
 {keys}
 """
 
 
-def chosen(length="1h", epsilon="1", more="", keys=""):
+def chosen(length="1h", epsilon="1", more="", keys="", aggregate="count", query="", name="auto"):
     """The mechanism of a configuration."""
-    return parse_config(TEXT.format(length=length, epsilon=epsilon, more=more, keys=keys)).mechanism
+    words = {"aggregate": aggregate, "query": query, "name": name}
+    return parse_config(TEXT.format(length=length, epsilon=epsilon, more=more, keys=keys, **words)).mechanism
 
 
 def test_tide_on_the_days_of_the_clock():
@@ -55,6 +58,37 @@ def test_a_plan_may_choose_another_and_always_the_same():
 
 @pytest.mark.parametrize(("keys", "words"), [("every = 3", "level"), ('level = "many"', "must be a number")])
 def test_other_keys_are_refused(keys, words):
-    """auto has one key of its own."""
+    """auto has two keys of its own."""
     with pytest.raises(ConfigError, match=words):
         chosen(keys=keys)
+
+
+@pytest.mark.parametrize("name", ["auto", "Tide", "OptStream", "Fourier"])
+@pytest.mark.parametrize(
+    ("aggregate", "query", "expected"),
+    [
+        ("count", "", True),
+        ("distinct", "", True),
+        ("sum", 'clip = ["0", "5"]', True),
+        ("sum", 'clip = ["-5", "5"]', False),
+        ("sum", 'clip = ["-1000", "0"]', False),
+        ("mean", 'clip = ["0", "5"]', False),
+        ("given", "", False),
+        ("given", 'clip = ["0", "5"]', True),
+        ("given", 'clip = ["0", "5"]\nfill = "-1"', False),
+    ],
+)
+def test_nonnegativity_follows_from_the_query(name, aggregate, query, expected):
+    """Only where no cell of a step can be negative is a release cut at 0."""
+    more = 'max_change = "1"' if aggregate == "given" else ""
+    found = chosen(aggregate=aggregate, query=query, name=name, more=more)
+    assert found.nonnegative is expected
+
+
+@pytest.mark.parametrize("name", ["auto", "Tide"])
+def test_what_the_curator_knows_may_be_said(name):
+    """Given loads are not negative, says who knows; of a mean's deviations nobody can say it."""
+    keys = "nonnegative = true"
+    assert chosen(aggregate="given", name=name, keys=keys, more='max_change = "1"').nonnegative
+    with pytest.raises(ConfigError, match="nonnegative = true is refused for a mean"):
+        chosen(aggregate="mean", query='clip = ["0", "5"]', name=name, keys=keys)

@@ -45,3 +45,27 @@ def test_noise_that_cannot_be_drawn_is_refused(mechanism, tiny):
     assert (
         np.max(releases.scale) <= LARGEST * mechanism.columns
     )  # a sum of draws may be larger than one of them
+
+
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_nothing_is_cut_at_zero_without_being_asked(mechanism):
+    """A stream far below zero is released far below zero, unless a parameter says that it cannot be there."""
+    if mechanism.statistic != "steps" or getattr(mechanism, "nonnegative", False) or _counts_only(mechanism):
+        return
+    level = -(10**7)  # beyond any noise of the examples
+    steps = min(30, mechanism.policy.horizon or 30)
+    releases = mechanism.start().push_batch(np.full((steps, mechanism.columns), level)).final
+    measured = releases.values[releases.source > 0]  # before that nothing is known
+    assert len(measured) == 0 or np.median(measured) < level / 2
+
+
+def _counts_only(mechanism):
+    """Pruning is for counts: what is small is nothing."""
+    return getattr(mechanism, "prunes", False)
+
+
+@pytest.mark.parametrize("name", ["Tide", "OptStream", "HierarchicalOptStream", "Fourier"])
+def test_being_nonnegative_is_no_default(name):
+    """Whoever says nothing about signs gets values of any sign."""
+    (declared,) = [field for field in dataclasses.fields(catalogue()[name]) if field.name == "nonnegative"]
+    assert declared.default is False

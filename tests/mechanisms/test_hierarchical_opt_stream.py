@@ -74,7 +74,7 @@ def test_leaves_add_up_to_their_parents_at_every_step(level, causal):
     """Both answers are consistent to 1e-9, and nothing is negative."""
     mechanism = HierarchicalOptStream(
         tg.WEvent(epsilon="1", w=48), hierarchy=REGIONS, samples=6, features=(parts_of_day(48), whole_period(48)),
-        causal=causal,
+        causal=causal, nonnegative=True,
     )  # fmt: skip
     rows = np.rint(level * (1 + 0.3 * np.sin(np.arange(96 * 12).reshape(96, 12) / 40))).astype(np.int64)
     releases = mechanism.start().push_batch(rows)

@@ -165,7 +165,7 @@ def test_curves_pass_through_the_samples_of_each_leaf():
 def test_leaves_add_up_at_every_step(level, causal):
     """Both answers are consistent to 1e-9 and not negative."""
     mechanism = per_leaf(
-        tg.WEvent(epsilon="20", w=48, mobility="fixed"), REGIONS, samples=6, causal=causal,
+        tg.WEvent(epsilon="20", w=48, mobility="fixed"), REGIONS, samples=6, causal=causal, nonnegative=True,
         features=(parts_of_day(48), whole_period(48)),
     )  # fmt: skip
     rows = np.rint(level * (1 + 0.3 * np.sin(np.arange(110 * 12).reshape(110, 12) / 40))).astype(np.int64)

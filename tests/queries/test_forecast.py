@@ -44,8 +44,8 @@ def test_constant_columns_go_on_and_nothing_is_negative():
     pytest.importorskip("statsmodels")
     assert np.array_equal(forecast(np.full(40, 7.0), 3)[:, 0], [7, 7, 7])
     falling = arma(200) - 80
-    assert forecast(falling, 5, nonnegative=False).min() < 0
-    assert forecast(falling, 5).min() == 0.0
+    assert forecast(falling, 5).min() < 0
+    assert forecast(falling, 5, nonnegative=True).min() == 0.0
 
 
 @pytest.mark.parametrize(

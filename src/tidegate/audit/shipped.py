@@ -143,7 +143,7 @@ def shipped() -> list[Shipped]:
         ),
         Shipped(
             "HierarchicalOptStream",
-            HierarchicalOptStream(window, hierarchy=Hierarchy.balanced(2), samples=1, nonnegative=False),
+            HierarchicalOptStream(window, hierarchy=Hierarchy.balanced(2), samples=1),
             4,
         ),
         Shipped(
@@ -154,15 +154,14 @@ def shipped() -> list[Shipped]:
                 samples=2,
                 adaptive=True,
                 per_leaf=True,
-                nonnegative=False,
             ),
             8,
             16.0,
         ),
         Shipped("Swellfish", Swellfish(SwellfishPolicy(specifications=(house,))), 6),
-        Shipped("Tide", Tide(one, nonnegative=False), 1, 12.0),
-        Shipped("Tide, w = 2", Tide(window, nonnegative=False, delay=0), 3, 16.0),
-        Shipped("Fourier", Fourier(WEvent(epsilon="1", w=4), coefficients=2, nonnegative=False), 4),
+        Shipped("Tide", Tide(one), 1, 12.0),
+        Shipped("Tide, w = 2", Tide(window, delay=0), 3, 16.0),
+        Shipped("Fourier", Fourier(WEvent(epsilon="1", w=4), coefficients=2), 4),
         Shipped("ClippedSum", ClippedSum(Event(epsilon="2", max_change=4), **clipped), 4, 12.0),
     ]
     known = {type(each.mechanism).__name__ for each in chosen}

@@ -19,7 +19,14 @@ LONGEST_PERIOD = 50_000  # steps: a year of hours is no period that a stream cou
 
 
 def choose(
-    policy: Policy, columns: int, grid: Fraction, rounding: str, seconds: Fraction, level: float | None
+    policy: Policy,
+    columns: int,
+    grid: Fraction,
+    rounding: str,
+    seconds: Fraction,
+    level: float | None,
+    *,
+    nonnegative: bool,
 ) -> Mechanism:
     """The mechanism for a stream of which only public things are known.
 
@@ -31,6 +38,8 @@ def choose(
         The length of a step.
     level
         The order of magnitude of a value, if the curator knows it; without it no plan is made.
+    nonnegative
+        Whether no value can be negative. A plan is made on counts, so without this there is none.
 
     The choice is a function of these arguments, so that a stream that restarts gets the same mechanism.
     """
@@ -42,8 +51,8 @@ def choose(
     ]
     if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in Tide.budgets:
         return Uniform(policy, **shape)
-    tide = Tide(policy, periods=tuple(periods), **shape)
-    if level is None:
+    tide = Tide(policy, periods=tuple(periods), nonnegative=nonnegative, **shape)
+    if level is None or not nonnegative:
         return tide
     plan = make_plan(policy, Description(level=level, columns=columns, season=season), runs=1, curves=False)
     best, ours = plan.best(), next((p for p in plan.predictions if p.name == "Tide" and not p.delay), None)

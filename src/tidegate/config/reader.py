@@ -280,15 +280,31 @@ class _Reader:
                 )
             read[key] = self.parameter(key, value, str(own[key].type))
         arguments: dict[str, Any] = {"columns": query.width, "grid": query.grid, "rounding": query.rounding}
+        if "nonnegative" in own:
+            read["nonnegative"] = self.nonnegative(read, query)
         return self.make("mechanism", lambda: kind(policy, **arguments, **read))
 
+    def nonnegative(self, given: dict[str, Any], query: Query) -> bool:
+        """Whether no release may be negative: what the query guarantees, or what the curator knows beyond it."""
+        wanted = given.get("nonnegative", query.nonnegative)
+        if wanted is True and query.aggregate == "mean":
+            raise self.fail(
+                "nonnegative = true is refused for a mean, which is measured as deviations from the middle of "
+                "the clip; drop it.",
+                "mechanism",
+                "nonnegative",
+            )
+        return wanted  # type: ignore[no-any-return]  # the mechanism refuses what is neither true nor false
+
     def automatic(self, extra: dict[str, Any], policy: Policy, query: Query, steps: Steps) -> Mechanism:
-        """The mechanism of ``name = "auto"``; its one key is the order of magnitude of a value."""
+        """The mechanism of ``name = "auto"``; its keys say the order of magnitude of a value, and its sign."""
         from tidegate.config.auto import choose
 
         for key in extra:
-            if key != "level":
-                near = _nearest(key, ["name", "level"]) or "; auto knows level only."
+            if key not in ("level", "nonnegative"):
+                near = (
+                    _nearest(key, ["name", "level", "nonnegative"]) or "; auto knows level and nonnegative."
+                )
                 raise self.fail(f"unknown key {key!r} in [mechanism]{near}", "mechanism", key)
         level = extra.get("level")
         if level is not None and (isinstance(level, bool) or not isinstance(level, int | Pointed)):
@@ -304,6 +320,7 @@ class _Reader:
                 query.rounding,
                 Fraction(steps.boundary(2) - steps.boundary(1), 10**6),
                 None if level is None else float(level),
+                nonnegative=self.nonnegative(extra, query),
             ),
         )
 

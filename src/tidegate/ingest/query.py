@@ -188,6 +188,24 @@ class Query:
         return len(self.columns) * (2 if self.aggregate == "mean" else 1)
 
     @property
+    def nonnegative(self) -> bool:
+        """Whether no cell of a step can be negative, whatever the data: so it may be said of releases, too.
+
+        Examples
+        --------
+        >>> Query(aggregate="sum", clip=(0, 5)).nonnegative, Query(aggregate="sum", clip=(-5, 5)).nonnegative
+        (True, False)
+        >>> Query(aggregate="mean", clip=(0, 5)).nonnegative  # measured as deviations from the middle of the clip
+        False
+        """
+        if self.aggregate == "mean":
+            return False
+        if self.aggregate in ("count", "distinct", "histogram"):
+            return True
+        filled = self.fill if isinstance(self.fill, Fraction) else Fraction(0)
+        return self.clip is not None and Fraction(self.clip[0]) >= 0 and filled >= 0
+
+    @property
     def ticks(self) -> int:
         """Grid units in 1."""
         return Fraction(self.grid).denominator

@@ -63,7 +63,8 @@ class Fourier(Periodic):
         K, the real numbers that are measured: the mean, then a cosine and a sine for each frequency. By default a
         fifth of w. Public.
     nonnegative
-        Whether the stream is known not to be negative.
+        Whether the stream is known not to be negative: then no release is. A configuration file derives it from its
+        query.
 
     Privacy
     -------
@@ -98,7 +99,7 @@ class Fourier(Periodic):
     """
 
     coefficients: int | None = None
-    nonnegative: bool = True
+    nonnegative: bool = False
 
     causal: ClassVar[str] = "last period"
     adaptive: ClassVar[bool] = False
@@ -213,13 +214,13 @@ class Fourier(Periodic):
         """From the mean alone to half of the coefficients."""
         w = policy.steps_charged
         counts = sorted({min(w, count) for count in (1, 3, 5, 9, 17)} | {max(1, w // 2)})
-        return [cls(policy, columns=columns, coefficients=count) for count in counts]
+        return [cls(policy, columns=columns, coefficients=count, nonnegative=True) for count in counts]
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="1", w=12), coefficients=5),
+            cls(WEvent(epsilon="1", w=12), coefficients=5, nonnegative=True),
             cls(WEvent(epsilon="1", w=12, mobility="fixed"), columns=3, coefficients=12),
             cls(WEvent(epsilon="1", w=7, adjacency="replace"), columns=2, coefficients=2, grid="0.5"),
             cls(WEvent(epsilon="1", w=1)),

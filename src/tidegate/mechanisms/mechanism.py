@@ -144,7 +144,7 @@ class Mechanism(ABC):
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
-        """Public parameter choices that a plan compares; `season` is the number of steps of a day, if known."""
+        """Public parameter choices that a plan compares on made-up counts; `season` is the steps of a day, if known."""
         return [cls(policy, columns=columns)]
 
     @classmethod

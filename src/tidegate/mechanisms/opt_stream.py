@@ -58,7 +58,8 @@ class OptStream(OptStreamSettings):
         "variance": every measurement weighs one over its variance. "size": 1 over the number of parts of its feature,
         as printed.
     nonnegative
-        Whether the stream is known not to be negative.
+        Whether the stream is known not to be negative: then no release is. A configuration file derives it from its
+        query.
     causal
         What a step is worth before its period ends: "hold" the last sample, prolong the "line" through the
         last two, or move the curve of the "last period" to the last sample.
@@ -151,14 +152,16 @@ class OptStream(OptStreamSettings):
         w = policy.steps_charged
         counts = sorted({max(1, w // parts) for parts in (2, 3, 4, 6, 8, 12, 16, 24)})
         causal = "last period" if season is not None and w % season == 0 else "hold"
-        return [cls(policy, columns=columns, samples=count, causal=causal) for count in counts]
+        return [
+            cls(policy, columns=columns, samples=count, causal=causal, nonnegative=True) for count in counts
+        ]
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         day = (parts(12, [4, 9, 12]), whole_period(12))
         return [
-            cls(WEvent(epsilon="1", w=12), samples=4),
+            cls(WEvent(epsilon="1", w=12), samples=4, nonnegative=True),
             cls(WEvent(epsilon="1", w=12), columns=2, samples=4, features=day, causal="last period"),
             cls(
                 WEvent(epsilon="2", w=7, adjacency="replace"),

@@ -40,7 +40,7 @@ class OptStreamSettings(Periodic):
     split: tuple[ExactLike, ExactLike, ExactLike] = (1, 1, 1)
     reconstruction: str = "line"
     weights: str = "variance"
-    nonnegative: bool = True
+    nonnegative: bool = False
     causal: str = "hold"
     calibration: str = "sound"
 

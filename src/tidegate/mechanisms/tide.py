@@ -51,7 +51,8 @@ class Tide(Mechanism):
         Which error the schedule makes small: that of values "now", or that of the "revised" ones. These are better
         with fewer, stronger measurements.
     nonnegative
-        Whether the stream is known not to be negative: then no release is.
+        Whether the stream is known not to be negative: then no release is. Counts are; centred sums are not. A
+        configuration file derives it from its query.
 
     Privacy
     -------
@@ -89,7 +90,7 @@ class Tide(Mechanism):
     harmonics: int | Sequence[int] | None = None
     delay: int | None = None
     aim: str = "now"
-    nonnegative: bool = True
+    nonnegative: bool = False
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
 
@@ -158,16 +159,16 @@ class Tide(Mechanism):
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
         """Days and weeks as periods where there are any, smoothed at once or for later."""
         periods = (season, 7 * season) if season is not None else ()
-        return [cls(policy, columns=columns, periods=periods)]
+        return [cls(policy, columns=columns, periods=periods, nonnegative=True)]
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="4", w=10), columns=3, periods=(24,), harmonics=2),
+            cls(WEvent(epsilon="4", w=10), columns=3, periods=(24,), harmonics=2, nonnegative=True),
             cls(WEvent(epsilon="1/3", w=24, adjacency="replace"), columns=20, grid="0.5", delay=7),
             cls(
                 User(epsilon="2", horizon=6000), periods=(24, 168), harmonics=(3, 2), delay=10, aim="revised"
             ),
-            cls(Event(epsilon="1"), columns=2, nonnegative=False),
+            cls(Event(epsilon="1"), columns=2),
         ]

@@ -69,8 +69,8 @@ class Prediction:
         plain = _plain(self.mechanism)
         told: dict[str, Any] = {}
         for item in dataclasses.fields(self.mechanism):
-            if item.name in ("policy", "columns", "grid", "rounding"):
-                continue
+            if item.name in ("policy", "columns", "grid", "rounding", "nonnegative"):
+                continue  # what the other sections of a configuration say
             value = getattr(self.mechanism, item.name)
             usual = item.default if plain is None else getattr(plain, item.name)
             if value != usual and _writable(value):

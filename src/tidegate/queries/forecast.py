@@ -24,7 +24,7 @@ def forecast(
     train: int | None = None,
     order: tuple[int, int] = (1, 1),
     method: str = "innovations_mle",
-    nonnegative: bool = True,
+    nonnegative: bool = False,
 ) -> Values:
     """The next steps of every column, by an ARMA model of its last releases. Post-processing: it costs no budget.
 
@@ -43,7 +43,7 @@ def forecast(
         (least squares, fastest), of what is left of a column when its mean is taken off. Where an estimate fails,
         the next slower one is used.
     nonnegative
-        Whether the stream is known not to be negative.
+        Whether the stream is known not to be negative: then no forecast is.
 
     Examples
     --------

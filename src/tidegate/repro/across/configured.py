@@ -54,5 +54,7 @@ def _attempts(
 ) -> Iterator[Callable[[], Mechanism]]:
     yield lambda: kind(policy, columns=columns, horizon=steps)  # type: ignore[call-arg]
     if 1 < columns <= WIDEST_HIERARCHY:
-        yield lambda: kind(policy, hierarchy=Hierarchy.balanced(columns))  # type: ignore[call-arg]
+        tree = Hierarchy.balanced(columns)  # of counts, which are not negative
+        yield lambda: kind(policy, hierarchy=tree, nonnegative=True)  # type: ignore[call-arg]
+        yield lambda: kind(policy, hierarchy=tree)  # type: ignore[call-arg]
     yield lambda: kind(policy, columns=columns)

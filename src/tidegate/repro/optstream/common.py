@@ -70,7 +70,7 @@ def chosen(region: str, epsilon: str, alpha: int) -> OptStream:
     frame = french_loads_2026().filter(pl.col("month") == 4)
     profile = frame[region].cast(pl.Float64).to_numpy()[:, np.newaxis]
     policy = WEvent(epsilon=epsilon, w=W, max_change=alpha)
-    return OptStream.from_profile(policy, profile, candidates=((), FEATURES))
+    return OptStream.from_profile(policy, profile, candidates=((), FEATURES), nonnegative=True)
 
 
 def mechanisms(
@@ -78,14 +78,16 @@ def mechanisms(
 ) -> dict[str, Mechanism]:
     """The paper's mechanisms, its OptStream in both calibrations, and one with chosen samples."""
     policy, k = WEvent(epsilon=epsilon, w=W, max_change=alpha), samples_for(alpha)
-    adaptive: dict[str, Any] = {"samples": k, "adaptive": True, "threshold": THRESHOLD, "features": FEATURES}
+    # loads are not negative
+    equal: dict[str, Any] = {"samples": k, "features": FEATURES, "nonnegative": True}
+    adaptive: dict[str, Any] = {**equal, "adaptive": True, "threshold": THRESHOLD}
     printed: dict[str, Any] = {"weights": "size", "calibration": "paper"}
     makers: dict[str, Any] = {
         LAPLACE: lambda: Uniform(policy),
-        DFT: lambda: Fourier(policy, coefficients=k),
-        EQUAL: lambda: OptStream(policy, samples=k, features=FEATURES),
+        DFT: lambda: Fourier(policy, coefficients=k, nonnegative=True),
+        EQUAL: lambda: OptStream(policy, **equal),
         ADAPTIVE: lambda: OptStream(policy, **adaptive),
-        EQUAL_PRINTED: lambda: OptStream(policy, samples=k, features=FEATURES, **printed),
+        EQUAL_PRINTED: lambda: OptStream(policy, **equal, **printed),
         ADAPTIVE_PRINTED: lambda: OptStream(policy, **adaptive, **printed),
         CHOSEN: lambda: chosen(region, epsilon, alpha),
     }

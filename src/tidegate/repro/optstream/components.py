@@ -28,10 +28,14 @@ def variants(epsilon: str) -> dict[str, Mechanism]:
         SAMPLE: adaptive,
         ALL: {**adaptive, "features": FEATURES},
     }
-    chosen: dict[str, Mechanism] = {name: OptStream(policy, **given) for name, given in options.items()}
+    chosen: dict[str, Mechanism] = {
+        name: OptStream(policy, **given, nonnegative=True) for name, given in options.items()
+    }
     for name, printed in zip(PARTS[1:], PRINTED[1:], strict=True):
-        chosen[printed] = OptStream(policy, **options[name], weights="size", calibration="paper")
-    chosen[EQUAL_SAMPLE] = OptStream(policy, samples=10)
+        chosen[printed] = OptStream(
+            policy, **options[name], weights="size", calibration="paper", nonnegative=True
+        )
+    chosen[EQUAL_SAMPLE] = OptStream(policy, samples=10, nonnegative=True)
     return chosen
 
 

@@ -50,13 +50,19 @@ def _apart(kind: str, alpha: int, regions: int) -> tuple[Mechanism, Mechanism]:
     if kind == LAPLACE:
         return Uniform(policy, columns=regions), Uniform(policy)
     count = samples_for(alpha)
-    return Fourier(policy, columns=regions, coefficients=count), Fourier(policy, coefficients=count)
+    options: dict[str, Any] = {"coefficients": count, "nonnegative": True}
+    return Fourier(policy, columns=regions, **options), Fourier(policy, **options)
 
 
 def _together(alpha: int, names: list[str]) -> dict[str, Mechanism]:
     """HierarchicalOptStream in all its forms."""
     forest = Hierarchy.from_parents({"France": None} | dict.fromkeys(names, "France"))
-    options: dict[str, Any] = {"hierarchy": forest, "samples": samples_for(alpha), "features": FEATURES}
+    options: dict[str, Any] = {
+        "hierarchy": forest,
+        "samples": samples_for(alpha),
+        "features": FEATURES,
+        "nonnegative": True,
+    }
     adaptive: dict[str, Any] = {"adaptive": True, "threshold": THRESHOLD}
     printed: dict[str, Any] = {"weights": "size", "calibration": "paper"}
     policy = WEvent(epsilon="1", w=W, max_change=alpha)
@@ -68,7 +74,7 @@ def _together(alpha: int, names: list[str]) -> dict[str, Mechanism]:
         ADAPTIVE: HierarchicalOptStream(policy, **options, **adaptive),
         EQUAL_PRINTED: HierarchicalOptStream(policy, **options, **printed),
         ADAPTIVE_PRINTED: HierarchicalOptStream(policy, **options, **adaptive, **printed),
-        CHOSEN: HierarchicalOptStream(policy, hierarchy=forest, times=best.sample_times),
+        CHOSEN: HierarchicalOptStream(policy, hierarchy=forest, times=best.sample_times, nonnegative=True),
     }
 
 

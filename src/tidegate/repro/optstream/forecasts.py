@@ -39,7 +39,8 @@ def day_ahead(released: npt.NDArray[np.float64], day: int, fast: bool) -> npt.ND
     """The forecast of a day of the month (from 1) by ARMA(1, 1), trained on the four weeks before it."""
     training = released[(day - 1) * W : (day - 1 + TRAINING) * W]
     try:
-        return forecast(training, W, method="hannan_rissanen" if fast else "innovations_mle")[:, 0]
+        method = "hannan_rissanen" if fast else "innovations_mle"
+        return forecast(training, W, method=method, nonnegative=True)[:, 0]
     except TidegateError as missing:
         # without statsmodels there is nothing to compare
         raise MissingData(f"{missing} The data are looked for in TIDEGATE_DATA.") from None
