@@ -6,10 +6,12 @@ import logging
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.runtime.helpers import release, settings, write_events
@@ -212,3 +214,48 @@ def test_an_unexpected_error_shows_no_record(tmp_path: Path) -> None:
         done.stderr == "tidegate: unexpected KeyError; set TIDEGATE_TRACEBACK=1 to see where it came from.\n"
     )
     shutil.rmtree(tmp_path)
+
+
+def test_nobody_else_can_read_a_file_that_a_stream_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ledger, side files, locks and temporary files are private from the moment they are made."""
+    config = settings(tmp_path)
+    seen: dict[str, int] = {}
+
+    def look() -> None:
+        for path in tmp_path.iterdir():
+            if path.name not in ("events.csv", "tidegate.toml", "out.csv"):
+                seen[path.name] = seen.get(path.name, 0) | path.stat().st_mode & 0o777
+
+    opened = sqlite3.connect
+
+    def connect(*arguments: Any, **more: Any) -> sqlite3.Connection:
+        look()
+        connection: sqlite3.Connection = opened(*arguments, **more)
+        look()
+        connection.set_trace_callback(lambda _statement: look())
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    before = os.umask(0)
+    try:
+        release(config)
+    finally:
+        os.umask(before)
+    assert {f"tidegate.ledger{side}" for side in ("", "-wal", "-shm", ".lock", ".new")} <= set(seen)
+    assert {name: mode for name, mode in seen.items() if mode & 0o077} == {}
+
+
+def test_side_files_of_earlier_versions_are_closed_to_others(tmp_path: Path) -> None:
+    """Whatever a dead process has left readable is not when the ledger has been opened again."""
+    config = settings(tmp_path)
+    release(config)
+    for side in ("-wal", "-shm", ".lock"):
+        beside = Path(f"{config.ledger}{side}")
+        beside.touch()
+        beside.chmod(0o644)
+    with open_stream(config):
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("tidegate.ledger*")}
+    assert len(modes) >= 4
+    assert set(modes.values()) == {0o600}

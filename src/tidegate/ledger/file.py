@@ -41,6 +41,10 @@ CREATE TABLE checkpoint (only INTEGER PRIMARY KEY CHECK (only = 1), row INTEGER 
                          account BLOB NOT NULL, digest BLOB NOT NULL) STRICT;
 """
 
+# States of some mechanisms hold raw values, and positions count records. SQLite gives its side files the mode of the
+# file that they belong to, so that one must have its own before SQLite opens it.
+PRIVATE = 0o600
+
 _locks: set[int] = set()
 _abandoned: list[Any] = []
 
@@ -129,7 +133,7 @@ def told(path: Path) -> Iterator[None]:
 
 def take_lock(path: Path) -> int:
     """Hold the lock beside the file, as its one writer; the system frees it when the process dies."""
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -158,6 +162,7 @@ def create(path: Path, meta: Mapping[str, str]) -> None:
     fresh = path.with_name(path.name + ".new")
     for leftover in (fresh, Path(f"{fresh}-journal")):
         leftover.unlink(missing_ok=True)
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
     connection = sqlite3.connect(fresh, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous=FULL")
@@ -196,6 +201,15 @@ def look(path: Path) -> None:
         )
 
 
+def _close_to_others(path: Path) -> None:
+    """Let nobody read side files, of an earlier version or a dead process, who may not read the ledger."""
+    allowed = path.stat().st_mode & 0o777
+    for side in ("-wal", "-shm", "-journal", ".lock"):
+        beside = Path(f"{path}{side}")
+        if beside.exists() and not beside.is_symlink() and beside.stat().st_mode & 0o777 & ~allowed:
+            beside.chmod(allowed)
+
+
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """Open an existing ledger file: WAL, and on disk before a commit returns."""
     look(path)
@@ -207,6 +221,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             )
         connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
     else:
+        _close_to_others(path)
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2)
         try:
             connection.execute("PRAGMA journal_mode=WAL")

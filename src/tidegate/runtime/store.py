@@ -235,12 +235,7 @@ def open_durable(target: str | PathLike[str], *arguments: Any, **more: Any) -> D
     """The ledger in a file or, by URL, in PostgreSQL; parameters as for `SQLiteLedger`."""
     if is_url(target):
         return PostgresLedger(str(target), *arguments, **more)
-    path = Path(target)
-    fresh = not path.exists()
-    ledger = SQLiteLedger(path, *arguments, **more)
-    if fresh:  # the state of some mechanisms holds raw values, and positions count records
-        ledger.path.chmod(0o600)
-    return ledger
+    return SQLiteLedger(Path(target), *arguments, **more)
 
 
 def verify_target(target: str | PathLike[str]) -> Verdict:
