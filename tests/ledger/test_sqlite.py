@@ -374,6 +374,7 @@ def test_read_only_folder(tmp_path):
     folder = tmp_path / "closed"
     folder.mkdir()
     SQLiteLedger(folder / "old.db", POLICY, 8).close()
+    (folder / "old.db").chmod(0o644)  # whoever may not write it is allowed to read it here
     code = """
         import os, sys
         from tidegate.errors import LedgerError
