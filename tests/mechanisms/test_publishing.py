@@ -347,13 +347,23 @@ def test_enormous_windows_cost_nothing(kind):
     assert len(run.snapshot()) < 5000
 
 
+@pytest.mark.parametrize("sensitivity", [0, -1, 0.5, True])
+def test_a_dissimilarity_has_a_sensitivity(sensitivity):
+    """A score that claims not to depend on the data would be compared without noise: refused by name."""
+    with pytest.raises(InvalidParameter, match="sensitivity"):
+        Dissimilarity("own", lambda values, last: int(values[0]), sensitivity, float)
+
+
 @BOTH
 def test_replaced_units_may_change_their_group(kind):
     """Groups of fixed units count with the whole step's change, also groups of a single column."""
     policy = tg.WEvent(epsilon="1", w=1, mobility="fixed", adjacency="replace")
     mechanism = kind(policy, columns=3, groups=((0,), (1, 2)))
     run = mechanism.start()
-    assert [part.mechanism.sensitivity for part in run._runs] == [2, 2]
+    parts = [part.mechanism for part in run._runs]
+    assert [part.sensitivity for part in parts] == [2, 2]
+    assert {part.score_scale for part in parts} == {mechanism.score_scale} == {4.0}  # 2wΔ/ε, Δ = 2
+    assert {part.whole_scale for part in parts} == {mechanism.whole_scale} == {2.0 * mechanism.units}
     run.push_batch(np.zeros((5, 3), dtype=np.int64))
     again = mechanism.start(state=run.snapshot())
     assert [part.mechanism.sensitivity for part in again._runs] == [2, 2]

@@ -28,7 +28,7 @@ class BudgetAbsorption(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, pan_private, calibration
+    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns
         As for :class:`Publishing`.
 
     Privacy
@@ -139,6 +139,7 @@ class BudgetAbsorption(Publishing):
             ),
             cls(WEvent(epsilon="9", w=4), columns=20, shift=True),
             cls(WEvent(epsilon="3", w=6, mobility="fixed"), columns=5, groups=2),
+            cls(WEvent(epsilon="3", w=6, mobility="fixed", adjacency="replace"), columns=2, groups=2),
             cls(WEvent(epsilon="4", w=3), columns=2, pan_private="single"),
             cls(WEvent(epsilon="4", w=3), columns=2, pan_private="announced"),
             cls(Event(epsilon="1")),

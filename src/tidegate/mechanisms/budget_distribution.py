@@ -27,7 +27,7 @@ class BudgetDistribution(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, pan_private, calibration
+    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns
         As for :class:`Publishing`.
 
     Privacy
@@ -108,6 +108,7 @@ class BudgetDistribution(Publishing):
             cls(WEvent(epsilon="2", w=1), columns=20, grid="0.5"),
             cls(WEvent(epsilon="3", w=6), columns=18, groups=4, regroup_every=7),
             cls(WEvent(epsilon="9", w=4, adjacency="replace"), columns=20, shift=True),
+            cls(WEvent(epsilon="3", w=6, mobility="fixed", adjacency="replace"), columns=3, groups=3),
             cls(WEvent(epsilon="6", w=50)),
             cls(WEvent(epsilon="4", w=3), columns=2, pan_private="single"),
             cls(WEvent(epsilon="4", w=3), columns=2, pan_private="announced"),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.exact import whole
+
 Row = npt.NDArray[np.int64]
 
 
@@ -22,7 +24,8 @@ class Dissimilarity:
     score
         A function of (values, last publication), both int64 vectors, that returns a whole number.
     sensitivity
-        By how much the score can change when the values change by 1 in L1 (a whole number: 1 for both below).
+        By how much the score can change when the values change by 1 in L1 (a whole number of at least 1, as for both
+        below: noise is scaled to it).
     expected
         The score that publication noise of scale 1 itself would cause in d columns; a publication pays
         only if the score exceeds that.
@@ -39,6 +42,9 @@ class Dissimilarity:
     score: Callable[[Row, Row], int]
     sensitivity: int
     expected: Callable[[int], float]
+
+    def __post_init__(self) -> None:
+        whole("sensitivity", self.sensitivity)  # 0 would compare without noise
 
     def describe(self) -> str:
         """The name, as the configuration shows it."""

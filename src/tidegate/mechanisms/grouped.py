@@ -77,9 +77,9 @@ class GroupedRun(Run):
                 regroup_every=None,
                 shift=False,
                 calibration="sound",
+                # a replaced unit may leave one group for another: each must count with the change of the whole step
+                step_columns=mechanism.step_columns or mechanism.columns,
             )
-            # a replaced unit may leave one group for another: each must count with the change of the whole step
-            one.__dict__["sensitivity"] = mechanism.sensitivity
             ledger = self.ledger.parts[number] if isinstance(self.ledger, ParallelLedger) else None
             part = (state or {}).get(f"run {number}")
             run = one.start(ledger=ledger, state=None if part is None else part.tobytes())

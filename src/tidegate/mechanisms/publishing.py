@@ -49,6 +49,9 @@ class Publishing(Mechanism):
         each intrusion is announced to the run. Not together with groups, shift or a dissimilarity of one's own.
     calibration
         "sound", or "paper" for the printed variant, which is not private (see docs/proofs).
+    step_columns
+        The number of columns of the whole step, where this is the instance of one group of them: a replaced unit may
+        leave one group for another, so each counts with what it can change in all. By default `columns`.
     """
 
     dissimilarity: str | Dissimilarity = "l1"
@@ -57,6 +60,7 @@ class Publishing(Mechanism):
     shift: bool = False
     pan_private: str | None = None
     calibration: str = "sound"
+    step_columns: int | None = None
 
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event)
     kind: ClassVar[int] = loop.ABSORPTION
@@ -71,6 +75,8 @@ class Publishing(Mechanism):
                 raise InvalidParameter("dissimilarity", self.dissimilarity, names, f"write {L1.name!r}")
             put(self, "dissimilarity", BUILT_IN[self.dissimilarity])
         self._validate_groups()
+        if self.step_columns is not None:
+            put(self, "step_columns", whole("step_columns", self.step_columns, least=self.columns))
         if self.independent and (self.shift or self.regroup_every is not None):
             raise InvalidParameter(
                 "regroup_every" if self.regroup_every is not None else "shift",
@@ -147,6 +153,14 @@ class Publishing(Mechanism):
         length = self.policy.window
         assert length is not None
         return length
+
+    @cached_property
+    def sensitivity(self) -> int:
+        """By how many grid units one unit can change one whole step, in L1."""
+        rounded = self.rounding == "nearest"
+        return self.policy.grid_sensitivity(
+            self.step_columns or self.columns, Fraction(self.grid), rounded=rounded
+        )
 
     @property
     def measure(self) -> Dissimilarity:

@@ -35,6 +35,7 @@ from tidegate.testing.entropy import CountingEntropy, ZeroEntropy, fixed_entropy
 Check = Callable[[Mechanism], None]
 CHECKS: list[Check] = []
 STEPS = 60
+REMEMBERED = (int, float, Fraction, str, tuple, np.ndarray)  # what a configuration computes once
 MARKER = 7_319_064_211  # a raw value that cannot come about by chance
 
 
@@ -355,3 +356,35 @@ def entropy_of_tests_is_marked(mechanism: Mechanism) -> None:
     run = mechanism.start()
     assert not run.ledger.marked
     assert isinstance(run.source, Source)
+
+
+def _parts(holder: object, kind: type, seen: set[int]) -> list[Any]:
+    """Everything of a kind that a run or a configuration holds, however deep."""
+    if id(holder) in seen:
+        return []
+    seen.add(id(holder))
+    found = [holder] if isinstance(holder, kind) else []
+    inside: list[object] = []
+    if isinstance(holder, Run | Mechanism):
+        inside = list(vars(holder).values())
+    elif isinstance(holder, list | tuple):
+        inside = list(holder)
+    elif isinstance(holder, dict):
+        inside = list(holder.values())
+    return found + [part for each in inside for part in _parts(each, kind, seen)]
+
+
+@check
+def remembered_numbers_are_those_of_the_configuration(mechanism: Mechanism) -> None:
+    """No configuration at work, whole or part, remembers a number that its fields alone would not give."""
+    run = mechanism.start()
+    run.push_batch(stream(mechanism))
+    for part in _parts(run, Mechanism, set()):
+        fresh = dataclasses.replace(part)
+        fields = {field.name for field in dataclasses.fields(part)}
+        for name, remembered in list(vars(part).items()):
+            if name in fields or not isinstance(remembered, REMEMBERED):
+                continue
+            assert np.array_equal(np.asarray(remembered), np.asarray(getattr(fresh, name))), (
+                f"{type(part).__name__} remembers another {name} than its configuration gives"
+            )
