@@ -21,6 +21,7 @@ class Status(IntEnum):
     NULLIFIED = 3  # as approximated, because the budget was already absorbed by another step
     PRUNED = 4  # not measured, because a coarser measurement said that there is nothing
     PARTIAL = 5  # some columns were measured at this step, the others are approximated
+    MISSING = 6  # given input had no reading, and nothing is said in its place
 
     @property
     def label(self) -> str:

@@ -198,8 +198,8 @@ READINGS = pl.DataFrame(
 
 
 def test_missing_readings_are_filled_by_declaration_only(tmp_path: Path) -> None:
-    """Nothing declared is an error; zero and constants are put in; the previous release is left to the runtime."""
-    with pytest.raises(MissingReading, match="previous release"):
+    """Nothing declared is an error; zero and constants are put in; what stays missing is left to the runtime."""
+    with pytest.raises(MissingReading, match="missing"):
         next(iter(given_intake(tmp_path, given_query(), READINGS)))
     assert gather(given_intake(tmp_path, given_query(fill="zero"), READINGS)) == [
         [1.5, 2.0],
@@ -207,13 +207,14 @@ def test_missing_readings_are_filled_by_declaration_only(tmp_path: Path) -> None
         [-4.5, 0],
     ]
     assert gather(given_intake(tmp_path, given_query(fill="7.5"), READINGS))[1:] == [[7.5, 3.0], [-4.5, 7.5]]
-    blocks = list(given_intake(tmp_path, given_query(fill="previous release"), READINGS))
+    blocks = list(given_intake(tmp_path, given_query(fill="missing"), READINGS))
     rows = [(block, index) for block in blocks for index in range(len(block))]
     block, index = rows[1]
-    assert block.row(index, [8.0, 9.0]).tolist() == [8.0, 3.0]
-    assert block.row(index).tolist() == [0.0, 3.0]
-    with pytest.raises(InvalidParameter, match="step by step"):
+    assert block.filled(slice(index, index + 1), [8.0, 9.0]).tolist() == [[8.0, 3.0]]
+    with pytest.raises(InvalidParameter, match="stands for missing readings"):
         _ = block.values
+    with pytest.raises(InvalidParameter, match="noise would be added to noise"):
+        given_query(fill="previous release")
 
 
 def test_wide_and_long_input_agree(tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.runtime.helpers import release
 
 from tidegate.config import Config, parse_config
+from tidegate.ingest import StepBlock
+from tidegate.runtime import open_stream
+from tidegate.runtime.report import write_report
 
 HOURS = 96
 TEXT = """\
@@ -86,3 +91,122 @@ def test_sums_may_be_negative(tmp_path: Path, name: str, low: int, high: int) ->
     true = found.sum(axis=2)
     wrong = np.abs(released(tmp_path)[8:] - true[8:]).mean(axis=0)
     assert (wrong < 0.2 * np.abs(true).mean(axis=0)).all()
+
+
+GIVEN = """\
+[source]
+location = "{folder}/readings.csv"
+time = "time"
+[steps]
+start = "2026-03-02T00:00"
+length = "1h"
+count = {hours}
+[query]
+aggregate = "given"
+layout = "wide"
+columns = ["whole", "holes", "silent"]
+fill = "{fill}"
+[protect]
+epsilon = "4"
+window = 4
+max_change = "1"
+[mechanism]
+name = "{name}"
+[sink]
+location = "{folder}/{sink}"
+layout = "{form}"
+"""
+MECHANISMS = [
+    "Uniform",
+    "auto",
+    "Sample",
+    "BudgetAbsorption",
+    "BudgetDistribution",
+    "Fast",
+    "OptStream",
+    "PeGaSus",
+]
+
+
+def given(folder: Path, name: str, hours: int = 200, sink: str = "out.csv", form: str = "wide") -> Config:
+    """Readings of 500 in one column always, in one with gaps, and in one never."""
+    lines = ["time,whole,holes,silent"]
+    for hour in range(hours):
+        moment = f"2026-03-{2 + hour // 24:02d}T{hour % 24:02d}:00"
+        lines.append(f"{moment},500,{'' if 20 <= hour < 160 or hour % 7 == 3 else 500},")
+    (folder / "readings.csv").write_text("\n".join(lines) + "\n")
+    text = GIVEN.format(folder=folder, hours=hours, fill="missing", name=name, sink=sink, form=form)
+    return parse_config(text, folder / "tidegate.toml")
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_missing_reading_is_missing_and_feeds_nothing_back(tmp_path: Path, name: str) -> None:
+    """No value where there was no reading, also not when it is revised, and the old level right after a long gap."""
+    release(given(tmp_path, name))
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        hour = int(row["step"]) - 1
+        assert row["silent"] == ""
+        assert (row["holes"] == "") == (20 <= hour < 160 or hour % 7 == 3)
+        assert row["whole"] != ""
+    after = [float(row["holes"]) for row in rows if 160 < int(row["step"]) <= 200 and row["holes"]]
+    assert np.abs(np.array(after) - 500).mean() < 40  # a year of feedback would be off by hundreds
+
+
+def test_gaps_survive_a_restart(tmp_path: Path) -> None:
+    """Stopped after every block, a stream stands for its gaps with the same values as one that was not."""
+    config = given(tmp_path, "Uniform", hours=60)
+    intake = config.open(None)
+    found = list(intake)
+    intake.close()
+    held = []
+    for block in found:
+        for index in range(len(block)):
+            one = slice(index, index + 1)
+            step = block.first_step + index
+            part = StepBlock(
+                step, block.units[one], block.grid, {**block.position, "step": step}, block.missing[one]
+            )
+            with open_stream(config) as stream:
+                stream.take(part)
+                stream.send()
+                held.append(stream.store.progress.position["gaps"]["held"])
+    assert {values[1] for values in held[20:60]} == {held[19][1]}  # the gap began after hour 19
+    assert {values[2] for values in held} == {0.0}
+
+
+def test_missing_values_in_every_form(tmp_path: Path) -> None:
+    """JSON says null, long rows have the status missing, Parquet has a null."""
+    release(given(tmp_path, "Uniform", hours=8, sink="out.jsonl", form="long"))
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    silent = [row for row in rows if row["column"] == "silent"]
+    assert {(row["value"], row["status"]) for row in silent} == {(None, "missing")}
+    (tmp_path / "tidegate.ledger").unlink()
+    release(given(tmp_path, "Uniform", hours=8, sink="out.parquet"))
+    assert pl.read_parquet(tmp_path / "out.parquet")["silent"].null_count() == 8
+
+
+def test_running_sums_go_on_over_gaps(tmp_path: Path) -> None:
+    """A sum of readings is the sum of those there are."""
+    config = given(tmp_path, 'BinaryTree"\nhorizon = 60\n#"', hours=60)
+    release(config)
+    with (tmp_path / "out.csv").open(newline="") as file:
+        last = list(csv.DictReader(file))[-1]
+    assert abs(float(last["whole"]) - 60 * 500) < 400
+    assert abs(float(last["silent"])) < 400
+
+
+def test_the_report_of_given_input_says_what_was_not_done(tmp_path: Path) -> None:
+    """No contribution was bounded, gaps are assumed to be public, and a silent column is named."""
+    config = given(tmp_path, "Uniform", hours=48)
+    release(config)
+    with open_stream(config) as stream:
+        write_report(tmp_path / "report.html", config, stream.store, stream.store.ledger.verify())
+    text = (tmp_path / "report.html").read_text()
+    assert "No reading at all: silent." in text
+    assert "which readings are missing is public" in text
+    assert "as declared: the input was aggregated before it came here" in text
+    assert "contribution bounding" not in text
+    assert "counts at most" not in text
+    assert "nan" not in text.lower().replace("tenant", "")

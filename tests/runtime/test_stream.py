@@ -149,32 +149,6 @@ def test_a_source_at_another_step_is_refused(tmp_path: Path) -> None:
         stream.drive(blocks(COUNTS, first=2))
 
 
-def test_missing_readings_are_filled_from_the_release_before(tmp_path: Path) -> None:
-    """Also over a restart: the value before comes from the store."""
-    path = tmp_path / "events.csv"
-    path.write_text(
-        "time,place,value\n" + "".join(f"2026-03-02T{h:02d}:00,north,5\n" for h in range(12) if h != 6)
-    )
-    changes = (
-        ('unit = "unit"', 'value = "value"'),
-        ('aggregate = "distinct"', 'aggregate = "given"\nfill = "previous release"'),
-        ('columns = ["north", "south"]', 'columns = ["north"]'),
-        ("window = 4", 'window = 4\nmax_change = "1"'),
-        ('epsilon = "1"', 'epsilon = "1000000"'),
-    )
-    config = settings(tmp_path, *changes)
-    with open_stream(config) as stream:
-        intake = config.open(None)
-        found = list(intake)
-        intake.close()
-        for block in found:
-            stream.take(block)
-            stream._previous = None  # as after a restart
-            stream.send()
-    rows = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
-    assert [row[2] for row in rows] == ["5"] * 12
-
-
 @dataclass(frozen=True)
 class Revising(Uniform):
     """Releases a step again two steps later."""

@@ -115,7 +115,7 @@ def init(
         raise InvalidInput(f"{error.sentence} Nothing was written.") from None
     out.write_text(text, encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps({"config": str(out), "guarantee": str(config.mechanism.guarantee)}, indent=2))
+        typer.echo(json.dumps({"config": str(out), "guarantee": str(config.guarantee)}, indent=2))
     else:
         typer.echo(f"Wrote {out}. Read it, correct it, then: tidegate release {out}")
 

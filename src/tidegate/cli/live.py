@@ -91,7 +91,7 @@ class View:
             for step, values, status in self.last:
                 table.add_row(
                     f"{step:,}",
-                    *(f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.4g}" for value in values),
+                    *(_shown(value) for value in values),
                     status,
                 )
             parts += [Text(), table]
@@ -136,6 +136,12 @@ class View:
         gauge.append("░" * (30 - filled), style="dim")
         gauge.append(f"  {self.spent:.0%} of the budget spent in {where}")
         return gauge
+
+
+def _shown(value: float) -> str:
+    if value != value:
+        return "–"  # no reading
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.4g}"
 
 
 class Silent:

@@ -165,7 +165,7 @@ def _summary(config: Config, stream: Stream, before: int, verdict: Any) -> dict[
         "columns": list(config.query.answer_labels),
         "sink": config.locate(config.sink.location),
         "ledger_file": shown_ledger(config.ledger),
-        "guarantee": str(config.mechanism.guarantee),
+        "guarantee": str(config.guarantee),
         "ledger": str(verdict),
         "ledger_ok": bool(verdict.ok),
         "fullest_window": exactly(verdict.spent),

@@ -6,15 +6,24 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tidegate.config.keys import MechanismKeys, ProtectKeys, QueryKeys, SinkKeys, SourceKeys, StepsKeys
 from tidegate.ingest import Intake, Query, Schema, Steps, open_source
+from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
-from tidegate.policy import Policy
+from tidegate.mechanisms.mechanism import BOUNDED
+from tidegate.policy import Guarantee, Policy
+
+_DECLARED = (
+    "one unit changes a step of the given input by at most max_change, as declared: the input was aggregated "
+    "before it came here, so nothing was bounded or checked"
+)
+_GAPS_ARE_PUBLIC = "which readings are missing is public"
+_RECORDS = "every record is a unit of its own: a person with several records is not protected as one"
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,19 @@ class Config:
         return (
             self.locate(self.protect.ledger) if self.protect.ledger else str(self.path.with_suffix(".ledger"))
         )
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised of this stream: the mechanism's guarantee, with what this input takes for granted."""
+        found = self.mechanism.guarantee
+        assumptions = list(found.assumptions)
+        if self.query.aggregate == "given":
+            assumptions = [_DECLARED if clause == BOUNDED else clause for clause in assumptions]
+            if self.query.fill == MISSING:
+                assumptions.append(_GAPS_ARE_PUBLIC)
+        elif self.schema.unit is None:
+            assumptions.append(_RECORDS)
+        return replace(found, assumptions=tuple(assumptions))
 
     def open(
         self,

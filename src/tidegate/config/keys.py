@@ -159,8 +159,9 @@ class QueryKeys:
         choices=("long", "wide"),
     )
     fill: str | int | None = key(
-        'What stands for a missing reading of given input: "zero", "previous release", or a public constant. '
-        "Without it a missing reading is refused.",
+        'What becomes of a missing reading of given input. "missing": its cell is released as missing, which assumes '
+        'that it may be known which readings there are. "zero" or a public constant: that stands for it, and '
+        "nothing is assumed. Without this key a missing reading is refused.",
         kind="exact",
         default=None,
     )

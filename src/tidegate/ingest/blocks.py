@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.aggregate import Mask, Matrix
-from tidegate.ingest.query import PREVIOUS
+from tidegate.ingest.query import MISSING
 from tidegate.ingest.sources.source import Position
 
 
@@ -30,7 +30,7 @@ class StepBlock:
     position
         What to commit together with these steps, and to hand to a new intake to go on after them. JSON.
     missing
-        None, or which cells have no reading and must be filled from the previous release (:meth:`row`).
+        None, or which cells have no reading (:meth:`filled`).
     """
 
     first_step: int
@@ -52,26 +52,28 @@ class StepBlock:
         """What a run takes: int64 on a grid of 1, else float64 that lie on the grid."""
         if self.missing is not None:
             raise InvalidParameter(
-                "fill", PREVIOUS, "used step by step", "push block.row(i, previous release) for each step"
+                "fill",
+                MISSING,
+                "used with what stands for missing readings",
+                "push block.filled(part, values)",
             )
         return self._natural(self.units)
 
-    def row(self, index: int, previous: npt.ArrayLike | None = None) -> npt.NDArray[Any]:
-        """One step; missing readings are those of the previous release, or 0 before the first.
+    def filled(self, part: slice, standing: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Some steps of the block, with something public where readings are missing.
 
         Parameters
         ----------
-        index
-            0 for the first step of the block.
-        previous
-            The released values of the step before.
+        part
+            Which steps; 0 is the first of the block.
+        standing
+            What stands for the missing readings of each column; rounded to the grid.
         """
-        units = self.units[index]
-        if self.missing is not None and self.missing[index].any():
+        units = self.units[part]
+        if self.missing is not None:
             ticks = self.grid.denominator
-            last = np.zeros(len(units)) if previous is None else np.asarray(previous, dtype=np.float64)
-            rounded = np.floor(np.clip(last * ticks, -(2.0**53), 2.0**53) + 0.5).astype(np.int64)
-            units = np.where(self.missing[index], rounded, units)
+            public = np.clip(np.asarray(standing, dtype=np.float64) * ticks, -(2.0**53), 2.0**53)
+            units = np.where(self.missing[part], np.floor(public + 0.5).astype(np.int64), units)
         return self._natural(units)
 
     def _natural(self, units: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

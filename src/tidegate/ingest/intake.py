@@ -16,7 +16,7 @@ from tidegate.ingest.arrays import never_decreases
 from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.errors import MissingReading, TimeGoesBackwards
 from tidegate.ingest.held import Held
-from tidegate.ingest.query import PREVIOUS, Query
+from tidegate.ingest.query import MISSING, Query
 from tidegate.ingest.schema import Schema, UnitReader
 from tidegate.ingest.sources.source import Batch, Position, Source
 from tidegate.ingest.spool import Spool
@@ -326,17 +326,16 @@ class Intake:
         self._from = source
 
     def _fill(self, units: Matrix, missing: Mask | None, first: int) -> Mask | None:
-        """Put public constants where readings are missing; leave the previous release to the runtime."""
+        """Put public constants where readings are missing, or say where they are."""
         if missing is None or not missing.any():
             return None
         fill = self.query.fill
         if fill is None:
             raise MissingReading(
-                f"a reading is missing between steps {first} and {first + len(units) - 1}; declare what "
-                "stands for it: "
-                'fill="zero", fill="previous release" or a public constant.'
+                f"a reading is missing between steps {first} and {first + len(units) - 1}; write "
+                'fill = "missing" if it may be known which readings there are, else fill = "zero" or a constant.'
             )
-        if fill == PREVIOUS:
+        if fill == MISSING:
             return missing
         units[missing] = int(Fraction(fill) * Fraction(self.query.grid).denominator)
         return None

@@ -16,7 +16,8 @@ from tidegate.ingest.schema import Schema
 from tidegate.policy import Policy
 
 AGGREGATES = ("count", "distinct", "sum", "mean", "histogram", "given")
-ZERO, PREVIOUS = "zero", "previous release"
+ZERO, MISSING = "zero", "missing"
+PREVIOUS = "previous release"  # refused: it added noise to its own releases again and again
 LARGEST = 2**53  # in grid units: what a mechanism accepts
 ALL = Columns(("all",))  # one column for everything
 
@@ -49,7 +50,8 @@ class Query:
     layout
         For "given": "long" (a row for each step and column) or "wide" (a row for each step).
     fill
-        For "given": what stands for a missing reading: "zero", "previous release", or a public constant.
+        For "given": what becomes of a missing reading. "missing": its cell is released as missing, which takes for
+        public which readings there are. "zero" or a public constant stands for it, which takes nothing for public.
     rounding
         For "given": "refuse" readings that are not on the grid, or round them to the "nearest", which costs
         sensitivity.
@@ -143,7 +145,14 @@ class Query:
                 )
             if self.fill == ZERO:
                 put(self, "fill", Fraction(0))
-            elif self.fill != PREVIOUS:
+            elif self.fill == PREVIOUS:
+                raise InvalidParameter(
+                    "fill",
+                    PREVIOUS,
+                    "missing, zero or a public constant: noise would be added to noise at every missing reading",
+                    'write fill = "missing"',
+                )
+            elif self.fill != MISSING:
                 constant = exact("fill", self.fill)
                 if (constant / Fraction(self.grid)).denominator != 1:
                     raise InvalidParameter(

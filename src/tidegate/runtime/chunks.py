@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import LedgerCorrupt
-from tidegate.releases import Release, Releases
+from tidegate.releases import Release, Releases, Status
 
 Integers = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -48,7 +48,7 @@ class Chunk:
     step, source, units, scale, revision, delay, status
         One entry a release, as in :class:`tidegate.Release`; `revision` counts the releases of one step from 0.
     values
-        releases × columns.
+        releases × columns; NaN where given input had no reading.
 
     Examples
     --------
@@ -112,6 +112,14 @@ class Chunk:
             np.array([release.status for release in releases], dtype=np.int8),
             np.array([release.values for release in releases], dtype=np.float64),
         )
+
+    def withheld(self, missing: npt.NDArray[np.bool_]) -> Chunk:
+        """The same without the values of some cells; a release without any value is missing."""
+        if not missing.any():
+            return self
+        nothing = missing.all(axis=1)
+        status = np.where(nothing, np.int8(Status.MISSING), self.status).astype(np.int8)
+        return replace(self, status=status, values=np.where(missing, np.nan, self.values))
 
     def after(self, number: int) -> Chunk:
         """The releases with a greater number."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INK, QUIET, FAINT = "#1d2733", "#66717e", "#dfe3e8"
 TRUE, RELEASED, LIMIT = "#9aa4af", "#0b6e8f", "#b3261e"
-STATUS = {1: "#0b6e8f", 2: "#c9d3dc", 3: "#e7a33e", 4: "#8d6bb8", 5: "#63b1c9"}
+STATUS = {1: "#0b6e8f", 2: "#c9d3dc", 3: "#e7a33e", 4: "#8d6bb8", 5: "#63b1c9", 6: "#ffffff"}
 MOST_POINTS = 1500  # of a line; longer streams are drawn as averages of neighbouring steps
 Values = npt.NDArray[np.float64]
 
@@ -174,8 +174,10 @@ def _thinned(times: Times, bins: npt.NDArray[np.int64]) -> list[Any]:
 
 
 def _averages(values: Values, bins: npt.NDArray[np.int64]) -> Values:
-    sizes = np.diff(np.append(bins, len(values)))
-    found: Values = np.add.reduceat(values, bins) / sizes
+    known = ~np.isnan(values)
+    sizes = np.add.reduceat(known.astype(np.float64), bins)
+    sums: Values = np.add.reduceat(np.where(known, values, 0.0), bins)
+    found: Values = np.divide(sums, sizes, out=np.full(len(bins), np.nan), where=sizes > 0)
     return found
 
 

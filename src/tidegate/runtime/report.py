@@ -8,6 +8,7 @@ import math
 import os
 import zoneinfo
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ MEANING = {
     Status.APPROXIMATED: "derived from earlier measurements, because a new one would not pay",
     Status.NULLIFIED: "as approximated, because an earlier step had used the budget",
     Status.PRUNED: "not measured, because a coarser measurement said that there is nothing",
+    Status.MISSING: "no reading in any column, and nothing in its place",
 }
 
 
@@ -134,7 +136,7 @@ def _headline(config: Config, newest: Chunk) -> str:
 
 
 def _guarantee(config: Config, verdict: Verdict) -> str:
-    guarantee = config.mechanism.guarantee
+    guarantee = config.guarantee
     kept = "kept" if verdict.ok else "BROKEN"
     return (
         f"<section><h2>What is promised</h2>\n<p class=promise>{html.escape(str(guarantee))}</p>\n"
@@ -162,7 +164,7 @@ def _stream(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Value
         words += ", and the true values in grey"
     if rest:
         words += f". The {len(chosen)} columns with the largest released totals of {len(chosen) + rest:,}"
-    yield f"<p>{words}.</p>\n"
+    yield f"<p>{words}.</p>\n" + _gaps(labels, answers)
     times = Moments(config, newest.step)
     many = [
         Series(labels[column], answers[:, column], half, None if truth is None else truth[:, column])
@@ -176,7 +178,7 @@ def _chosen(answers: Values) -> tuple[list[int], int]:
     width = answers.shape[1]
     if width <= MOST_SHOWN:
         return list(range(width)), 0
-    largest = np.argsort(-answers.sum(axis=0), kind="stable")[:MOST_SHOWN]
+    largest = np.argsort(-np.nansum(answers, axis=0), kind="stable")[:MOST_SHOWN]
     return sorted(int(column) for column in largest), width - MOST_SHOWN
 
 
@@ -247,11 +249,45 @@ def _footer(config: Config, verdict: Verdict) -> str:
     parameters = ", ".join(f"{name} = {value}" for name, value in config.parameters.items()) or "defaults"
     return (
         f"<footer><p>Mechanism {config.mechanism_keys.name} ({html.escape(parameters)}). "
-        f"Each unit counts at most {config.query.most} time{'' if config.query.most == 1 else 's'} a step. "
+        f"{_bounding(config)} "
         f"Head of the ledger: <code>{verdict.head[:16]}</code>, after {verdict.rows:,} rows; whoever holds a later "
         f"ledger can check that it continues this one.</p>\n"
         f"<p>Tidegate {__version__}, {now:%Y-%m-%d %H:%M} UTC.</p></footer>\n"
     )
+
+
+def _bounding(config: Config) -> str:
+    """How much one unit can change a step, and who says so."""
+    query = config.query
+    if query.aggregate == "given":
+        change = show(Fraction(config.policy.max_change))
+        return (
+            "The input was aggregated before it came here; that one unit changes a step by at most "
+            f"{change} is declared, and nothing was bounded."
+        )
+    if config.schema.unit is None:
+        return "Every record is a unit of its own."
+    if query.aggregate == "distinct":
+        return f"Each unit counts once in a column, and in at most {_several(query.most, 'column')} a step."
+    return f"Each unit counts at most {_several(query.most, 'time')} a step."
+
+
+def _several(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def _gaps(labels: tuple[str, ...], answers: Values) -> str:
+    """Which readings were missing, in words."""
+    missing = np.isnan(answers)
+    if not missing.any():
+        return ""
+    words = f"{int(missing.sum()):,} of {missing.size:,} readings ({missing.mean():.1%}) were missing"
+    never = [label for label, none in zip(labels, np.atleast_1d(missing.all(axis=0)), strict=True) if none]
+    if never:
+        shown = ", ".join(html.escape(label) for label in never[:MOST_SHOWN])
+        more = f" and {len(never) - MOST_SHOWN:,} more" if len(never) > MOST_SHOWN else ""
+        words += f". No reading at all: {shown}{more}"
+    return f"<p>{words}.</p>\n"
 
 
 class Moments:

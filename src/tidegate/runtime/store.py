@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.errors import LedgerMismatch, TidegateError
 from tidegate.ledger import SQLiteLedger, Verdict, verify_file
@@ -134,6 +135,28 @@ class Store:
                 last: Values = first[-1]
                 return last
             before = found[0]
+
+    def missing(self, steps: Integers, width: int) -> npt.NDArray[np.bool_]:
+        """Which cells of some steps were first released as missing."""
+        found = np.zeros((len(steps), width), dtype=np.bool_)
+        before, earliest = self._progress.number + 1, int(steps.min(initial=2**62))
+        while before > 1:
+            content = self._execute(
+                "SELECT number, content FROM releases WHERE number < ? ORDER BY number DESC LIMIT 1",
+                (before,),
+            ).fetchone()
+            if content is None:
+                break
+            chunk = Chunk.decode(bytes(content[1]))
+            first = chunk.revision == 0
+            known = dict(zip(chunk.step[first].tolist(), np.isnan(chunk.values[first]), strict=True))
+            for row, step in enumerate(steps.tolist()):
+                if step in known:
+                    found[row] = known[step]
+            if known and min(known) <= earliest:
+                break
+            before = chunk.first
+        return found
 
     def sink(self, name: str) -> tuple[int, Position | None]:
         """Up to which number a sink has everything, and its position."""

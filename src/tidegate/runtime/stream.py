@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter, LedgerMismatch
@@ -22,6 +21,7 @@ from tidegate.mechanisms import Mechanism, Run
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import SinkUnavailable
+from tidegate.runtime.gaps import Gaps
 from tidegate.runtime.outlets import Nobody, Outlet, Watcher
 from tidegate.runtime.sinks import Sink, open_sink
 from tidegate.runtime.sinks.layout import Layout
@@ -69,7 +69,8 @@ class Stream:
         self._outlets: list[Outlet] = []
         self._sinks = list(sinks)
         self._synced = time.monotonic()
-        self._previous: npt.NDArray[np.float64] | None = None
+        known = (progress.position or {}).get("gaps")
+        self._gaps = Gaps.read(known) if known is not None else None  # from the first missing reading on
 
     @property
     def step(self) -> int:
@@ -125,28 +126,35 @@ class Stream:
         with self.store.transaction():
             chunk = self._release(block, before.number + 1)
             state = self.run.snapshot()
-            self.store.put(chunk, block.last_step, block.position, state)
+            position = (
+                block.position if self._gaps is None else {**block.position, "gaps": self._gaps.describe()}
+            )
+            self.store.put(chunk, block.last_step, position, state)
             for outlet in self._outlets:
                 if outlet.safe is not None:
                     self.store.put_sink(outlet.sink.name, *outlet.safe)
         for outlet in self._outlets:
             if outlet.safe is not None:
                 outlet.recorded, outlet.safe = outlet.safe[0], None
-        self.store.committed(Progress(block.last_step, chunk.last, block.position, state))
+        self.store.committed(Progress(block.last_step, chunk.last, position, state))
         return chunk
 
     def _release(self, block: StepBlock, number: int) -> Chunk:
         """The releases of a block, and after them whatever it has made known about earlier steps."""
-        results: list[Release] = []
-        if block.missing is None and len(block) > 1:
+        results: list[Release | Releases] = []
+        if self._gaps is None and block.missing is not None:
+            self._gaps = Gaps.fresh(self.run.mechanism.columns, self.store.last_values())
+        if self._gaps is not None:
+            chunk = self._release_with_gaps(block, number, results)
+        elif len(block) > 1:
             batch = self.run.push_batch(block.values)
-            chunk, revised = Chunk.of_batch(number, batch), self._revisions(number + len(batch), [batch])
+            results.append(batch)
+            chunk = Chunk.of_batch(number, batch)
         else:
-            for index in range(len(block)):
-                previous = self._last_values() if block.missing is not None else None
-                results.append(self.run.push(block.row(index, previous)))
-                self._previous = results[-1].values
-            chunk, revised = Chunk.of(number, results), self._revisions(number + len(results), results)
+            single = self.run.push(block.values[0])
+            results.append(single)
+            chunk = Chunk.of(number, [single])
+        revised = self._revisions(number + len(block), results, block)
         if chunk.values.shape[1] != self.run.mechanism.columns:
             raise InvalidParameter(
                 "mechanism",
@@ -154,25 +162,43 @@ class Stream:
                 "one that releases the columns it is given",
                 "use it from Python, where its further values have names",
             )
-        self._previous = chunk.values[-1]
         return joined([chunk, *revised], chunk.values.shape[1])
 
-    def _revisions(self, number: int, results: Sequence[Release | Releases]) -> list[Chunk]:
+    def _release_with_gaps(self, block: StepBlock, number: int, results: list[Release | Releases]) -> Chunk:
+        """The releases of a block in which readings may be missing; those of missing cells are withheld."""
+        assert self._gaps is not None
+        # a sum of readings is a sum of those that there are: nothing stands for the others, and nothing is withheld
+        adds = self.run.mechanism.statistic != "steps"
+        chunks = []
+        for part, missing in self._gaps.parts(block):
+            standing = np.zeros(len(missing)) if adds else self._gaps.held
+            releases = self.run.push_batch(block.filled(part, standing))
+            self._gaps.learn(releases, missing)
+            results.append(releases)
+            chunks.append(Chunk.of_batch(number + part.start, releases))
+        chunk = joined(chunks, block.units.shape[1])
+        return chunk if adds or block.missing is None else chunk.withheld(block.missing)
+
+    def _revisions(self, number: int, results: Sequence[Release | Releases], block: StepBlock) -> list[Chunk]:
         """What releases tell about earlier steps, each with its revision."""
         revised = [result.revised for result in results if result.revised is not None]
         found = []
         for releases in revised:
             revisions = self.store.revisions(releases.steps) + 1
             self.store.put_revisions(releases.steps, revisions)
-            found.append(Chunk.of_batch(number, releases, revisions))
+            found.append(self._without_gaps(Chunk.of_batch(number, releases, revisions), block))
             number = found[-1].last + 1
         return found
 
-    def _last_values(self) -> npt.NDArray[np.float64] | None:
-        """The first release of the step before: what stands for a missing reading."""
-        if self._previous is None:
-            self._previous = self.store.last_values()
-        return self._previous
+    def _without_gaps(self, chunk: Chunk, block: StepBlock | None = None) -> Chunk:
+        """Revisions, without the cells that had no reading."""
+        if self._gaps is None or self.run.mechanism.statistic != "steps":
+            return chunk
+        missing = self.store.missing(chunk.step, chunk.values.shape[1])
+        if block is not None and block.missing is not None:
+            now = chunk.step >= block.first_step
+            missing[now] = block.missing[chunk.step[now] - block.first_step]
+        return chunk.withheld(missing)
 
     def _end(self) -> None:
         """After the last step of all, some mechanisms have a last word on the steps before it."""
@@ -187,7 +213,7 @@ class Stream:
             if final is not None and len(final):
                 numbered = self.store.revisions(final.steps) + 1
                 self.store.put_revisions(final.steps, numbered)
-                chunk = Chunk.of_batch(before.number + 1, final, numbered)
+                chunk = self._without_gaps(Chunk.of_batch(before.number + 1, final, numbered))
             state = self.run.snapshot()
             self.store.put(chunk, before.step, position, state)
         self.store.committed(Progress(before.step, chunk.last, position, state))

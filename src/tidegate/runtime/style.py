@@ -14,6 +14,7 @@ STYLE = "\n".join(
         "td:first-child,th:first-child,td:last-child:not(:nth-child(5)),th:last-child:not(:nth-child(5)){text-align:left}",
         "th{color:#66717e;font-weight:600}.mark{display:inline-block;width:12px;height:12px;border-radius:3px;",
         "margin-right:8px}.s1{background:#0b6e8f}.s2{background:#c9d3dc}.s3{background:#e7a33e}.s4{background:#8d6bb8}",
-        ".s5{background:#63b1c9}footer{color:#66717e;font-size:14px}code{font-size:13px}",
+        ".s5{background:#63b1c9}.s6{background:#fff;border:1px solid #c9d3dc}",
+        "footer{color:#66717e;font-size:14px}code{font-size:13px}",
     )
 )

@@ -23,6 +23,7 @@ from tidegate.runtime.chunks import Chunk
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _STATUS = {int(status): status.label for status in Status}
+_MISSING = Status.MISSING.label
 Values = npt.NDArray[np.float64]
 
 
@@ -110,7 +111,7 @@ class Layout:
         return f"{self.stream}-{step}.{revision}"
 
     def rows(self, chunk: Chunk) -> Iterator[list[Any]]:
-        """Rows of numbers and words, in the order of the header."""
+        """Rows of numbers and words, in the order of the header; None where there is no value."""
         numbers = plain(self.answers(chunk.values))
         columns = (chunk.step, chunk.revision, chunk.status, chunk.scale, chunk.units)
         for values, step, revision, status, scale, units in zip(
@@ -122,7 +123,8 @@ class Layout:
                 yield [*before, *values, *after]
             else:
                 for label, value in zip(self.labels, values, strict=True):
-                    yield [*before, label, value, *after]
+                    how = after if value is not None else [_MISSING, *after[1:]]
+                    yield [*before, label, value, *how]
 
     def csv_header(self) -> bytes:
         """The first line of a CSV file."""
@@ -161,18 +163,21 @@ class Layout:
 
 
 def plain(values: Values) -> list[list[Any]]:
-    """Numbers as people write them: whole ones without a point. The same for one row as for many."""
+    """Numbers as people write them: whole ones without a point, None for none. The same for one row as for many."""
     if values.size <= 32:  # one small step: calls of numpy would cost more than the numbers
         rows: list[list[float]] = values.tolist()
-        return [
-            [int(value) if value.is_integer() and abs(value) < 2.0**53 else value for value in row]
-            for row in rows
-        ]
+        return [[_plain(value) for value in row] for row in rows]
     whole = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2.0**53)
     if whole.all():
         found: list[list[Any]] = values.astype(np.int64).tolist()
         return found
     return [
-        [int(value) if at else value for value, at in zip(row, flags, strict=True)]
+        [int(value) if at else _plain(value) for value, at in zip(row, flags, strict=True)]
         for row, flags in zip(values.tolist(), whole.tolist(), strict=True)
     ]
+
+
+def _plain(value: float) -> float | int | None:
+    if value != value:
+        return None  # no reading, and no value in its place
+    return int(value) if value.is_integer() and abs(value) < 2.0**53 else value
