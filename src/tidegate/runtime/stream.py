@@ -281,7 +281,9 @@ class Stream:
         self.close()
 
 
-def open_stream(config: Config, *, follow: bool = False, watcher: Watcher | None = None) -> Stream:
+def open_stream(
+    config: Config, *, follow: bool = False, watcher: Watcher | None = None, sink: bool = True
+) -> Stream:
     """Open a configuration's stream, with its sink brought up to what was committed.
 
     Parameters
@@ -292,6 +294,8 @@ def open_stream(config: Config, *, follow: bool = False, watcher: Watcher | None
         Whether the stream goes on, which some sinks must know.
     watcher
         Somebody who looks.
+    sink
+        Whether the configured sink gets the releases; a service may have readers only.
     """
     mechanism = config.mechanism
     store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
@@ -301,6 +305,8 @@ def open_stream(config: Config, *, follow: bool = False, watcher: Watcher | None
         store.close()
         raise
     try:
+        if not sink:
+            return stream
         layout = layout_of(config, store, revised=stream.revises)
         location = config.locate(config.sink.location)
         stream.open_sinks([open_sink(location, layout, format=config.sink.format, follow=follow)])

@@ -1,0 +1,147 @@
+"""``tidegate serve``: streams at work, with an address that tools read and a page that people look at."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from tidegate.web.tokens import Tokens
+
+EXAMPLE = "Example: tidegate serve run stream.toml --port 8470"
+ADD_EXAMPLE = "Example: tidegate serve token add producer --as gateway"
+REVOKE_EXAMPLE = "Example: tidegate serve token revoke gateway"
+LIST_EXAMPLE = "Example: tidegate serve token list"
+TokenFile = Annotated[Path, typer.Option("--tokens", help="The file of tokens; it has their hashes only.")]
+Machine = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+TOKENS = Path("tokens.json")
+
+
+class _FilesOrToken(TyperGroup):
+    """``serve stream.toml`` is short for ``serve run stream.toml``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the word in where a file or an option stands in its place."""
+        if args and args[0] not in (*self.commands, "--help", "-h"):
+            args = ["run", *args]
+        return list(super().parse_args(ctx, args))
+
+
+_SETTINGS: dict[str, Any] = {
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "no_args_is_help": True,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+app = typer.Typer(
+    cls=_FilesOrToken, help="Serve streams over HTTP, or manage tokens.", epilog=EXAMPLE, **_SETTINGS
+)
+token = typer.Typer(help="Who may send events, and who may operate.", epilog=ADD_EXAMPLE, **_SETTINGS)
+app.add_typer(token, name="token")
+
+
+@app.command("run", epilog=EXAMPLE)
+def run(
+    files: Annotated[
+        list[Path], typer.Argument(help="Configurations; each is one stream, named like its file.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="The address to listen at; others than this machine's need tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.")] = 8470,
+    tokens: TokenFile = TOKENS,
+    name: Annotated[
+        list[str] | None, typer.Option(help="A further name of this service, for example behind a proxy.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="A certificate in PEM, for TLS.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as a JSON object.")] = False,
+) -> None:
+    """Drive streams in this process and serve what they release, until it is stopped.
+
+    What is released, and how it is made durable, is what `tidegate release` does. Readers need no token; whoever
+    sends events or operates does. Logs are JSON lines on stderr.
+    """
+    from tidegate.exact import whole
+
+    web = web_room()
+    whole("port", port, least=0, most=65535)
+    settings = web.Settings(
+        host=host,
+        port=port,
+        tokens=tokens,
+        names=tuple(name or ()),
+        certificate=certificate,
+        key=key,
+    )
+
+    def ready(address: str) -> None:
+        typer.echo(json.dumps({"address": address}) if as_json else f"Serving at {address}")
+        sys.stdout.flush()
+
+    web.serve(files, settings, ready)
+
+
+@token.command("add", epilog=ADD_EXAMPLE)
+def add(
+    role: Annotated[
+        str, typer.Argument(help="producer (sends events) or operator (sees the budget as well).")
+    ],
+    holder: Annotated[str, typer.Option("--as", help="What people call its holder; used to revoke it.")],
+    stream: Annotated[
+        list[str] | None, typer.Option(help="A stream that a producer may send to; all by default.")
+    ] = None,
+    tokens: TokenFile = TOKENS,
+    as_json: Machine = False,
+) -> None:
+    """Make a token and print it; it is shown this once and kept nowhere."""
+    made = _tokens(tokens).add(role, holder, tuple(stream or ()))
+    typer.echo(json.dumps({"token": made, "role": role, "name": holder}) if as_json else made)
+
+
+@token.command("revoke", epilog=REVOKE_EXAMPLE)
+def revoke(
+    holder: Annotated[str, typer.Argument(help="The holder's name.")],
+    tokens: TokenFile = TOKENS,
+    as_json: Machine = False,
+) -> None:
+    """Take a token back; a running service refuses it from the next request on."""
+    _tokens(tokens).revoke(holder)
+    typer.echo(json.dumps({"revoked": holder}) if as_json else f"Revoked {holder}.")
+
+
+@token.command("list", epilog=LIST_EXAMPLE)
+def show(tokens: TokenFile = TOKENS, as_json: Machine = False) -> None:
+    """List the holders of tokens."""
+    entries = _tokens(tokens).entries
+    found = [{"name": each.name, "role": each.role, "streams": list(each.streams)} for each in entries]
+    if as_json:
+        typer.echo(json.dumps({"tokens": found}))
+        return
+    for each in found:
+        where = ", ".join(each["streams"]) or "all streams"
+        typer.echo(f"{each['name']}  {each['role']}  {where}")
+
+
+def web_room() -> Any:
+    """The service, which is an extra."""
+    from importlib.util import find_spec
+
+    from tidegate.errors import TidegateError
+
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise TidegateError('the service needs the extra "web"; install tidegate[web].')
+    import tidegate.web
+
+    return tidegate.web
+
+
+def _tokens(path: Path) -> Tokens:
+    from tidegate.web.tokens import Tokens
+
+    return Tokens(path)

@@ -1,0 +1,216 @@
+"""What readers see of one stream: its releases, the newest in memory and older ones from the store."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.config import Config
+from tidegate.errors import InvalidParameter
+from tidegate.policy import ZeroConcentrated
+from tidegate.runtime import Chunk
+from tidegate.runtime.chunks import joined
+
+Values = npt.NDArray[np.float64]
+KEPT_CELLS = 2**20  # values of one stream that stay in memory
+MOST_CELLS = 4 * 2**20  # values in one answer
+CONFIDENCE = 0.9
+LAPLACE_90 = math.log(10)  # P(|Lap(b)| ≤ b·ln 10) = 0.9
+GAUSS_90 = 1.6448536269514722
+
+Past = Callable[[int], AbstractContextManager[Iterator[Chunk]]]  # releases after a number, from the store
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Releases that somebody asked for, with their answers and intervals.
+
+    Parameters
+    ----------
+    chunk
+        The releases.
+    columns
+        Which of the answers, as positions.
+    answers, low, high
+        releases × columns.
+    """
+
+    chunk: Chunk
+    numbers: npt.NDArray[np.int64]
+    columns: tuple[int, ...]
+    answers: Values
+    low: Values
+    high: Values
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+
+class Board:
+    """The releases of one stream; one thread adds, any may read.
+
+    Parameters
+    ----------
+    config
+        The stream's configuration.
+    past
+        Opens the store for reading, for what is no longer in memory.
+    """
+
+    def __init__(self, config: Config, past: Past) -> None:
+        self.config = config
+        self.labels = config.query.answer_labels
+        self._past = past
+        self._lock = threading.Lock()
+        self._tail: deque[Chunk] = deque()
+        self._cells = 0
+        self.number = 0  # of the last release
+        self.step = 0  # the last step that was released
+
+    def add(self, chunk: Chunk) -> None:
+        """Take releases that were committed; what is there already is left out."""
+        fresh = chunk.after(self.number)
+        if not len(fresh):
+            return
+        with self._lock:
+            self._tail.append(fresh)
+            self._cells += fresh.values.size
+            self.number, self.step = fresh.last, max(self.step, int(fresh.step.max()))
+            while len(self._tail) > 1 and self._cells - self._tail[0].values.size >= KEPT_CELLS:
+                self._cells -= self._tail.popleft().values.size
+
+    def load(self, chunks: Iterable[Chunk]) -> None:
+        """Take what was committed before this start."""
+        for chunk in chunks:
+            self.add(chunk)
+
+    # reading ------------------------------------------------------------------------------------------------
+
+    def after(self, number: int, most: int) -> Chunk:
+        """At most so many releases after a number, in the order in which they left."""
+        with self._lock:
+            tail, last = list(self._tail), self.number
+        width = tail[0].values.shape[1] if tail else 0
+        if tail and tail[0].first <= number + 1:
+            parts = _first(most, (chunk.after(number) for chunk in tail if chunk.last > number))
+        elif tail and number < last:
+            with self._past(number) as older:
+                parts = _first(most, older)
+        else:
+            parts = []
+        return joined(parts, width)
+
+    def select(
+        self,
+        since: int | None = None,
+        until: int | None = None,
+        columns: Iterable[str] | None = None,
+        revision: str = "latest",
+        last: int | None = None,
+    ) -> Selection:
+        """Releases of steps `since` to `until`, of some columns, the last revision of each step or all.
+
+        With `last`, as of the release of that number.
+        """
+        chosen = self.positions(columns)
+        steps = since or 1, self.step if until is None else min(until, self.step)
+        chunk, numbers = self._between(*steps, max(1, len(chosen)))
+        if last is not None:
+            chunk, numbers = picked(chunk, np.flatnonzero(numbers <= last)), numbers[numbers <= last]
+        if revision == "latest":
+            order = np.lexsort((chunk.revision, chunk.step))
+            newest = np.append(np.diff(chunk.step[order]) != 0, True)[: len(order)].astype(bool)
+            chunk, numbers = picked(chunk, order[newest]), numbers[order[newest]]
+        answers, low, high = bounds(self.config, chunk)
+        pick = list(chosen)
+        return Selection(chunk, numbers, chosen, answers[:, pick], low[:, pick], high[:, pick])
+
+    def positions(self, columns: Iterable[str] | None) -> tuple[int, ...]:
+        """The positions of named columns; a name that is not there is refused."""
+        if columns is None:
+            return tuple(range(len(self.labels)))
+        known = {label: at for at, label in enumerate(self.labels)}
+        found = []
+        for name in columns:
+            if name not in known:
+                raise InvalidParameter(
+                    "columns", name[:60], "columns of this stream", "ask for the stream to see them"
+                )
+            found.append(known[name])
+        return tuple(dict.fromkeys(found))
+
+    def _between(self, first: int, last: int, width: int) -> tuple[Chunk, npt.NDArray[np.int64]]:
+        with self._lock:
+            tail = list(self._tail)
+        if not tail:
+            nothing = joined([], len(self.config.query.labels))
+            return nothing, np.zeros(0, dtype=np.int64)
+        firsts = tail[0].step[tail[0].revision == 0]
+        # a step is released before it is revised, so from this step on everything is in memory
+        covered = tail[0].first == 1 or (len(firsts) > 0 and int(firsts.min()) <= first)
+        if covered:
+            return _within(tail, first, last, width)
+        with self._past(0) as older:
+            return _within(older, first, last, width)
+
+
+def _first(most: int, chunks: Iterable[Chunk]) -> list[Chunk]:
+    """Chunks with at most so many releases together."""
+    found: list[Chunk] = []
+    for chunk in chunks:
+        found.append(chunk[:most] if len(chunk) > most else chunk)
+        most -= len(found[-1])
+        if most <= 0:
+            break
+    return found
+
+
+def _within(
+    chunks: Iterable[Chunk], first: int, last: int, width: int
+) -> tuple[Chunk, npt.NDArray[np.int64]]:
+    found, numbers, cells, columns = [], [], 0, 0
+    for chunk in chunks:
+        columns = chunk.values.shape[1]
+        inside = np.flatnonzero((chunk.step >= first) & (chunk.step <= last))
+        if not len(inside):
+            continue
+        cells += len(inside) * width
+        if cells > MOST_CELLS:
+            raise InvalidParameter(
+                "since",
+                first,
+                f"so late that at most {MOST_CELLS:,} values are asked for",
+                "narrow the range",
+            )
+        found.append(picked(chunk, inside))
+        numbers.append(chunk.first + inside)
+    together = joined(found, columns)
+    return together, np.concatenate(numbers) if numbers else np.zeros(0, dtype=np.int64)
+
+
+def picked(chunk: Chunk, index: npt.NDArray[np.int64]) -> Chunk:
+    """Some releases of a chunk; their numbers are the caller's business."""
+    found: dict[str, Any] = {item.name: getattr(chunk, item.name) for item in fields(chunk)}
+    columns = {name: column[index] for name, column in found.items() if isinstance(column, np.ndarray)}
+    return Chunk(**{**found, **columns})
+
+
+def bounds(config: Config, chunk: Chunk) -> tuple[Values, Values, Values]:
+    """The answers of releases, and the ends of the interval that holds nine of ten draws of their noise.
+
+    NaN where the noise of an answer is not known from its scale alone, as for a mean.
+    """
+    answers = np.asarray(config.query.answers(chunk.values), dtype=np.float64)
+    factor = GAUSS_90 if isinstance(config.policy.budget, ZeroConcentrated) else LAPLACE_90
+    half = np.broadcast_to((chunk.scale * factor)[:, np.newaxis], answers.shape)
+    if config.query.aggregate == "mean":
+        half = np.full(answers.shape, np.nan)
+    return answers, answers - half, answers + half

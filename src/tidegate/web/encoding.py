@@ -1,0 +1,174 @@
+"""Releases as bytes: JSON, CSV, Parquet and Arrow; the same bytes whenever the same is asked."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import zoneinfo
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tidegate.config import Config
+from tidegate.exact import show
+from tidegate.releases import Status
+from tidegate.web.board import CONFIDENCE, Board, Selection
+
+FORMATS = {
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+    "arrow": "application/vnd.apache.arrow.file",
+}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_LABELS = {int(status): status.label for status in Status}
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+class Encoder:
+    """How the releases of one stream read.
+
+    Parameters
+    ----------
+    name
+        The stream's name in addresses.
+    config
+        Its configuration.
+    unit
+        The exact value of one budget unit.
+    """
+
+    def __init__(self, name: str, config: Config, unit: Fraction) -> None:
+        self.name, self.config, self.unit = name, config, unit
+        self.labels = config.query.answer_labels
+        self.stream = config.fingerprint[:12]
+        self._zone = zoneinfo.ZoneInfo(config.steps.zone)
+
+    def time(self, step: int) -> str:
+        """When a step begins, in the stream's zone with its offset."""
+        moment = _EPOCH + datetime.timedelta(microseconds=self.config.steps.boundary(step))
+        return moment.astimezone(self._zone).isoformat(timespec="seconds")
+
+    def objects(self, found: Selection) -> list[dict[str, Any]]:
+        """One object a release; values in the order of the columns."""
+        chunk = found.chunk
+        rows = zip(
+            found.numbers.tolist(),
+            chunk.step.tolist(),
+            chunk.revision.tolist(),
+            chunk.status.tolist(),
+            chunk.units.tolist(),
+            chunk.scale.tolist(),
+            numbers(found.answers),
+            numbers(found.low),
+            numbers(found.high),
+            strict=True,
+        )
+        return [
+            {
+                "number": number,
+                "id": f"{self.stream}-{step}.{revision}",
+                "step": step,
+                "revision": revision,
+                "time": self.time(step),
+                "status": _LABELS[status],
+                "spent": show(units * self.unit),
+                "scale": scale,
+                "values": values,
+                "low": low,
+                "high": high,
+            }
+            for number, step, revision, status, units, scale, values, low, high in rows
+        ]
+
+    def event(self, board: Board, number: int, most: int) -> list[tuple[int, bytes]]:
+        """Releases after a number as server-sent events, each with its number."""
+        from tidegate.web.board import bounds
+
+        chunk = board.after(number, most)
+        if not len(chunk):
+            return []
+        answers, low, high = bounds(self.config, chunk)
+        counted = np.arange(chunk.first, chunk.last + 1)
+        everything = tuple(range(len(self.labels)))
+        found = Selection(chunk, counted, everything, answers, low, high)
+        return [
+            (each["number"], f"id: {each['number']}\nevent: release\ndata: {_compact(each)}\n\n".encode())
+            for each in self.objects(found)
+        ]
+
+    def encode(self, kind: str, found: Selection, last: int) -> bytes:
+        """The body of an answer."""
+        makers: dict[str, Callable[[], bytes]] = {
+            "json": lambda: self._json(found, last),
+            "csv": lambda: self.table(found).write_csv().encode(),
+            "parquet": lambda: _written(self.table(found).write_parquet),
+            "arrow": lambda: _written(lambda file: self.table(found).write_ipc(file, compression="lz4")),
+        }
+        return makers[kind]()
+
+    def _json(self, found: Selection, last: int) -> bytes:
+        document = {
+            "stream": self.name,
+            "columns": [self.labels[at] for at in found.columns],
+            "confidence": CONFIDENCE,
+            "last": last,
+            "releases": self.objects(found),
+        }
+        return _compact(document).encode()
+
+    def table(self, found: Selection) -> pl.DataFrame:
+        """One row for each release and column."""
+        chunk, width = found.chunk, len(found.columns)
+        names = [self.labels[at] for at in found.columns]
+        spent = [show(units * self.unit) for units in chunk.units.tolist()]
+
+        def spread(values: Any) -> pl.Series:
+            return pl.Series(np.repeat(np.asarray(values), width))
+
+        return pl.DataFrame(
+            {
+                "number": spread(found.numbers),
+                "time": pl.Series(
+                    [text for text in map(self.time, chunk.step.tolist()) for _ in range(width)],
+                    dtype=pl.String,
+                ),
+                "step": spread(chunk.step),
+                "revision": spread(chunk.revision),
+                "column": pl.Series(names * len(chunk), dtype=pl.String),
+                "value": pl.Series(found.answers.ravel()).fill_nan(None),
+                "low": pl.Series(found.low.ravel()).fill_nan(None),
+                "high": pl.Series(found.high.ravel()).fill_nan(None),
+                "status": pl.Series(
+                    [_LABELS[status] for status in chunk.status.tolist() for _ in range(width)],
+                    dtype=pl.String,
+                ),
+                "scale": spread(chunk.scale),
+                "spent": pl.Series([text for text in spent for _ in range(width)], dtype=pl.String),
+            }
+        )
+
+
+def _written(write: Callable[[io.BytesIO], object]) -> bytes:
+    file = io.BytesIO()
+    write(file)
+    return file.getvalue()
+
+
+def numbers(values: npt.NDArray[np.float64]) -> list[list[Any]]:
+    """Rows of numbers for JSON: whole ones without a point, unknown ones as null."""
+    rows: list[list[float]] = values.tolist()
+    return [[_number(value) for value in row] for row in rows]
+
+
+def _number(value: float) -> int | float | None:
+    if value != value or value in (float("inf"), float("-inf")):
+        return None
+    if value.is_integer() and abs(value) < 2.0**53:
+        return int(value)
+    return value

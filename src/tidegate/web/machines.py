@@ -1,0 +1,138 @@
+"""For machines: metrics, health, readiness, and the description of the interface. Nothing from raw data."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidegate.version import __version__
+from tidegate.web.answers import Route, answer, openapi, read_query
+from tidegate.web.driver import Driver
+
+JSON = ("application/json",)
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+STATES = ("opening", "running", "waiting", "ended", "failed", "stopped")
+Sample = Callable[[Driver], float | None]
+
+GAUGES: tuple[tuple[str, str, str, Sample], ...] = (
+    ("tidegate_steps_total", "counter", "Steps that were released.", lambda each: each.board.step),
+    ("tidegate_releases_total", "counter", "Releases, revisions included.", lambda each: each.board.number),
+    (
+        "tidegate_lag_seconds",
+        "gauge",
+        "From the close of the last step to its release.",
+        lambda each: each.lag,
+    ),
+    (
+        "tidegate_last_commit_timestamp_seconds",
+        "gauge",
+        "When something was last committed.",
+        lambda each: each.committed,
+    ),
+    (
+        "tidegate_budget_spent_ratio",
+        "gauge",
+        "The part of the budget that the last window has spent.",
+        lambda each: float(each.spent / each.limit),
+    ),
+    (
+        "tidegate_sink_waiting",
+        "gauge",
+        "1 while a sink cannot be reached.",
+        lambda each: float(each.state == "waiting"),
+    ),
+    ("tidegate_clients", "gauge", "Clients of the live feed.", lambda each: each.feed.clients),
+)
+
+
+class Machines:
+    """Handlers of what machines read.
+
+    Parameters
+    ----------
+    drivers
+        The streams by name.
+    """
+
+    def __init__(self, drivers: dict[str, Driver]) -> None:
+        self.drivers = drivers
+        self.begun = time.time()
+        self.described: tuple[Route, ...] = ()
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """What machines read."""
+        fine = {200: (JSON, "It is."), 503: (JSON, "It is not."), 400: (JSON, "A parameter is wrong.")}
+        return (
+            Route(
+                "GET",
+                "/healthz",
+                self.healthz,
+                "Whether the process answers.",
+                answers={200: fine[200], 400: fine[400]},
+            ),
+            Route(
+                "GET", "/readyz", self.readyz, "Whether every stream is at work or has ended.", answers=fine
+            ),
+            Route(
+                "GET",
+                "/metrics",
+                self.metrics,
+                "Steps, lag, budget and sinks for Prometheus.",
+                answers={200: (("text/plain",), "Metrics."), 400: fine[400]},
+            ),
+            Route(
+                "GET",
+                "/openapi.json",
+                self.openapi,
+                "This document.",
+                answers={200: (JSON, "OpenAPI 3.1."), 400: fine[400]},
+            ),
+        )
+
+    async def healthz(self, request: Request) -> Response:
+        """Alive."""
+        read_query(request, ())
+        return answer({"ok": True})
+
+    async def readyz(self, request: Request) -> Response:
+        """Every stream is at work."""
+        read_query(request, ())
+        states = {each.name: each.state for each in self.drivers.values()}
+        ready = all(state in ("running", "waiting", "ended") for state in states.values())
+        return answer({"ready": ready, "streams": states}, 200 if ready else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """The text format of Prometheus."""
+        read_query(request, ())
+        return Response("\n".join(self._lines()) + "\n", media_type=TEXT)
+
+    def _lines(self) -> Iterator[str]:
+        for name, kind, words, sample in GAUGES:
+            yield f"# HELP {name} {words}"
+            yield f"# TYPE {name} {kind}"
+            for driver in self.drivers.values():
+                value = sample(driver)
+                if value is not None:
+                    yield f'{name}{{stream="{driver.name}"}} {value:.17g}'
+        yield "# HELP tidegate_stream_state 1 for the state that a stream is in."
+        yield "# TYPE tidegate_stream_state gauge"
+        for driver in self.drivers.values():
+            for state in STATES:
+                yield f'tidegate_stream_state{{stream="{driver.name}",state="{state}"}} {int(driver.state == state)}'
+        yield "# HELP process_start_time_seconds When the process began."
+        yield "# TYPE process_start_time_seconds gauge"
+        yield f"process_start_time_seconds {self.begun:.3f}"
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        yield "# HELP process_cpu_seconds_total Processor time."
+        yield "# TYPE process_cpu_seconds_total counter"
+        yield f"process_cpu_seconds_total {usage.ru_utime + usage.ru_stime:.3f}"
+
+    async def openapi(self, request: Request) -> Response:
+        """The interface, from the code."""
+        read_query(request, ())
+        return answer(openapi(self.described, __version__))

@@ -1,0 +1,147 @@
+"""What operators see with a token: budget, lag, sinks, configuration, warnings. Never a raw value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidegate.exact import show
+from tidegate.runtime.report import windows
+from tidegate.runtime.store import verify_target
+from tidegate.web.answers import Route, answer, read_query
+from tidegate.web.board import LAPLACE_90
+from tidegate.web.driver import Driver
+from tidegate.web.gate import bearer
+from tidegate.web.reading import JSON, NAME, UNKNOWN, WRONG, Reading, describe
+from tidegate.web.tokens import Tokens
+
+HISTORY = 500  # steps of the budget's history
+DENIED = {401: (JSON, "A token is needed."), 403: (JSON, "The token has another role.")}
+
+
+class Operating:
+    """Handlers of the operator's routes.
+
+    Parameters
+    ----------
+    reading
+        The public handlers.
+    tokens
+        Who is an operator.
+    """
+
+    def __init__(self, reading: Reading, tokens: Tokens) -> None:
+        self.reading, self.tokens = reading, tokens
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """What operators see."""
+        return (
+            Route(
+                "GET",
+                "/operator/streams/{name}",
+                self.overlook,
+                "Budget, lag, sinks, configuration and warnings of one stream.",
+                role="operator",
+                parameters=(NAME,),
+                answers={200: (JSON, "The stream."), 404: UNKNOWN, 400: WRONG, **DENIED},
+            ),
+            Route(
+                "POST",
+                "/operator/streams/{name}/verify",
+                self.verify,
+                "Replay the whole ledger and say whether every window kept its budget.",
+                role="operator",
+                parameters=(NAME,),
+                answers={200: (JSON, "The verdict."), 404: UNKNOWN, 400: WRONG, **DENIED},
+            ),
+        )
+
+    async def overlook(self, request: Request) -> Response:
+        """One stream, for operators."""
+        bearer(request, self.tokens, "operator")
+        read_query(request, ())
+        driver = self.reading.find(request)
+        return answer(await run_in_threadpool(overlook, driver), headers={"Cache-Control": "no-store"})
+
+    async def verify(self, request: Request) -> Response:
+        """Verification on demand; the stream goes on meanwhile."""
+        bearer(request, self.tokens, "operator")
+        read_query(request, ())
+        driver = self.reading.find(request)
+        verdict = await run_in_threadpool(verify_target, driver.config.ledger)
+        found = {
+            "ok": verdict.ok,
+            "verdict": str(verdict),
+            "rows": verdict.rows,
+            "steps": verdict.steps,
+            "head": verdict.head,
+            "fullest_window": {"spent": show(verdict.spent), "steps": list(verdict.place)},
+        }
+        return answer(found, headers={"Cache-Control": "no-store"})
+
+
+def overlook(driver: Driver) -> dict[str, Any]:
+    """What operators see of one stream."""
+    config, board = driver.config, driver.board
+    newest = board.select(since=max(1, board.step - HISTORY - (config.policy.window or 0)))
+    spent = windows(newest.chunk.units, config.policy.window)[-HISTORY:]
+    steps = newest.chunk.step[-HISTORY:]
+    try:
+        expected: float | None = float(getattr(config.mechanism, "expected_error")())  # noqa: B009
+    except Exception:  # not every mechanism can say
+        expected = None
+    half = (newest.high - newest.low)[-HISTORY:] / 2
+    known = half[np.isfinite(half)]
+    return {
+        **describe(driver),
+        "sentence": driver.sentence,
+        "lag": driver.lag,
+        "committed": driver.committed,
+        "clients": driver.feed.clients,
+        "sink": None if config.sink.location == "-" else config.sink.location.rpartition("@")[2],
+        "history": {
+            "steps": steps.tolist(),
+            "times": [driver.encoder.time(step) for step in steps.tolist()],
+            "spent": (spent * float(driver.unit)).tolist(),
+            "limit": float(driver.limit),
+        },
+        "plan": {
+            "expected_error": expected,
+            "half_interval": float(known.mean()) if len(known) else None,
+        },
+        "configuration": {
+            "mechanism": config.mechanism.describe(),
+            "steps": config.steps.describe(),
+            "query": config.query.describe(),
+            "parameters": {name: str(value) for name, value in config.parameters.items()},
+        },
+        "warnings": warnings(driver, newest.answers[-HISTORY:], half),
+    }
+
+
+def warnings(driver: Driver, answers: np.ndarray[Any, Any], half: np.ndarray[Any, Any]) -> list[str]:
+    """What an operator should know, from releases alone."""
+    found = []
+    if driver.state in ("failed", "waiting"):
+        found.append(driver.sentence)
+    if len(answers) and np.isfinite(half).any():
+        noise = np.nanmean(half, axis=0) / LAPLACE_90
+        small = [
+            label
+            for label, level, scale in zip(
+                driver.board.labels, np.abs(np.nanmean(answers, axis=0)), noise, strict=True
+            )
+            if scale > level
+        ]
+        if small:
+            shown = ", ".join(small[:5]) + (f" and {len(small) - 5} more" if len(small) > 5 else "")
+            found.append(
+                f"the noise is larger than the values of {shown}; "
+                "longer steps, fewer columns or a larger budget would help."
+            )
+    return found

@@ -1,0 +1,77 @@
+"""The pages: files inside the package, no template, no inline script."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as Path
+
+from tidegate.web.answers import Refused
+from tidegate.web.reading import Reading, matches
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+class Pages:
+    """Handlers of pages and their files, all of them read once.
+
+    Parameters
+    ----------
+    reading
+        The public handlers, which know the streams.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        folder = resources.files("tidegate.web") / "static"
+        self.files = {
+            entry.name: entry.read_bytes()
+            for entry in folder.iterdir()
+            if entry.is_file() and "." + entry.name.rpartition(".")[2] in TYPES
+        }
+
+    @property
+    def paths(self) -> list[Path]:
+        """Pages and files."""
+        return [
+            Path("/", self.home),
+            Path("/view/{name}", self.view),
+            Path("/operator", self.operator),
+            Path("/static/{file}", self.file),
+        ]
+
+    async def home(self, request: Request) -> Response:
+        """All streams."""
+        return self._send(request, "home.html")
+
+    async def view(self, request: Request) -> Response:
+        """One stream."""
+        self.reading.find(request)
+        return self._send(request, "view.html")
+
+    async def operator(self, request: Request) -> Response:
+        """The operator's page; it asks for a token and shows nothing without one."""
+        return self._send(request, "operator.html")
+
+    async def file(self, request: Request) -> Response:
+        """A script, a style or a licence."""
+        return self._send(request, request.path_params["file"])
+
+    def _send(self, request: Request, name: str) -> Response:
+        content = self.files.get(name)
+        if content is None:
+            raise Refused(404, "there is nothing at this path.")
+        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if matches(request.headers.get("if-none-match", ""), tag):
+            return Response(status_code=304, headers=headers)
+        return Response(content, 200, headers, media_type=TYPES["." + name.rpartition(".")[2]])

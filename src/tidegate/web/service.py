@@ -1,0 +1,236 @@
+"""The service: streams driven in one process, and the application that serves what they release."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Route as Path_
+from starlette.types import ASGIApp
+
+from tidegate.config import Config, read_config
+from tidegate.errors import InvalidParameter, TidegateError
+from tidegate.web.answers import Refused, Route
+from tidegate.web.driver import Clock, Driver
+from tidegate.web.gate import LOOPBACK, Gate, failed, refused, unknown
+from tidegate.web.logs import log, quiet_server
+from tidegate.web.machines import Machines
+from tidegate.web.operating import Operating
+from tidegate.web.pages import Pages
+from tidegate.web.reading import Reading
+from tidegate.web.tokens import Tokens
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_LOOPBACK_ADDRESSES = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where and for whom the service is.
+
+    Parameters
+    ----------
+    host, port
+        Where it listens; port 0 takes a free one.
+    tokens
+        The file of tokens.
+    names
+        Further names by which it may be called, for example behind a proxy.
+    certificate, key
+        Files for TLS.
+    clock
+        Public time, for made-up streams only.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8470
+    tokens: Path = Path("tokens.json")
+    names: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    clock: Clock | None = field(default=None, repr=False)
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can connect."""
+        return self.host in _LOOPBACK_ADDRESSES
+
+
+class Service:
+    """Streams and the application that serves them.
+
+    Parameters
+    ----------
+    configs
+        The checked configurations; a stream's name is that of its file.
+    settings
+        Where and for whom.
+    """
+
+    def __init__(self, configs: Sequence[Config], settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.tokens = Tokens(self.settings.tokens)
+        if not self.settings.local and not self.tokens.entries:
+            raise InvalidParameter(
+                "host",
+                self.settings.host,
+                "127.0.0.1 while there is no token",
+                f"make one first with `tidegate serve token add operator --tokens {self.settings.tokens}`",
+            )
+        if (self.settings.certificate is None) != (self.settings.key is None):
+            raise InvalidParameter(
+                "certificate", "alone", "given together with --key", "give both files or none"
+            )
+        self.drivers = self._open(configs)
+        self.reading = Reading(self.drivers)
+        self.machines = Machines(self.drivers)
+        self.app = self._app()
+
+    def _open(self, configs: Sequence[Config]) -> dict[str, Driver]:
+        names = [stream_name(config) for config in configs]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidParameter("streams", name, "files with different names", "rename one of them")
+        drivers: dict[str, Driver] = {}
+        try:
+            for name, config in zip(names, configs, strict=True):
+                drivers[name] = Driver(name, config, self.settings.clock)
+        except BaseException:
+            for driver in drivers.values():
+                driver.join()
+            raise
+        return drivers
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """Everything that the OpenAPI document describes."""
+        return (*self.reading.routes, *Operating(self.reading, self.tokens).routes, *self.machines.routes)
+
+    def _app(self) -> ASGIApp:
+        self.machines.described = self.routes
+        paths = [Path_(route.path, route.handler, methods=[route.method]) for route in self.routes]
+        handlers: dict[Any, Any] = {Refused: refused, TidegateError: failed, HTTPException: unknown}
+        inner = Starlette(
+            routes=[*paths, *Pages(self.reading).paths], exception_handlers=handlers, lifespan=self._lifespan
+        )
+        inner.router.redirect_slashes = False
+        hosts = (*LOOPBACK, *self.settings.names) if self.settings.local or self.settings.names else None
+        return Gate(inner, hosts)
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        self.start(asyncio.get_running_loop())
+        try:
+            yield
+        finally:
+            self.stop()
+            await asyncio.get_running_loop().run_in_executor(None, self.join)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to drive all streams."""
+        for driver in self.drivers.values():
+            driver.feed.bind(loop)
+            driver.start()
+
+    def stop(self) -> None:
+        """Let clients go, and end every stream between two blocks."""
+        for driver in self.drivers.values():
+            driver.stop()
+            driver.feed.end()
+
+    def join(self) -> None:
+        """Wait until all streams have ended."""
+        for driver in self.drivers.values():
+            driver.join()
+        log("service.stopped")
+
+
+class Server(uvicorn.Server):
+    """An HTTP server that lets the clients of the live feed go as soon as it is asked to stop."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[str], None] | None) -> None:
+        super().__init__(config)
+        self.service, self.ready = service, ready
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """SIGTERM or SIGINT."""
+        self.service.stop()
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say where the service is as soon as it is there."""
+        await super().startup(sockets)
+        if self.started and self.ready is not None and sockets:
+            scheme = "https" if self.config.ssl_certfile else "http"
+            host, port = sockets[0].getsockname()[:2]
+            self.ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/")
+
+
+def stream_name(config: Config) -> str:
+    """The name of a stream in addresses: that of its file."""
+    name = config.path.stem
+    if not _NAME.fullmatch(name):
+        raise InvalidParameter(
+            "stream", name, "letters, digits, - and _", "rename its configuration, for example to campus.toml"
+        )
+    return name
+
+
+def serve(
+    files: Sequence[str | Path], settings: Settings, ready: Callable[[str], None] | None = None
+) -> None:
+    """Drive the streams of some configurations and serve them until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    files
+        The configurations.
+    settings
+        Where and for whom.
+    ready
+        Called with the address as soon as the service answers.
+    """
+    quiet_server()
+    listening = listen(settings)
+    service = Service([read_config(file) for file in files], settings)
+    config = uvicorn.Config(
+        service.app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        timeout_graceful_shutdown=10,
+        timeout_keep_alive=30,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
+        ws="none",
+        lifespan="on",
+        backlog=2048,
+    )
+    log("service.started", streams=list(service.drivers), host=settings.host, port=listening.getsockname()[1])
+    Server(config, service, ready).run(sockets=[listening])
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The socket, so that a port that is taken is refused before any stream is opened."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((settings.host, settings.port))
+        found.listen(2048)
+    except OSError as error:
+        found.close()
+        raise InvalidParameter(
+            "port", settings.port, f"free on {settings.host} ({error.strerror})", "choose another with --port"
+        ) from None
+    return found

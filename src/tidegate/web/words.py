@@ -1,0 +1,121 @@
+"""What the numbers mean, in words for people who have never heard of differential privacy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tidegate.config import Config
+from tidegate.exact import show
+from tidegate.policy import Approximate, Pure, ZeroConcentrated
+
+
+def duration(seconds: float) -> str:
+    """A length of time in words.
+
+    Examples
+    --------
+    >>> duration(3600), duration(86400), duration(90), duration(5400)
+    ('1 hour', '1 day', '90 seconds', '90 minutes')
+    """
+    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+        if seconds >= size and seconds % size == 0 and (seconds // size > 1 or seconds == size):
+            count = int(seconds // size)
+            return f"{count:,} {word}{'' if count == 1 else 's'}"
+    return f"{seconds:g} seconds"
+
+
+def step_length(config: Config) -> float:
+    """The length of the first step in seconds."""
+    steps = config.steps
+    return (steps.boundary(2) - steps.boundary(1)) / 1e6
+
+
+def meaning(config: Config, *, revises: bool) -> list[dict[str, str]]:
+    """Questions that people have, and answers."""
+    length, policy = step_length(config), config.policy
+    answers = [
+        ("What do I see?", _seen(config, length)),
+        ("Why are the numbers not exact?", _noise()),
+        ("What does the ± mean?", _band(config)),
+        ("Who is protected, and for how long?", _window(config, length)),
+        ("What is ε?", _budget(policy.budget)),
+    ]
+    if revises:
+        answers.append(
+            (
+                "Why do numbers change later?",
+                "Some numbers become better when the following ones are known. The first value is shown as a dot until "
+                "then; the line follows the newest one. Nothing more about anybody is used for that.",
+            )
+        )
+    return [{"question": question, "answer": answer} for question, answer in answers]
+
+
+def _seen(config: Config, length: float) -> str:
+    each = duration(length)
+    counted = {
+        "count": "how many events there were",
+        "distinct": "how many different people, devices or households were seen",
+        "sum": "a sum of values, each of them limited to a public range",
+        "mean": "a mean of values, each of them limited to a public range",
+        "histogram": "how many events fell into each interval",
+        "given": "numbers that were added up elsewhere",
+    }[config.query.aggregate]
+    per = "every" if each.startswith("1 ") else "each period of"
+    return f"For {per} {each.removeprefix('1 ')}: {counted}."
+
+
+def _noise() -> str:
+    return (
+        "Before a number is published, chance adds or takes away a little. So nobody can tell from what is published "
+        "whether any one person was counted, not even somebody who knows everything about everybody else. The exact "
+        "numbers are never published and never leave the place where they were counted."
+    )
+
+
+def _band(config: Config) -> str:
+    if config.query.aggregate == "mean":
+        return "How far chance moves a mean depends on how many people stand behind it, so no range is shown."
+    return (
+        "The shaded range shows how far chance moves a number: in nine of ten cases the exact number lies within it. "
+        "Where a number is small against its range, all one can say is that there were few. "
+        "Where a value was carried on from an earlier time, it may also have changed since."
+    )
+
+
+def _window(config: Config, length: float) -> str:
+    window, policy = config.policy.window, config.policy
+    change = show(policy.max_change)  # type: ignore[arg-type]  # exact by now
+    if window is None:
+        return f"Everything that one person adds to this stream, at most {change} at a time, is protected as a whole."
+    if window == 1:
+        return (
+            f"What one person does within {duration(length)} is protected. Whoever is counted again and again over a "
+            "longer time is protected less over all of it."
+        )
+    return (
+        f"Everything that one person does within any {duration(window * length)} ({window:,} steps) is protected as a "
+        f"whole, at most {change} in each step. Whoever is counted over a longer time is protected less over all of it."
+    )
+
+
+def _budget(budget: Any) -> str:
+    if isinstance(budget, ZeroConcentrated):
+        return (
+            f"ρ (rho) says how strong the protection is; smaller is stronger. Here ρ = {show(budget.rho)}. It bounds how "
+            "much better anybody can guess whether a person was counted after seeing everything that is published."
+        )
+    assert isinstance(budget, Pure | Approximate)
+    epsilon = float(budget.epsilon)
+    words = f"ε (epsilon) says how strong the protection is; smaller is stronger. Here ε = {show(budget.epsilon)}. "
+    guess = 100 * math.exp(epsilon) / (1 + math.exp(epsilon))
+    words += (
+        "Somebody who would have bet 50 to 50 that a person was counted can, after seeing everything that is published, "
+        f"be at most {guess:.0f} % sure"
+        if guess < 99.5
+        else "Such an ε is very large and protects little"
+    )
+    if isinstance(budget, Approximate) and budget.delta:
+        words += f", except with a probability of at most {float(budget.delta):.2g}"
+    return words + "."

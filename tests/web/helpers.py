@@ -1,0 +1,174 @@
+"""Real services for tests: in a thread of this process, or in a process of their own that can be killed."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from tidegate.config import Config, parse_config
+from tidegate.web import Service, Settings
+from tidegate.web.service import Server, listen
+
+TEXT = """\
+[source]
+location = "{folder}/events.csv"
+time = "time"
+unit = "unit"
+column = "place"
+
+[steps]
+start = "2026-03-02T00:00"
+length = "1h"
+zone = "Europe/Berlin"
+count = 48
+
+[query]
+aggregate = "distinct"
+columns = ["north", "south"]
+
+[protect]
+epsilon = "1"
+window = 4
+
+[mechanism]
+name = "Uniform"
+"""
+
+
+def write_events(folder: Path, hours: int = 48) -> None:
+    """Three units in the north and one in the south at every hour."""
+    lines = ["time,unit,place"]
+    for hour in range(hours):
+        day, at = divmod(hour, 24)
+        lines += [
+            f"2026-03-{2 + day:02d}T{at:02d}:{10 * k:02d},walrus{k},{'south' if k == 3 else 'north'}"
+            for k in range(4)
+        ]
+    (folder / "events.csv").write_text("\n".join(lines) + "\n")
+
+
+def configured(folder: Path, *changes: tuple[str, str], name: str = "hall") -> Config:
+    """A stream's configuration in a folder, with pieces of its text replaced."""
+    text = TEXT.format(folder=folder)
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return parse_config(text, path)
+
+
+def finite(folder: Path, *changes: tuple[str, str], name: str = "hall") -> Config:
+    """A stream that ends."""
+    write_events(folder)
+    return configured(folder, *changes, name=name)
+
+
+def live_text(folder: Path, *, seconds: int = 1, behind: int = 0, mechanism: str = "Uniform") -> str:
+    """A stream of short steps that follows a file, and began some seconds ago."""
+    start = datetime.datetime.now(datetime.UTC).replace(microsecond=0) - datetime.timedelta(seconds=behind)
+    return (
+        TEXT.format(folder=folder)
+        .replace('column = "place"', 'column = "place"\nfollow = true')
+        .replace('"2026-03-02T00:00"', f'"{start.isoformat()}"')
+        .replace('length = "1h"', f'length = "{seconds}s"')
+        .replace("count = 48\n", "")
+        .replace('"Uniform"', f'"{mechanism}"')
+    )
+
+
+@contextmanager
+def served(configs: list[Config], **settings: Any) -> Iterator[tuple[str, Service]]:
+    """A service in this process on a free port; its address."""
+    chosen = Settings(port=0, **settings)
+    listening = listen(chosen)
+    service = Service(configs, chosen)
+    config = uvicorn.Config(service.app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    server = Server(config, service, None)
+    thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not server.started:
+            assert time.monotonic() < deadline
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", service
+    finally:
+        service.stop()
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def settled(service: Service, name: str = "hall") -> None:
+    """Wait until a finite stream has ended."""
+    until(lambda: service.drivers[name].state == "ended")
+
+
+def until(condition: Any, seconds: float = 60.0) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.02)
+
+
+class Process:
+    """A service in a process of its own, by the command line, on the same port at every start."""
+
+    def __init__(self, files: list[Path], *options: str, port: int = 0) -> None:
+        self.files, self.options, self.port = files, options, port
+        self.logs = files[0].with_suffix(".log")
+        self.process: subprocess.Popen[str] | None = None
+        self.address = ""
+
+    def start(self) -> str:
+        """Start it and wait until it answers."""
+        command = [sys.executable, "-m", "tidegate", "serve", *map(str, self.files)]
+        command += ["--port", str(self.port), "--json", *self.options]
+        with self.logs.open("a") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.logs.read_text()[-2000:]
+        self.address = json.loads(line)["address"].rstrip("/")
+        self.port = int(self.address.rpartition(":")[2])
+        return self.address
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM; its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> int:
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        os.kill(process.pid, number)
+        code = process.wait(60)
+        assert process.stdout is not None
+        process.stdout.close()
+        return code
+
+    def __enter__(self) -> Process:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
