@@ -378,7 +378,7 @@ def test_a_refusal_never_tells_of_a_decision(kind):
         ledger = MemoryLedger(policy, units=mechanism.units)
         ledger.charge(1, mechanism.units - mechanism.shares[1])  # room for one test and for no publication
         run = mechanism.start(ledger=ledger)
-        run.step = 0
+        run.begin_at(1)
         assert run.push([value]).status is Status.APPROXIMATED
         assert ledger.spent() == 1
         with pytest.raises(BudgetExceeded):
@@ -391,7 +391,7 @@ def test_a_refused_batch_stays_paid():
     ledger = MemoryLedger(policy, units=4)
     ledger.charge(1, 2)
     run = BudgetAbsorption(policy).start(ledger=ledger)
-    run.step = 0
+    run.begin_at(1)
     with zero_noise(), pytest.raises(BudgetExceeded):
         run.push_batch([[10**6], [10**6]])  # the first is published, and the second cannot even be tested
     assert ledger.spent(1, 1) == 1

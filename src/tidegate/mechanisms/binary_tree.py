@@ -134,4 +134,5 @@ class BinaryTreeRun(TreeRun):
     mechanism: BinaryTree
 
     def _within_horizon(self, steps: int) -> None:
-        refuse_beyond(self.mechanism.length, self.step, steps)
+        refuse_beyond(self.mechanism.length, self.step - self.origin, steps)
+        super()._within_horizon(steps)

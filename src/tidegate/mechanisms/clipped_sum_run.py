@@ -65,7 +65,7 @@ class ClippedSumRun(Run):
         """Make the tree of the steps after the lag; it asks no ledger, since each step is charged here."""
         self._tree = self.mechanism.tree(self._limit).start()
         self._tree.source = self.source
-        self._tree.step = max(0, self.step - self.mechanism.waits)
+        self._tree.step = max(0, self.step - self.origin - self.mechanism.waits)
         self._tree._begin(state)
 
     @property
@@ -99,7 +99,7 @@ class ClippedSumRun(Run):
             "limit": self._limit,
         }
         if self._tree is None:
-            state["sample"] = self._sample[: self.step]
+            state["sample"] = self._sample[: self.step - self.origin]
         else:
             state |= {f"tree.{name}": value for name, value in self._tree._state().items()}
         if self.first_sums is not None:
@@ -107,7 +107,8 @@ class ClippedSumRun(Run):
         return state
 
     def _within_horizon(self, steps: int) -> None:
-        refuse_beyond(self.mechanism.length, self.step, steps)
+        refuse_beyond(self.mechanism.length, self.step - self.origin, steps)
+        super()._within_horizon(steps)
 
     def _push(self, row: Row) -> Release:
         charge = self.ledger.units // self.mechanism.units
@@ -122,13 +123,14 @@ class ClippedSumRun(Run):
     def _release(self, matrix: Matrix, first_step: int, units: npt.NDArray[np.int64]) -> Releases:
         """Release steps that the ledger has agreed to."""
         steps, lag = len(matrix), self.mechanism.waits
+        own = first_step - self.origin  # the number of the first step among those of this run
         values, deviations = np.zeros((steps, 1)), np.zeros(steps)
         status = np.full(steps, np.int8(Status.FRESH))
         source = np.arange(first_step, first_step + steps)
-        early = min(steps, max(0, lag - first_step + 1))
+        early = min(steps, max(0, lag - own + 1))
         if early:
-            self._collect(matrix[:early], first_step)
-            waiting = early - (first_step + early - 1 == lag)
+            self._collect(matrix[:early], own)
+            waiting = early - (own + early - 1 == lag)
             status[:waiting], source[:waiting] = Status.APPROXIMATED, 0
             if waiting < early:
                 self._measure_first()
@@ -138,7 +140,7 @@ class ClippedSumRun(Run):
                 )
         for start in range(early, steps, BLOCK):
             stop = min(steps, start + BLOCK)
-            self._count(matrix[start:stop], first_step + start, values[start:stop], deviations[start:stop])
+            self._count(matrix[start:stop], own + start, values[start:stop], deviations[start:stop])
         return Releases(first_step, values, status, source, deviations, units, self.ledger.unit)
 
     def _collect(self, rows: Matrix, first_step: int) -> None:
@@ -165,7 +167,7 @@ class ClippedSumRun(Run):
             self._first = float(total + laplace_one(self.source, "first sum", lag, 0, scale))
             self._first_variance = variance_laplace(scale) * self._grid**2
         self._sample = np.zeros((0, 1), dtype=np.int64)
-        stands, self.step = self.step, lag  # the tree begins after the lag
+        stands, self.step = self.step, self.origin + lag  # the tree begins after the lag
         self._grow(None)
         self.step = stands
 
@@ -173,7 +175,8 @@ class ClippedSumRun(Run):
         count = len(values)
         units = np.zeros(count, dtype=np.int64)  # charged with the steps themselves
         status = np.full(count, np.int8(Status.FRESH))
-        return Releases(1, values, status, None, deviations, units, self.ledger.unit, delay=count - 1)
+        first = self.origin + 1
+        return Releases(first, values, status, None, deviations, units, self.ledger.unit, delay=count - 1)
 
     def _count(self, rows: Matrix, first_step: int, values: Values, deviations: Values) -> None:
         assert self._tree is not None

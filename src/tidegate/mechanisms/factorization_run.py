@@ -28,7 +28,8 @@ class FactorizationRun(Run):
     mechanism: Factorization
 
     def _within_horizon(self, steps: int) -> None:
-        refuse_beyond(self.mechanism.length, self.step, steps)
+        refuse_beyond(self.mechanism.length, self.step - self.origin, steps)
+        super()._within_horizon(steps)
 
     def _push(self, row: Row) -> Release:
         charge = self.ledger.units // self.mechanism.units
@@ -58,7 +59,7 @@ class FactorizationRun(Run):
             )
             rows = loop.clamp(rows, self.mechanism.limit)
             self._answer(rows, noise, first_step + start, values[start : start + block])
-            deviations[start : start + block] = self._deviations(first_step + start, len(rows))
+            deviations[start : start + block] = self._deviations(first_step - self.origin + start, len(rows))
         values *= self._grid
         return values, deviations
 
@@ -68,7 +69,7 @@ class FactorizationRun(Run):
 
     @abstractmethod
     def _deviations(self, first_step: int, steps: int) -> Values:
-        """Standard deviations of the answers, in the values' unit."""
+        """Standard deviations of the answers, in the values' unit; `first_step` counts the run's own steps."""
 
 
 class BltRun(FactorizationRun):

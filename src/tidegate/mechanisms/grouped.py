@@ -83,6 +83,8 @@ class GroupedRun(Run):
             ledger = self.ledger.parts[number] if isinstance(self.ledger, ParallelLedger) else None
             part = (state or {}).get(f"run {number}")
             run = one.start(ledger=ledger, state=None if part is None else part.tobytes())
+            if part is None:
+                run.begin_at(self.step + 1)  # where the whole begins, wherever its own account stands
             run.source = Prefixed(self.source, f"group {number}: ")
             self._runs.append(run)
 

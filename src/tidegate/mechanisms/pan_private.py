@@ -59,6 +59,7 @@ class PanPrivateRun(Run):
         self._rule = np.array([mechanism.kind, mechanism.window, test, pool // mechanism.window, pool, 0])
         memory = np.zeros(loop.MEMORY, dtype=np.int64)
         memory[loop.TAKEN] = 1
+        memory[loop.LATEST] = self.origin  # steps before this run have given it nothing
         fresh: State = {
             "memory": memory,
             "paid": np.zeros((0, 2), dtype=np.int64),
@@ -152,7 +153,8 @@ class PanPrivateRun(Run):
         self._open, self._intrusions, self._amount = False, 0, 0
         self.step = step
         self._charges = self.ledger.rows
-        source = int(self._memory[loop.LATEST])
+        latest = int(self._memory[loop.LATEST])
+        source = latest if latest > self.origin else 0
         values = np.multiply(self._last, self._grid, dtype=np.float64)
         return Release(step, values, status, source, self._scale, units, self.ledger.unit)
 

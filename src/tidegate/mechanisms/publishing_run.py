@@ -55,6 +55,7 @@ class PublishingRun(Run):
         self._scores = np.zeros(groups, dtype=np.int64)
         memory = np.zeros(loop.MEMORY, dtype=np.int64)
         memory[loop.TAKEN] = 1
+        memory[loop.LATEST] = memory[loop.SINCE] = self.origin  # steps before this run have given it nothing
         fresh = {
             "memory": memory,
             "paid": np.zeros((0, 2), dtype=np.int64),

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidInput, LedgerMismatch, SnapshotError
-from tidegate.exact import show
+from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import snapshot
@@ -69,6 +69,9 @@ class Run(ABC):
         if self.source.marked:
             self.ledger.mark()
         self.step: int = header.get("step", self.ledger.step)
+        # Steps that the ledger had seen before this run began. What a mechanism counts of its own, such as nodes, blocks
+        # or positions in arrays that begin empty, it counts from there: step − origin is 1 at the first step.
+        self.origin: int = header.get("origin", 0) if header else self.step
         charged = header.get("charged", self.ledger.step)
         if self.ledger.step != charged:
             raise LedgerMismatch(
@@ -76,6 +79,7 @@ class Run(ABC):
                 "would release steps twice or forget what they spent, so use the last snapshot and its own ledger."
             )
         self._charges = self.ledger.rows
+        self._resumed = bool(header)
         self._begin(state or None)
 
     # what a mechanism writes -----------------------------------------------------------------------------------
@@ -96,6 +100,21 @@ class Run(ABC):
         """Release several steps with the distribution of single pushes."""
 
     # what everybody uses ---------------------------------------------------------------------------------------
+
+    def begin_at(self, step: int) -> Self:
+        """Let the first step of a run that has released nothing yet be this one; returns the run.
+
+        A run begins at the present step of its ledger, the one after the last that was charged. Where several runs share
+        a ledger, each step must have the same number in all of them, or windows would be checked on other steps than
+        those that people were in: a run whose data begin earlier, or later, says so here.
+        """
+        if self._resumed or self.step != self.origin:
+            raise InvalidInput(
+                f"this run stands at step {self.step} already; say where it begins before its first step is pushed."
+            )
+        self.step = self.origin = whole("step", step) - 1
+        self._begin(None)
+        return self
 
     def push(self, values: Sequence[float] | npt.NDArray[Any] | float, step: int | None = None) -> Release:
         """Release the next step.
@@ -137,6 +156,7 @@ class Run(ABC):
             "mechanism": type(self.mechanism).__name__,
             "fingerprint": self.mechanism.fingerprint,
             "step": self.step,
+            "origin": self.origin,
             "charged": self.ledger.step,
         }
         state = self._state()

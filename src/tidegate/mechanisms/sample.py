@@ -144,8 +144,9 @@ class SampleRun(Run):
     def _push(self, row: Row) -> Release:
         number, since = divmod(self.step - 1, self.mechanism.period)
         fresh = since == 0
+        # a silent step costs nothing, but the ledger stands where the stream stands: others who join begin there
+        self.ledger.charge(self.step, self._charge if fresh else 0)
         if fresh:
-            self.ledger.charge(self.step, self._charge)
             self._last = row + self._draw(
                 self.source, "sample", number, self.mechanism.scale, (self._columns,)
             )

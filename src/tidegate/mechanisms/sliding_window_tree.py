@@ -202,16 +202,17 @@ class SlidingWindowTreeRun(Run):
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         mechanism, steps = self.mechanism, len(matrix)
+        own = first_step - self.origin  # nodes and blocks are counted from the first step of this run
         units = np.broadcast_to(np.int64(self._charge), steps)
         self.ledger.charge_batch(first_step, units)
         values = np.empty(matrix.shape)
         length = max(1, CELLS // self._columns)
         for start in range(0, steps, length):
             rows = matrix[start : start + length]
-            noise, starts = self._noise(first_step + start, len(rows))
+            noise, starts = self._noise(own + start, len(rows))
             trees.slide(
                 rows,
-                first_step + start,
+                own + start,
                 mechanism.window,
                 mechanism.offsets,
                 mechanism.node_variances,
@@ -225,7 +226,7 @@ class SlidingWindowTreeRun(Run):
                 self._tree["suffix"],
                 values[start : start + length],
             )
-        at = first_step - 1 + np.arange(steps)
+        at = own - 1 + np.arange(steps)
         scale = mechanism.deviations[at % mechanism.window]
         young = at < mechanism.window
         scale[young] = mechanism.first_deviations[at[young]]

@@ -41,7 +41,7 @@ class TideRun(Run):
         keep = 2 * self._block
         self._tracker = Tracker(mechanism.structure, self._columns, keep)
         self._rule = np.zeros(loop.RULE, dtype=np.int64)
-        self._rule[loop.WINDOW] = mechanism.policy.steps_charged
+        self._rule[loop.OPENS_UNTIL] = self.origin + mechanism.policy.steps_charged
         self._rule[loop.OPENING] = len(tables.shares) - 2
         self._rule[loop.FIRST] = tables.rows
         self._rule[loop.BLOCK] = self._block
@@ -178,7 +178,8 @@ class TideRun(Run):
         refreshed(tracker.book, tracker.structure.weight, tracker.room)
         mechanism = self.mechanism
         later = mechanism.aim == "revised"
-        replan(self._tables, tracker, self._own["plan"], mechanism.policy.steps_charged, later)
+        window = mechanism.policy.steps_charged
+        replan(self._tables, tracker, self._own["plan"], window, later, self.origin)
         if self._columns > INLINE:
             kinds[1].append((at, tracker.memory["kind"].copy()))
             kinds[2].append((revised, kinds[1][-1][1]))

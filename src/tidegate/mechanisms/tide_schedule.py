@@ -100,8 +100,8 @@ def choices(window: int, sliding: bool, periodic: bool, sensitivity: int, epsilo
     return Choices(units, np.array(shares, dtype=np.int64), np.array(scales), len(numbers))
 
 
-def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: int, smoothed: bool) -> int:
-    """The choice with the least error that the fitted model predicts for the coming steps."""
+def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: int, smoothed: bool) -> int:
+    """The choice with the least error that the fitted model predicts for the coming steps, after `age` steps of a run."""
     memory, structure = tracker.memory, tracker.structure
     kinds, counts = np.unique(memory["kind"], return_counts=True)
     scratch = np.zeros((structure.states, structure.states))
@@ -113,12 +113,12 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
         # strong measurements see most, but until a period has passed nobody knows what the rest of it is like:
         # many weak ones find soon whatever is worse to miss than plain noise is to release
         window = int(tables.shares[0, loop.MEASUREMENTS])
-        watched = step < min(shortest or FAMILIAR, 2 * window)
-        blind = max(1.0, min(shortest, window) / PHASES if watched else step / BOLDNESS)
+        watched = age < min(shortest or FAMILIAR, 2 * window)
+        blind = max(1.0, min(shortest, window) / PHASES if watched else age / BOLDNESS)
         return int(np.flatnonzero(gaps <= blind)[-1])
     useful = np.append(np.flatnonzero(noise <= USELESS * size.square), tables.rows - 1)[0]
-    skipped = gaps[useful] if step > shortest else min(gaps[useful], shortest / PHASES)
-    longest = max(1.0, step / CAUTION, skipped)
+    skipped = gaps[useful] if age > shortest else min(gaps[useful], shortest / PHASES)
+    longest = max(1.0, age / CAUTION, skipped)
     now = int(memory["clock"][t.LAST])
     beyond = tracker.keep if smoothed else int(gaps[-1]) + 1
     coming = phases_from(structure.once, now + 1, horizon + beyond)
@@ -147,9 +147,9 @@ def choose(tables: Choices, tracker: Tracker, step: int, present: int, horizon: 
 
 
 def replan(
-    tables: Choices, tracker: Tracker, plan: npt.NDArray[np.int64], window: int, smoothed: bool
+    tables: Choices, tracker: Tracker, plan: npt.NDArray[np.int64], window: int, smoothed: bool, origin: int
 ) -> None:
-    """Choose again after new estimates, and move the next measurement accordingly."""
+    """Choose again after new estimates, and move the next measurement; the run has seen the steps after `origin`."""
     step = int(tracker.memory["clock"][t.LAST])
     opening = len(tables.shares) - 2
     if tables.rows > 1:
@@ -157,7 +157,7 @@ def replan(
         number, span = tables.shares[before, loop.MEASUREMENTS], tables.shares[before, loop.SPAN]
         enough = max(ENOUGH, int(GAPS * span // number))
         horizon = min(WINDOWS_AHEAD * window, HORIZON, enough)
-        chosen = choose(tables, tracker, step, before, horizon, smoothed)
+        chosen = choose(tables, tracker, step - origin, before, horizon, smoothed)
         if chosen != before:
             number = int(tables.shares[chosen, loop.MEASUREMENTS])
             # much stronger measurements begin at once if the window has budget to spare, else as soon as it has;

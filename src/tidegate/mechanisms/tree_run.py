@@ -40,12 +40,13 @@ class TreeRun(Run):
             self._base_variance = 0.0
             self._open(mechanism.block(1))
             return
-        block = mechanism.block(max(self.step, 1))
+        own = self.step - self.origin
+        block = mechanism.block(max(own, 1))
         self._open(block)
         self._base, self._base_variance = state["base"], state["base_variance"]
         self._total, self._marks, self._siblings = state["total"], state["marks"], state["siblings"]
         # everything else follows from the position and the siblings
-        self._digits[:] = mechanism.digits(self.step - block.first + 1, block.levels)
+        self._digits[:] = mechanism.digits(own - block.first + 1, block.levels)
         for level in range(block.levels - 1, -1, -1):
             self._above[level] = self._above[level + 1] + self._siblings[level]
             self._spread[level] = self._spread[level + 1] + self._digits[level] * self._variances[level]
@@ -75,7 +76,7 @@ class TreeRun(Run):
 
     def _push(self, row: Row) -> Release:
         self.ledger.charge(self.step, self._charge)
-        values, deviations = self.count(row[np.newaxis], self.step)
+        values, deviations = self.count(row[np.newaxis], self.step - self.origin)
         return Release(
             self.step,
             values[0],
@@ -90,12 +91,15 @@ class TreeRun(Run):
         steps = len(matrix)
         units = np.broadcast_to(np.int64(self._charge), steps)
         self.ledger.charge_batch(first_step, units)
-        values, deviations = self.count(matrix, first_step)
+        values, deviations = self.count(matrix, first_step - self.origin)
         status = np.broadcast_to(np.int8(Status.FRESH), steps)
         return Releases(first_step, values, status, None, deviations, units, self.ledger.unit)
 
     def count(self, matrix: Matrix, first_step: int) -> tuple[Values, Values]:
-        """The running sums after each step, and their standard deviations; the caller has charged the ledger."""
+        """The running sums after each step, and their standard deviations; the caller has charged the ledger.
+
+        `first_step` counts the run's own steps, from 1: the nodes that it completes are all nodes of this run.
+        """
         values = np.empty(matrix.shape)
         deviations = np.empty(len(matrix))
         at = 0

@@ -23,19 +23,20 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, SnapshotError
-from tidegate.ledger import MemoryLedger
+from tidegate.ledger import Ledger, MemoryLedger
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Mechanism, Run
 from tidegate.noise import Source
 from tidegate.noise.entropy import Elements, Words
 from tidegate.policy import Swellfish
-from tidegate.releases import Release, Releases
+from tidegate.releases import Release, Releases, Status
 from tidegate.testing.entropy import CountingEntropy, ZeroEntropy, fixed_entropy, install
 
 Check = Callable[[Mechanism], None]
 CHECKS: list[Check] = []
 STEPS = 60
 REMEMBERED = (int, float, Fraction, str, tuple, np.ndarray)  # what a configuration computes once
+ROUNDING = 1e-9  # of floating point, where forecasts have other numbers of steps in them
 MARKER = 7_319_064_211  # a raw value that cannot come about by chance
 
 
@@ -57,11 +58,11 @@ def stream(mechanism: Mechanism, steps: int = STEPS, phase: int = 0) -> npt.NDAr
     return np.floor(jumping * grid.denominator + 0.5) / grid.denominator
 
 
-def same(one: Releases | list[Release], other: Releases | list[Release]) -> bool:
-    """Whether two sequences of releases are equal in every published field."""
+def same(one: Releases | list[Release], other: Releases | list[Release], within: float = 0.0) -> bool:
+    """Whether two sequences of releases are equal in every published field; values within a relative difference."""
     left, right = list(one), list(other)
     return len(left) == len(right) and all(
-        np.array_equal(a.values, b.values)
+        np.allclose(a.values, b.values, rtol=within, atol=within)
         and (a.step, a.status, a.source, a.units, a.unit) == (b.step, b.status, b.source, b.units, b.unit)
         and abs(a.scale - b.scale) <= 1e-12 * abs(a.scale)
         for a, b in zip(left, right, strict=True)
@@ -159,7 +160,7 @@ def ledger_is_asked_before_noise_is_drawn(mechanism: Mechanism) -> None:
             run = mechanism.start(ledger=ledger)
         except InvalidParameter:
             return  # it insists on accounts side by side, which check themselves
-        run.step = 0  # the exhausted step itself
+        run.begin_at(1)  # the exhausted step itself
         rows = stream(mechanism, max(2, min(mechanism.policy.window or 2, STEPS)))
         if mechanism.policy.delta:
             return
@@ -174,6 +175,99 @@ def ledger_is_asked_before_noise_is_drawn(mechanism: Mechanism) -> None:
                 assert error.remaining >= 0
                 assert run.step == 0, "the refused step was counted"
         assert refused in (0, 2), "push and push_batch disagree about an exhausted ledger"
+
+
+def _used(mechanism: Mechanism, steps: int) -> Ledger:
+    """A ledger that stands at a step, though nothing was spent so far."""
+    ledger = mechanism.start().ledger
+    for part in ledger.parts if isinstance(ledger, ParallelLedger) else (ledger,):
+        part.charge_batch(1, np.zeros(steps, dtype=np.int64))
+    return ledger
+
+
+def _numbered_from(offset: int, releases: Releases) -> list[Release]:
+    """Releases with other numbers of steps."""
+    shifted = list(releases)
+    for release in shifted:
+        release.step += offset
+        release.source += offset if release.source else 0
+    return shifted
+
+
+@check
+def begins_anew_on_a_used_ledger(mechanism: Mechanism) -> None:
+    """Begun without a snapshot at a later step, a run releases what it releases at step 1: it has seen nothing before.
+
+    Noise is the same at every step here, so that releases can be compared. Mechanisms with a public calendar (periods,
+    samples) begin anew where it does, as here, and wait for that elsewhere.
+    """
+    if isinstance(mechanism.policy, Swellfish):
+        return  # its noise follows the calendar of the secrets, not the beginning of a run
+    rows, before = stream(mechanism), 840 * (mechanism.policy.window or 1)
+    with install(LoudEntropy()):
+        expected = _numbered_from(before, mechanism.start().push_batch(rows))
+        assert same(expected, mechanism.start(ledger=_used(mechanism, before)).push_batch(rows), ROUNDING), (
+            "a batch on a used ledger differs from one on a new ledger"
+        )
+        run = mechanism.start(ledger=_used(mechanism, before))
+        early, states = _pushed(run, rows[:23]), run.snapshot()
+        assert same(expected[:23], early, ROUNDING), "pushes on a used ledger differ from those on a new one"
+        restored = mechanism.start(ledger=run.ledger, state=states)
+        assert same(expected[23:], _pushed(restored, rows[23:]), ROUNDING), (
+            "a run that began late is restored otherwise"
+        )
+
+
+@check
+def noise_is_there_wherever_a_run_begins(mechanism: Mechanism) -> None:
+    """Begun at any step, also one in the middle of a period: whatever is measured has noise, as large as it says."""
+    nothing = np.zeros((STEPS, mechanism.columns), dtype=np.int64)
+    for before in (1, 2, 3, 5, 7, 11, 16, 29):
+        with install(LoudEntropy()):
+            for releases in (
+                mechanism.start(ledger=_used(mechanism, before)).push_batch(nothing),
+                _pushed(mechanism.start(ledger=_used(mechanism, before)), nothing),
+            ):
+                _all_noised(releases, before)
+
+
+def _all_noised(releases: Releases | list[Release], before: int) -> None:
+    for release in releases:
+        if release.status != Status.FRESH:
+            continue
+        assert release.scale > 0, f"step {release.step}, of a run begun after {before}, says it has no noise"
+        size = np.abs(release.values)
+        assert (size > 0).any(), f"step {release.step}, of a run begun after {before}, has no noise"
+        assert (size < 1e4 * release.scale).all(), f"step {release.step} released what is no noise"
+
+
+@check
+def begins_again_after_its_snapshot_was_lost(mechanism: Mechanism) -> None:
+    """A run begun without its snapshot on its own ledger stays within the budget together with the run before it."""
+    if not mechanism.enforced:
+        return
+    run, rows = mechanism.start(), stream(mechanism)
+    spent = {release.step: release.spent for release in run.push_batch(rows[:17])}
+    again = mechanism.start(ledger=run.ledger)
+    assert again.step == 17, "a run without a snapshot begins at the present step of its ledger"
+    for row in rows[17:]:
+        try:
+            release = again.push(row)
+        except BudgetExceeded:
+            break  # it needs more than others have left
+        assert release.step not in spent, "a step was released twice"
+        spent[release.step] = release.spent
+    verdict = run.ledger.verify()
+    assert verdict.ok, str(verdict)
+
+
+@check
+def the_ledger_stands_where_the_run_stands(mechanism: Mechanism) -> None:
+    """Every pushed step moves the ledger on, also a silent one: who joins later begins at the present step."""
+    run = mechanism.start()
+    for row in stream(mechanism, 30):
+        release = run.push(row)
+        assert run.ledger.step >= release.step == run.step, "the ledger stands behind the run"
 
 
 @check

@@ -42,7 +42,7 @@ STAGE = 6  # 1 where the first window looks again, at once, after its opening sh
 PLAN = 7
 
 # positions in `rule`
-WINDOW = 0  # steps in a window, or of the whole stream
+OPENS_UNTIL = 0  # the last step of the first window of this run
 DENSE = 1  # the row of the tables with a measurement at each step
 OPENING = 2  # the row of the very first measurement; the next row is the second one
 FIRST = 3  # rows until the same choice for the first window, and again until it after a second measurement
@@ -138,7 +138,7 @@ def release(
             one_step_on(book, step, once, weight, room)
             if step >= plan[DUE]:
                 choice = rule[DENSE] if plan[ALARM] else plan[CHOICE]
-                if step <= rule[WINDOW]:
+                if step <= rule[OPENS_UNTIL]:
                     choice += rule[FIRST] * (1 + plan[STAGE])
                 if clock[COUNT] <= plan[STAGE]:
                     choice = rule[OPENING] + clock[COUNT]
