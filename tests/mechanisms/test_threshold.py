@@ -15,7 +15,9 @@ from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Threshold, smooth_sensitivity
 from tidegate.mechanisms.kernels.clipping import smooth_quantile
 from tidegate.mechanisms.released_threshold import ReleasedThreshold
-from tidegate.policy import Event, User, WEvent
+from tidegate.noise import install
+from tidegate.policy import Event, Secret, Specification, Swellfish, User, WEvent
+from tidegate.testing.entropy import CountingEntropy
 from tidegate.testing.statistics import ALPHA, compare_counts
 
 DELTA = Fraction(1, 2**20)
@@ -231,6 +233,7 @@ def test_the_ledger_is_charged_before_anything_is_drawn():
     assert ledger.step == 50
     with pytest.raises(LedgerMismatch, match="window"):
         Threshold(WEvent(epsilon="1", w=3), sample=50, above=25).release(np.arange(50), ledger, 51)
+    assert ledger.step == 50
     with pytest.raises(InvalidParameter, match="more units"):
         Threshold(Event(epsilon="1/3", max_change=100), sample=50, above=5).release(np.arange(50), ledger, 51)
 
@@ -288,9 +291,50 @@ def test_the_gaussian_constants_solve_their_equation():
     assert constants.offset == pytest.approx(norm.ppf(0.9))
 
 
+OTHERS = [
+    WEvent(epsilon="1", w=2, max_change=100),
+    WEvent(epsilon="1", w=1, max_change=100),
+    Event(epsilon="1", max_change=1),
+    Event(epsilon="1", max_change=100, adjacency="replace"),
+    Event(epsilon="1", max_change=100, mobility="fixed"),
+    Event(epsilon="1", max_change=100, touches=1),
+    Event(epsilon="1", max_change=100, horizon=500),
+    Event(rho="1", max_change=100),
+    Event(epsilon="1", delta="1e-3", max_change=100),
+    Swellfish(
+        specifications=[Specification((Secret(100, 1, "always", 100, "event"),), "house")], epsilon="1"
+    ),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=range(len(OTHERS)))
+def test_a_ledger_of_another_policy_is_refused(other):
+    """Whole policies are compared, not windows: nothing is charged to, or drawn on, an account of something else."""
+    threshold = Threshold(Event(epsilon="1/2", max_change=100), sample=50, above=5)
+    ledger = MemoryLedger(other, units=1 << 12)
+    counting = CountingEntropy()
+    with install(counting), pytest.raises(LedgerMismatch, match="another policy"):
+        threshold.release(np.arange(50), ledger)
+    assert (ledger.step, counting.words_drawn) == (0, 0)
+
+
+def test_smooth_constants_keep_to_what_was_proved():
+    """A δ above 2/e (b would exceed ε/2) and a b below 1e-8 (errors would outgrow it) are refused by name."""
+    with pytest.raises(InvalidParameter, match="delta"):
+        smooth_sensitivity.laplace_constants(1.0, 0.75, 0.1)
+    with pytest.raises(InvalidParameter, match="delta"):
+        Threshold(Event(epsilon="1", delta="0.75"), sample=1000, above=100, method="smooth", too_low=0.4)
+    assert smooth_sensitivity.laplace_constants(1.0, 0.7, 0.45).b <= 0.5
+    for method in ("smooth", "smooth-gaussian"):
+        with pytest.raises(InvalidParameter, match="epsilon"):
+            Threshold(
+                Event(epsilon="1e-8", delta="1e-3"), sample=1000, above=100, method=method, too_low=0.45
+            )
+
+
 def test_a_ledger_with_a_smaller_budget_is_refused():
     """Smooth noise takes a ledger's whole budget, which must be at least what the threshold spends."""
     threshold = Threshold(Event(epsilon="1", delta="1e-3"), sample=1000, above=100, method="smooth")
-    for budget in ({"epsilon": "0.01"}, {"epsilon": "0.01", "delta": "1e-12"}):
+    for budget in ({"epsilon": "0.01", "delta": "1e-3"}, {"epsilon": "1", "delta": "1e-12"}):
         with pytest.raises(LedgerMismatch, match="whole budget is smaller"):
             threshold.release(np.zeros(1000), MemoryLedger(Event(**budget), 1))

@@ -272,6 +272,8 @@ def test_composition_per_secret():
     assert [Fraction(s.epsilon) for s in twice.secrets] == [2, 2, Fraction(1, 2)]
     assert twice.delta == Fraction(2, 10**6)
     assert [level.secret for level in after_split(policy, 10)] == ["home"]
+    assert {level.delta for level in after_split(policy, 20)} == {Fraction(2, 10**6)}
+    assert str(after_split(policy, 10)[0]).endswith("at ε = 2, δ = 2e-06")
     assert [(level.secret, level.interval) for level in after_split(policy, 20)][1:] == [
         ("evening", (19, 23))
     ]

@@ -20,6 +20,8 @@ from tidegate.mechanisms.kernels.clipping import smooth_quantile
 Integers = npt.NDArray[np.int64]
 SHARE = 1 / 1024  # of b, set apart for the ladder and for floating-point errors
 DOWN = 1 - 1e-12
+LEAST_B = 1e-8  # below it floating-point errors would no longer fit into their share of b
+MOST_DELTA = 2 / math.e  # beyond it b would exceed ε/2, which a larger scale costs
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,14 @@ class Constants:
         return self.kappa / self.a * float(np.exp2(rung / self.steps))
 
     def checked(self) -> Constants:
-        """Refuse constants without a κ, naming what to change."""
+        """Refuse constants without a κ, or a b too small for its share of errors, naming what to change."""
+        if self.b < LEAST_B:
+            raise InvalidParameter(
+                "epsilon",
+                f"a smoothness b of {self.b:.3g}",
+                f"large enough that b is at least {LEAST_B:g}, beyond floating-point errors",
+                'raise epsilon or delta, or use method="quantile"',
+            )
         if not math.isfinite(self.kappa):
             raise InvalidParameter(
                 "too_low",
@@ -68,7 +77,11 @@ class Constants:
 
 
 def laplace_constants(epsilon: float, delta: float, too_low: float) -> Constants:
-    """a = ε/2, b = ln(1 + ε/(2·ln(2/δ))): sound for discrete Laplace noise of every scale."""
+    """a = ε/2, b = ln(1 + ε/(2·ln(2/δ))): sound for discrete Laplace noise of every scale, with δ ≤ 2/e."""
+    if delta > MOST_DELTA:
+        raise InvalidParameter(
+            "delta", delta, "at most 2/e, so that b ≤ ε/2", 'write for example delta="1e-6"'
+        )
     b = math.log1p(epsilon / (2.0 * math.log(2.0 / delta)))
     return Constants(epsilon / 2.0 * DOWN, b * DOWN, -math.log(2.0 * too_low)).checked()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -210,24 +210,16 @@ class Threshold:
         values
             The m observations on the grid, in the values' unit; what lies outside [0, B] counts as 0 or B.
         ledger
-            Whom to charge; by default an account of its own.
+            Whom to charge: an account of the same policy, whose budget may be larger; by default one of its own.
         first_step
             The step of the first observation.
         """
         rows = self._on_grid(values)
         book = ledger if ledger is not None else self._own_ledger()
-        if book.policy.window != self.policy.window:
-            raise LedgerMismatch(
-                "the ledger's policy has another window; open it with the policy of this threshold."
-            )
+        self._check_ledger(book)
         amount = Fraction(self.policy.epsilon or 0) / self.policy.steps_charged / book.unit
         if isinstance(self.policy.budget, Approximate):
             amount = Fraction(book.units)  # smooth noise cannot be composed step by step: the whole budget
-            if not self.policy.budget.within(book.policy.budget):
-                raise LedgerMismatch(
-                    "the ledger's whole budget is smaller than what this threshold spends; "
-                    "open it with the policy of this threshold."
-                )
         if amount.denominator != 1:
             raise InvalidParameter(
                 "ledger",
@@ -240,6 +232,21 @@ class Threshold:
         if current().marked:
             book.mark()
         return self.draw(rows, current(), first_step + self.sample - 1)
+
+    def _check_ledger(self, book: Ledger) -> None:
+        """Refuse an account of anything but this policy; only its budget may be larger."""
+        own, other = self.policy, book.policy
+        alike = type(own) is type(other) and type(own.budget) is type(other.budget)
+        if not alike or replace(own, epsilon=other.epsilon, delta=other.delta) != other:
+            raise LedgerMismatch(
+                "the ledger keeps the account of another policy than this threshold's, whose unit, window, bounds and "
+                "kind of budget it must share; open it with the policy of this threshold."
+            )
+        if isinstance(own.budget, Approximate) and not own.budget.within(other.budget):
+            raise LedgerMismatch(
+                "the ledger's whole budget is smaller than what this threshold spends; "
+                "open it with the policy of this threshold."
+            )
 
     def draw(self, rows: Integers, source: Source, step: int) -> ReleasedThreshold:
         """Release from m grid values; for a mechanism that has charged its ledger already."""

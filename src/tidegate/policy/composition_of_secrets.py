@@ -22,9 +22,13 @@ class Level:
     secret: str
     interval: tuple[int, int]
     epsilon: Fraction
+    delta: Fraction = Fraction(0)
 
     def __str__(self) -> str:
-        return f"{self.specification}: {self.secret} in steps {self.interval} at ε = {show(self.epsilon)}"
+        delta = f", δ = {float(self.delta):.3g}" if self.delta else ""
+        return (
+            f"{self.specification}: {self.secret} in steps {self.interval} at ε = {show(self.epsilon)}{delta}"
+        )
 
 
 def after_releases(policy: Swellfish, releases: int) -> Swellfish:
@@ -52,7 +56,7 @@ def after_releases(policy: Swellfish, releases: int) -> Swellfish:
 
 
 def after_split(policy: Swellfish, step: int) -> list[Level]:
-    """The hiding intervals that reach across a split after `step`, each left with twice its ε.
+    """The hiding intervals that reach across a split after `step`, each left with twice its ε (and twice the policy's δ).
 
     All others lie in one part of the stream and keep their level.
 
@@ -67,11 +71,13 @@ def after_split(policy: Swellfish, step: int) -> list[Level]:
     []
     """
     step = whole("step", step)
+    delta = 2 * Fraction(policy.delta)
     levels = []
     for each in policy.specifications:
         rows, owners = each.occurrences(policy.clock, step, step + 1)
         for (first, last), owner in zip(rows.tolist(), owners.tolist(), strict=True):
             if first <= step < last:
                 secret: Secret = each.secrets[owner]
-                levels.append(Level(each.label, secret.label, (first, last), 2 * Fraction(secret.epsilon)))
+                epsilon = 2 * Fraction(secret.epsilon)
+                levels.append(Level(each.label, secret.label, (first, last), epsilon, delta))
     return levels
