@@ -349,6 +349,33 @@ def test_missing_readings():
         assert np.array_equal([again.push(row).values for row in rows[2:]], batch.values[2:])
 
 
+def test_an_added_specification_must_hide_gaps_too():
+    """A household whose baseline is lower than a gap is refused, however it comes to the ledger."""
+    policy = tg.Swellfish(specifications=[Specification((Secret(5, 2, "always", 1, "home"),), "house")])
+    mechanism = Mechanism(policy, fill=0, gap_change=5)
+    low = Specification((Secret(1, 2, "always", "1/2", "home"),), "low house")
+    high = Specification((Secret(6, 2, "always", "1/2", "home"),), "high house")
+    run = mechanism.start()
+    with pytest.raises(InvalidParameter, match="raise the baseline"):
+        run.add(low)
+    assert run.ledger.rows == 0
+    run.add(high)
+    run.push(1)
+    other = Mechanism(policy).start(ledger=run.ledger)  # has no gaps to hide, so it may add what it likes
+    other.add(low)
+    with pytest.raises(InvalidParameter, match="gap_change"):
+        run.push(1)
+    assert run.ledger.step == 1
+
+
+def test_the_optimal_schedule_does_not_know_the_joint_promise():
+    """Refused by the constructor, not by the first push."""
+    policy = tg.Swellfish(specifications=[HOUSE], horizon=STEPS, promise="joint")
+    with pytest.raises(InvalidParameter, match="under the joint promise"):
+        Mechanism(policy, schedule="optimal")
+    assert Mechanism(policy, schedule="printed").start().push(1).scale > 0
+
+
 @pytest.mark.parametrize(
     ("policy", "options", "words"),
     [

@@ -261,6 +261,46 @@ def test_bad_python_values(make, words):
     assert len(str(caught.value).splitlines()) == 1
 
 
+ZONES = [
+    ("Pacific/Apia", "2011-12-27T00:00"),  # 30 December was left out
+    ("Pacific/Fakaofo", "2011-12-27T00:00"),
+    ("Pacific/Kwajalein", "1993-08-18T00:00"),
+    ("Pacific/Kiritimati", "1994-12-28T00:00"),
+    ("Australia/Lord_Howe", "2026-04-02T00:00"),
+    ("Europe/Berlin", "2026-03-26T00:00"),
+    ("Europe/Berlin", "2026-10-22T00:00"),
+]
+RULES = [
+    "every day 00:00-24:00",
+    "every day 18:00-23:00",
+    "every day 20:00-19:00",
+    "every weekday 22:00-06:00",
+]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("zone", "start"), ZONES, ids=lambda value: value)
+def test_a_w_event_policy_covers_every_step_of_a_zone(zone, start, rule):
+    """Clock changes, and days that a zone skipped, never raise a step above what `as_w_event` promises."""
+    clock = Clock(start, "30 min", zone)
+    secret = Secret(2, 3, [], "1/4", "evening", recurring=rule)
+    policy = tg.Swellfish(specifications=[Specification((HOME, secret), "h")], clock=clock)
+    highest = max(policy.temporal_sensitivity(1, 48 * 8)[0])
+    assert highest <= policy.as_w_event().max_change
+    assert highest <= policy.max_change
+
+
+def test_a_skipped_day_is_where_two_evenings_meet():
+    """The step that a bound of one evening a day would miss: Apia on 31 December 2011; years later all is as before."""
+    evening = Secret(2, 3, [], "1/4", "evening", recurring="every day 18:00-23:00")
+    house = Specification((HOME, evening), "h")
+    clock = Clock("2011-12-27T00:00", "30 min", "Pacific/Apia")
+    policy = tg.Swellfish(specifications=[house], clock=clock)
+    assert max(policy.temporal_sensitivity(1, 48 * 8)[0]) == HOME.height + 2 * evening.height
+    later = tg.Swellfish(specifications=[house], clock=Clock("2026-01-05T00:00", "30 min", "Pacific/Apia"))
+    assert later.as_w_event().max_change == HOME.height + evening.height
+
+
 def test_composition_per_secret():
     """Theorem 5 multiplies every ε; Theorem 6 doubles only what reaches across the split."""
     clock = Clock("2026-01-05T00:00", "1 h")

@@ -52,7 +52,8 @@ class Swellfish(Mechanism):
         `allowance` is at least the grid for every column that a household touches.
     schedule
         "windowed" (default): Δ_t·max T_s/ε_s. "printed": Δ_t·(max T_s)/(min ε_s), the paper's Theorem 8, never
-        smaller. "optimal": the convex program over the whole horizon, never worse in mean squared error.
+        smaller. "optimal": the convex program over the whole horizon, never worse in mean squared error (for the
+        windowed promise without δ).
     share
         The part of every promise that this release may use, where several releases share one ledger (Theorem 5).
     fill
@@ -141,12 +142,19 @@ class Swellfish(Mechanism):
                 "'windowed' without a horizon or with delta",
                 "give the policy a horizon",
             )
+        if self.schedule == "optimal" and policy.promise == "joint":
+            raise InvalidParameter(
+                "schedule",
+                "optimal",
+                "'windowed' or 'printed' under the joint promise, which the optimal schedule does not know",
+                "use the windowed schedule, or promise='windowed'",
+            )
+        self._check_fill()
         for specification in policy.specifications:
             self.check_specification(specification)
-        self._check_fill()
 
     def check_specification(self, specification: Specification) -> None:
-        """Refuse a specification with a step without noise, or with heights off the grid."""
+        """Refuse a specification with a step without noise, with heights off the grid, or too low to hide gaps."""
         policy, grid = self.secrets_policy, Fraction(self.grid)
         bare = specification.uncovered(policy.clock, policy.horizon)
         if bare is not None:
@@ -175,6 +183,21 @@ class Swellfish(Mechanism):
                 f'write allowance="{show(needed)}" in the policy',
             )
 
+        self._check_gaps(specification)
+
+    def _check_gaps(self, specification: Specification) -> None:
+        """Refuse a specification whose baseline event is lower than what a filled gap can change."""
+        if self.gap_change is None:
+            return
+        change = self.columns * Fraction(self.gap_change)  # a step may miss the readings of all columns
+        if not any(secret.endless and Fraction(secret.height) >= change for secret in specification.secrets):
+            raise InvalidParameter(
+                "gap_change",
+                show(Fraction(self.gap_change)),
+                "at most the height of every specification's baseline secret, divided among the columns",
+                "raise the baseline, or drop gap_change to leave gaps unprotected",
+            )
+
     def _check_fill(self) -> None:
         if self.fill is not None and self.fill != "released":
             object.__setattr__(self, "fill", exact("fill", self.fill))
@@ -183,13 +206,6 @@ class Swellfish(Mechanism):
             if self.fill is None:
                 raise InvalidParameter(
                     "gap_change", self.gap_change, "absent without fill", "say what fills gaps"
-                )
-            if not self.hides_gaps:
-                raise InvalidParameter(
-                    "gap_change",
-                    show(Fraction(self.gap_change)),
-                    "at most the height of every specification's baseline secret",
-                    "raise the baseline, or drop gap_change to leave gaps unprotected",
                 )
 
     @property
@@ -200,14 +216,8 @@ class Swellfish(Mechanism):
 
     @property
     def hides_gaps(self) -> bool:
-        """Whether it stays hidden which readings are missing."""
-        if self.gap_change is None:
-            return False
-        change = self.columns * Fraction(self.gap_change)  # a step may miss the readings of all columns
-        return all(
-            any(secret.endless and Fraction(secret.height) >= change for secret in each.secrets)
-            for each in self.secrets_policy.specifications
-        )
+        """Whether it stays hidden which readings are missing: every specification in force was checked for it."""
+        return self.gap_change is not None
 
     @cached_property
     def units(self) -> int:

@@ -44,10 +44,14 @@ class SwellfishRun(Run):
         in_force = specifications_of(self.ledger)
         if in_force is self._in_force:
             return
-        self._in_force = in_force
         mechanism = self.mechanism
         policy = mechanism.secrets_policy
-        if self.ledger.units == mechanism.units and in_force == policy.specifications:
+        as_written = in_force == policy.specifications
+        for specification in () if as_written else in_force:
+            mechanism.check_specification(
+                specification
+            )  # another run, with another grid or gaps, may have added it
+        if self.ledger.units == mechanism.units and as_written:
             self._schedule = mechanism.plan
         else:
             if mechanism.schedule == "optimal":
@@ -59,6 +63,7 @@ class SwellfishRun(Run):
                 )
             self._schedule = Schedule(mechanism, Promises(policy, self.ledger.units, in_force))
         self._ahead_from, self._ahead = 1, np.zeros(0, dtype=np.int64)
+        self._in_force = in_force
 
     def _state(self) -> State:
         if self.mechanism.fill is None:

@@ -236,8 +236,11 @@ class Threshold:
     def _check_ledger(self, book: Ledger) -> None:
         """Refuse an account of anything but this policy; only its budget may be larger."""
         own, other = self.policy, book.policy
-        alike = type(own) is type(other) and type(own.budget) is type(other.budget)
-        if not alike or replace(own, epsilon=other.epsilon, delta=other.delta) != other:
+        if (
+            not isinstance(other, Policy)
+            or type(own.budget) is not type(other.budget)
+            or replace(other, epsilon=own.epsilon, delta=own.delta) != own
+        ):
             raise LedgerMismatch(
                 "the ledger keeps the account of another policy than this threshold's, whose unit, window, bounds and "
                 "kind of budget it must share; open it with the policy of this threshold."

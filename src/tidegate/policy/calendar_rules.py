@@ -23,6 +23,10 @@ from tidegate.exact import whole
 Integers = npt.NDArray[np.int64]
 
 DAY = 86_400
+NEAR = 7 * DAY  # changes of the clock that one occurrence of a rule may meet together
+LAST_KNOWN = (
+    2037  # the year up to which zones list their changes; from then on a rule repeats that of this year
+)
 EPOCH = datetime.datetime(1970, 1, 1)
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 GROUPS = {"day": range(7), "weekday": range(5), "workday": range(5), "weekend": range(5, 7)}
@@ -120,6 +124,18 @@ class Clock:
         """The local day (since 1970) on which a step begins."""
         moment = self.origin + (step - 1) * self.length
         return (moment + _offset(self.zone, moment)) // DAY
+
+    def largest_shift(self) -> int:
+        """By how many seconds the zone's clock moves at most within a few days, from the start on."""
+        year = (EPOCH + datetime.timedelta(seconds=self.origin)).year
+        changes, offsets = _changes(self.zone, year - 1, max(year, LAST_KNOWN) + 1)
+        largest = 0
+        for at, change in enumerate(changes.tolist()):
+            if change < self.origin - NEAR:
+                continue
+            until = int(np.searchsorted(changes, change + NEAR, side="right"))
+            largest = max(largest, int(np.ptp(offsets[at : until + 1])))
+        return largest
 
     def describe(self) -> dict[str, Any]:
         """Identify the clock, as JSON."""

@@ -128,7 +128,7 @@ class Swellfish(Policy):
     def _peak(self, specification: Specification) -> Fraction:
         """The largest sum of heights that are relevant together; on endless streams recurring ones always count.
 
-        There every rule of a secret counts once, or twice where its occurrences may meet when the clock changes.
+        There every rule of a secret counts as often as its occurrences may meet when the clock changes.
         """
         heights = [Fraction(secret.height) for secret in specification.secrets]
         scale = lcm(*(height.denominator for height in heights))
@@ -151,13 +151,19 @@ class Swellfish(Policy):
         return Fraction(highest + always, scale) + Fraction(self.allowance)
 
     def _at_once(self, secret: Secret) -> int:
-        """How many hiding intervals of a recurring secret may be open at one step, at most."""
-        assert self.clock is not None or not secret.recurring
-        margin = (
-            0 if self.clock is None else 2 * 3600 + 2 * self.clock.length
-        )  # changes of the clock, rounding
-        rules = sum(2 if rule.minutes * 60 + margin >= 86_400 else 1 for rule in secret.recurring)
-        return rules + (1 if len(secret.intervals) else 0)
+        """How many hiding intervals of a recurring secret may be open at one step, at most.
+
+        The occurrence of day D lies in [24h·D + begin − largest offset, 24h·D + begin + length − smallest offset],
+        rounded outwards to steps, so a moment is in at most 1 + ⌊(length + difference of offsets + 2 steps)/24 h⌋ of
+        them. The difference is a whole day where a zone has moved across the date line (Pacific/Apia, 2011-12-30).
+        """
+        once = 1 if len(secret.intervals) else 0
+        if not secret.recurring:
+            return once
+        assert self.clock is not None
+        margin = max(2 * 3600, self.clock.largest_shift()) + 2 * self.clock.length
+        together: list[int] = [1 + (rule.minutes * 60 + margin) // 86_400 for rule in secret.recurring]
+        return once + sum(together)
 
     def as_w_event(self) -> WEvent:
         """The w-event policy that implies this one (Theorem 7): longest event, smallest ε, largest sensitivity.
