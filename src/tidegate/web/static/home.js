@@ -1,0 +1,50 @@
+// The page of all streams.
+import { STATES, half, make, moment, shown, sparkline } from "./parts.js";
+
+const STEPS = 96;
+const cards = new Map();
+const holder = document.getElementById("streams");
+
+function card(facts) {
+  const dot = make("span", { class: "dot" });
+  const words = make("span");
+  const picture = make("div");
+  const value = make("span", { class: "plusminus" });
+  const link = make("a", { href: `/view/${encodeURIComponent(facts.name)}` }, facts.name);
+  holder.append(make("li", {}, make("div", { class: "card" }, make("h2", {}, link), make("span", { class: "state" }, dot, words), picture, value)));
+  return { dot, words, picture, value, number: -1, visible: true };
+}
+
+async function update(facts) {
+  if (!cards.has(facts.name)) cards.set(facts.name, card(facts));
+  const known = cards.get(facts.name);
+  known.dot.className = `dot ${facts.state}`;
+  const since = facts.time ? moment(Date.parse(facts.time) / 1000, facts.zone, facts.length) : "nothing yet";
+  known.words.textContent = `${STATES[facts.state]} · ${since}`;
+  if (known.number === facts.number || !facts.number) return;
+  known.number = facts.number;
+  const since_ = Math.max(1, facts.step - STEPS);
+  const answer = await fetch(`${facts.address}/releases?since=${since_}`, { headers: { Accept: "application/json" } });
+  if (!answer.ok) return;
+  const { releases, columns } = await answer.json();
+  // the column with the largest values stands for the stream
+  const sums = columns.map((_, at) => releases.reduce((sum, each) => sum + (each.values[at] ?? 0), 0));
+  const column = sums.indexOf(Math.max(...sums));
+  const of = (key) => releases.map((each) => each[key][column]);
+  known.picture.replaceChildren(sparkline(of("values"), of("low"), of("high"), `Course of ${columns[column]}`));
+  const last = releases.at(-1);
+  const around = half(last.low[column], last.high[column]);
+  known.value.textContent = `${columns[column]}: ${shown(last.values[column], around)}${around === null ? "" : ` ± ${shown(around)}`}`;
+}
+
+async function look() {
+  try {
+    const answer = await fetch("/streams", { headers: { Accept: "application/json" } });
+    for (const facts of (await answer.json()).streams) await update(facts);
+  } catch {
+    for (const known of cards.values()) known.words.textContent = "reconnecting …";
+  }
+  setTimeout(look, 2000);
+}
+
+look();
