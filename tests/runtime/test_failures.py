@@ -122,7 +122,7 @@ def marked_events(folder: Path) -> dict[str, str]:
         "unit": r"walrus\d{3}zq",
         "value": r"7777\d{3}",
         "category": "basilisk",
-        "time": r":37\b",
+        "time": r":\d\d:37\b",
         "number of dropped": r"31[,_]?337|31[,_]?385",
     }
 

@@ -46,8 +46,9 @@ def fill(ledger: Any) -> None:
     ledger.charge(18, 2)
 
 
-def test_same_rows_and_hashes_as_in_a_file(url: str, tmp_path: Path) -> None:
+def test_same_rows_and_hashes_as_in_a_file(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both databases keep the same chain, so that either can be checked against the other."""
+    monkeypatch.setattr("tidegate.ledger.durable.fresh_name", lambda: "the same")
     with SQLiteLedger(tmp_path / "file", POLICY, 8) as file, PostgresLedger(url, POLICY, 8) as ledger:
         for one in (file, ledger):
             fill(one)

@@ -67,6 +67,10 @@ class View:
         self._measure()
         self._measure()
 
+    def say(self, sentence: str) -> None:
+        """One line that stays."""
+        self.wait = sentence
+
     def waiting(self, sentence: str) -> None:
         """A sink cannot be reached, or can again."""
         self.wait = sentence
@@ -158,6 +162,10 @@ class Silent:
 
     def released(self, chunk: Chunk) -> None:
         """Nothing."""
+
+    def say(self, sentence: str) -> None:
+        """One line."""
+        print(f"tidegate: {sentence}", file=sys.stderr, flush=True)
 
     def waiting(self, sentence: str) -> None:
         """One line."""

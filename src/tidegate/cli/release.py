@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidegate.runtime import Stream
 
 GRACE = 3  # seconds without a broker that are not worth a word
+UNKNOWN_COST = "what the earlier releases have cost adds to this stream's budget"
 EXAMPLE = "Example: tidegate release tidegate.toml --report report.html"
 
 
@@ -34,6 +35,13 @@ def release(
     compare_truth: Annotated[
         bool,
         typer.Option("--compare-truth", help="Show true errors in the report, which then must stay inside."),
+    ] = False,
+    begin_anew: Annotated[
+        bool,
+        typer.Option(
+            "--begin-anew",
+            help="Begin a second stream where the sink has releases of an earlier one: a second budget is spent.",
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
@@ -58,7 +66,14 @@ def release(
     if compare_truth and report is None:
         raise InvalidParameter("compare-truth", True, "used with --report", "write --report report.html")
     begun = time.perf_counter()
-    done = run_release(settings, live=live, quiet=as_json, report=report, compare_truth=compare_truth)
+    done = run_release(
+        settings,
+        live=live,
+        quiet=as_json,
+        report=report,
+        compare_truth=compare_truth,
+        begin_anew=begin_anew,
+    )
     done["seconds"] = round(time.perf_counter() - begun, 3)
     # what is said must not mix with what is released
     aside = settings.sink.location == "-"
@@ -71,7 +86,13 @@ def release(
 
 
 def run_release(
-    config: Config, *, live: bool, quiet: bool, report: Path | None = None, compare_truth: bool = False
+    config: Config,
+    *,
+    live: bool,
+    quiet: bool,
+    report: Path | None = None,
+    compare_truth: bool = False,
+    begin_anew: bool = False,
 ) -> dict[str, Any]:
     """Drive the stream to the end of its input, or until it is interrupted; returns what there is to say."""
     from tidegate.cli.live import watching
@@ -79,8 +100,10 @@ def run_release(
 
     with watching(config, live=live, quiet=quiet) as watcher:
         watcher.stage("opening the ledger")
-        with open_stream(config, follow=live, watcher=watcher) as stream:
+        with open_stream(config, follow=live, watcher=watcher, begin_anew=begin_anew) as stream:
             before = stream.step
+            if begin_anew:
+                watcher.say(f"begun anew: {stream.together or UNKNOWN_COST}.")
             watcher.stage("waiting for the first step to close" if live else "reading and checking the input")
             watcher.begin(stream)
             intake = config.open(stream.store.progress.position, follow=live)
@@ -169,6 +192,7 @@ def _summary(config: Config, stream: Stream, before: int, verdict: Any) -> dict[
         "ledger": str(verdict),
         "ledger_ok": bool(verdict.ok),
         "fullest_window": exactly(verdict.spent),
+        "together_with_earlier": stream.together or None,
     }
 
 
@@ -207,6 +231,10 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     facts.add_column(overflow="fold")  # a long path is wrapped, never shortened
     facts.add_row("Guarantee", done["guarantee"])
     facts.add_row("Ledger", done["ledger"])
+    if done.get("together_with_earlier"):
+        facts.add_row(
+            "Earlier", f"this is not the first stream of this sink: {done['together_with_earlier']}"
+        )
     facts.add_row("Files", "standard output" if done["sink"] == "-" else done["sink"])
     facts.add_row(
         "", f"{done['ledger_file']}  (keep it: it holds the account and the state, and is not for others)"

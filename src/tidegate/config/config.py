@@ -70,7 +70,8 @@ class Config:
         """A location as a path from here; URLs and "-" stay."""
         if location == "-" or re.match(r"[a-z]+://", location):
             return location
-        return str(self.path.parent / location)
+        # the slash that says "a folder" also where there is none yet
+        return str(self.path.parent / location) + ("/" if location.endswith("/") else "")
 
     @property
     def ledger(self) -> str:

@@ -245,6 +245,11 @@ class SinkKeys:
         default="wide",
         choices=("wide", "long"),
     )
+    receipt: str | None = key(
+        "A file that remembers from which ledger and how far the releases were made, so that a lost ledger, or an "
+        "older copy of it, is noticed; by default beside the output, or, where that is no file, beside the ledger.",
+        default=None,
+    )
 
 
 SECTIONS: dict[str, type[Any]] = {

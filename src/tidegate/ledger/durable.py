@@ -23,6 +23,7 @@ from tidegate.ledger.replay import BadRowError, Replay, checkpoint_digest, units
 from tidegate.ledger.rows import account_bytes, account_from, chained, decode_batch, genesis, row_of
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 from tidegate.ledger.secrets_rule import amendment_of
+from tidegate.noise.entropy import fresh_name
 
 CHECKPOINT_ROWS = (
     50_000  # rows between checkpoints, or an eighth of a long window: what opening may have to replay
@@ -53,6 +54,8 @@ class DurableLedger(Ledger):
     read_only: bool
     types: Mapping[str, str]
     fingerprint: str
+    name: str  # drawn at random when the ledger was made; empty for those of version 0.1
+    identity: str  # digits that no other ledger has, unless both were begun by version 0.1 for the same
     _depth: int  # of nested transactions
     _digest: bytes  # the hash of the last row
     _checkpoint_row: int
@@ -83,6 +86,8 @@ class DurableLedger(Ledger):
             self._compare(meta, wanted, fingerprint is not None)
         Ledger.__init__(self, policy or file.stored_policy(meta), int(meta["units"]), _schedule(meta))
         self.fingerprint = meta.get("fingerprint", "")
+        self.name = meta.get("stream", "")
+        self.identity = genesis(meta).hex()[:32]
         self.marked = meta.get("marked") == "1"
         self._load(meta)
 
@@ -236,6 +241,20 @@ class DurableLedger(Ledger):
             with self.told():
                 return units_between(self.connection, self.rule, *steps) * self.unit
 
+    @property
+    def head(self) -> tuple[int, str]:
+        """The number of the last row, and its hash."""
+        with self._lock:
+            return self._rows, self._digest.hex()
+
+    def hash_of(self, row: int) -> str | None:
+        """The hash of a row; None if there is no such row."""
+        with self._lock:
+            self._check()
+            with self.told():
+                found = self.connection.execute("SELECT hash FROM charges WHERE row = ?", (row,)).fetchone()
+            return None if found is None else bytes(found[0]).hex()
+
     def verify(self) -> Verdict:
         """Replay the whole account from the first row; the verdict names the first bad row, if any."""
         with self._lock:
@@ -267,6 +286,11 @@ class DurableLedger(Ledger):
 
 def _schedule(meta: Mapping[str, str]) -> Schedule:
     return "public" if meta["schedule"] == "public" else "adaptive"
+
+
+def begun(meta: Mapping[str, str]) -> dict[str, str]:
+    """What identifies a new ledger: what it is for, and a name that no other ledger has."""
+    return {**meta, "stream": fresh_name()}
 
 
 def meta_of(rule: Rule, fingerprint: str, marked: bool) -> dict[str, str]:

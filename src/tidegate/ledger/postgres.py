@@ -22,7 +22,7 @@ from tidegate.errors import (
     TidegateError,
 )
 from tidegate.ledger import file, replay
-from tidegate.ledger.durable import DurableLedger, meta_of
+from tidegate.ledger.durable import DurableLedger, begun, meta_of
 from tidegate.ledger.events import Verdict
 from tidegate.ledger.postgres_connection import Connection, Place, is_url
 from tidegate.ledger.rows import genesis
@@ -117,6 +117,7 @@ class PostgresLedger(DurableLedger):
             return
         if wanted is None:
             raise LedgerError(f"there is no ledger at {self.where}; give a policy and units to create one.")
+        wanted = begun(wanted)
         self.connection.execute("BEGIN")
         try:
             self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {place.schema}")

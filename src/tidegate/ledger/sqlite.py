@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidegate.errors import LedgerError
 from tidegate.ledger import file
-from tidegate.ledger.durable import DurableLedger, meta_of
+from tidegate.ledger.durable import DurableLedger, begun, meta_of
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 
 
@@ -60,7 +60,7 @@ class SQLiteLedger(DurableLedger):
                 self._descriptor = file.take_lock(self.path)
             try:
                 if wanted is not None and not read_only and not self.path.exists():
-                    file.create(self.path, wanted)
+                    file.create(self.path, begun(wanted))
                 self.connection = file.connect(self.path, read_only=read_only)
             except BaseException:
                 file.leave_lock(self._descriptor)

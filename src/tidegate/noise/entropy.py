@@ -189,6 +189,11 @@ class Unbuffered:
         return int.from_bytes(os.urandom(8))
 
 
+def fresh_name() -> str:
+    """Thirty-two hexadecimal digits that nobody has seen before, to tell things of the same kind apart."""
+    return os.urandom(16).hex()
+
+
 SYSTEM = System()
 UNBUFFERED = Unbuffered()
 _installed: ContextVar[Source] = ContextVar("tidegate_entropy", default=SYSTEM)

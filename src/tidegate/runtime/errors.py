@@ -13,5 +13,13 @@ class SinkError(TidegateError):
     """A sink cannot take releases; they stay in the store and are sent at the next start."""
 
 
+class AnotherStream(SinkError):
+    """A sink has releases of another stream, or of the same one from another ledger."""
+
+
+class LedgerIsOlder(LedgerMismatch):
+    """A ledger is an older copy of the one that a sink was written from."""
+
+
 class SinkUnavailable(SinkError):
     """A sink cannot be reached at the moment; the stream goes on and the sink is tried again."""

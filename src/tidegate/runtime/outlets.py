@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.receipts import Receipt
 from tidegate.runtime.sinks import Sink
 
 
@@ -29,6 +30,16 @@ class Nobody:
         """Nothing."""
 
 
+class Readers(Sink):
+    """Those who read the store itself, through a service: they get releases as soon as these are committed."""
+
+    def __init__(self) -> None:
+        super().__init__("the service's readers")
+
+    def write(self, chunk: Chunk) -> None:
+        """Nothing to hand over; the receipt knows an instant after the store does."""
+
+
 @dataclass
 class Outlet:
     """A sink and how far it has got."""
@@ -38,3 +49,4 @@ class Outlet:
     recorded: int  # up to here the store knows that it has everything
     safe: tuple[int, dict[str, Any]] | None = None  # what the next commit may record
     waits: bool = False
+    receipt: Receipt | None = None

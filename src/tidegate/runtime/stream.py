@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ingest import Intake, StepBlock
+from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import SinkUnavailable
 from tidegate.runtime.gaps import Gaps
-from tidegate.runtime.outlets import Nobody, Outlet, Watcher
+from tidegate.runtime.outlets import Nobody, Outlet, Readers, Watcher
+from tidegate.runtime.receipts import ENDING, Receipt
 from tidegate.runtime.sinks import Sink, open_sink
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.store import Progress, Store, open_store
@@ -85,18 +88,71 @@ class Stream:
 
     # the loop -----------------------------------------------------------------------------------------------
 
-    def open_sinks(self, sinks: Sequence[Sink] = ()) -> None:
-        """Bring every sink up to what was committed before this start."""
+    def open_sinks(
+        self, sinks: Sequence[Sink] = (), *, receipt: Path | None = None, begin_anew: bool = False
+    ) -> None:
+        """Bring every sink up to what was committed before this start.
+
+        Parameters
+        ----------
+        sinks
+            More of them.
+        receipt
+            Where it is kept what was released from which ledger, instead of beside the output; needed for a sink
+            that is no file.
+        begin_anew
+            Accept that a sink has releases of an earlier stream, whose budget adds to this one's.
+        """
         for sink in (*self._sinks, *sinks):
-            number, position = self.store.sink(sink.name)
-            outlet = Outlet(sink, number, number)
-            self._outlets.append(outlet)
-            outlet.sent = sink.resume(number, position)
+            number, _ = self.store.sink(sink.name)
+            place = receipt
+            if place is None and sink.path is not None:
+                place = sink.path.with_name(sink.path.name + ENDING)
+            found = Receipt(place, self.store) if place else None
+            self._outlets.append(Outlet(sink, number, number, receipt=found))
         self._sinks = []
+        self._make_room(begin_anew=begin_anew)
+        for outlet in self._outlets:
+            outlet.sent = outlet.sink.resume(*self.store.sink(outlet.sink.name))
         self.send()
         for outlet in self._outlets:
             if not outlet.waits:
                 outlet.sink.settled()
+            if outlet.receipt is not None and self.store.progress.number:
+                outlet.receipt.note()
+
+    def _make_room(self, *, begin_anew: bool) -> None:
+        """Refuse sinks that know another stream, or set aside what they hold if that was wanted."""
+        known = []
+        for outlet in self._outlets:
+            sink, receipt = outlet.sink, outlet.receipt
+            another = receipt is not None and receipt.check(sink.name)
+            if another and not (begin_anew and self.store.progress.number == 0):
+                assert receipt is not None
+                raise receipt.refuse(sink.name)
+            sink.vouched = receipt is not None and receipt.matches
+            if begin_anew and self.store.progress.number == 0 and (another or sink.occupied()):
+                known.append(outlet)
+            elif self.store.progress.number == 0:
+                sink.refuse_occupied()
+        if begin_anew and not known:
+            raise InvalidParameter(
+                "begin-anew",
+                True,
+                "used only where a sink has releases of an earlier stream and the ledger is new, because it spends a "
+                "second budget",
+                "drop it",
+            )
+        for outlet in known:
+            outlet.sink.set_aside()
+            if outlet.receipt is not None:
+                outlet.receipt.begin_anew()
+
+    @property
+    def together(self) -> str:
+        """What this stream and earlier ones of its sinks cost together; empty if there were none."""
+        receipts = [outlet.receipt for outlet in self._outlets if outlet.receipt is not None]
+        return max((receipt.together for receipt in receipts), key=len, default="")
 
     def drive(self, intake: Intake | Iterable[StepBlock]) -> None:
         """Release every block that the intake hands out, until it ends."""
@@ -228,6 +284,8 @@ class Stream:
         number = self.store.progress.number
         for outlet in self._outlets:
             try:
+                if outlet.receipt is not None and outlet.sent < number:
+                    outlet.receipt.note()
                 if chunk is not None and outlet.sent == chunk.first - 1:
                     outlet.sink.write(chunk)
                 else:
@@ -248,6 +306,8 @@ class Stream:
         for outlet in self._outlets:
             if outlet.sent > outlet.recorded and not outlet.waits:
                 outlet.safe = (outlet.sent, outlet.sink.sync())
+                if outlet.receipt is not None:
+                    outlet.receipt.sync()
 
     def finish(self) -> None:
         """Wait until every sink has everything, and record that."""
@@ -272,6 +332,8 @@ class Stream:
         """Let go of sinks and store."""
         for outlet in self._outlets:
             outlet.sink.close()
+            if outlet.receipt is not None:
+                outlet.receipt.close()
         self.store.close()
 
     def __enter__(self) -> Stream:
@@ -282,7 +344,12 @@ class Stream:
 
 
 def open_stream(
-    config: Config, *, follow: bool = False, watcher: Watcher | None = None, sink: bool = True
+    config: Config,
+    *,
+    follow: bool = False,
+    watcher: Watcher | None = None,
+    sink: bool = True,
+    begin_anew: bool = False,
 ) -> Stream:
     """Open a configuration's stream, with its sink brought up to what was committed.
 
@@ -296,6 +363,8 @@ def open_stream(
         Somebody who looks.
     sink
         Whether the configured sink gets the releases; a service may have readers only.
+    begin_anew
+        Accept that the sink has releases of an earlier stream, whose budget adds to this one's.
     """
     mechanism = config.mechanism
     store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
@@ -305,15 +374,22 @@ def open_stream(
         store.close()
         raise
     try:
-        if not sink:
-            return stream
         layout = layout_of(config, store, revised=stream.revises)
         location = config.locate(config.sink.location)
-        stream.open_sinks([open_sink(location, layout, format=config.sink.format, follow=follow)])
+        outlet = open_sink(location, layout, format=config.sink.format, follow=follow) if sink else Readers()
+        stream.open_sinks([outlet], receipt=receipt_of(config, outlet), begin_anew=begin_anew)
     except BaseException:
         stream.close()
         raise
     return stream
+
+
+def receipt_of(config: Config, sink: Sink) -> Path:
+    """Where the receipt of a sink lies: beside its file, or, where it has none, beside the ledger."""
+    if config.sink.receipt is not None:
+        return Path(config.locate(config.sink.receipt))
+    beside = sink.path or (config.path if is_url(config.ledger) else Path(config.ledger))
+    return beside.with_name(beside.name + ENDING)
 
 
 def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
@@ -323,7 +399,7 @@ def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
         boundary=config.steps.boundary,
         zone=config.steps.zone,
         unit=store.ledger.unit,
-        stream=config.fingerprint[:12],
+        stream=(store.ledger.name or config.fingerprint)[:12],
         form=config.sink.layout,
         revised=revised,
         answers=config.query.answers,

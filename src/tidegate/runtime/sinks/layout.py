@@ -84,6 +84,13 @@ class Layout:
         middle = self.labels if self.form == "wide" else ("column", "value")
         return (*self._before, *middle, *self._after)
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What each field holds: "text", "whole" numbers or "number"."""
+        before = ("text", "whole", "whole")[: len(self._before)]
+        middle = ("number",) * len(self.labels) if self.form == "wide" else ("text", "number")
+        return (*before, *middle, "text", "number", "text")
+
     @cached_property
     def _zone(self) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(self.zone)

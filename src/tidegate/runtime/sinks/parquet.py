@@ -3,43 +3,56 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
 
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import SinkError
+from tidegate.runtime.files import sync_folder, unused_name
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.sink import Position, Sink
 
 PART = 1000  # releases in one file of a folder
+_KINDS = {"text": pl.String(), "whole": pl.Int64(), "number": pl.Float64()}
 
 
 class ParquetFileSink(Sink):
     """A single file, written as a whole when the input has ended; it appears under its name when complete."""
 
     def __init__(self, path: str | Path, layout: Layout) -> None:
-        self.path = Path(path)
-        super().__init__(f"file {self.path.resolve()}")
+        self.path: Path = Path(path)
+        super().__init__(f"file {self.path.resolve()}", self.path)
         self._layout = layout
+
+    def refuse_occupied(self) -> None:
+        """Refuse a file that is there before this stream has released anything."""
+        if self.occupied():
+            raise _foreign(self.path)
 
     def write(self, chunk: Chunk) -> None:
         """Nothing yet: a Parquet file cannot be appended to, and the store keeps the releases."""
 
     def finish(self, everything: Iterable[Chunk]) -> None:
         """Write all releases of the stream."""
-        write_parquet(self.path, joined(everything, 0), self._layout)
+        if write_parquet(self.path, joined(everything, 0), self._layout):
+            raise _foreign(self.path)
 
 
 class ParquetFolderSink(Sink):
     """A folder of files with a thousand releases each; the last one is replaced until it is full."""
 
     def __init__(self, path: str | Path, layout: Layout) -> None:
-        self.path = Path(path)
-        super().__init__(f"folder {self.path.resolve()}")
+        self.path: Path = Path(path)
+        super().__init__(f"folder {self.path.resolve()}", self.path)
         self._layout = layout
         self._open: list[Chunk] = []  # of the file that is not full yet
+        self._last = ""  # the name of the last file
+        self._more = 0  # rows of that file that were not handed over yet, as after a crash
+        self._own = ""  # the name of the file that this process has written last
 
     def resume(self, number: int, position: Position | None) -> int:
         """Begin again with the first release of the last file."""
@@ -47,57 +60,129 @@ class ParquetFolderSink(Sink):
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _refused(self.path, error) from None
-        return number - number % PART if any(self.path.glob("*.parquet")) else 0
+        there = self._files()
+        self._last = _part(number) if number else ""
+        # a file that is gone is written anew, and those that are there are found to be the same
+        whole = all(_part(last) in there for last in range(PART, number + 1, PART))
+        return number - number % PART if whole and there else 0
+
+    def refuse_occupied(self) -> None:
+        """Refuse a folder that has files before this stream has released anything."""
+        if self._files():
+            raise _foreign(self.path)
+
+    def _files(self) -> set[str]:
+        return {path.name for path in self.path.glob("part-*.parquet")}
+
+    def settled(self) -> None:
+        """Refuse a folder that holds more than was ever released."""
+        if self._more or any(name > self._last for name in self._files()):
+            raise _foreign(self.path)
 
     def write(self, chunk: Chunk) -> None:
         """Write every file that these releases belong to."""
         while len(chunk):
             room = PART - (chunk.first - 1) % PART
             self._open.append(chunk[:room])
-            write_parquet(
-                self.path / f"part-{(chunk.first - 1) // PART:08d}.parquet",
-                joined(self._open, 0),
-                self._layout,
+            name = _part(chunk.first)
+            self._more = write_parquet(
+                self.path / name, joined(self._open, 0), self._layout, ours=name == self._own
             )
+            self._own, self._last = "" if self._more else name, max(self._last, name)
             if len(chunk) >= room:
                 self._open = []
             chunk = chunk[room:] if len(chunk) > room else chunk[:0]
 
 
-def write_parquet(path: Path, chunk: Chunk, layout: Layout) -> None:
-    """Write a file under another name, make it safe, and give it its name."""
+def _part(number: int) -> str:
+    """The name of the file that a release is in."""
+    return f"part-{(number - 1) // PART:08d}.parquet"
+
+
+def write_parquet(path: Path, chunk: Chunk, layout: Layout, *, ours: bool = False) -> int:
+    """Write a file under another name, make it safe, and give it its name, unless it has all of these rows.
+
+    Parameters
+    ----------
+    path, chunk, layout
+        The file, and what goes into it.
+    ours
+        Whether this process has written the file that is there, so that it need not be compared.
+
+    Returns
+    -------
+    int
+        How many more rows the file has.
+
+    Raises
+    ------
+    SinkError
+        When it cannot be written, or when a file of that name holds other rows.
+    """
+    frame = frame_of(chunk, layout)
+    fresh = unused_name(path)
+    try:
+        if not ours and path.exists():
+            before = _agreeing(frame, path)
+            if before >= frame.height:
+                return before - frame.height
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            frame.write_parquet(file)
+            file.flush()
+            os.fsync(descriptor)
+        fresh.replace(path)
+        sync_folder(path)
+        return 0
+    except (OSError, pl.exceptions.PolarsError) as error:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise _refused(path, error) from None
+
+
+def frame_of(chunk: Chunk, layout: Layout) -> pl.DataFrame:
+    """Releases as a table with types; what a column holds goes by its place, since labels may have any name."""
     rows = list(layout.rows(chunk)) if len(chunk) else []
     columns = list(zip(*rows, strict=True)) or [()] * len(layout.header)
-    kinds: dict[str, pl.DataType] = {
-        "time": pl.String(), "step": pl.Int64(), "revision": pl.Int64(), "column": pl.String(),
-        "status": pl.String(), "scale": pl.Float64(), "spent": pl.String(),
-    }  # fmt: skip
-    frame = pl.DataFrame(
-        {
-            name: pl.Series(name, list(column), dtype=kinds.get(name, pl.Float64()), strict=False)
-            for name, column in zip(layout.header, columns, strict=True)
-        }
+    return pl.DataFrame(
+        [
+            pl.Series(name, list(column), dtype=_KINDS[kind], strict=False)
+            for name, kind, column in zip(layout.header, layout.kinds, columns, strict=True)
+        ]
     ).with_columns(
         pl.col("time")
         .str.to_datetime("%Y-%m-%dT%H:%M:%S%z", time_unit="us")
         .dt.convert_time_zone(layout.zone)
     )
-    fresh = path.with_name(f".{path.name}.tmp")
+
+
+def _agreeing(frame: pl.DataFrame, path: Path) -> int:
+    """How many rows a file has that begins as a table does, or ends earlier; any other file is refused."""
     try:
-        frame.write_parquet(fresh)
-        descriptor = os.open(fresh, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        fresh.replace(path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise _refused(path, error) from None
+        before = pl.read_parquet(path, hive_partitioning=False, glob=False)
+    except pl.exceptions.PolarsError:
+        raise _foreign(path) from None
+    common = min(before.height, frame.height)
+    if not set(before.columns) <= set(frame.columns) or not frame.select(before.columns).head(common).equals(
+        before.head(common)
+    ):
+        raise _foreign(path)
+    return before.height
 
 
-def _refused(path: Path, error: OSError) -> SinkError:
+def _foreign(path: Path) -> SinkError:
     return SinkError(
-        f"{path} cannot be written ({error.strerror or type(error).__name__}); nothing is lost: what was committed "
-        "is sent at the next start."
+        f"{path} holds something else than this stream has released, and what was published is never overwritten; put "
+        "back the ledger that it was released from if that was lost or is an older copy, or name another location in "
+        "[sink], or begin a new stream with --begin-anew, whose budget adds to the one that was spent on it."
+    )
+
+
+def _refused(path: Path, error: Exception) -> SinkError:
+    reason = getattr(error, "strerror", None)
+    if not reason:  # the library's own words may be long, and only the system's reason is worth a sentence
+        found = re.search(r"No space left on device|File too large|Permission denied|quota", str(error))
+        reason = found[0] if found else type(error).__name__
+    return SinkError(
+        f"{path} cannot be written ({reason}); nothing is lost: what was committed is sent at the next start."
     )

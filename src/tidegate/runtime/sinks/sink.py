@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.errors import SinkError
+from tidegate.runtime.files import earlier_name
 
 Position = dict[str, Any]
 
@@ -22,10 +25,40 @@ class Sink(ABC):
     ----------
     name
         How messages and the store call it.
+    path
+        The file or folder that it writes, if it does.
+
+    Attributes
+    ----------
+    vouched
+        Whether it is known that what the path holds came from this stream's ledger.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, path: Path | None = None) -> None:
         self.name = name
+        self.path = path
+        self.vouched = False
+
+    def occupied(self) -> bool:
+        """Whether something stands where releases will go."""
+        path = self.path
+        if path is None or not path.exists():
+            return False
+        return any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
+
+    def refuse_occupied(self) -> None:  # noqa: B027  most sinks compare what is there with what must be
+        """Refuse what stands there when nothing was ever released."""
+
+    def set_aside(self) -> Path | None:
+        """Give what stands there another name, so that nothing that was published is overwritten."""
+        if self.path is None or not self.occupied():
+            return None
+        try:
+            return self.path.rename(earlier_name(self.path))
+        except OSError as error:
+            raise SinkError(
+                f"{self.path} cannot be renamed ({error.strerror}); move it away yourself."
+            ) from None
 
     def resume(self, number: int, position: Position | None) -> int:
         """Prepare to go on after the number that `sync` last vouched for; returns the number to go on after.

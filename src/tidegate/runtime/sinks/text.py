@@ -32,8 +32,8 @@ class TextFileSink(Sink):
     """
 
     def __init__(self, path: str | Path, header: bytes, lines: Callable[[Chunk], bytes]) -> None:
-        self.path = Path(path)
-        super().__init__(f"file {self.path.resolve()}")
+        self.path: Path = Path(path)
+        super().__init__(f"file {self.path.resolve()}", self.path)
         self._header = header
         self._lines = lines
         self._file: BinaryIO | None = None
@@ -132,10 +132,13 @@ class TextFileSink(Sink):
         file.truncate(offset)
 
     def _foreign(self) -> SinkError:
-        return SinkError(
-            f"{self.path} holds something else than this stream has released; move it away, and it is written "
-            "anew from the store, or name another location in [sink]."
+        remedy = (
+            "move it away, and it is written anew from the store, or name another location in [sink]"
+            if self.vouched
+            else "put back the ledger that it was released from if that was lost or is an older copy, or name another "
+            "location in [sink], or begin a new stream with --begin-anew, whose budget adds to the one of that file"
         )
+        return SinkError(f"{self.path} holds something else than this stream has released; {remedy}.")
 
     def _refused(self, error: OSError) -> SinkError:
         return SinkError(
