@@ -225,7 +225,7 @@ class Receipt:
         content = 2 * line + json.dumps(about, ensure_ascii=False).encode() + b"\n"
         fresh = unused_name(self.path)
         try:
-            descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 os.write(descriptor, content)
                 os.fsync(descriptor)
