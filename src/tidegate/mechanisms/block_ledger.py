@@ -13,6 +13,7 @@ from tidegate.ledger.events import Overspent
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.period_blocks import last_step
 from tidegate.noise import Source
 from tidegate.noise.entropy import Elements, Words
 
@@ -48,7 +49,7 @@ class BlockLedger(MemoryLedger):
             if self._length == 1:
                 self._whole.charge(first, amount)
             else:
-                self._whole.charge_span(first, self._offset + self._length, amount)
+                self._whole.charge_span(first, last_step(self._whole, self._offset + self._length), amount)
         self.paid = True
 
     def pay_ahead(self, blocks: int) -> None:
@@ -113,7 +114,8 @@ class BlockLedger(MemoryLedger):
 
     def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
         """Charge the whole, then the block."""
-        self._whole.charge_span(first + self._offset, last + self._offset, units * self._share, scope=scope)
+        end = last_step(self._whole, last + self._offset)
+        self._whole.charge_span(first + self._offset, end, units * self._share, scope=scope)
         super().charge_span(first, last, units, scope=scope)
 
     def _move_on(self, first: int, last: int) -> None:

@@ -65,6 +65,12 @@ def public_units(
     return span, np.concatenate(pieces)[position : position + steps]
 
 
+def last_step(ledger: Ledger, end: int) -> int:
+    """Where a period that would end at a step ends: with the stream, if that is earlier."""
+    horizon = ledger.policy.horizon
+    return end if horizon is None else min(end, horizon)
+
+
 def charge_periods(ledger: Ledger, first_step: int, units: Integers, w: int, span_units: int) -> None:
     """Charge steps, and each period that begins among them."""
     if not span_units:
@@ -75,7 +81,7 @@ def charge_periods(ledger: Ledger, first_step: int, units: Integers, w: int, spa
         step = first_step + begin
         end = begin + w - (step - 1) % w
         if (step - 1) % w == 0:
-            ledger.charge_span(step, step + w - 1, span_units)
+            ledger.charge_span(step, last_step(ledger, step + w - 1), span_units)
             ledger.charge(step, int(units[begin]))  # apart: the span has brought the ledger to this step
             begin += 1
         ledger.charge_batch(first_step + begin, units[begin:end])

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.mechanism import Run, State
-from tidegate.mechanisms.period_blocks import Block, Floats, Integers
+from tidegate.mechanisms.period_blocks import Block, Floats, Integers, last_step
 from tidegate.releases import Release, RevisedReleases, Status
 
 
@@ -89,12 +89,12 @@ class RevisingRun(Run):
 
         It costs nothing: samples and running sums were charged step by step, and each of them is still released
         once, with the guarantee of the run. That is why the run ends with it, and why the ledger moves on to
-        the end of the period: going on from an earlier snapshot would release the same sums again.
+        the end of the period, or of the stream: going on from an earlier snapshot would release the same sums again.
         """
         memory, length = self._memory, self.step % self._w
         if not length or memory["ended"]:
             return None
-        self.ledger.charge(self.step - length + self._w, 0)
+        self.ledger.charge(last_step(self.ledger, self.step - length + self._w), 0)
         finals = self._close(length)
         memory["ended"] = 1
         if not finals:

@@ -452,6 +452,25 @@ def entropy_of_tests_is_marked(mechanism: Mechanism) -> None:
     assert isinstance(run.source, Source)
 
 
+@check
+def streams_may_end_anywhere(mechanism: Mechanism) -> None:
+    """A stream that was declared to end in the middle of whatever repeats is released to its end, and flushed."""
+    for horizon in (1, 7, 37):
+        try:
+            policy = dataclasses.replace(mechanism.policy, horizon=horizon)
+            ending = dataclasses.replace(mechanism, policy=policy)
+        except ValueError:  # a refused parameter is one
+            continue  # it has no stream of this length, and says so before the first step
+        run = ending.start()
+        releases = run.push_batch(stream(mechanism, horizon))
+        assert len(releases) == horizon, "the stream ended early"
+        if callable(flush := getattr(run, "flush", None)):
+            flush()
+        assert run.ledger.verify().ok
+        assert run.ledger.step <= horizon
+        _refused(lambda run=run: run.push(stream(mechanism, 1)[0]))  # type: ignore[misc]
+
+
 def _parts(holder: object, kind: type, seen: set[int]) -> list[Any]:
     """Everything of a kind that a run or a configuration holds, however deep."""
     if id(holder) in seen:
