@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
+
+
+class NoiseLaw(Protocol):
+    """How noise is distributed."""
+
+    def radius(self, scale: npt.ArrayLike, confidence: float) -> Values:
+        """Half the width of the interval that holds the noise with a probability."""
 
 
 class Status(IntEnum):
@@ -51,9 +58,11 @@ class Release:
     revised
         Better values of this and earlier steps that became known at this step, where a mechanism works in
         periods; else None.
+    law
+        How the noise is distributed, where a fresh value is the truth and such noise; else None.
     """
 
-    __slots__ = ("delay", "scale", "source", "status", "step", "unit", "units", "values")
+    __slots__ = ("delay", "law", "scale", "source", "status", "step", "unit", "units", "values")
 
     revised: Releases | None = None
 
@@ -76,6 +85,21 @@ class Release:
         self.units = units
         self.unit = unit
         self.delay = delay
+        self.law: NoiseLaw | None = None
+
+    def radius(self, confidence: float = 0.9) -> Values | None:
+        """Half the widths of `interval`, one or one a column; None where no interval is known."""
+        if self.law is None or self.status is not Status.FRESH:
+            return None
+        return self.law.radius([self.scale], confidence)
+
+    def interval(self, confidence: float = 0.9) -> tuple[Values, Values]:
+        """Bounds between which the true values lie with this probability; NaN where none are known.
+
+        Of a value that was measured at its step the noise is known exactly. Of one that was taken from an earlier
+        step nobody knows how far the stream has moved since, unless the mechanism has a model that says so.
+        """
+        return _around(self.values, self.radius(confidence))
 
     @property
     def spent(self) -> Fraction:
@@ -112,9 +136,11 @@ class Releases:
     revised
         Better values of these and earlier steps that became known during them, where a mechanism works in
         periods; else None.
+    law
+        As in :class:`Release`.
     """
 
-    __slots__ = ("_source", "delay", "first_step", "scale", "status", "unit", "units", "values")
+    __slots__ = ("_source", "delay", "first_step", "law", "scale", "status", "unit", "units", "values")
 
     revised: Releases | None = None
 
@@ -137,6 +163,18 @@ class Releases:
         self.units = units
         self.unit = unit
         self.delay = delay
+        self.law: NoiseLaw | None = None
+
+    def radius(self, confidence: float = 0.9) -> Values | None:
+        """Half the widths of `interval`, T × 1 or T × d, NaN where it is not known; None where it never is."""
+        if self.law is None:
+            return None
+        found = np.where(self.fresh, self.law.radius(self.scale, confidence), np.nan)
+        return np.asarray(found[:, np.newaxis], dtype=np.float64)
+
+    def interval(self, confidence: float = 0.9) -> tuple[Values, Values]:
+        """Bounds of all values, T × d, as in :meth:`Release.interval`."""
+        return _around(self.values, self.radius(confidence))
 
     @property
     def source(self) -> npt.NDArray[np.int64]:
@@ -168,7 +206,7 @@ class Releases:
 
     def __getitem__(self, index: int) -> Release:
         at = range(len(self.values))[index]
-        return Release(
+        release = Release(
             self.first_step + at,
             self.values[at],
             Status(int(self.status[at])),
@@ -178,6 +216,8 @@ class Releases:
             self.unit,
             self.delay,
         )
+        release.law = self.law
+        return release
 
     def __iter__(self) -> Iterator[Release]:
         return (self[index] for index in range(len(self.values)))
@@ -185,6 +225,11 @@ class Releases:
     def __repr__(self) -> str:
         steps, columns = self.values.shape
         return f"Releases({steps} steps from step {self.first_step}, {columns} columns, {int(self.fresh.sum())} fresh)"
+
+
+def _around(values: Values, radius: Values | None) -> tuple[Values, Values]:
+    half = np.full(values.shape, np.nan) if radius is None else radius
+    return values - half, values + half
 
 
 class GroupedRelease(Release):

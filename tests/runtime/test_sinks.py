@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import struct
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -39,7 +41,7 @@ def chunk(count: int, first: int = 1, seed: int = 1) -> Chunk:
     )
 
 
-finite = st.floats(allow_nan=False, width=64)
+finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
 
 @given(st.lists(st.tuples(finite, finite), min_size=1, max_size=80))
@@ -50,10 +52,21 @@ def test_chunks_are_read_back_exactly(rows: list[tuple[float, float]]) -> None:
         for k, row in enumerate(rows)
     ]
     before = Chunk.of(7, releases, range(len(rows)))
+    before = replace(before, radius=np.abs(before.values))
     after = Chunk.decode(before.encode())
     assert after.first == 7
-    for name in ("step", "source", "units", "scale", "revision", "delay", "status", "values"):
+    for name in ("step", "source", "units", "scale", "revision", "delay", "status", "values", "radius"):
         np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+
+
+def test_chunks_of_earlier_versions_are_read() -> None:
+    """What was stored before releases had intervals has none."""
+    found = chunk(3)
+    now = found.encode()
+    head = struct.calcsize("<BBIIq")
+    before = b"\1" + now[1:head] + now[head + 4 :]
+    np.testing.assert_array_equal(Chunk.decode(before).values, found.values)
+    assert Chunk.decode(before).radius is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\1", b"\2" * 40, chunk(3).encode()[:-1]])
@@ -87,12 +100,24 @@ def test_wide_and_long_rows() -> None:
     """One row a step, or one for each column; names with commas are quoted."""
     odd = layout(labels=("a, b", 'quo"te'))
     rows = list(csv.reader(io.StringIO((odd.csv_header() + odd.csv(chunk(2))).decode())))
-    assert rows[0] == ["time", "step", "a, b", 'quo"te', "status", "scale", "spent"]
+    ends = ["a, b low", "a, b high", 'quo"te low', 'quo"te high']
+    assert rows[0] == ["time", "step", "a, b", 'quo"te', *ends, "status", "scale", "spent"]
     assert rows[1][:2] == ["1970-01-01T00:00:00+00:00", "1"]
-    assert rows[1][4:] == ["fresh", "2.5", "2/3"]
+    assert rows[1][4:] == ["", "", "", "", "fresh", "2.5", "2/3"]
     long = layout("long", revised=True)
     rows = list(csv.reader(io.StringIO((long.csv_header() + long.csv(chunk(2))).decode())))
-    assert rows[0] == ["time", "step", "revision", "column", "value", "status", "scale", "spent"]
+    assert rows[0] == [
+        "time",
+        "step",
+        "revision",
+        "column",
+        "value",
+        "low",
+        "high",
+        "status",
+        "scale",
+        "spent",
+    ]
     assert [(row[1], row[3]) for row in rows[1:]] == [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")]
 
 
@@ -166,7 +191,8 @@ def test_parquet_file(tmp_path: Path) -> None:
     config = settings(tmp_path, ("out.csv", "out.parquet"))
     release(config)
     frame = pl.read_parquet(tmp_path / "out.parquet")
-    assert frame.columns == ["time", "step", "north", "south", "status", "scale", "spent"]
+    ends = ["north low", "north high", "south low", "south high"]
+    assert frame.columns == ["time", "step", "north", "south", *ends, "status", "scale", "spent"]
     assert frame["time"].dtype == pl.Datetime("us", "Europe/Berlin")
     assert frame["step"].to_list() == list(range(1, 13))
     before = (tmp_path / "out.parquet").read_bytes()

@@ -43,7 +43,8 @@ def test_a_finite_stream_is_released_once(tmp_path: Path) -> None:
     config = settings(tmp_path)
     release(config)
     lines = (tmp_path / "out.csv").read_text().splitlines()
-    assert lines[0] == "time,step,north,south,status,scale,spent"
+    ends = "north low,north high,south low,south high"
+    assert lines[0] == f"time,step,north,south,{ends},status,scale,spent"
     assert [line.split(",")[1] for line in lines[1:]] == [str(step) for step in range(1, 13)]
     assert lines[1].startswith("2026-03-02T00:00:00+01:00,1,")
     assert lines[1].endswith(",fresh,4.0,0.25")

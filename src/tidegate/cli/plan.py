@@ -113,10 +113,13 @@ def read_profile(file: Path, season: int | None, *, public: bool) -> Stream:
         )
     if {"column", "value"} <= set(frame.columns):
         frame = frame.pivot(on="column", index="step", values="value")
+    ends = {
+        f"{name} {end}" for name in frame.columns for end in ("low", "high")
+    }  # of the interval around a value
     numbers = frame.select(
         pl.col(name).cast(pl.Float64)
         for name, kind in frame.schema.items()
-        if kind.is_numeric() and name not in {"step", "revision", *STATES}
+        if kind.is_numeric() and name not in {"step", "revision", *STATES, *ends}
     )
     if not numbers.width or not numbers.height:
         raise InvalidInput(f"{file} has no column of numbers; give a file that Tidegate wrote.")

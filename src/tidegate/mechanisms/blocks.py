@@ -18,7 +18,7 @@ from tidegate.mechanisms.block_ledger import BlockLedger, Shifted, UnenforcedBlo
 from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run, State
 from tidegate.mechanisms.sample import Sample
 from tidegate.mechanisms.uniform import Uniform
-from tidegate.noise import install
+from tidegate.noise import Law, install
 from tidegate.policy import Policy, Pure, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases
 
@@ -103,6 +103,11 @@ class Blocks(Mechanism):
         return self.mechanism.outputs
 
     @property
+    def law(self) -> Law | None:
+        """As for the mechanism."""
+        return self.mechanism.law
+
+    @property
     def enforced(self) -> bool:
         """As for the mechanism."""
         return self.mechanism.enforced
@@ -147,7 +152,6 @@ def of_windows(policy: User) -> WEvent:
         adjacency=policy.adjacency,
         mobility=policy.mobility,
         touches=policy.touches,
-        signed=policy.signed,
     )
 
 

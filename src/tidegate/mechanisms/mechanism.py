@@ -15,7 +15,8 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
-from tidegate.policy import Guarantee, Policy
+from tidegate.noise import Law
+from tidegate.policy import Guarantee, Policy, ZeroConcentrated
 
 # the file of a mechanism needs both halves, so both are found here
 __all__ = [
@@ -32,9 +33,6 @@ __all__ = [
 
 PUBLIC_CLOCK = "steps close by a public clock, never because of what was recorded"
 BOUNDED = "one unit changes a step by at most max_change, as contribution bounding ensures"
-NOT_NEGATIVE = (
-    "contributions are not negative, so that a replaced one changes its column by no more than that"
-)
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,7 @@ class Mechanism(ABC):
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Policy,)
     budgets: ClassVar[tuple[str, ...]] = ("Pure",)
+    plain: ClassVar[bool] = False  # whether a fresh value is the truth and noise of the release's scale
     statistic: ClassVar[str] = (
         "steps"  # what is released: the values of "steps", running "sums", "windows" of them
     )
@@ -116,8 +115,15 @@ class Mechanism(ABC):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the guarantee takes for granted."""
-        replaced = self.policy.adjacency == "replace" and not self.policy.doubles(self.columns)
-        return (PUBLIC_CLOCK, BOUNDED, *((NOT_NEGATIVE,) if replaced else ()))
+        return (PUBLIC_CLOCK, BOUNDED)
+
+    @cached_property
+    def law(self) -> Law | None:
+        """How the noise of a fresh value is distributed, where it is nothing but the truth and noise; else None."""
+        if not self.plain:
+            return None
+        kind = "gaussian" if isinstance(self.policy.budget, ZeroConcentrated) else "laplace"
+        return Law(kind, float(Fraction(self.grid)))
 
     @property
     def enforced(self) -> bool:

@@ -21,6 +21,7 @@ from tidegate.mechanisms.kernels import publishing as loop
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pan_private import ANNOUNCED, SINGLE, PanPrivateRun
 from tidegate.mechanisms.publishing_run import PublishingRun
+from tidegate.noise import Law
 from tidegate.policy import Event, Policy, WEvent
 
 
@@ -62,6 +63,7 @@ class Publishing(Mechanism):
     calibration: str = "sound"
     step_columns: int | None = None
 
+    plain: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event)
     kind: ClassVar[int] = loop.ABSORPTION
     calibrations: ClassVar[tuple[str, ...]] = ("sound", "paper")
@@ -194,6 +196,11 @@ class Publishing(Mechanism):
     def units(self) -> int:
         """Into how many exact units the whole budget is divided on the ledger."""
         return self.shares[0]
+
+    @cached_property
+    def law(self) -> Law | None:
+        """That of the publications; pan-private ones carry noise of intrusions besides."""
+        return None if self.pan_private else super().law
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -139,6 +139,7 @@ class Run(ABC):
             self.step -= 1
             raise
         self._charges = self.ledger.rows
+        release.law = self.mechanism.law
         return release
 
     def push_batch(self, matrix: npt.ArrayLike) -> Releases:
@@ -148,6 +149,7 @@ class Run(ABC):
         releases = self._push_batch(rows, self.step + 1)
         self.step += len(rows)
         self._charges = self.ledger.rows
+        releases.law = self.mechanism.law
         return releases
 
     def snapshot(self) -> bytes:

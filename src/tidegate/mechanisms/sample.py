@@ -67,6 +67,7 @@ class Sample(Mechanism):
 
     every: int | None = None
 
+    plain: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
 

@@ -107,6 +107,7 @@ class Swellfish(Mechanism):
     gap_change: ExactLike | None = None
     experiment: bool = False
 
+    plain: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (SwellfishPolicy,)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate")
 

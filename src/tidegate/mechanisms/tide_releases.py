@@ -29,9 +29,9 @@ class TideRelease(PeriodicRelease):
         super().__init__(*release, revised=revised)
         self.deviation = deviation
 
-    def interval(self, confidence: float = 0.9) -> tuple[Floats, Floats]:
-        """Bounds between which the true values lie with about this probability."""
-        return bounds(self.values, self.deviation, confidence)
+    def radius(self, confidence: float = 0.9) -> Floats:
+        """Half the widths of `interval`, from the deviations."""
+        return widths(self.deviation, confidence)
 
 
 class _Deviations:
@@ -53,9 +53,9 @@ class _Deviations:
             result[begin:end] = self._by_class[begin:end][:, kind]
         return result
 
-    def interval(self, confidence: float = 0.9) -> tuple[Floats, Floats]:
-        """Bounds between which the true values lie with about this probability."""
-        return bounds(self.values, self.deviation, confidence)
+    def radius(self, confidence: float = 0.9) -> Floats:
+        """Half the widths of `interval`, from the deviations."""
+        return widths(self.deviation, confidence)
 
 
 class TideReleases(_Deviations, PeriodicReleases):
@@ -95,7 +95,7 @@ class SmoothedReleases(_Deviations, RevisedReleases):
         )
 
 
-def bounds(values: Floats, deviation: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Gaussian bounds around values; of Laplace noise they cover nearly the same at 90 %."""
-    width = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
-    return values - width, values + width
+def widths(deviation: Floats, confidence: float) -> Floats:
+    """Half the widths of Gaussian intervals; around Laplace noise they cover nearly the same at 90 %."""
+    found: Floats = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
+    return found

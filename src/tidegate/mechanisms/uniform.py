@@ -70,6 +70,7 @@ class Uniform(Mechanism):
     Kellaris, Papadopoulos, Xiao, Papadias: Differentially private event sequences over infinite streams. PVLDB 2014.
     """
 
+    plain: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate", "ZeroConcentrated")
 

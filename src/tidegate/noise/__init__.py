@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from tidegate.noise.discrete_laplace import quantile as quantile_laplace
     from tidegate.noise.discrete_laplace import radius as radius_laplace
     from tidegate.noise.discrete_laplace import variance as variance_laplace
+    from tidegate.noise.law import Law
     from tidegate.noise.scale import Scale, check_scale, prepare
 
 __all__ = [
+    "Law",
     "Scale",
     "Source",
     "add_laplace",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 _WHERE = {
+    "Law": ("law", "Law"),
     "Scale": ("scale", "Scale"),
     "add_laplace": ("discrete_laplace", "add_laplace"),
     "check_scale": ("scale", "check_scale"),

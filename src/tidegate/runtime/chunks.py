@@ -23,7 +23,9 @@ Integers = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 
 _HEAD = struct.Struct("<BBIIq")
-_VERSION = 1
+_WIDTH = struct.Struct("<I")  # columns of the radius, after the head
+_BEFORE_RADIUS, _VERSION = 1, 2
+CONFIDENCE = 0.9  # of the intervals that are kept and written
 _COMPRESS_FROM = 64  # releases: below it compression costs more than it saves
 # (name, type): one entry a release, in this order, before the values
 _COLUMNS = (
@@ -49,6 +51,9 @@ class Chunk:
         One entry a release, as in :class:`tidegate.Release`; `revision` counts the releases of one step from 0.
     values
         releases × columns; NaN where given input had no reading.
+    radius
+        Half the widths of the intervals around values at 90 %: releases × columns, or releases × 1 where all columns
+        have the same; NaN where none is known, None where none ever is.
 
     Examples
     --------
@@ -67,6 +72,7 @@ class Chunk:
     delay: npt.NDArray[np.int32]
     status: npt.NDArray[np.int8]
     values: Values
+    radius: Values | None = None
 
     def __len__(self) -> int:
         return len(self.step)
@@ -93,6 +99,7 @@ class Chunk:
             delay.astype(np.int32),
             np.asarray(releases.status, dtype=np.int8),
             np.asarray(releases.values, dtype=np.float64),
+            releases.radius(CONFIDENCE),
         )
 
     @classmethod
@@ -111,6 +118,7 @@ class Chunk:
             np.array([release.delay for release in releases], dtype=np.int32),
             np.array([release.status for release in releases], dtype=np.int8),
             np.array([release.values for release in releases], dtype=np.float64),
+            _stacked([release.radius(CONFIDENCE) for release in releases]),
         )
 
     def withheld(self, missing: npt.NDArray[np.bool_]) -> Chunk:
@@ -129,14 +137,24 @@ class Chunk:
     def __getitem__(self, part: slice) -> Chunk:
         begin = range(len(self))[part].start
         columns: dict[str, Any] = {name: getattr(self, name)[part] for name, _ in _COLUMNS}
-        return Chunk(self.first + begin, values=self.values[part], **columns)
+        radius = None if self.radius is None else self.radius[part]
+        return Chunk(self.first + begin, values=self.values[part], radius=radius, **columns)
+
+    def picked(self, index: Integers) -> Chunk:
+        """Some of the releases, in any order; their numbers are the caller's business."""
+        columns: dict[str, Any] = {name: getattr(self, name)[index] for name, _ in _COLUMNS}
+        radius = None if self.radius is None else self.radius[index]
+        return Chunk(self.first, values=self.values[index], radius=radius, **columns)
 
     def encode(self) -> bytes:
         """Bytes for the store; `decode` reads exactly the same numbers back."""
         parts = [getattr(self, name).astype(kind, copy=False).tobytes() for name, kind in _COLUMNS]
-        body = b"".join([*parts, self.values.astype("<f8", copy=False).tobytes()])
+        around = np.zeros((len(self), 0)) if self.radius is None else self.radius
+        numbers = [part.astype("<f8", copy=False).tobytes() for part in (self.values, around)]
+        body = b"".join([*parts, *numbers])
         packed = len(self) >= _COMPRESS_FROM
         head = _HEAD.pack(_VERSION, packed, len(self), self.values.shape[1], self.first)
+        head += _WIDTH.pack(around.shape[1])
         return head + (zlib.compress(body, 1) if packed else body)
 
     @classmethod
@@ -144,19 +162,25 @@ class Chunk:
         """Read what `encode` wrote."""
         try:
             version, packed, count, width, first = _HEAD.unpack_from(content)
-            if version != _VERSION:
+            if version not in (_BEFORE_RADIUS, _VERSION):
                 raise ValueError
-            body = zlib.decompress(content[_HEAD.size :]) if packed else content[_HEAD.size :]
+            begin, around = _HEAD.size, 0
+            if version == _VERSION:
+                (around,) = _WIDTH.unpack_from(content, begin)
+                begin += _WIDTH.size
+            body = zlib.decompress(content[begin:]) if packed else content[begin:]
             columns, at = {}, 0
             for name, kind in _COLUMNS:
                 columns[name] = np.frombuffer(body, dtype=kind, count=count, offset=at)
                 at += columns[name].nbytes
             values = np.frombuffer(body, dtype="<f8", count=count * width, offset=at).reshape(count, width)
+            rest = np.frombuffer(body, dtype="<f8", count=count * around, offset=at + values.nbytes)
+            radius = rest.reshape(count, around) if around else None
         except (struct.error, zlib.error, ValueError):
             raise LedgerCorrupt(
                 "a stored release cannot be read; restore the ledger from a backup."
             ) from None
-        return cls(first, values=values, **columns)
+        return cls(first, values=values, radius=radius, **columns)
 
 
 def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
@@ -169,4 +193,25 @@ def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(chunk, name) for chunk in found]) for name, _ in _COLUMNS
     }
-    return Chunk(found[0].first, values=np.concatenate([chunk.values for chunk in found]), **columns)
+    values = np.concatenate([chunk.values for chunk in found])
+    return Chunk(found[0].first, values=values, radius=_joined_radius(found), **columns)
+
+
+def _joined_radius(chunks: Sequence[Chunk]) -> Values | None:
+    known = [chunk.radius for chunk in chunks if chunk.radius is not None]
+    if not known:
+        return None
+    width = max(radius.shape[1] for radius in known)
+    parts = [
+        np.broadcast_to(np.nan if chunk.radius is None else chunk.radius, (len(chunk), width))
+        for chunk in chunks
+    ]
+    return np.concatenate(parts)
+
+
+def _stacked(radii: Sequence[Values | None]) -> Values | None:
+    """The radii of single releases as rows; None where there is none at all."""
+    width = max((len(radius) for radius in radii if radius is not None), default=0)
+    if not width:
+        return None
+    return np.array([np.full(width, np.nan) if radius is None else radius for radius in radii])

@@ -32,11 +32,12 @@ class Times(Protocol):
 
 @dataclass(frozen=True)
 class Series:
-    """One column: its name, what was released, half of the noise's band, and, for the curator, the truth."""
+    """One column: its name, what was released, the band around it, and, for the curator, the truth."""
 
     name: str
     values: Values
-    half: Values | None
+    low: Values
+    high: Values
     truth: Values | None
 
 
@@ -53,10 +54,10 @@ def draw_stream(times: Times, many: Sequence[Series]) -> str:
     moments = _thinned(times, bins)
     for axes, one in zip(grid.ravel(), many, strict=False):
         values = _averages(one.values, bins)
-        if one.half is not None:
-            half = _averages(one.half, bins)
-            # an average of neighbouring steps is surer than each of them, but the band is that of a value
-            axes.fill_between(moments, values - half, values + half, color=RELEASED, alpha=0.16, linewidth=0)
+        # an average of neighbouring steps is surer than each of them, but the band is that of a value
+        low, high = (_averages(np.where(np.isfinite(end), end, np.nan), bins) for end in (one.low, one.high))
+        if not np.isnan(low).all():
+            axes.fill_between(moments, low, high, color=RELEASED, alpha=0.16, linewidth=0)
         if one.truth is not None:
             axes.plot(moments, _averages(one.truth, bins), color=TRUE, linewidth=1.4)
         axes.plot(moments, values, color=RELEASED, linewidth=1.0)

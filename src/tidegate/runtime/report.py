@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 import html
-import math
 import os
 import zoneinfo
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -29,8 +29,6 @@ from tidegate.version import __version__
 
 Values = npt.NDArray[np.float64]
 MOST_SHOWN = 12  # columns with a picture of their own
-LAPLACE_90 = math.log(10)  # P(|Lap(b)| ≤ b·ln 10) = 0.9
-GAUSS_90 = 1.6448536269514722
 MEANING = {
     Status.FRESH: "measured at this step, with noise",
     Status.PARTIAL: "some columns were measured at this step, the others approximated",
@@ -79,11 +77,7 @@ def latest(chunk: Chunk) -> Chunk:
     order = np.lexsort((chunk.revision, chunk.step))
     last = np.append(np.diff(chunk.step[order]) != 0, True)[: len(order)]
     chosen = order[last.astype(bool)]
-    columns = {
-        name: getattr(chunk, name)[chosen]
-        for name in ("step", "source", "units", "scale", "revision", "delay", "status", "values")
-    }
-    return Chunk(1, **columns)
+    return replace(chunk.picked(chosen), first=1)
 
 
 def windows(units: npt.NDArray[np.int64], window: int | None) -> npt.NDArray[np.int64]:
@@ -152,14 +146,13 @@ def _stream(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Value
         return
     answers = config.query.answers(newest.values)
     chosen, rest = _chosen(answers)
-    banded = config.query.aggregate != "mean"
-    factor = GAUSS_90 if isinstance(config.policy.budget, ZeroConcentrated) else LAPLACE_90
-    half = newest.scale * factor if banded else None
+    low, high = config.query.intervals(newest.values, newest.radius)
+    known = np.isfinite(low)
     words = "Released values"
-    if half is not None:
-        words += ", with the band that holds nine of ten draws of their noise"
-        if int((newest.status != Status.FRESH).sum()):
-            words += " (where a value was not measured at its step, it may have drifted further)"
+    if known.any():
+        words += ", with the band in which nine of ten true values lie"
+        if not known[~np.isnan(answers)].all():
+            words += " (there is none where a value was not measured at its step: nobody knows how far it has moved)"
     if truth is not None:
         words += ", and the true values in grey"
     if rest:
@@ -167,7 +160,13 @@ def _stream(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Value
     yield f"<p>{words}.</p>\n" + _gaps(labels, answers)
     times = Moments(config, newest.step)
     many = [
-        Series(labels[column], answers[:, column], half, None if truth is None else truth[:, column])
+        Series(
+            labels[column],
+            answers[:, column],
+            low[:, column],
+            high[:, column],
+            None if truth is None else truth[:, column],
+        )
         for column in chosen
     ]
     yield f"<figure>{draw_stream(times, many)}</figure></section>\n"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -305,7 +306,7 @@ class Stream:
         self._synced = time.monotonic()
         for outlet in self._outlets:
             if outlet.sent > outlet.recorded and not outlet.waits:
-                outlet.safe = (outlet.sent, outlet.sink.sync())
+                outlet.safe = (outlet.sent, {**outlet.sink.sync(), **outlet.sink.remembers})
                 if outlet.receipt is not None:
                     outlet.receipt.sync()
 
@@ -376,7 +377,15 @@ def open_stream(
     try:
         layout = layout_of(config, store, revised=stream.revises)
         location = config.locate(config.sink.location)
-        outlet = open_sink(location, layout, format=config.sink.format, follow=follow) if sink else Readers()
+        outlet: Sink = Readers()
+        if sink:
+            outlet = open_sink(location, layout, format=config.sink.format, follow=follow)
+            _, position = store.sink(outlet.name)
+            if position is not None and not position.get("intervals"):
+                # begun before there were any, and its rows stay alike
+                layout = replace(layout, intervals=False)
+                outlet = open_sink(location, layout, format=config.sink.format, follow=follow)
+            outlet.remembers = {"intervals": layout.intervals}
         stream.open_sinks([outlet], receipt=receipt_of(config, outlet), begin_anew=begin_anew)
     except BaseException:
         stream.close()
@@ -403,4 +412,5 @@ def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
         form=config.sink.layout,
         revised=revised,
         answers=config.query.answers,
+        bounds=config.query.intervals,
     )

@@ -7,15 +7,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
-from tidegate.policy import ZeroConcentrated
 from tidegate.runtime import Chunk
 from tidegate.runtime.chunks import joined
 
@@ -24,7 +22,6 @@ KEPT_CELLS = 2**20  # values of one stream that stay in memory
 MOST_CELLS = 4 * 2**20  # values in one answer
 CONFIDENCE = 0.9
 LAPLACE_90 = math.log(10)  # P(|Lap(b)| ≤ b·ln 10) = 0.9
-GAUSS_90 = 1.6448536269514722
 
 Past = Callable[[int], AbstractContextManager[Iterator[Chunk]]]  # releases after a number, from the store
 
@@ -124,11 +121,11 @@ class Board:
         steps = since or 1, self.step if until is None else min(until, self.step)
         chunk, numbers = self._between(*steps, max(1, len(chosen)))
         if last is not None:
-            chunk, numbers = picked(chunk, np.flatnonzero(numbers <= last)), numbers[numbers <= last]
+            chunk, numbers = chunk.picked(np.flatnonzero(numbers <= last)), numbers[numbers <= last]
         if revision == "latest":
             order = np.lexsort((chunk.revision, chunk.step))
             newest = np.append(np.diff(chunk.step[order]) != 0, True)[: len(order)].astype(bool)
-            chunk, numbers = picked(chunk, order[newest]), numbers[order[newest]]
+            chunk, numbers = chunk.picked(order[newest]), numbers[order[newest]]
         answers, low, high = bounds(self.config, chunk)
         pick = list(chosen)
         return Selection(chunk, numbers, chosen, answers[:, pick], low[:, pick], high[:, pick])
@@ -190,27 +187,13 @@ def _within(
                 f"so late that at most {MOST_CELLS:,} values are asked for",
                 "narrow the range",
             )
-        found.append(picked(chunk, inside))
+        found.append(chunk.picked(inside))
         numbers.append(chunk.first + inside)
     together = joined(found, columns)
     return together, np.concatenate(numbers) if numbers else np.zeros(0, dtype=np.int64)
 
 
-def picked(chunk: Chunk, index: npt.NDArray[np.int64]) -> Chunk:
-    """Some releases of a chunk; their numbers are the caller's business."""
-    found: dict[str, Any] = {item.name: getattr(chunk, item.name) for item in fields(chunk)}
-    columns = {name: column[index] for name, column in found.items() if isinstance(column, np.ndarray)}
-    return Chunk(**{**found, **columns})
-
-
 def bounds(config: Config, chunk: Chunk) -> tuple[Values, Values, Values]:
-    """The answers of releases, and the ends of the interval that holds nine of ten draws of their noise.
-
-    NaN where the noise of an answer is not known from its scale alone, as for a mean.
-    """
+    """The answers of releases, and the ends of the intervals around them at 90 %; NaN where none is known."""
     answers = np.asarray(config.query.answers(chunk.values), dtype=np.float64)
-    factor = GAUSS_90 if isinstance(config.policy.budget, ZeroConcentrated) else LAPLACE_90
-    half = np.broadcast_to((chunk.scale * factor)[:, np.newaxis], answers.shape)
-    if config.query.aggregate == "mean":
-        half = np.full(answers.shape, np.nan)
-    return answers, answers - half, answers + half
+    return answers, *config.query.intervals(chunk.values, chunk.radius)

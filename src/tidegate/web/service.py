@@ -26,9 +26,7 @@ from tidegate.web.logs import log, quiet_server
 from tidegate.web.machines import Machines
 from tidegate.web.operating import Operating
 from tidegate.web.pages import Pages
-from tidegate.web.posted import LOCATION, PostedDriver
 from tidegate.web.reading import Reading
-from tidegate.web.sending import Sending
 from tidegate.web.tokens import Tokens
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -94,7 +92,6 @@ class Service:
             )
         self.drivers = self._open(configs)
         self.reading = Reading(self.drivers)
-        self.sending = Sending(self.reading, self.tokens)
         self.machines = Machines(self.drivers)
         self.app = self._app()
 
@@ -106,8 +103,7 @@ class Service:
         drivers: dict[str, Driver] = {}
         try:
             for name, config in zip(names, configs, strict=True):
-                kind = PostedDriver if config.source.location == LOCATION else Driver
-                drivers[name] = kind(name, config, self.settings.clock)
+                drivers[name] = Driver(name, config, self.settings.clock)
         except BaseException:
             for driver in drivers.values():
                 driver.join()
@@ -117,12 +113,7 @@ class Service:
     @property
     def routes(self) -> tuple[Route, ...]:
         """Everything that the OpenAPI document describes."""
-        return (
-            *self.reading.routes,
-            *self.sending.routes,
-            *Operating(self.reading, self.tokens).routes,
-            *self.machines.routes,
-        )
+        return (*self.reading.routes, *Operating(self.reading, self.tokens).routes, *self.machines.routes)
 
     def _app(self) -> ASGIApp:
         self.machines.described = self.routes

@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+import math
 import zoneinfo
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -49,6 +50,10 @@ class Layout:
         Whether a step can have several releases; then rows carry their revision.
     answers
         Post-processing of the released vectors, for example sums and counts into means.
+    bounds
+        The ends of the intervals around answers, from released vectors and their radius.
+    intervals
+        Whether rows carry `low` and `high`; not so where a stream was begun before they did.
     """
 
     labels: tuple[str, ...]
@@ -59,9 +64,14 @@ class Layout:
     form: str = "wide"
     revised: bool = False
     answers: Callable[[Values], Values] = field(default=np.asarray, repr=False)
+    bounds: Callable[[Values, Values | None], tuple[Values, Values]] = field(
+        default=lambda values, radius: around(values, radius), repr=False
+    )
+    intervals: bool = True
 
     def __post_init__(self) -> None:
-        taken = next((label for label in self.labels if label in (*self._before, *self._after)), None)
+        others = {*self._before, *self._after, *self._ends}
+        taken = next((label for label in self.labels if label in others), None)
         if self.form == "wide" and taken is not None:
             raise InvalidParameter(
                 "columns",
@@ -82,14 +92,24 @@ class Layout:
     def header(self) -> tuple[str, ...]:
         """The names of a row's fields."""
         middle = self.labels if self.form == "wide" else ("column", "value")
-        return (*self._before, *middle, *self._after)
+        return (*self._before, *middle, *self._ends, *self._after)
+
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        """The names of the ends of intervals."""
+        if not self.intervals:
+            return ()
+        if self.form == "long":
+            return ("low", "high")
+        return tuple(f"{label} {end}" for label in self.labels for end in ("low", "high"))
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """What each field holds: "text", "whole" numbers or "number"."""
         before = ("text", "whole", "whole")[: len(self._before)]
         middle = ("number",) * len(self.labels) if self.form == "wide" else ("text", "number")
-        return (*before, *middle, "text", "number", "text")
+        ends = ("number",) * len(self._ends)
+        return (*before, *middle, *ends, "text", "number", "text")
 
     @cached_property
     def _zone(self) -> zoneinfo.ZoneInfo:
@@ -120,18 +140,20 @@ class Layout:
     def rows(self, chunk: Chunk) -> Iterator[list[Any]]:
         """Rows of numbers and words, in the order of the header; None where there is no value."""
         numbers = plain(self.answers(chunk.values))
+        low, high = (plain(ends) for ends in self.bounds(chunk.values, chunk.radius))
         columns = (chunk.step, chunk.revision, chunk.status, chunk.scale, chunk.units)
-        for values, step, revision, status, scale, units in zip(
-            numbers, *(column.tolist() for column in columns), strict=True
+        for values, least, most, step, revision, status, scale, units in zip(
+            numbers, low, high, *(column.tolist() for column in columns), strict=True
         ):
             before = [self.time(step), step, revision] if self.revised else [self.time(step), step]
             after = [_STATUS[status], scale, self.spent(units)]
+            pairs = list(zip(least, most, strict=True)) if self.intervals else [()] * len(values)
             if self.form == "wide":
-                yield [*before, *values, *after]
+                yield [*before, *values, *(end for pair in pairs for end in pair), *after]
             else:
-                for label, value in zip(self.labels, values, strict=True):
+                for label, value, pair in zip(self.labels, values, pairs, strict=True):
                     how = after if value is not None else [_MISSING, *after[1:]]
-                    yield [*before, label, value, *how]
+                    yield [*before, label, value, *pair, *how]
 
     def csv_header(self) -> bytes:
         """The first line of a CSV file."""
@@ -156,9 +178,13 @@ class Layout:
         for index, row in enumerate(self.rows(chunk)):
             found: dict[str, Any] = {"id": identities[index // repeat]}
             if self.form == "wide":
-                head, tail = len(self._before), len(self._after)
+                head, tail, width = len(self._before), len(self._after), len(self.labels)
                 found |= dict(zip(self._before, row[:head], strict=True))
-                found["values"] = dict(zip(self.labels, row[head:-tail], strict=True))
+                found["values"] = dict(zip(self.labels, row[head : head + width], strict=True))
+                if self.intervals:
+                    ends = row[head + width : -tail]
+                    found["low"] = dict(zip(self.labels, ends[::2], strict=True))
+                    found["high"] = dict(zip(self.labels, ends[1::2], strict=True))
                 found |= dict(zip(self._after, row[-tail:], strict=True))
             else:
                 found |= dict(zip(self.header, row, strict=True))
@@ -184,7 +210,13 @@ def plain(values: Values) -> list[list[Any]]:
     ]
 
 
+def around(values: Values, radius: Values | None) -> tuple[Values, Values]:
+    """Intervals around values; NaN where none is known."""
+    half = np.broadcast_to(np.nan if radius is None else radius, values.shape)
+    return values - half, values + half
+
+
 def _plain(value: float) -> float | int | None:
-    if value != value:
-        return None  # no reading, and no value in its place
+    if not math.isfinite(value):
+        return None  # no reading and no value in its place, or an interval without an end
     return int(value) if value.is_integer() and abs(value) < 2.0**53 else value

@@ -38,6 +38,7 @@ class Sink(ABC):
         self.name = name
         self.path = path
         self.vouched = False
+        self.remembers: Position = {}  # what the store keeps about it besides its position
 
     def occupied(self) -> bool:
         """Whether something stands where releases will go."""
