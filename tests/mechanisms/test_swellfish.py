@@ -374,6 +374,8 @@ def test_the_optimal_schedule_does_not_know_the_joint_promise():
     with pytest.raises(InvalidParameter, match="under the joint promise"):
         Mechanism(policy, schedule="optimal")
     assert Mechanism(policy, schedule="printed").start().push(1).scale > 0
+    with pytest.raises(InvalidParameter, match="hidden for ever"):
+        Mechanism(tg.Swellfish(specifications=[HOUSE], promise="joint"))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tidegate.mechanisms.schedules import FORMS, Schedule
 from tidegate.mechanisms.swellfish_run import SwellfishRun
 from tidegate.policy import Approximate, Clock, Guarantee, Policy, Pure, Secret, Specification
 from tidegate.policy import Swellfish as SwellfishPolicy
-from tidegate.policy.promises import promises_of
+from tidegate.policy.promises import ENDLESS, promises_of
 
 FINEST, COARSEST = (
     20,
@@ -185,6 +185,14 @@ class Swellfish(Mechanism):
             )
 
         self._check_gaps(specification)
+        ends = max(int(secret.intervals.rows[:, 1].max(initial=0)) for secret in specification.secrets)
+        if policy.promise == "joint" and policy.horizon is None and ends >= ENDLESS:
+            raise InvalidParameter(
+                "promise",
+                "joint",
+                "'windowed' where a secret is hidden for ever",
+                "hide the baseline anew every day, or give the policy a horizon",
+            )
 
     def _check_gaps(self, specification: Specification) -> None:
         """Refuse a specification whose baseline event is lower than what a filled gap can change."""

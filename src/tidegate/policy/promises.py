@@ -26,6 +26,9 @@ Integers = npt.NDArray[np.int64]
 
 LARGEST = 2**62  # no sum of losses over a stretch of steps may leave 64 bits
 PIECE = 2**16  # the most steps that are checked at once, besides those before them that a placement may reach
+ENDLESS = (
+    2**30
+)  # an interval that reaches as far is never over, where the joint promise adds up what is in it
 ROOM = 512  # steps expanded ahead of a single push
 
 
@@ -206,7 +209,7 @@ class Promises:
     def joint(self, first: int, last: int) -> Integers:
         """The most units of each step under the joint promise: ε_s/A_s for each relevant secret."""
         s = self.around(first, last)
-        end = self.policy.horizon or 2**30
+        end = self.policy.horizon or ENDLESS
         reach = int(s.firsts.min(initial=first)), int(np.minimum(s.lasts, end).max(initial=last))
         if self.policy.horizon is None and reach[1] >= end:
             raise InvalidParameter(
