@@ -127,6 +127,11 @@ class Driver:
         elif self._stream is not None:
             self._stream.close()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the thread is not at work."""
+        return self._thread is None or not self._thread.is_alive()
+
     # the thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:

@@ -26,7 +26,9 @@ from tidegate.web.logs import log, quiet_server
 from tidegate.web.machines import Machines
 from tidegate.web.operating import Operating
 from tidegate.web.pages import Pages
+from tidegate.web.posted import LOCATION, PostedDriver
 from tidegate.web.reading import Reading
+from tidegate.web.sending import Sending
 from tidegate.web.tokens import Tokens
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -92,6 +94,7 @@ class Service:
             )
         self.drivers = self._open(configs)
         self.reading = Reading(self.drivers)
+        self.sending = Sending(self.reading, self.tokens)
         self.machines = Machines(self.drivers)
         self.app = self._app()
 
@@ -103,7 +106,8 @@ class Service:
         drivers: dict[str, Driver] = {}
         try:
             for name, config in zip(names, configs, strict=True):
-                drivers[name] = Driver(name, config, self.settings.clock)
+                kind = PostedDriver if config.source.location == LOCATION else Driver
+                drivers[name] = kind(name, config, self.settings.clock)
         except BaseException:
             for driver in drivers.values():
                 driver.join()
@@ -113,7 +117,12 @@ class Service:
     @property
     def routes(self) -> tuple[Route, ...]:
         """Everything that the OpenAPI document describes."""
-        return (*self.reading.routes, *Operating(self.reading, self.tokens).routes, *self.machines.routes)
+        return (
+            *self.reading.routes,
+            *self.sending.routes,
+            *Operating(self.reading, self.tokens).routes,
+            *self.machines.routes,
+        )
 
     def _app(self) -> ASGIApp:
         self.machines.described = self.routes

@@ -1,0 +1,234 @@
+"""Batches of events as producers send them: whole or refused, with the line and the rule, never the content."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import zstandard
+
+from tidegate.config import Config
+from tidegate.errors import InvalidInput, TidegateError
+from tidegate.ingest.aggregate import read_rows
+from tidegate.ingest.errors import attempt
+from tidegate.ingest.schema import UnitReader
+from tidegate.ingest.sources.text import CsvDialect, JsonDialect
+from tidegate.ingest.times import TimeReader
+
+NDJSON, CSV = "application/x-ndjson", "text/csv"
+ARROW = ("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file")
+TYPES = (NDJSON, CSV, *ARROW)
+MOST_SENT = 32 * 2**20  # bytes of a body as it comes
+MOST_BYTES = 128 * 2**20  # bytes of a body when it is unpacked
+NAME = "the batch"
+
+
+class BadBatch(InvalidInput):
+    """A batch that is refused as a whole.
+
+    Parameters
+    ----------
+    rule
+        What it breaks.
+    line
+        The first line that does, where one can be told.
+    """
+
+    def __init__(self, rule: str, line: int | None = None) -> None:
+        super().__init__(rule if line is None else f"line {line}: {rule}")
+        self.rule, self.line = rule, line
+
+
+class TooLarge(TidegateError):
+    """A body that is larger than allowed."""
+
+
+def unpack(body: bytes, encoding: str) -> bytes:
+    """The body without its content encoding, never more than is allowed."""
+    if encoding in ("", "identity"):
+        found = body
+    elif encoding == "gzip":
+        found = attempt(lambda: _gunzip(body), lambda: _unreadable("gzip"))
+    elif encoding == "zstd":
+        found = attempt(lambda: _unzstd(body), lambda: _unreadable("zstd"))
+    else:
+        raise BadBatch("the content encoding must be gzip or zstd, or none.")
+    if len(found) > MOST_BYTES:
+        raise TooLarge(
+            f"a batch must not be larger than {MOST_BYTES} bytes when it is unpacked; send several."
+        )
+    return found
+
+
+def _gunzip(body: bytes) -> bytes:
+    unpacker = zlib.decompressobj(wbits=31)
+    found = unpacker.decompress(body, MOST_BYTES + 1)
+    if len(found) <= MOST_BYTES and (not unpacker.eof or unpacker.unused_data):
+        raise ValueError
+    return found
+
+
+def _unzstd(body: bytes) -> bytes:
+    reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(io.BytesIO(body))
+    parts, size = [], 0
+    while size <= MOST_BYTES and (part := reader.read(2**20)):
+        parts.append(part)
+        size += len(part)
+    if not parts and body:
+        raise ValueError
+    return b"".join(parts)
+
+
+def _unreadable(what: str) -> Any:
+    return BadBatch(f"the batch cannot be read as {what}.")
+
+
+class Parser:
+    """Reads the batches of one stream.
+
+    Parameters
+    ----------
+    config
+        Its configuration.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.columns = config.query.needed(config.schema)
+        self.may_lack = set(self.columns[1:]) if config.query.wide else set()
+
+    def parse(self, kind: str, body: bytes) -> pl.DataFrame:
+        """The needed columns of a batch, with times as moments; every record has been checked."""
+        if kind == NDJSON:
+            frame, line = self._json(body)
+        elif kind == CSV:
+            frame, line = self._csv(body)
+        else:
+            frame, line = self._arrow(body)
+        if not len(frame):
+            return self._moments(frame.head(0))
+        rule, typed = self._check(frame)
+        if typed is not None:
+            return typed
+        bad = _first_bad(len(frame), lambda count: self._check(frame[:count])[0])
+        assert bad is not None, rule
+        raise BadBatch(bad[1], line(bad[0]))
+
+    # formats ------------------------------------------------------------------------------------------------
+
+    def _json(self, body: bytes) -> tuple[pl.DataFrame, Callable[[int], int]]:
+        def read(piece: bytes) -> pl.DataFrame:
+            dialect = JsonDialect(NAME, self.columns)
+            dialect.unseen.clear()
+            return dialect.parse(piece, self.columns)
+
+        try:
+            return read(body), lambda row: _line_of(body, row)
+        except TidegateError:
+            pass
+        lines = body.split(b"\n")
+
+        def check(count: int) -> str | None:
+            try:
+                read(b"\n".join(lines[:count]))
+            except TidegateError:
+                return "it is no JSON object."
+            return None
+
+        bad = _first_bad(len(lines), check)
+        raise BadBatch("it is no JSON object.", 1 if bad is None else bad[0] + 1)
+
+    def _csv(self, body: bytes) -> tuple[pl.DataFrame, Callable[[int], int]]:
+        head, _, rest = body.partition(b"\n")
+        dialect = CsvDialect(NAME, self.columns, self.config.source.separator)
+        try:
+            dialect.header(head)
+        except TidegateError as error:
+            raise BadBatch(str(error), 1) from None
+        if b'"' in rest and any(line.count(b'"') % 2 for line in rest.split(b"\n")):
+            raise BadBatch("a quoted field must not hold a line break.")
+        try:
+            return dialect.parse(rest, self.columns), lambda row: _line_of(rest, row) + 1
+        except TidegateError:
+            pass
+        lines = rest.split(b"\n")
+
+        def check(count: int) -> str | None:
+            try:
+                dialect.parse(b"\n".join(lines[:count]), self.columns)
+            except TidegateError:
+                return "it does not have the fields of the header."
+            return None
+
+        bad = _first_bad(len(lines), check)
+        raise BadBatch("it does not have the fields of the header.", 2 if bad is None else bad[0] + 2)
+
+    def _arrow(self, body: bytes) -> tuple[pl.DataFrame, Callable[[int], int]]:
+        reader = pl.read_ipc if body.startswith(b"ARROW1") else pl.read_ipc_stream
+        frame = attempt(lambda: reader(io.BytesIO(body)), lambda: _unreadable("Arrow"))
+        for name in self.columns:
+            if name not in frame.columns:
+                raise BadBatch(f"the batch has no column {name!r}.")
+        frame = frame.select(self.columns)
+        others = [name for name in self.columns if name != self.config.schema.time]
+        wrong = BadBatch("a column has a type that cannot be used; send text, numbers or timestamps.")
+        for name in others:
+            kind = frame[name].dtype
+            if kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object):
+                raise wrong
+        return attempt(
+            lambda: frame.with_columns(pl.col(others).cast(pl.String)), lambda: wrong
+        ), lambda row: row + 1
+
+    # records ------------------------------------------------------------------------------------------------
+
+    def _check(self, frame: pl.DataFrame) -> tuple[str | None, pl.DataFrame | None]:
+        """The rule that one of these records breaks, or all of them with their times as moments."""
+        for name in self.columns:
+            if name in self.may_lack:
+                continue
+            if frame[name].null_count() or (
+                isinstance(frame[name].dtype, pl.String) and (frame[name].str.len_bytes() == 0).any()
+            ):
+                return f"the field {name!r} is missing.", None
+        try:
+            schema, zone = self.config.schema, self.config.steps.zone
+            typed = self._moments(frame)
+            read_rows(self.config.query, typed, schema, TimeReader("auto", zone), UnitReader())
+        except TidegateError as error:
+            return str(error), None
+        return None, typed
+
+    def _moments(self, frame: pl.DataFrame) -> pl.DataFrame:
+        schema = self.config.schema
+        times = TimeReader(schema.time_format, self.config.steps.zone).read(frame[schema.time])
+        return frame.with_columns(times.cast(pl.Datetime("us", "UTC")).alias(schema.time))
+
+
+def _first_bad(count: int, check: Callable[[int], str | None]) -> tuple[int, str] | None:
+    """The first record with which a batch breaks a rule (from 0), and the rule; found by halving."""
+    rule = check(count)
+    if rule is None:
+        return None
+    good, bad = 0, count  # the first `good` records are fine, the first `bad` are not
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        found = check(middle)
+        if found is None:
+            good = middle
+        else:
+            bad, rule = middle, found
+    return bad - 1, rule
+
+
+def _line_of(body: bytes, row: int) -> int:
+    """The number of the line of a record, from 1; lines without anything are no records."""
+    for number, line in enumerate(body.split(b"\n"), start=1):
+        if line.strip():
+            row -= 1
+        if row < 0:
+            return number
+    return 1

@@ -1,0 +1,86 @@
+"""A stream whose events are sent to the service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tidegate.config import Config
+from tidegate.ingest import Intake
+from tidegate.runtime import Stream
+from tidegate.web.driver import Clock, Driver
+from tidegate.web.parsing import Parser
+from tidegate.web.spool import Spool, SpoolSource
+from tidegate.web.words import step_length
+
+LOCATION = "serve:"
+
+
+class PostedIntake(Intake):
+    """An intake that removes events with the commit of their step."""
+
+    spool: Spool
+
+    def commit(self, position: dict[str, Any]) -> None:
+        """Everything up to the position is committed."""
+        super().commit(position)
+        self.spool.forget(position["step"])
+
+
+class PostedDriver(Driver):
+    """Drives a stream from what producers send; parameters as for :class:`Driver`."""
+
+    def __init__(self, name: str, config: Config, clock: Clock | None = None) -> None:
+        self.parser = Parser(config)
+        super().__init__(name, config, clock)
+        lateness = config.steps.lateness
+        assert isinstance(lateness, int)
+        assert self._stream is not None
+        keep = 2 * step_length(config) + lateness
+        self.spool = Spool(spool_folder(config), self._stream.store.progress.step, keep)
+
+    @property
+    def posted(self) -> bool:
+        """Events arrive by HTTP."""
+        return True
+
+    def open_intake(self, stream: Stream) -> Intake:
+        """The spool's events."""
+        config = self.config
+        self.spool.reload(stream.store.progress.step)
+        intake = PostedIntake(
+            SpoolSource(self.spool, self.parser.columns),
+            config.schema,
+            config.steps,
+            config.query,
+            position=stream.store.progress.position,
+            follow=True,
+            clock=self.clock,
+        )
+        intake.spool = self.spool
+        return intake
+
+    def current(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
+        """The events of open steps and their steps: those of the past and of the far future are never stored."""
+        steps = self.config.steps
+        moments = frame[self.config.schema.time].to_physical().to_numpy()
+        numbers = steps.numbers(moments)
+        counts = (numbers > self.spool.floor) & (moments <= steps.latest(self.clock()))
+        if counts.all():
+            return frame, numbers
+        return frame.filter(pl.Series(counts)), numbers[counts]
+
+    def join(self) -> None:
+        """Wait until the stream has ended, and what waits for the disk is put away."""
+        super().join()
+        if self.ended:
+            self.spool.close()
+
+
+def spool_folder(config: Config) -> Path:
+    """Where events of open steps are kept: beside the configuration."""
+    return config.path.with_suffix(".spool").absolute()

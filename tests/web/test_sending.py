@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import polars as pl
+import pytest
+import zstandard
+from tests.web.helpers import live_text, served, until
+
+from tidegate.config import parse_config
+from tidegate.web import Service
+from tidegate.web.posted import PostedDriver
+from tidegate.web.spool import Spool, SpoolSource
+from tidegate.web.tokens import Tokens
+
+NDJSON = "application/x-ndjson"
+CLIENT = httpx.Client(verify=False, timeout=30)  # making one takes longer than asking
+
+
+def posted_text(folder: Path, **more: Any) -> str:
+    """A stream that takes events by HTTP, with a budget so large that its noise is 0 in practice."""
+    return (
+        live_text(folder, **more)
+        .replace(f'"{folder}/events.csv"', '"serve:"')
+        .replace('epsilon = "1"', 'epsilon = "400"')
+        .replace("window = 4", "window = 1")
+    )
+
+
+def post(
+    address: str, token: str, body: bytes, key: str = "a", kind: str = NDJSON, **headers: str
+) -> httpx.Response:
+    """Send a batch."""
+    given = {"Authorization": f"Bearer {token}", "Content-Type": kind, "Idempotency-Key": key}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    return CLIENT.post(f"{address}/streams/hall/events", content=body, headers=given)
+
+
+def record(unit: str, place: str = "north", at: float | None = None) -> bytes:
+    """One event, of now."""
+    return (
+        json.dumps({"time": time.time() if at is None else at, "unit": unit, "place": place}).encode() + b"\n"
+    )
+
+
+Hall = tuple[str, str, Service]
+
+
+@pytest.fixture
+def hall(tmp_path: Path) -> Iterator[Hall]:
+    """A stream with steps of a day, so that everything that is sent belongs to one open step."""
+    token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
+    config = parse_config(posted_text(tmp_path, seconds=86400, behind=1000), tmp_path / "hall.toml")
+    with served([config], tokens=tmp_path / "tokens.json") as (address, service):
+        until(lambda: service.drivers["hall"].state == "running")
+        yield address, token, service
+
+
+def held(service: Service) -> pl.DataFrame:
+    """What is on disk of open steps."""
+    driver = service.drivers["hall"]
+    assert isinstance(driver, PostedDriver)
+    other = Spool(driver.spool.folder, driver.spool.floor)
+    other.reload(driver.spool.floor)
+    found = [other.arrived.get_nowait() for _ in range(other.arrived.qsize())]
+    other.close()
+    return pl.concat(found) if found else pl.DataFrame()
+
+
+def test_all_formats_and_encodings_are_taken(hall: Hall) -> None:
+    """NDJSON, CSV and Arrow, plain, gzip and zstd, all become the same events."""
+    address, token, service = hall
+    now = time.time()
+    frame = pl.DataFrame({"time": [now], "unit": [7], "place": ["north"], "more": [None]})
+    arrow = io.BytesIO()
+    frame.write_ipc(arrow)
+    stream = io.BytesIO()
+    frame.write_ipc_stream(stream)
+    bodies = [
+        (NDJSON, record("7", at=now)),
+        ("text/csv; charset=utf-8", f"place,unit,time\nnorth,7,{now}\n".encode()),
+        ("application/vnd.apache.arrow.file", arrow.getvalue()),
+        ("application/vnd.apache.arrow.stream", stream.getvalue()),
+    ]
+    packers: list[tuple[str, Callable[[bytes], bytes]]] = [
+        ("identity", bytes),
+        ("gzip", gzip.compress),
+        ("zstd", zstandard.ZstdCompressor().compress),
+    ]
+    for number, (kind, body) in enumerate(bodies):
+        for encoding, pack in packers:
+            answer = post(address, token, pack(body), f"{number}{encoding}", kind, Content_Encoding=encoding)
+            assert (answer.status_code, answer.json()) == (200, {"accepted": True}), answer.text
+    found = held(service)
+    assert len(found) == 12
+    assert found["unit"].unique().to_list() == ["7"]
+    moments = found["time"].to_physical().to_numpy()
+    assert np.ptp(moments) <= 1
+
+
+def test_a_batch_counts_once_however_often_it_is_sent(hall: Hall) -> None:
+    """The same key again, one after the other and at once, also with another body: nothing is added."""
+    address, token, service = hall
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(lambda _: post(address, token, record("one")), range(64)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert post(address, token, record("two")).json() == {"accepted": True}
+    assert held(service)["unit"].to_list() == ["one"]
+
+
+def test_answers_do_not_depend_on_what_is_kept(hall: Hall) -> None:
+    """Late, early, outside, repeated and empty batches have the same answer, byte for byte."""
+    address, token, _ = hall
+    now = time.time()
+    bodies = [
+        record("a"),
+        record("a", at=now - 10**6),
+        record("a", at=now + 10**6),
+        record("a", "nowhere"),
+        b"",
+        record("a") * 100,
+    ]
+    answers = [post(address, token, body, f"k{number}") for number, body in enumerate(bodies)]
+    assert {(answer.status_code, answer.content) for answer in answers} == {(200, b'{"accepted":true}')}
+    headers = [{**answer.headers, "date": ""} for answer in answers]
+    assert all(each == headers[0] for each in headers)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "line"),
+    [
+        (NDJSON, b'{"time": "walrus", "unit": "a", "place": "north"}\n', 3),
+        (NDJSON, b'{"unit": "walrus", "place": "north"}\n', 3),
+        (NDJSON, b'{"time": walrus}\n', 3),
+        (NDJSON, b'["walrus"]\n', 3),
+        (NDJSON, b'\n\n{"time": "2026-03-02", "place": "walrus"}\n', 5),
+        ("text/csv", b"walrus,a,north\n", 4),
+        ("text/csv", b"2026-03-02,walrus,north,more\n", 4),
+        ("text/csv", b"2026-03-02,,walrus\n", 4),
+        ("text/csv", b'2026-03-02,"wal\nrus",north\n', None),
+    ],
+)
+def test_a_bad_record_refuses_the_whole_batch(hall: Hall, kind: str, bad: bytes, line: int | None) -> None:
+    """The line and the rule are told, never the content; nothing was taken; the key is free."""
+    address, token, service = hall
+    if kind == NDJSON:
+        good = record("fine", at=1.5e9).replace(b"1500000000.0", b'"2026-03-02T00:00"')
+        body = good + good + bad + good
+    else:
+        body = b"time,unit,place\n2026-03-02,a,north\n2026-03-02,a,north\n" + bad + b"2026-03-02,a,north\n"
+    answer = post(address, token, body, kind=kind)
+    assert answer.status_code == 422, answer.text
+    assert answer.json().get("line") == line
+    assert answer.json()["rule"]
+    assert b"walrus" not in answer.content
+    assert held(service).is_empty()
+    assert post(address, token, record("fine")).status_code == 200
+
+
+def test_what_is_no_batch_is_refused(hall: Hall) -> None:
+    """Wrong token, wrong type, no key, damaged packing, too large: each with its own status."""
+    address, token, service = hall
+    reader = Tokens(service.settings.tokens).add("producer", "elsewhere", ("attic",))
+    assert post(address, "tide_wrong", record("a")).status_code == 401
+    assert post(address, reader, record("a")).status_code == 403
+    assert post(address, token, record("a"), kind="text/html").status_code == 415
+    assert post(address, token, record("a"), key="").status_code == 400
+    for encoding in ("gzip", "zstd", "br"):
+        assert post(address, token, record("a"), Content_Encoding=encoding).status_code == 422
+    bomb = gzip.compress(b"\n" * (130 * 2**20))
+    assert post(address, token, bomb, Content_Encoding="gzip").status_code == 413
+    assert post(address, token, b"\n" * (33 * 2**20)).status_code == 413
+    Tokens(service.settings.tokens).revoke("gateway")
+    assert post(address, token, record("a")).status_code == 401
+    assert held(service).is_empty()
+
+
+def test_back_pressure(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room a batch is put off, with a time to try again, and nothing of it is kept."""
+    address, token, service = hall
+    monkeypatch.setattr("tidegate.web.spool.MOST_KEPT", 10)
+    answer = post(address, token, record("a"))
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"] == "1"
+    monkeypatch.undo()
+    assert post(address, token, record("a")).status_code == 200
+    assert len(held(service)) == 1
+
+
+def test_a_full_disk_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails in the middle is taken back; later batches are not hidden by it."""
+    import os
+
+    spool = Spool(tmp_path / "s", 0)
+    frame = pl.DataFrame({"unit": ["a"]})
+    spool.put("1", frame, np.array([3])).result()
+    real, left = os.write, [10]
+
+    def short(descriptor: int, content: Any) -> int:
+        if left[0] <= 0:
+            raise OSError(28, "No space left on device")
+        size = min(len(content), left[0])
+        left[0] -= size
+        return real(descriptor, content[:size])
+
+    monkeypatch.setattr("tidegate.web.spool.os.write", short)
+    with pytest.raises(Exception, match="No space left"):
+        spool.put("2", frame, np.array([3])).result()
+    monkeypatch.undo()
+    spool.put("3", frame, np.array([3])).result()
+    spool.put("2", frame, np.array([3])).result()
+    spool.close()
+    again = Spool(tmp_path / "s", 0)
+    again.reload(0)
+    assert again.arrived.qsize() == 3
+    assert all(again.known(key) for key in "123")
+    again.close()
+
+
+def test_a_torn_end_is_cut_off(tmp_path: Path) -> None:
+    """Whatever the last bytes of events and journal are after a crash, what was acknowledged is there once."""
+    spool = Spool(tmp_path / "s", 0)
+    frame = pl.DataFrame({"unit": ["a"]})
+    spool.put("1", frame, np.array([3])).result()
+    spool.close()
+    files = {path: path.read_bytes() for path in (tmp_path / "s").iterdir()}
+    spool = Spool(tmp_path / "s", 0)
+    spool.put("2", frame, np.array([3])).result()
+    spool.close()
+    longer = {path: path.read_bytes() for path in files}
+    journal = tmp_path / "s" / "keys"
+    events = next(path for path in files if path != journal)
+    for cut in range(len(files[events]), len(longer[events]) + 1, 37):
+        # the events reach the disk before the journal does
+        events.write_bytes(longer[events][:cut])
+        journal.write_bytes(files[journal] + longer[journal][len(files[journal]) :][: cut % 48])
+        again = Spool(tmp_path / "s", 0)
+        again.put("2", frame, np.array([3])).result()
+        again.reload(0)
+        assert again.arrived.qsize() == 2
+        again.close()
+
+
+def test_events_are_gone_when_their_step_is_committed(tmp_path: Path) -> None:
+    """Raw events are on disk until then, and afterwards in no file at all; the count is right."""
+    token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
+    config = parse_config(posted_text(tmp_path, seconds=2), tmp_path / "hall.toml")
+    with served([config], tokens=tmp_path / "tokens.json") as (address, service):
+        driver = service.drivers["hall"]
+        until(lambda: driver.state == "running")
+        units = [f"walrus{number}" for number in range(50)]
+        body = b"".join(record(unit) for unit in units)
+        assert post(address, token, body).status_code == 200
+        seen = driver.board.step
+        assert seen == 0 or marked(tmp_path) == []
+        until(lambda: driver.board.step >= seen + 2)
+        assert marked(tmp_path) == []
+        found = driver.board.select()
+        assert found.answers.sum() == 50
+
+
+def marked(folder: Path) -> list[str]:
+    """Files that hold a marker."""
+    found = subprocess.run(
+        ["grep", "-rla", "walrus", str(folder)], capture_output=True, text=True, check=False
+    )
+    return found.stdout.split()
+
+
+def test_a_spool_hands_over_in_order(tmp_path: Path) -> None:
+    """What arrives is handed over once, and the source says when it has caught up."""
+    spool = Spool(tmp_path / "s", 0)
+    for number in range(600):
+        spool.put(str(number), pl.DataFrame({"unit": [str(number)]}), np.array([1])).result()
+    batches = SpoolSource(spool, ["unit"]).batches()
+    taken = [next(batches) for _ in range(4)]
+    assert [each.caught_up for each in taken] == [False, False, True, True]
+    assert pl.concat([each.frame for each in taken])["unit"].to_list() == [
+        str(number) for number in range(600)
+    ]
+    spool.close()
