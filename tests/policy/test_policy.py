@@ -1,5 +1,6 @@
 """Policies: exact budgets, sensitivities, neighbours and distances."""
 
+import dataclasses
 import itertools
 from decimal import Decimal
 from fractions import Fraction
@@ -170,15 +171,59 @@ def test_greedy_cover_is_the_smallest(demand, window):
     st.integers(1, 8),
     st.sampled_from(["add-remove", "replace"]),
     st.sampled_from(["moving", "fixed"]),
+    st.booleans(),
+    st.integers(1, 3),
     st.randoms(use_true_random=False),
 )
-def test_extreme_neighbours_are_neighbours(w, columns, steps, adjacency, mobility, random):
-    """What a policy builds as a neighbour has distance one (or zero where the change cancels)."""
-    policy = tg.WEvent(epsilon=1, w=w, adjacency=adjacency, mobility=mobility)
+def test_extreme_neighbours_are_neighbours(w, columns, steps, adjacency, mobility, signed, change, random):
+    """What a policy builds as a neighbour has distance one, and changes every step of a window by Δ or 2Δ."""
+    policy = tg.WEvent(
+        epsilon=1, w=w, adjacency=adjacency, mobility=mobility, signed=signed, max_change=change
+    )
     stream = np.arange(steps * columns, dtype=np.int64).reshape(steps, columns)
     other = policy.extreme_neighbour(stream, random.randrange)
-    assert policy.distance(stream, other) <= 1
-    assert np.abs(stream - other).sum(axis=1).max() <= policy.step_sensitivity(columns)
+    assert policy.distance(stream, other) == 1
+    changes = np.abs(stream - other).sum(axis=1)
+    assert changes.max() <= policy.step_sensitivity(columns)
+    assert np.count_nonzero(changes >= change) == min(w, steps)
+    if adjacency == "replace" and signed:
+        assert changes.max() == policy.step_sensitivity(columns) == 2 * change
+
+
+def test_a_change_below_one_has_no_extreme_neighbour_in_whole_numbers():
+    """Streams that could not differ would make every test that uses them assert nothing: refused."""
+    stream = np.zeros((4, 2), dtype=np.int64)
+    low = Secret("0.5", 1, "always", 1)
+    policies = [
+        tg.WEvent(epsilon=1, w=2, max_change="0.5"),
+        tg.Swellfish(specifications=[Specification((low,), "h")]),
+    ]
+    for policy in policies:
+        with pytest.raises(InvalidInput, match="units of the grid"):
+            policy.extreme_neighbour(stream, lambda n: 0)
+    finer = dataclasses.replace(policies[0], max_change=2)  # the same in units of a quarter
+    assert np.abs(finer.extreme_neighbour(stream, lambda n: 0)).sum() == 4
+
+
+def test_signed_contributions_double_within_a_column():
+    """A contribution of −Δ replaced by one of Δ changes its column by 2Δ, so that a policy of signed ones doubles."""
+    plain = tg.WEvent(epsilon=1, w=2, adjacency="replace", max_change=3)
+    signed = dataclasses.replace(plain, signed=True)
+    assert (plain.step_sensitivity(1), signed.step_sensitivity(1), signed.step_sensitivity(4)) == (3, 6, 6)
+    assert tg.WEvent(epsilon=1, w=2, signed=True).step_sensitivity(1) == 1  # added or removed
+    stream, other = np.zeros((3, 1), dtype=np.int64), np.array([[6], [-6], [0]])
+    assert (signed.distance(stream, other), plain.distance(stream, other)) == (1, 2)
+    fixed = dataclasses.replace(signed, mobility="fixed")
+    assert (fixed.distance(stream, other), fixed.distance(stream, 2 * other)) == (1, 4)
+    assert "signed" not in plain.describe()
+    assert signed.describe()["signed"] is True
+    for mechanism in (tg.mechanisms.Uniform(plain), tg.mechanisms.BudgetAbsorption(plain)):
+        doubled = dataclasses.replace(mechanism, policy=signed)
+        assert doubled.sensitivity == 2 * mechanism.sensitivity
+        assert any("not negative" in words for words in mechanism.assumptions)
+        assert not any("not negative" in words for words in doubled.assumptions)
+    with pytest.raises(InvalidParameter, match="signed"):
+        tg.WEvent(epsilon=1, w=2, signed="yes")
 
 
 def test_a_change_that_is_no_neighbour_is_refused():

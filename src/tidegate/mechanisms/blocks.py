@@ -152,6 +152,7 @@ def of_windows(policy: User) -> WEvent:
         adjacency=policy.adjacency,
         mobility=policy.mobility,
         touches=policy.touches,
+        signed=policy.signed,
     )
 
 

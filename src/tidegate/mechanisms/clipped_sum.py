@@ -228,9 +228,8 @@ class ClippedSum(Mechanism):
     def tree(self, clip: int, steps: int | None = None, epsilon: Fraction | None = None) -> BinaryTree:
         """The tree of the steps after the lag (or of other steps) when values are clipped at so many grid units."""
         total = Fraction(self.policy.epsilon or 0) if epsilon is None else epsilon
-        policy = replace(
-            self.policy, epsilon=total, delta=0, max_change=clip * Fraction(self.grid), horizon=None
-        )
+        clipped = clip * Fraction(self.grid)  # values lie in [0, clip]
+        policy = replace(self.policy, epsilon=total, delta=0, max_change=clipped, signed=False, horizon=None)
         return BinaryTree(
             policy,
             grid=self.grid,

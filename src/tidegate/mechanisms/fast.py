@@ -179,6 +179,7 @@ class Fast(Sampled):
             adjacency=policy.adjacency,
             mobility=policy.mobility,
             touches=policy.touches,
+            signed=policy.signed,
         )
         return replace(self, policy=finite, blocks=False)
 

@@ -33,6 +33,9 @@ __all__ = [
 
 PUBLIC_CLOCK = "steps close by a public clock, never because of what was recorded"
 BOUNDED = "one unit changes a step by at most max_change, as contribution bounding ensures"
+NOT_NEGATIVE = (
+    "contributions are not negative, so that a replaced one changes its column by no more than that"
+)
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,8 @@ class Mechanism(ABC):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the guarantee takes for granted."""
-        return (PUBLIC_CLOCK, BOUNDED)
+        replaced = self.policy.adjacency == "replace" and not self.policy.doubles(self.columns)
+        return (PUBLIC_CLOCK, BOUNDED, *((NOT_NEGATIVE,) if replaced else ()))
 
     @cached_property
     def law(self) -> Law | None:

@@ -35,7 +35,7 @@ class Schedule:
         self.promises = promises
         self.mechanism = mechanism
         policy = mechanism.secrets_policy
-        doubled = 2 if policy.adjacency == "replace" and mechanism.columns > 1 else 1
+        doubled = 2 if policy.doubles(mechanism.columns) else 1
         reach = doubled * Fraction(policy.max_change or 1) / Fraction(mechanism.grid)
         # a step that spends n units loses at most n·ε/N for a change by max_change: its scale is at least this / n
         self._scale_of_one = float_up(reach * promises.units / Fraction(policy.epsilon or 1))

@@ -104,6 +104,7 @@ class Guarantee:
             mine.adjacency == theirs.adjacency
             and Fraction(mine.max_change) >= Fraction(theirs.max_change)
             and (mine.mobility == "moving" or theirs.mobility == "fixed")
+            and (mine.signed or not theirs.signed)
         )
         if not same_change or "Swellfish" in (type(mine).__name__, type(theirs).__name__):
             return same_change and mine == theirs

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidInput
+from tidegate.exact import show
 
 if TYPE_CHECKING:
     from tidegate.policy.swellfish import Swellfish
@@ -54,17 +55,26 @@ def distance(policy: Policy, one: Matrix, other: Matrix) -> int:
     """
     difference = _difference(one, other)
     change = Fraction(policy.max_change)
-    replace = policy.adjacency == "replace" and difference.shape[1] > 1
+    replace = policy.doubles(difference.shape[1])
     gains = np.maximum(difference, 0)
     losses = np.maximum(-difference, 0)
     if policy.mobility == "moving":
-        worst = (
-            np.maximum(gains.sum(axis=1), losses.sum(axis=1)) if replace else np.abs(difference).sum(axis=1)
-        )
+        worst = np.abs(difference).sum(axis=1)
+        if (
+            replace and policy.signed
+        ):  # any change of at most 2Δ is −c + c' with two contributions of at most Δ
+            return windows_needed(_units(worst, 2 * change), policy.window)
+        if replace:
+            worst = np.maximum(gains.sum(axis=1), losses.sum(axis=1))
         return windows_needed(_units(worst, change), policy.window)
     columns = [windows_needed(_units(column, change), policy.window) for column in np.abs(difference).T]
     total = sum(columns)
-    if replace and total == 2:
+    if replace and policy.signed and 1 < total <= 2:
+        touched = np.abs(difference[:, difference.any(axis=0)])
+        within = change if touched.shape[1] > 1 else 2 * change  # two columns, or both contributions in one
+        if touched.shape[1] <= 2 and windows_needed(_units(touched.max(axis=1), within), policy.window) == 1:
+            return 1
+    elif replace and total == 2:
         together = np.maximum(gains.max(axis=1), losses.max(axis=1))
         pairs = (gains.any(axis=0).sum(), losses.any(axis=0).sum())
         if max(pairs) <= 1 and windows_needed(_units(together, change), policy.window) == 1:
@@ -100,6 +110,8 @@ def extreme_neighbour(policy: Policy, stream: Matrix, choose: Callable[[int], in
     length = min(steps, policy.window or steps)
     first = choose(steps - length + 1)
     amount = int(Fraction(policy.max_change))  # the largest whole change
+    if not amount:
+        raise _too_small(policy)
     rows = np.zeros((length, columns), dtype=np.int64)
     gain, loss, sign = choose(columns), choose(columns), 1 - 2 * choose(2)
     for row in rows:
@@ -108,6 +120,8 @@ def extreme_neighbour(policy: Policy, stream: Matrix, choose: Callable[[int], in
         row[gain] += sign * amount
         if policy.adjacency == "replace" and loss != gain:
             row[loss] -= sign * amount
+        elif policy.doubles(columns) and policy.signed:
+            row[gain] += sign * amount
     return neighbour(policy, changed, first, rows)
 
 
@@ -118,7 +132,7 @@ def swellfish_distance(policy: Swellfish, one: Matrix, other: Matrix) -> int:
     if not len(touched):
         return 0
     first, last = int(touched[0]), int(touched[-1])
-    doubled = 2 if policy.adjacency == "replace" and np.ndim(one) > 1 and np.shape(one)[1] > 1 else 1
+    doubled = 2 if policy.doubles(np.shape(one)[1] if np.ndim(one) > 1 else 1) else 1
     sensitivities = policy.temporal_sensitivity(first, last)
     for specification, sums in zip(policy.specifications, sensitivities, strict=True):
         rows, owners = specification.occurrences(policy.clock, first, last)
@@ -146,9 +160,18 @@ def swellfish_neighbour(policy: Swellfish, stream: Matrix, choose: Callable[[int
     length = min(last - first + 1, specification.secrets[int(owners[at])].duration)
     first += choose(last - first + 1 - length + 1)
     sums = policy.temporal_sensitivity(first, first + length - 1)[chosen]
+    if max(sums) < 1:
+        raise _too_small(policy)
     for step, amount in zip(range(first, first + length), sums, strict=True):
         changed[step - 1, choose(changed.shape[1])] += (1 - 2 * choose(2)) * int(amount)
     return changed
+
+
+def _too_small(policy: Policy) -> InvalidInput:
+    return InvalidInput(
+        f"a unit changes a step by at most {show(Fraction(policy.max_change))} under {policy.name}, so streams of whole "
+        "numbers have no extreme neighbour; count in units of the grid, with max_change divided by it."
+    )
 
 
 def _difference(one: Matrix, other: Matrix) -> Matrix:

@@ -180,6 +180,7 @@ class Swellfish(Policy):
             mobility=self.mobility,
             touches=self.touches,
             horizon=self.horizon,
+            signed=self.signed,
         )
 
     def temporal_sensitivity(self, first: int, last: int) -> list[list[Fraction]]:

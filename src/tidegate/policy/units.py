@@ -32,6 +32,9 @@ class Policy:
     adjacency
         "add-remove": a unit's contribution to a step is added or removed. "replace": it is replaced by another,
         which may stand in another column and then changes the step by twice `max_change`.
+    signed
+        Whether a contribution may be negative: then one that is replaced within its column changes it by twice
+        `max_change` as well. Counts, and values in [0, B] with ``max_change`` = B, are not signed.
     mobility
         "moving": within a window a unit may be in different columns at different steps. "fixed": it stays in one.
     touches
@@ -49,6 +52,7 @@ class Policy:
     mobility: str = "moving"
     touches: int | None = None
     horizon: int | None = None
+    signed: bool = False
 
     name: ClassVar[str] = ""
 
@@ -79,6 +83,8 @@ class Policy:
                     " or ".join(map(repr, allowed)),
                     f"write {field}={allowed[0]!r}",
                 )
+        if not isinstance(self.signed, bool):
+            raise InvalidParameter("signed", self.signed, "True or False", "write signed=True if unsure")
         if self.touches is not None:
             put(self, "touches", whole("touches", self.touches))
         if self.horizon is not None:
@@ -105,8 +111,15 @@ class Policy:
         assert length is not None
         return length
 
+    def doubles(self, columns: int) -> bool:
+        """Whether a unit changes a step by up to twice `max_change`: THE place that decides about it.
+
+        A replaced contribution leaves one column for another; in the same column it can only do so if it is signed.
+        """
+        return self.adjacency == "replace" and (whole("columns", columns) > 1 or self.signed)
+
     def step_sensitivity(self, columns: int) -> Fraction:
-        """The L1 distance by which one unit can change one step: THE place that decides about doubling.
+        """The L1 distance by which one unit can change one step.
 
         Examples
         --------
@@ -114,9 +127,10 @@ class Policy:
         Fraction(1, 1)
         >>> WEvent(epsilon="1", w=3, adjacency="replace").step_sensitivity(columns=5)
         Fraction(2, 1)
+        >>> WEvent(epsilon="1", w=3, adjacency="replace", signed=True).step_sensitivity(columns=1)
+        Fraction(2, 1)
         """
-        doubled = self.adjacency == "replace" and whole("columns", columns) > 1
-        return Fraction(self.max_change) * (2 if doubled else 1)
+        return Fraction(self.max_change) * (2 if self.doubles(columns) else 1)
 
     def grid_sensitivity(self, columns: int, grid: Fraction, *, rounded: bool) -> int:
         """The same in units of the grid, rounded up; rounding pre-aggregated values adds one per touched column."""
@@ -147,6 +161,8 @@ class Policy:
         for field in fields(self):
             value = getattr(self, field.name)
             described[field.name] = show(value) if isinstance(value, Fraction) else value
+        if not self.signed:
+            del described["signed"]  # as policies were described before contributions could be signed
         return described
 
     def unit(self) -> str:
@@ -248,4 +264,5 @@ class User(Policy):
 
 def _amount(policy: Policy) -> str:
     amount = show(Fraction(policy.max_change))
-    return f"{amount} (one contribution replaced by another)" if policy.adjacency == "replace" else amount
+    kind = "signed contribution" if policy.signed else "contribution"
+    return f"{amount} (one {kind} replaced by another)" if policy.adjacency == "replace" else amount
