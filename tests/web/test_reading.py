@@ -59,7 +59,7 @@ def test_all_formats_hold_the_same_values(hall: Hall) -> None:
         assert ((frame["low"] <= frame["value"]) & (frame["value"] <= frame["high"])).all()
     one = document["releases"][0]
     assert all(
-        low < value < high for low, value, high in zip(one["low"], one["values"], one["high"], strict=True)
+        low <= value <= high for low, value, high in zip(one["low"], one["values"], one["high"], strict=True)
     )
 
 
