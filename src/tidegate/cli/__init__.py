@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli import audit, datasets, demo, init, ledger, plan, release, repro, serve
+from tidegate.cli import audit, datasets, demo, init, ledger, plan, release, repro, serve, verify
 from tidegate.errors import TidegateError
 from tidegate.version import __version__
 
@@ -29,6 +29,7 @@ app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("release", epilog=release.EXAMPLE)(release.release)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
+app.command("verify", epilog=verify.EXAMPLE)(verify.verify)
 app.add_typer(serve.app, name="serve")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(repro.app, name="repro")

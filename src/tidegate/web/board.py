@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -14,14 +13,13 @@ import numpy.typing as npt
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
+from tidegate.ledger.published import Transcript
 from tidegate.runtime import Chunk
 from tidegate.runtime.chunks import joined
 
 Values = npt.NDArray[np.float64]
 KEPT_CELLS = 2**20  # values of one stream that stay in memory
 MOST_CELLS = 4 * 2**20  # values in one answer
-CONFIDENCE = 0.9
-LAPLACE_90 = math.log(10)  # P(|Lap(b)| ≤ b·ln 10) = 0.9
 
 Past = Callable[[int], AbstractContextManager[Iterator[Chunk]]]  # releases after a number, from the store
 
@@ -71,13 +69,17 @@ class Board:
         self._cells = 0
         self.number = 0  # of the last release
         self.step = 0  # the last step that was released
+        self.transcript = Transcript()
 
     def add(self, chunk: Chunk) -> None:
         """Take releases that were committed; what is there already is left out."""
         fresh = chunk.after(self.number)
         if not len(fresh):
             return
+        answers = self.config.query.answers(fresh.values)
+        transcript = self.transcript.after(fresh.first, fresh.step, fresh.revision, answers)
         with self._lock:
+            self.transcript = transcript
             self._tail.append(fresh)
             self._cells += fresh.values.size
             self.number, self.step = fresh.last, max(self.step, int(fresh.step.max()))

@@ -17,7 +17,8 @@ import polars as pl
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.releases import Status
-from tidegate.web.board import CONFIDENCE, Board, Selection
+from tidegate.runtime.chunks import CONFIDENCE
+from tidegate.web.board import Board, Selection
 
 FORMATS = {
     "json": "application/json",

@@ -13,7 +13,6 @@ from tidegate.exact import show
 from tidegate.runtime.report import windows
 from tidegate.runtime.store import verify_target
 from tidegate.web.answers import Route, answer, read_query
-from tidegate.web.board import LAPLACE_90
 from tidegate.web.driver import Driver
 from tidegate.web.gate import bearer
 from tidegate.web.reading import JSON, NAME, UNKNOWN, WRONG, Reading, describe
@@ -130,7 +129,9 @@ def warnings(driver: Driver, answers: np.ndarray[Any, Any], half: np.ndarray[Any
     if driver.state in ("failed", "waiting"):
         found.append(driver.sentence)
     if len(answers) and np.isfinite(half).any():
-        noise = np.nanmean(half, axis=0) / LAPLACE_90
+        noise = (
+            np.nanmean(np.where(np.isfinite(half), half, np.nan), axis=0) / 2
+        )  # about the mean of its size
         small = [
             label
             for label, level, scale in zip(

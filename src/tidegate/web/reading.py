@@ -13,9 +13,9 @@ from starlette.responses import Response, StreamingResponse
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show
+from tidegate.runtime.chunks import CONFIDENCE
 from tidegate.version import __version__
 from tidegate.web.answers import Parameter, Refused, Route, answer, read_query
-from tidegate.web.board import CONFIDENCE
 from tidegate.web.driver import Driver
 from tidegate.web.encoding import FORMATS
 from tidegate.web.words import duration, meaning, step_length

@@ -27,6 +27,7 @@ from tidegate.web.machines import Machines
 from tidegate.web.operating import Operating
 from tidegate.web.pages import Pages
 from tidegate.web.posted import LOCATION, PostedDriver
+from tidegate.web.publishing import Publishing
 from tidegate.web.reading import Reading
 from tidegate.web.sending import Sending
 from tidegate.web.tokens import Tokens
@@ -94,6 +95,7 @@ class Service:
             )
         self.drivers = self._open(configs)
         self.reading = Reading(self.drivers)
+        self.publishing = Publishing(self.reading)
         self.sending = Sending(self.reading, self.tokens)
         self.machines = Machines(self.drivers)
         self.app = self._app()
@@ -119,6 +121,7 @@ class Service:
         """Everything that the OpenAPI document describes."""
         return (
             *self.reading.routes,
+            *self.publishing.routes,
             *self.sending.routes,
             *Operating(self.reading, self.tokens).routes,
             *self.machines.routes,

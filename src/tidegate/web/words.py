@@ -37,7 +37,7 @@ def meaning(config: Config, *, revises: bool) -> list[dict[str, str]]:
     answers = [
         ("What do I see?", _seen(config, length)),
         ("Why are the numbers not exact?", _noise()),
-        ("What does the ± mean?", _band(config)),
+        ("What does the ± mean?", _band()),
         ("Who is protected, and for how long?", _window(config, length)),
         ("What is ε?", _budget(policy.budget)),
     ]
@@ -74,13 +74,11 @@ def _noise() -> str:
     )
 
 
-def _band(config: Config) -> str:
-    if config.query.aggregate == "mean":
-        return "How far chance moves a mean depends on how many people stand behind it, so no range is shown."
+def _band() -> str:
     return (
-        "The shaded range shows how far chance moves a number: in nine of ten cases the exact number lies within it. "
+        "The shaded range shows how far chance may have moved a number: nine of ten exact numbers lie within it. "
         "Where a number is small against its range, all one can say is that there were few. "
-        "Where a value was carried on from an earlier time, it may also have changed since."
+        "Where no range is shown, the number was carried on from an earlier time, and nobody knows how far it has moved."
     )
 
 

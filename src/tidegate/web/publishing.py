@@ -1,0 +1,122 @@
+"""The account of a stream for everybody: charges without values, and a head that is signed."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidegate.ledger.published import PAGE, public_text, published_head, published_rows, signing_key
+from tidegate.runtime.store import open_durable
+from tidegate.web.answers import Parameter, Route, answer, read_query
+from tidegate.web.driver import Driver
+from tidegate.web.encoding import numbers
+from tidegate.web.reading import JSON, NAME, UNKNOWN, WRONG, Reading
+
+AFTER = Parameter(
+    "after",
+    "The number of the last row or release that is known already.",
+    {"type": "integer", "minimum": 0, "maximum": 2**53, "default": 0},
+)
+
+
+RELEASE_CELLS = 200_000  # values in one answer
+
+
+class Publishing:
+    """Handlers of the account's routes.
+
+    Parameters
+    ----------
+    reading
+        The public handlers.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        # a key that cannot be used is refused at the start and not at the first question
+        self.keys = {
+            name: signing_key(driver.config.path.with_suffix(".key"))
+            for name, driver in reading.drivers.items()
+        }
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """What anybody may check."""
+        return (
+            Route(
+                "GET",
+                "/streams/{name}/account",
+                self.account,
+                "What the stream's account is for and where it stands, signed; `tidegate verify` checks it.",
+                parameters=(NAME,),
+                answers={200: (JSON, "The signed head."), 404: UNKNOWN, 400: WRONG},
+            ),
+            Route(
+                "GET",
+                "/streams/{name}/account/rows",
+                self.rows,
+                f"At most {PAGE:,} rows of the account: which steps were charged how much, and their hashes.",
+                parameters=(NAME, AFTER),
+                answers={200: (JSON, "The rows."), 404: UNKNOWN, 400: WRONG},
+            ),
+            Route(
+                "GET",
+                "/streams/{name}/account/transcript",
+                self.transcript,
+                "Releases after a number, in the order in which they left, as the transcript hashes them.",
+                parameters=(NAME, AFTER),
+                answers={200: (JSON, "The releases."), 404: UNKNOWN, 400: WRONG},
+            ),
+        )
+
+    async def account(self, request: Request) -> Response:
+        """The signed head."""
+        read_query(request, ())
+        driver = self.reading.find(request)
+        return answer(await run_in_threadpool(self._head, driver), headers={"Cache-Control": "no-cache"})
+
+    def _head(self, driver: Driver) -> dict[str, Any]:
+        transcript = driver.board.transcript
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        with open_durable(driver.config.ledger, read_only=True) as ledger:
+            # what was released is in the ledger, so the ledger is read after it
+            return published_head(ledger, driver.name, now, self.keys[driver.name], transcript)
+
+    async def transcript(self, request: Request) -> Response:
+        """Releases in the order in which they left."""
+        after, driver = read_query(request, (AFTER,))["after"], self.reading.find(request)
+
+        def read() -> list[list[Any]]:
+            chunk = driver.board.after(after, max(1, RELEASE_CELLS // len(driver.board.labels)))
+            answers = numbers(driver.config.query.answers(chunk.values)) if len(chunk) else []
+            counted = range(chunk.first, chunk.first + len(chunk))
+            return [
+                list(row)
+                for row in zip(counted, chunk.step.tolist(), chunk.revision.tolist(), answers, strict=True)
+            ]
+
+        found = await run_in_threadpool(read)
+        columns = ["number", "step", "revision", "values"]
+        return answer({"columns": columns, "releases": found}, headers={"Cache-Control": "no-cache"})
+
+    async def rows(self, request: Request) -> Response:
+        """Rows of the account."""
+        after, driver = read_query(request, (AFTER,))["after"], self.reading.find(request)
+
+        def read() -> list[list[Any]]:
+            with open_durable(driver.config.ledger, read_only=True) as ledger:
+                return published_rows(ledger, after)
+
+        found = await run_in_threadpool(read)
+        return answer({"columns": COLUMNS, "rows": found}, headers={"Cache-Control": "no-cache"})
+
+    def public(self, name: str) -> str:
+        """The public key of a stream."""
+        return public_text(self.keys[name])
+
+
+COLUMNS = ["row", "kind", "first", "last", "units", "scope", "parts", "detail", "hash"]

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.web.helpers import finite, served, settled
+
+from tidegate.cli import main
+from tidegate.errors import LedgerCorrupt
+from tidegate.ledger.published import check_published
+from tidegate.web import Service
+
+Account = tuple[str, Service, Path]
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    """The address of a stream with an adaptive mechanism, which charges by kinds of its own."""
+    folder = tmp_path_factory.mktemp("account")
+    config = finite(folder, ('"Uniform"', '"BudgetAbsorption"'))
+    with served([config], tokens=folder / "tokens.json") as (address, service):
+        settled(service)
+        yield f"{address}/streams/hall", service, folder
+
+
+def fetched(address: str) -> tuple[dict[str, Any], list[list[Any]], list[list[Any]]]:
+    """The signed head, all rows and all releases."""
+    head = httpx.get(f"{address}/account").json()
+    releases = httpx.get(f"{address}/account/transcript").json()["releases"]
+    return head, httpx.get(f"{address}/account/rows").json()["rows"], releases
+
+
+def test_anybody_can_check_the_account(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the command: a first check, and a second that compares it with the first."""
+    address, service, folder = account
+    seen = str(folder / "heads.json")
+    assert main(["verify", address, "--seen", seen, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"]
+    assert found["steps"] == 48
+    assert found["earlier_heads"] == 0
+    assert found["key"] == service.publishing.public("hall")
+    assert main(["verify", address, "--seen", seen, "--key", found["key"]]) == 0
+    assert "goes on from the head seen before" in capsys.readouterr().out
+    assert main(["verify", address, "--seen", seen, "--key", "another"]) == 2
+    assert main(["verify", f"{address}-not-there", "--seen", seen]) == 2
+
+
+def test_what_is_published_has_no_values(account: Account) -> None:
+    """Charges, their steps and kinds; nothing that was released, and nothing of the data."""
+    address, _, _ = account
+    found = fetched(address)
+    assert "walrus" not in json.dumps(found)
+    assert httpx.get(f"{address}/account/rows").json()["columns"][:5] == [
+        "row",
+        "kind",
+        "first",
+        "last",
+        "units",
+    ]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "units",
+        "dropped",
+        "moved",
+        "head",
+        "signature",
+        "key",
+        "meta",
+        "longer",
+        "time",
+        "value",
+        "transcript",
+    ],
+)
+def test_every_forgery_is_noticed(account: Account, way: str) -> None:
+    """Whatever is changed of what is published, the check refuses it or its verdict does."""
+    head, rows, releases = copy.deepcopy(fetched(account[0]))
+    assert check_published(head, rows, releases)[0].ok
+    if way == "units":
+        rows[-1][4] += 1
+    elif way == "dropped":
+        del rows[-1]
+        head["rows"] -= 1
+    elif way == "moved":
+        rows[-1][2] += 1
+    elif way == "head":
+        head["head"] = "00" * 32
+    elif way == "signature":
+        head["signature"] = (
+            "A" + head["signature"][1:] if head["signature"][0] != "A" else "B" + head["signature"][1:]
+        )
+    elif way == "key":
+        head["key"] = "A" * 43 + "="
+    elif way == "meta":
+        head["meta"]["budget"] = "pure 2"
+    elif way == "longer":
+        rows.append([len(rows) + 1, *rows[-1][1:]])
+    elif way == "value":
+        releases[7][3][0] += 1
+    elif way == "transcript":
+        del releases[7]
+    else:
+        head["time"] = "2030-01-01T00:00:00+00:00"
+    try:
+        verdict, _ = check_published(head, rows, releases)
+    except LedgerCorrupt:
+        return
+    assert not verdict.ok
+
+
+def test_a_rollback_is_noticed(tmp_path: Path) -> None:
+    """A stream that was begun anew, and so had its budget twice, does not go on from what was seen."""
+    config = finite(tmp_path)
+    with served([config]) as (address, service):
+        settled(service)
+        published = fetched(f"{address}/streams/hall")
+        _, seen = check_published(*published)
+    with served([config]) as (address, service):
+        settled(service)
+        check_published(*fetched(f"{address}/streams/hall"), [seen])
+    for path in tmp_path.glob("hall.ledger*"):
+        path.unlink()
+    with served([config]) as (address, service):
+        settled(service)
+        again = fetched(f"{address}/streams/hall")
+    assert again[1] == published[1]  # all charges are the same
+    with pytest.raises(LedgerCorrupt, match="made anew"):
+        check_published(*again, [seen])
+    changed: list[dict[str, Any]] = [
+        {"head": "11" * 32},
+        {"key": "x"},
+        {"genesis": "y"},
+        {"rows": 99},
+        {"number": 99},
+    ]
+    for change in changed:
+        with pytest.raises(LedgerCorrupt, match=r"rolled back|key|another"):
+            check_published(*published, [replace(seen, **change)])
