@@ -124,7 +124,7 @@ def constants(scale: float) -> tuple[float, float, int]:
 
 
 @kernel
-def _magnitude(leading: Int64, part: float, factor: float) -> Int64:
+def magnitude_of(leading: Int64, part: float, factor: float) -> Int64:
     """⌊−part · ln(2^63 · factor · u)⌋ for a uniform u that starts with the 63 leading bits, or UNDECIDED."""
     depth = -part * log(leading * factor)
     value = np.floor(depth)
@@ -138,7 +138,7 @@ def _magnitude(leading: Int64, part: float, factor: float) -> Int64:
 @kernel
 def laplace_small(word: Word, part: float, factor: float) -> Int64:
     """A Laplace draw of scale = part ≤ 2^20 from one word (uint64), or UNDECIDED."""
-    magnitude = _magnitude(np.int64(word >> np.uint64(1)), part, factor)
+    magnitude = magnitude_of(np.int64(word >> np.uint64(1)), part, factor)
     negative = -np.int64(word & np.uint64(1))
     # Two's complement negation where the sign bit is set; UNDECIDED is its own negative.
     return (magnitude ^ negative) - negative
@@ -147,7 +147,7 @@ def laplace_small(word: Word, part: float, factor: float) -> Int64:
 @kernel
 def laplace_large(first: Word, second: Word, part: float, factor: float, shift: Int64) -> Int64:
     """A Laplace draw of scale part · 2^shift, shift > 0, from two words (uint64), or UNDECIDED."""
-    magnitude = _magnitude(np.int64(first >> np.uint64(1)), part, factor)
+    magnitude = magnitude_of(np.int64(first >> np.uint64(1)), part, factor)
     low = np.int64(second) & ((np.int64(1) << shift) - 1)
     kept = np.int64(second >> np.uint64(40)) < SURELY_KEPT
     value = (magnitude << shift) | low
@@ -179,7 +179,7 @@ def laplace_draw(first: Word, second: Word, part: float, factor: float, shift: I
 @kernel
 def laplace_magnitude(leading: int, part: float, factor: float) -> int:
     """The magnitude for a call from Python, which passes 63 bits and takes the sign itself, or UNDECIDED."""
-    return int(_magnitude(np.int64(leading), part, factor))
+    return int(magnitude_of(np.int64(leading), part, factor))
 
 
 @kernel

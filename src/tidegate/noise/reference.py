@@ -112,12 +112,12 @@ def _tail(scale: Fraction, value: int) -> Bounds:
     return bounds
 
 
-def _exponential(exponent: Fraction) -> Bounds:
+def exponential(exponent: Fraction) -> Bounds:
     """The boundary exp(−exponent)."""
     return lambda bits: exp_bounds(exponent, bits)
 
 
-def _invert(uniform: UniformReal, scale: Fraction, tail: Callable[[int], Bounds]) -> int:
+def invert(uniform: UniformReal, scale: Fraction, tail: Callable[[int], Bounds]) -> int:
     """The largest v with v = 0 or uniform < tail(v), where tail falls by exp(−1/scale) from step to step."""
     while True:
         # A guess in floating point, from the upper end of what is known; exact comparisons correct it.
@@ -137,13 +137,13 @@ def _attempt(scale: Fraction, shift: int, leading: list[int], words: Iterator[in
     first = leading[0]
     uniform = UniformReal(first >> 1, 63, words)
     if shift == 0:
-        magnitude = _invert(uniform, scale, lambda v: _tail(scale, v))
+        magnitude = invert(uniform, scale, lambda v: _tail(scale, v))
         return -magnitude if first & 1 else magnitude
     part = scale / (1 << shift)
-    high = _invert(uniform, part, lambda v: _exponential(v / part))
+    high = invert(uniform, part, lambda v: exponential(v / part))
     low = leading[1] & ((1 << shift) - 1)
     keep = UniformReal(leading[1] >> (WORD_BITS - ACCEPT_BITS), ACCEPT_BITS, words)
-    if low > 0 and not keep.below(_exponential(low / scale)):
+    if low > 0 and not keep.below(exponential(low / scale)):
         return None
     magnitude = (high << shift) + low
     if magnitude == 0 and first & 1:
@@ -194,5 +194,5 @@ def gaussian(sigma: Fraction, words: Iterator[int]) -> int:
         if proposal is None:
             continue
         distance = abs(proposal) / sigma - 1
-        if distance == 0 or test.below(_exponential(distance * distance / 2)):
+        if distance == 0 or test.below(exponential(distance * distance / 2)):
             return proposal

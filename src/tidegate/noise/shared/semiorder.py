@@ -1,0 +1,361 @@
+"""The semiorder law: noise for a window that slides, drawn step by step and rounded to the grid, exactly.
+
+The norm of a stream z is the largest Σ|z_t| over steps t of which any two are at least `width` apart, |z_t| being
+the sum over the columns. Arrivals of a Poisson process are given to the steps in a random linear order
+(`orders`); the absolute value of a step is its arrival less the last arrival of all steps up to t − width.
+That is a sum of at most (2·width − 1)·columns exponential variables, known by the words they come from: the
+compiled kernel decides nearly all roundings, `tidegate.noise.shared.reference` the rest from the same words.
+See docs/proofs/noise_semiorder.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tidegate.errors import SnapshotError
+from tidegate.exact import whole
+from tidegate.noise.discrete_laplace import Integers, fit
+from tidegate.noise.entropy import Source, Words
+from tidegate.noise.reference import WORD_BITS, UniformReal
+from tidegate.noise.scale import Scale, prepare
+from tidegate.noise.shared import kernels, reference
+from tidegate.noise.shared.moments import RoundedGammaMoments
+from tidegate.noise.shared.orders import Order, check_widths, order
+from tidegate.noise.shared.shares import shares
+
+# Steps of one class that are drawn at once.
+BLOCK_STEPS = 1 << 13
+
+
+@dataclass(frozen=True)
+class Track:
+    """Where the copies of one class stand. SECRET: who knows the arrivals can remove noise.
+
+    The next step of the class is called *next*; arrivals are counted from the last one of all steps up to
+    next − width, which is number 0.
+
+    Attributes
+    ----------
+    placed
+        Placements made since the start, for addresses.
+    nodes
+        State of the order.
+    ahead
+        How many steps from next on are done.
+    counts
+        How many arrivals are kept.
+    marks
+        Numbers of the arrivals of the steps next − width + 1, …, next + width − 2, −1 where there is none yet;
+        0 stands for all that came before the kept ones.
+    gaps
+        The words of the kept arrivals: 63 leading bits of u, where −scale · ln u is the time since the arrival
+        before, and the sign of the value that ends with it.
+    more
+        {(copy, arrival): words}: further bits of the few u that a comparison has needed.
+    """
+
+    placed: Integers
+    nodes: Integers
+    ahead: Integers
+    counts: Integers
+    marks: Integers
+    gaps: Words
+    more: dict[tuple[int, int], list[int]]
+
+    def copy(self) -> Track:
+        """A track of its own."""
+        arrays = {
+            name: getattr(self, name).copy()
+            for name in ("placed", "nodes", "ahead", "counts", "marks", "gaps")
+        }
+        return Track(**arrays, more={key: list(words) for key, words in self.more.items()})
+
+    def numbers(self) -> dict[str, Any]:
+        """Plain numbers."""
+        kept = [row[:count].tolist() for row, count in zip(self.gaps, self.counts.tolist(), strict=True)]
+        return {
+            "placed": self.placed.tolist(),
+            "nodes": self.nodes.tolist(),
+            "ahead": self.ahead.tolist(),
+            "marks": self.marks.tolist(),
+            "gaps": kept,
+            "more": [[copy, gap, *words] for (copy, gap), words in sorted(self.more.items())],
+        }
+
+
+@dataclass(frozen=True)
+class SemiorderState:
+    """Where a run of a semiorder stands. SECRET: it determines noise that was and noise that will be seen.
+
+    Attributes
+    ----------
+    steps
+        Steps drawn since the start.
+    tracks
+        One for each class.
+    """
+
+    steps: int
+    tracks: tuple[Track, ...] = field(repr=False)
+
+    def numbers(self) -> dict[str, Any]:
+        """The state as plain numbers, for a snapshot that is kept as secret as raw values."""
+        return {"steps": self.steps, "tracks": [track.numbers() for track in self.tracks]}
+
+
+@dataclass(frozen=True)
+class Semiorder:
+    """Noise of the semiorder law, for a run in which every measurement of a window is protected alike.
+
+    Parameters
+    ----------
+    scale
+        In grid units: exp(−‖z‖/scale) for each class. A change of at most Δ at every one of `width` consecutive
+        steps of a class, and of nothing else, costs Δ/scale.
+    width
+        Steps of one class that a window can hold.
+    columns
+        Columns that share one budget at a step (a unit may be in any of them).
+    copies
+        Independent copies side by side, for columns that have a budget of their own.
+    classes
+        Step t belongs to class t mod classes; a window then costs classes · Δ/scale.
+
+    Examples
+    --------
+    >>> from tidegate.noise import current
+    >>> law = Semiorder(10.0, width=4)
+    >>> values, state = law.draw(current(), "example", 0, law.start(), 20)
+    >>> values.shape, state
+    ((20, 1), SemiorderState(steps=20))
+    """
+
+    scale: float | Fraction
+    width: int
+    columns: int = 1
+    copies: int = 1
+    classes: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("width", "columns", "copies", "classes"):
+            whole(name, getattr(self, name))
+        check_widths(self.width, self.columns)
+        prepare(self.scale)
+
+    @cached_property
+    def prepared(self) -> Scale:
+        """The scale as the draws use it, never below what was asked for."""
+        return prepare(self.scale)
+
+    @cached_property
+    def order(self) -> Order:
+        """The order that arrivals are given in."""
+        return order(self.width, self.columns)
+
+    @property
+    def _recent(self) -> int:
+        """Steps whose arrivals are kept: width − 1 before the next one and as many from it on."""
+        return 2 * self.width - 2
+
+    def start(self) -> SemiorderState:
+        """Nothing has been placed."""
+        return SemiorderState(0, tuple(self._empty() for _ in range(self.classes)))
+
+    def _empty(self) -> Track:
+        zeros = np.zeros((4, self.copies), dtype=np.int64)
+        marks = np.full((self.copies, self._recent, self.columns), -1, dtype=np.int64)
+        marks[:, : self.width - 1] = 0
+        gaps = np.zeros((self.copies, max(1, self._recent * self.columns)), dtype=np.uint64)
+        return Track(zeros[0], zeros[1], zeros[2], zeros[3], marks, gaps, {})
+
+    def restore(self, numbers: dict[str, Any]) -> SemiorderState:
+        """The state that `SemiorderState.numbers` has written."""
+        try:
+            tracks = tuple(self._restore_track(track) for track in numbers["tracks"])
+            if len(tracks) != self.classes:
+                raise ValueError
+            return SemiorderState(whole("steps", numbers["steps"], 0), tracks)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+            raise SnapshotError(
+                "the snapshot's arrivals are not those of this law; restore it with its own law."
+            ) from None
+
+    def _restore_track(self, numbers: dict[str, Any]) -> Track:
+        track = self._empty()
+        for name in ("placed", "nodes", "ahead", "marks"):
+            getattr(track, name)[...] = np.array(numbers[name], dtype=np.int64).reshape(
+                getattr(track, name).shape
+            )
+        for copy, words in enumerate(numbers["gaps"]):
+            track.counts[copy] = len(words)
+            track.gaps[copy, : len(words)] = np.array(words, dtype=np.uint64)
+        known = (track.nodes >= 0) & (track.nodes < self.order.states) & (track.ahead >= 0)
+        if not (known & (track.ahead < max(self.width, 2))).all() or track.marks.max(initial=0) > max(
+            track.counts
+        ):
+            raise ValueError
+        return replace(track, more={(copy, gap): words for copy, gap, *words in numbers["more"]})
+
+    def draw(
+        self, source: Source, stream: str, step: int, state: SemiorderState, steps: int = 1
+    ) -> tuple[Integers, SemiorderState]:
+        """The noise of the next steps, (steps, copies · columns), and the state after them.
+
+        Parameters
+        ----------
+        source
+            Where random words come from, normally ``tidegate.noise.current()``.
+        stream, step
+            The address of the noise: that of the first of these steps.
+        state
+            The state before; it must not be used again once a value drawn from it has been seen.
+        steps
+            How many.
+        """
+        out = np.empty((steps, self.copies * self.columns), dtype=np.int64)
+        first = step - state.steps
+        tracks = list(state.tracks)
+        for i in range(min(self.classes, steps)):
+            number = (state.steps + i) % self.classes
+            rows = out[i :: self.classes]
+            for start in range(0, len(rows), BLOCK_STEPS):
+                block = np.empty((min(BLOCK_STEPS, len(rows) - start), rows.shape[1]), dtype=np.int64)
+                address = f"{stream}/{number}"
+                tracks[number] = self._draw_block(source, address, first, tracks[number], block)
+                rows[start : start + BLOCK_STEPS] = block
+        return out, SemiorderState(state.steps + steps, tuple(tracks))
+
+    def _words(self, source: Source, stream: str, first: int, placed: Integers, count: int) -> Words:
+        """Two words (choice and gap) of each of the next placements of every copy, (copies, count, 2)."""
+        draws = 2 * self.copies
+        if self.copies == 1:
+            number = int(placed[0])
+            words = source.words(stream, first, 2, range(2 * number, 2 * (number + count)), 0, 1)
+        else:
+            starts = placed * draws + 2 * np.arange(self.copies)
+            numbers = starts[:, None, None] + np.arange(count)[:, None] * draws + np.arange(2)
+            words = source.words(stream, first, draws, numbers.reshape(-1), 0, 1)
+        return words.reshape(self.copies, count, 2)
+
+    def _draw_block(self, source: Source, stream: str, first: int, before: Track, out: Integers) -> Track:
+        """Some steps of one class."""
+        steps = len(out)
+        # To be done with the last of the steps nothing beyond the window that begins with it can be placed.
+        count = (steps + self.width - 1) * self.columns
+        words = self._words(source, stream, first, before.placed, count)
+        choices, arrivals = np.ascontiguousarray(words[..., 0]), np.ascontiguousarray(words[..., 1])
+        open_values = np.empty((out.size, 5), dtype=np.int64)
+        used = np.empty(self.copies, dtype=np.int64)
+        while True:
+            track = before.copy()
+            found, stopped = kernels.run_tracks(
+                self.order.boundaries, self.order.successors, self.prepared.value, choices, arrivals,
+                track.nodes, track.ahead, track.counts, track.marks, track.gaps, used, out, open_values,
+            )  # fmt: skip
+            if stopped < 0:
+                break
+            at, node = int(used[stopped]), int(track.nodes[stopped])
+            further = self._further(source, stream, first, int(before.placed[stopped]) + at, 2 * stopped, 1)
+            leading = int(choices[stopped, at])
+            choice = self.order.choose(node, _prepend(leading, further))
+            choices[stopped, at] = self._surely(node, choice)
+        if found:
+            self._decide(source, stream, first, before, track, arrivals, open_values[:found], out)
+        shifts = before.counts + used - track.counts
+        track.placed[:] += used
+        kept = {
+            (copy, gap - int(shifts[copy])): further
+            for (copy, gap), further in track.more.items()
+            if gap > shifts[copy]
+        }
+        return replace(track, more=kept)
+
+    def _further(
+        self, source: Source, stream: str, first: int, placement: int, draw: int, index: int
+    ) -> Iterator[int]:
+        while True:
+            yield source.word(stream, first + placement, draw, index)
+            index += 1
+
+    def _surely(self, node: int, choice: int) -> int:
+        """A word that leaves no doubt about a choice."""
+        boundaries = self.order.boundaries[node]
+        low = int(boundaries[choice - 1]) + 2 if choice else 0
+        return (low + int(boundaries[choice])) // 2
+
+    def _decide(
+        self,
+        source: Source,
+        stream: str,
+        first: int,
+        before: Track,
+        track: Track,
+        arrivals: Words,
+        open_values: Integers,
+        out: Integers,
+    ) -> None:
+        """Round what the kernel left open, from the same words and as many more as it takes."""
+        for step, copy, column, start, stop in open_values.tolist():
+            kept = int(before.counts[copy])
+            gaps = []
+            for gap in range(start + 1, stop + 1):
+                word = before.gaps[copy, gap - 1] if gap <= kept else arrivals[copy, gap - 1 - kept]
+                placement = int(before.placed[copy]) - kept + gap - 1
+                known = track.more.get((copy, gap), [])
+                further = self._further(source, stream, first, placement, 2 * copy + 1, 1 + len(known))
+                gaps.append(_uniform(int(word), known, further))
+            value = fit(reference.rounded_sum(gaps, self.prepared.exact))
+            for gap, uniform in zip(range(start + 1, stop + 1), gaps, strict=True):
+                if uniform.bits > WORD_BITS:
+                    track.more[copy, gap] = _split(uniform)
+            negative = int(word) & 1
+            out[step, copy * self.columns + column] = -value if negative else value
+
+    @cached_property
+    def moments(self) -> RoundedGammaMoments:
+        """Expectations of a value long after the start."""
+        return RoundedGammaMoments(shares(self.width, self.columns), self.prepared.value)
+
+    def variance(self) -> float:
+        """Variance of a value long after the start.
+
+        Examples
+        --------
+        >>> round(Semiorder(100.0, width=2).variance() / 100**2, 3)
+        5.236
+        """
+        return self.moments.variance()
+
+    def expected_absolute(self) -> float:
+        """Mean absolute value long after the start."""
+        return self.moments.expected_absolute()
+
+    def radius(self, probability: float) -> int:
+        """The least r with P(|z| ≤ r) ≥ probability: half the width of an interval around a release."""
+        return self.moments.radius(probability)
+
+
+def _prepend(leading: int, further: Iterator[int]) -> Iterator[int]:
+    yield leading
+    yield from further
+
+
+def _uniform(word: int, known: Sequence[int], further: Iterator[int]) -> UniformReal:
+    """The uniform number of a gap: 63 bits of its word, then whole words."""
+    leading, bits = word >> 1, WORD_BITS - 1
+    for more in known:
+        leading, bits = (leading << WORD_BITS) | more, bits + WORD_BITS
+    return UniformReal(leading, bits, further)
+
+
+def _split(uniform: UniformReal) -> list[int]:
+    """The whole words that a uniform number has learned."""
+    count = (uniform.bits - WORD_BITS + 1) // WORD_BITS
+    mask = (1 << WORD_BITS) - 1
+    return [uniform.leading >> (WORD_BITS * i) & mask for i in reversed(range(count))]
