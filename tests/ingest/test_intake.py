@@ -160,7 +160,8 @@ def test_records_without_time_or_unit_are_left_out(tmp_path: Path) -> None:
         blocks = list(intake)
         assert np.concatenate([block.values for block in blocks])[0].tolist() == [1, 0]
         assert intake.dropped == 2
-        assert "2" not in json.dumps([block.position for block in blocks[:1]]).replace("12", "")
+        told = {key for block in blocks for key in block.position["source"] or ()}
+        assert told <= {"offset", "device", "inode", "digest", "row"}
 
 
 def test_a_finite_input_needs_a_public_end() -> None:
@@ -173,7 +174,8 @@ def test_only_what_is_needed_is_read(tmp_path: Path) -> None:
     """Other columns, however broken, do not matter."""
     path = tmp_path / "events.csv"
     path.write_text('note,time,place,unit\n"quoted, and\nbroken",5,a,u\n"""x""",15,b,u\r\n,25,a,"u"\n')
-    assert gather(Intake(small(path), SCHEMA, STEPS, QUERY))[:3] == [[1, 0], [0, 1], [1, 0]]
+    source = TextSource(path, NEEDED, piece=20, quoted_lines=True)
+    assert gather(Intake(source, SCHEMA, STEPS, QUERY))[:3] == [[1, 0], [0, 1], [1, 0]]
 
 
 # pre-aggregated input ------------------------------------------------------------------------------------------
@@ -419,7 +421,7 @@ def test_a_followed_file_grows_by_whole_lines(tmp_path: Path) -> None:
         file.write(",b\n")
     grown = next(batches)
     assert grown.frame.rows() == [("2", "v", "b")]
-    assert grown.after == {"offset": path.stat().st_size}
+    assert grown.after["offset"] == path.stat().st_size
 
 
 def test_what_arrives_after_the_check_is_not_read(tmp_path: Path) -> None:
@@ -472,7 +474,8 @@ def test_csv_pieces_end_between_records(
     path = tmp_path_factory.mktemp("csv") / "events.csv"
     frame = pl.DataFrame({"time": range(len(texts)), "unit": [f"x{text}" for text in texts], "place": "a"})
     frame.write_csv(path)
-    found = [batch.frame for batch in TextSource(path, NEEDED, piece=piece).batches()]
+    source = TextSource(path, NEEDED, piece=piece, quoted_lines=True)
+    found = [batch.frame for batch in source.batches()]
     assert pl.concat(found)["unit"].to_list() == frame["unit"].to_list()
 
 

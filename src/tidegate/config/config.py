@@ -109,6 +109,7 @@ class Config:
             self.query.needed(self.schema),
             format=keys.format,
             separator=keys.separator,
+            quoted_lines=keys.quoted_lines,
             follow=follow,
             pattern=keys.pattern,
             completed=keys.completed,

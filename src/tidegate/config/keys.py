@@ -40,6 +40,12 @@ class SourceKeys:
     )
     format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)
     separator: str = key("The character between two fields of CSV.", default=",")
+    quoted_lines: bool = key(
+        "Whether quoted fields of a finite CSV may hold line breaks. Then a record with a stray quote swallows those "
+        "that follow it: only for files whose every line you vouch for.",
+        kind="switch",
+        default=False,
+    )
     time: str = key("The column of the event's time.")
     time_format: str = key(
         "auto reads timestamps, seconds since 1970 and ISO 8601; or iso, seconds, milliseconds, "

@@ -54,6 +54,37 @@ def read_rows(
     return rows.drop_nulls() if any(rows[name].null_count() for name in rows.columns) else rows
 
 
+def readable(query: Query, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """A batch in which values that :func:`read_rows` would refuse are missing: each is looked at for itself."""
+    names = list(query.columns.names) if query.wide and isinstance(query.columns, Columns) else [schema.value]
+    found = {}
+    for name in names:
+        if name is not None and isinstance(frame[name].dtype, pl.String):
+            values = frame[name].str.strip_chars().cast(pl.Float64, strict=False)
+            if query.aggregate == "given":
+                values = values.set(pl.Series(~acceptable(query, values.fill_null(0.0).to_numpy())), None)
+            found[name] = values
+    return frame.with_columns(**found)
+
+
+def acceptable(query: Query, values: npt.NDArray[np.float64]) -> Mask:
+    """Which readings are within what can be released and, unless they are rounded, on the grid."""
+    ticks = query.ticks
+    usable = np.nan_to_num(values, nan=0.0, posinf=math.inf, neginf=-math.inf)
+    if query.clip is None:
+        good = np.abs(usable) <= LARGEST // ticks
+        inside = good
+    else:
+        low, high = (float(Fraction(bound)) for bound in query.clip)
+        good = np.ones(len(values), dtype=np.bool_)
+        inside = (usable > low) & (usable < high)
+    if query.rounding == "refuse":
+        near = np.where(inside, usable, 0.0)
+        good = good & (np.floor(near * ticks + 0.5) / ticks == near)
+    result: Mask = good
+    return result
+
+
 def _wide_rows(query: Query, frame: pl.DataFrame, time: pl.Series) -> pl.DataFrame:
     assert isinstance(query.columns, Columns)
     parts = []

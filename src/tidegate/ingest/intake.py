@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidegate.errors import InvalidParameter, TidegateError
-from tidegate.ingest.aggregate import Mask, Matrix, read_rows, step_vectors
+from tidegate.errors import InvalidParameter
+from tidegate.ingest.aggregate import Mask, Matrix, read_rows, readable, step_vectors
 from tidegate.ingest.arrays import never_decreases
 from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.errors import MissingReading, TimeGoesBackwards
 from tidegate.ingest.held import Held
 from tidegate.ingest.query import MISSING, Query
-from tidegate.ingest.schema import Schema, UnitReader
+from tidegate.ingest.schema import Schema, TextUnits, UnitReader
 from tidegate.ingest.sources.source import Batch, Position, Source
 from tidegate.ingest.spool import Spool
 from tidegate.ingest.steps import PublicClock, Steps
-from tidegate.ingest.times import TimeReader
+from tidegate.ingest.times import EachTime, TimeReader
 
 MOST_CELLS = 2**22  # of one block: long gaps come in several
 _LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
@@ -85,7 +85,6 @@ class Intake:
         self.clock = clock or PublicClock()
         self.next_step: int = 1 + (position["step"] if position else 0)
         self._from: Position | None = position["source"] if position else None
-        self._lenient: bool = getattr(source, "lenient", False)
         self._times = TimeReader(schema.time_format, steps.zone)
         self._units = UnitReader()
         self._stopped = False
@@ -276,24 +275,11 @@ class Intake:
         return rows, numbers
 
     def _rows(self, frame: pl.DataFrame) -> pl.DataFrame:
-        if not self._lenient:
+        if not self.source.lenient:
             return read_rows(self.query, frame, self.schema, self._times, self._units)
-        # where anybody can send, nothing may be remembered from one record to the next, and a bad one is
-        # left out
-        try:
-            return read_rows(
-                self.query,
-                frame,
-                self.schema,
-                TimeReader(self.schema.time_format, self.steps.zone),
-                UnitReader(),
-            )
-        except TidegateError:
-            pass
-        half = len(frame) // 2
-        if not half:
-            return self._rows(frame.clear())
-        return pl.concat([self._rows(frame[:half]), self._rows(frame[half:])])
+        # where anybody can write, nothing is remembered from one record to the next, and a bad one is left out
+        each = EachTime(self.schema.time_format, self.steps.zone)
+        return read_rows(self.query, readable(self.query, frame, self.schema), self.schema, each, TextUnits())
 
     def _blocks(
         self, held: list[tuple[pl.DataFrame, Matrix]], last: int, source: Position | None

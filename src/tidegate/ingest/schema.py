@@ -96,6 +96,14 @@ class UnitReader:
         return series.reinterpret(signed=True) if kind == pl.UInt64 else series.cast(pl.Int64)
 
 
+class TextUnits(UnitReader):
+    """Reads ids as text whatever they were, so that no batch decides how another is read."""
+
+    def read(self, series: pl.Series) -> pl.Series:
+        """The ids as String."""
+        return UnitReader().read(series).cast(pl.String)
+
+
 def unit_codes(series: pl.Series) -> Any:
     """Whole numbers that are equal exactly where the ids are: text goes through an exact dictionary.
 

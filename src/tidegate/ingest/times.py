@@ -10,6 +10,7 @@ from tidegate.ingest.errors import BadTimes, MixedTimes, NotNumeric, attempt
 FORMATS = ("auto", "iso", "seconds", "milliseconds", "microseconds", "nanoseconds")
 _PER_MICROSECOND = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 _NUMBER = r"^[+-]?\d+(?:\.\d*)?$"
+_NOTHING = r"^\b$"
 _OFFSET = r"(?:[Zz]|[+-]\d{2}:?\d{2})$"
 
 
@@ -184,6 +185,47 @@ class TimeReader:
                 local = local.zip_with(local.is_not_null(), before)
             moments = local
         return moments.to_physical()
+
+
+class EachTime(TimeReader):
+    """Reads each time for itself, as if it were the only one; what cannot be read is missing.
+
+    For input that anybody can write to: neither the first time nor any other decides how the rest are read.
+    """
+
+    def read(self, series: pl.Series) -> pl.Series:
+        """Microseconds since 1970 as Int64; a time that cannot be read is null."""
+        if not isinstance(series.dtype, pl.String):
+            return TimeReader(self.format, self.zone).read(series)
+        text = series.str.strip_chars()
+        if self.format in FORMATS[2:]:
+            return self._number(text)
+        if self.format not in FORMATS:
+            zone = "UTC" if any(mark in self.format for mark in ("%z", "%Z", "%+")) else None
+            return self._only(
+                text.str.to_datetime(
+                    self.format, time_unit="us", time_zone=zone, strict=False, ambiguous="earliest"
+                )
+            )
+        number = text.str.contains(_NUMBER if self.format == "auto" else _NOTHING)
+        aware = text.str.contains(_OFFSET) & ~number
+        found = self._number(text.set(~number, None))
+        for chosen in (aware, ~aware & ~number):
+            if chosen.any():
+                part = text.set(~chosen, None)
+                read = self._only(self._iso(part, BadTimes("")))
+                found = found.zip_with(found.is_not_null(), read)
+        return found
+
+    def _only(self, moments: pl.Series) -> pl.Series:
+        return TimeReader(self.format, self.zone)._moments(moments)
+
+    def _number(self, text: pl.Series) -> pl.Series:
+        whole = self._numbers(text.cast(pl.Int64, strict=False))
+        if whole.null_count() == text.null_count():
+            return whole
+        real = self._numbers(text.cast(pl.Float64, strict=False))
+        return whole.zip_with(whole.is_not_null(), real)
 
 
 def _mixed() -> MixedTimes:

@@ -62,6 +62,7 @@ class DirectorySource(Source):
         settle: float = 10.0,
         follow: bool = False,
         separator: str = ",",
+        quoted_lines: bool = False,
         format: str = "auto",
     ) -> None:
         self.path = Path(path)
@@ -73,8 +74,9 @@ class DirectorySource(Source):
         self.pattern = pattern
         self.completed = completed
         self.settle = settle
-        self.follow = follow
+        self.follow = self.lenient = follow
         self.separator = separator
+        self.quoted_lines = quoted_lines
         self.format = format
         self._listed: list[str] | None = None
         self._opened: dict[str, Source] = {}
@@ -127,7 +129,14 @@ class DirectorySource(Source):
         kind = (format_of(name) or "csv") if self.format == "auto" else self.format
         if kind == "parquet":
             return ParquetSource(self.path / name, self.columns)
-        return TextSource(self.path / name, self.columns, format=kind, separator=self.separator)
+        return TextSource(
+            self.path / name,
+            self.columns,
+            format=kind,
+            separator=self.separator,
+            lenient=self.follow,
+            quoted_lines=self.quoted_lines,
+        )
 
     def batches(
         self,

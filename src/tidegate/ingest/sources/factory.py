@@ -22,6 +22,7 @@ def open_source(
     *,
     format: str = "auto",
     separator: str = ",",
+    quoted_lines: bool = False,
     follow: bool = False,
     pattern: str = "*",
     completed: str = "rename",
@@ -41,6 +42,8 @@ def open_source(
         "csv", "jsonl" or "parquet"; "auto" goes by the name of the file.
     follow
         Whether the input goes on arriving.
+    quoted_lines
+        Whether quoted fields of a finite CSV may hold line breaks.
     separator, pattern, completed, settle, client, fields
         See the sources that use them.
     """
@@ -49,6 +52,13 @@ def open_source(
             "format", format, "one of " + ", ".join(FORMATS), 'write for example format="csv"'
         )
     place = str(location)
+    if quoted_lines and (follow or place.startswith(("mqtt:", "mqtts:"))):
+        raise InvalidParameter(
+            "quoted_lines",
+            True,
+            "false where records go on arriving: one quote could swallow all that follow",
+            "drop it",
+        )
     if place.startswith(("mqtt:", "mqtts:")):
         from tidegate.ingest.sources.mqtt import MqttSource
 
@@ -60,7 +70,11 @@ def open_source(
                 "format", format, "csv or jsonl for standard input", "write the Parquet to a file"
             )
         return PipeSource(
-            columns, format="csv" if format == "auto" else format, separator=separator, follow=follow
+            columns,
+            format="csv" if format == "auto" else format,
+            separator=separator,
+            follow=follow,
+            quoted_lines=quoted_lines,
         )
     path = Path(place)
     if path.is_dir():
@@ -72,6 +86,7 @@ def open_source(
             settle=settle,
             follow=follow,
             separator=separator,
+            quoted_lines=quoted_lines,
             format=format,
         )
     kind = (format_of(path) or "") if format == "auto" else format
@@ -85,4 +100,6 @@ def open_source(
                 "follow", True, "used with a folder for Parquet", "put the files into a folder"
             )
         return ParquetSource(path, columns)
-    return TextSource(path, columns, format=kind, separator=separator, follow=follow)
+    return TextSource(
+        path, columns, format=kind, separator=separator, follow=follow, quoted_lines=quoted_lines
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import queue
 import threading
 import time
@@ -13,10 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 import polars as pl
 
-from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
+from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import SourceUnavailable
 from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
-from tidegate.ingest.sources.text import CsvDialect, JsonDialect
+from tidegate.ingest.sources.text import CsvDialect, JsonDialect, records
 
 MOST_IN_FLIGHT = 65_535  # what MQTT's two-byte identifiers allow
 _FOREVER = 0xFFFFFFFF
@@ -193,28 +192,15 @@ class MqttSource(Source):
         return messages
 
     def _read(self, payloads: list[bytes]) -> pl.DataFrame:
-        """All messages at once; if one cannot be read, half after half until it alone is left out."""
+        """What can be read of each message; no record reaches beyond its own."""
         if not payloads:
             return self.nothing()
-        try:
-            return self._parse(payloads)
-        except TidegateError:
-            pass
-        if len(payloads) == 1:
-            return self.nothing()
-        half = len(payloads) // 2
-        return pl.concat([self._read(payloads[:half]), self._read(payloads[half:])])
-
-    def _parse(self, payloads: list[bytes]) -> pl.DataFrame:
         if self.format == "csv":
             reader = CsvDialect("a message", self.columns, self.separator)
             reader.names = list(self.fields)
-            return reader.parse(b"\n".join(payloads), self.columns)
-        lines = [_unpack(payload) if payload.lstrip()[:1] == b"[" else payload for payload in payloads]
-        text = b"\n".join(lines)
-        dialect = JsonDialect("a message", self.columns)
-        dialect.unseen.clear()
-        return dialect.parse(text, self.columns) if text.strip() else self.nothing()
+            return reader.parse_each(b"\n".join(payloads), self.columns)
+        found = [record for payload in payloads for record in _records(payload)]
+        return JsonDialect.table(found, self.columns)
 
     def commit(self, position: Position) -> None:
         """Acknowledge the messages up to a position, in the order in which they came."""
@@ -241,12 +227,9 @@ def _paho(module: str) -> Any:
     raise SourceUnavailable('a broker needs the extra "mqtt"; install tidegate[mqtt].')
 
 
-def _unpack(payload: bytes) -> bytes:
-    """A JSON array as JSON lines."""
-    try:
-        found = json.loads(payload)
-    except ValueError:
-        found = None
-    if not isinstance(found, list):
-        raise InvalidInput("a message is no JSON; send an object or an array of objects.")
-    return b"\n".join(json.dumps(item).encode() for item in found)
+def _records(payload: bytes) -> list[dict[str, Any]]:
+    """The objects of a message: one, those of an array, or one a line."""
+    found = records(payload)
+    if not found and b"\n" in payload.strip():
+        return [record for line in payload.split(b"\n") for record in records(line)]
+    return found

@@ -32,12 +32,14 @@ class PipeSource(Source):
         format: str = "csv",
         separator: str = ",",
         follow: bool = False,
+        quoted_lines: bool = False,
         descriptor: int | None = None,
     ) -> None:
         super().__init__(NAME, columns)
         self.format = format
         self.separator = separator
-        self.follow = follow
+        self.follow = self.lenient = follow
+        self.quoted_lines = quoted_lines
         self.descriptor = sys.stdin.fileno() if descriptor is None else descriptor
         self._copy: IO[bytes] | None = None
 
@@ -58,7 +60,14 @@ class PipeSource(Source):
                 shutil.copyfileobj(stream, self._copy, PIECE)
             self._copy.flush()
         path = f"/dev/fd/{self._copy.fileno()}"
-        file = TextSource(path, self.columns, format=self.format, separator=self.separator, name=NAME)
+        file = TextSource(
+            path,
+            self.columns,
+            format=self.format,
+            separator=self.separator,
+            quoted_lines=self.quoted_lines,
+            name=NAME,
+        )
         yield from file.batches(position, columns=columns)
 
     def _live(self, patience: Patience) -> Iterator[Batch]:
@@ -72,15 +81,15 @@ class PipeSource(Source):
                 rest += data
             if not begun and (b"\n" in rest or (ended and rest)):
                 line, _, after = rest.partition(b"\n")
-                rest = after if reader.header(line) else rest
+                rest = after if self.format == "csv" and reader.header(line) else rest
                 begun = True
             if not begun and len(rest) > LONGEST_LINE:
                 raise TooManyColumns(
                     f"the first line of {NAME} is longer than {LONGEST_LINE} bytes; keep fewer columns."
                 )
-            end = (len(rest) if ended else reader.last_break(rest)) if begun else 0
-            frame = reader.parse(rest[:end], self.columns) if rest[:end].strip() else self.nothing()
-            rest = rest[end:]
+            end = (len(rest) if ended else rest.rfind(b"\n") + 1) if begun else 0
+            frame = reader.parse_each(rest[:end], self.columns) if rest[:end].strip() else self.nothing()
+            rest = rest[end:] if len(rest) - end <= LONGEST_LINE else b""
             more = bool(ready) and not ended and bool(select.select([self.descriptor], [], [], 0)[0])
             yield Batch(frame, {}, {}, caught_up=not more)
         if not begun:

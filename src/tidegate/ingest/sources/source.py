@@ -52,6 +52,7 @@ class Source(ABC):
     """
 
     typed = False  # whether the format itself knows the types, so that a check need not parse every value
+    lenient = False  # whether a record that cannot be read is left out, or refuses the whole input
     start: Position = {}  # noqa: RUF012  read only
 
     def __init__(self, name: str, columns: Sequence[str]) -> None:

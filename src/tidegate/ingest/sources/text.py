@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from tidegate.errors import InvalidParameter
@@ -25,6 +28,7 @@ from tidegate.ingest.errors import (
     attempt,
 )
 from tidegate.ingest.schema import check_header
+from tidegate.ingest.sources.places import known_again, moved, place, same_file
 from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
 
 PIECE = 16 * 2**20  # bytes that are parsed at once
@@ -35,7 +39,13 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Dialect(ABC):
-    """How lines become records."""
+    """How lines become records.
+
+    Privacy
+    -------
+    What a line becomes depends on that line alone. Otherwise whoever writes one record could make the records of
+    others vanish: a quote that is never closed swallows all that follows.
+    """
 
     def __init__(self, name: str, columns: Sequence[str]) -> None:
         self.name = name
@@ -47,7 +57,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def parse(self, piece: bytes, columns: Sequence[str]) -> pl.DataFrame:
-        """Whole lines as text columns."""
+        """Whole lines as text columns; one that cannot be read refuses all."""
+
+    @abstractmethod
+    def parse_each(self, piece: bytes, columns: Sequence[str]) -> pl.DataFrame:
+        """Whole lines as text columns, each for itself; those that cannot be read are left out."""
 
     def last_break(self, piece: bytes) -> int:
         """Where the last whole record of a piece ends; 0 if none does."""
@@ -64,14 +78,23 @@ class Dialect(ABC):
 
 
 class CsvDialect(Dialect):
-    """Comma-separated values with a header; every field is text until ingest reads it."""
+    """Comma-separated values with a header; every field is text until ingest reads it.
 
-    def __init__(self, name: str, columns: Sequence[str], separator: str = ",") -> None:
+    A quoted field ends in the line in which it begins, unless `quoted_lines` declares that it need not.
+    """
+
+    def __init__(
+        self, name: str, columns: Sequence[str], separator: str = ",", quoted_lines: bool = False
+    ) -> None:
         super().__init__(name, columns)
         if not isinstance(separator, str) or len(separator.encode()) != 1 or separator in '"\n\r':
             raise InvalidParameter("separator", separator, "one character", 'write for example separator=";"')
         self.separator = separator
+        self.quoted_lines = quoted_lines
         self.names: list[str] = []
+        one = re.escape(separator.encode())
+        field = rb'(?:"(?:[^"]|"")*+"|[^"' + one + rb"]*+)"
+        self._line = re.compile(field + rb"(?:" + one + field + rb")*+\r?")
 
     def header(self, line: bytes) -> bool:
         """Read the names of the columns."""
@@ -97,6 +120,8 @@ class CsvDialect(Dialect):
 
     def parse(self, piece: bytes, columns: Sequence[str]) -> pl.DataFrame:
         """Whole lines as text columns."""
+        if not self.quoted_lines:
+            self._check_quotes(piece)
         wanted = [(self.names.index(name), name) for name in columns]
         order = sorted(wanted)
 
@@ -114,9 +139,41 @@ class CsvDialect(Dialect):
         frame.columns = [name for _, name in order]
         return frame.select(columns)
 
+    def parse_each(self, piece: bytes, columns: Sequence[str]) -> pl.DataFrame:
+        """Lines with a quote in the middle of a field, or too many fields, are left out like those that are no text."""
+        lines = (self._complete(line) for line in piece.split(b"\n"))
+        return self.parse(b"\n".join(line for line in lines if line), columns)
+
+    def _complete(self, line: bytes) -> bytes:
+        """A line with all its fields, those that it lacks as empty ones; nothing if it cannot be read."""
+        outside = line
+        if b'"' in line:
+            if not self._line.fullmatch(line):
+                return b""
+            outside = b"".join(line.split(b'"')[::2])
+        separator = self.separator.encode()
+        lacking = len(self.names) - 1 - outside.count(separator)
+        if lacking < 0 or not line or not _is_text(line):
+            return b""
+        return line.rstrip(b"\r") + separator * lacking if lacking else line
+
+    def _check_quotes(self, piece: bytes) -> None:
+        """Refuse a line with an odd number of quotes; after an even number its end is the end of a record."""
+        if b'"' not in piece:
+            return
+        content = np.frombuffer(piece, dtype=np.uint8)
+        quotes, ends = np.flatnonzero(content == ord('"')), np.flatnonzero(content == ord("\n"))
+        if len(quotes) % 2 or (np.searchsorted(quotes, ends) % 2).any():
+            raise UnreadableInput(
+                f"a line of {self.name} opens a quote and does not close it; correct it, or, if fields of a finite file "
+                "hold line breaks, write quoted_lines = true in [source]."
+            )
+
     def last_break(self, piece: bytes) -> int:
-        """A line break inside of quotes ends no record."""
+        """Where a quoted field may hold them, a line break inside of quotes ends no record."""
         end = piece.rfind(b"\n") + 1
+        if not self.quoted_lines:
+            return end
         quotes = piece.count(b'"', 0, end)
         while end and quotes % 2:
             before = piece.rfind(b"\n", 0, end - 1) + 1
@@ -159,21 +216,99 @@ class JsonDialect(Dialect):
                 self.unseen.discard(name)
         return frame
 
+    def parse_each(self, piece: bytes, columns: Sequence[str]) -> pl.DataFrame:
+        """Lines that are no object are left out."""
+        return self.table([record for line in piece.split(b"\n") for record in records(line)], columns)
+
+    @staticmethod
+    def table(found: Sequence[dict[str, Any]], columns: Sequence[str]) -> pl.DataFrame:
+        """Objects as text columns; whatever is neither text, number nor truth value is missing."""
+        cells = {name: [_text_of(record.get(name)) for record in found] for name in columns}
+        return pl.DataFrame(cells, schema=dict.fromkeys(columns, pl.String))
+
+
+def records(content: bytes) -> list[dict[str, Any]]:
+    """The objects of a line or a message: one, those of an array, or none if it cannot be read."""
+    try:
+        found = _decoder.decode(content.decode())
+    except (ValueError, RecursionError):
+        return []
+    return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)]
+
+
+def _number(text: str) -> str:
+    """A number with a fraction or an exponent as the reader of whole files writes it."""
+    value = float(text)
+    return str(int(value)) if value.is_integer() and abs(value) < 2**63 else repr(value)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)  # NaN and infinities are no JSON
+
+
+_decoder = json.JSONDecoder(parse_int=str, parse_float=_number, parse_constant=_refuse_constant)
+
+
+def _text_of(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) and _encodes(value) else None
+
+
+def _encodes(text: str) -> bool:
+    """Whether text has no lone surrogates, which JSON can write and nothing else can read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_text(line: bytes) -> bool:
+    if line.isascii():
+        return True
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
 
 def separator_of(line: bytes) -> str:
     """What separates the names of a header: the most frequent of comma, semicolon, tab and bar."""
     return max(SEPARATORS, key=lambda one: line.count(one.encode()))
 
 
-def dialect(format: str, name: str, columns: Sequence[str], separator: str = ",") -> Dialect:
+def dialect(
+    format: str, name: str, columns: Sequence[str], separator: str = ",", quoted_lines: bool = False
+) -> Dialect:
     """The dialect of a format."""
-    return JsonDialect(name, columns) if format == "jsonl" else CsvDialect(name, columns, separator)
+    if format == "jsonl":
+        return JsonDialect(name, columns)
+    return CsvDialect(name, columns, separator, quoted_lines)
 
 
 class TextSource(Source):
     """A CSV or JSON lines file; with `follow`, one that grows.
 
-    Positions are byte offsets of whole lines.
+    Positions are byte offsets of whole lines, with what shows which file they belong to. A followed file may be
+    rotated: renamed, with a new one under its name, or emptied. What its writer had still put into the old file is
+    read before the new one is begun, at a start as well if the old one is still in the same folder.
+
+    Parameters
+    ----------
+    path
+        The file.
+    columns
+        The needed columns.
+    format, separator
+        "csv", with this separator, or "jsonl".
+    follow
+        Whether the file grows. Then it is lenient.
+    lenient
+        Whether a line that cannot be read is left out, or refuses the input.
+    quoted_lines
+        Whether quoted fields of a finite CSV may hold line breaks. Then one record can swallow those that follow it.
     """
 
     def __init__(
@@ -184,6 +319,8 @@ class TextSource(Source):
         format: str = "csv",
         separator: str = ",",
         follow: bool = False,
+        lenient: bool = False,
+        quoted_lines: bool = False,
         piece: int = PIECE,
         name: str | None = None,
     ) -> None:
@@ -192,9 +329,21 @@ class TextSource(Source):
         self.format = format
         self.separator = separator
         self.follow = follow
+        self.lenient = lenient or follow
+        self.quoted_lines = quoted_lines
         self.piece = piece
         self._end = 0
-        self.dialect = dialect(format, self.name, columns, separator)  # refuses wrong parameters at once
+        if quoted_lines and self.lenient:
+            raise InvalidParameter(
+                "quoted_lines",
+                True,
+                "false where records go on arriving: one quote could swallow all that follow",
+                "drop it",
+            )
+        self.dialect = self._dialect()  # refuses wrong parameters at once
+
+    def _dialect(self) -> Dialect:
+        return dialect(self.format, self.name, self.columns, self.separator, self.quoted_lines)
 
     def batches(
         self,
@@ -205,55 +354,50 @@ class TextSource(Source):
     ) -> Iterator[Batch]:
         """Read pieces of whole lines."""
         columns = self.columns if columns is None else columns
-        reader = self.dialect = dialect(self.format, self.name, self.columns, self.separator)
-        with _open(self.path, self.name) as file:
-            begin = yield from self._begin(file, reader, patience)
-            offset: int = (position or {}).get("offset", begin)
-            size = os.fstat(file.fileno()).st_size
-            if size < offset:
-                raise _changed(self.name)
-            self._end = self._end or size  # what is read again is what was checked, though more may have come
-            file.seek(offset)
-            rest = b""
+        if self.follow:
+            file, known = self._file_of(position)
             while True:
-                room = self.piece if self.follow else self._end - file.tell()
-                data = file.read(max(0, min(self.piece, room)))
-                if not data and self.follow:
-                    if os.fstat(file.fileno()).st_size < offset:
-                        raise _changed(self.name)
-                    here = {"offset": offset}
-                    yield Batch(self.nothing(), here, here)
-                    _pause(patience())
-                    continue
-                rest += data
-                end = len(rest) if not data else reader.last_break(rest)
-                if end == 0 and len(rest) > LONGEST_LINE:
-                    raise UnreadableInput(
-                        f"a line of {self.name} is longer than {LONGEST_LINE} bytes; check the file."
-                    )
-                records = rest[:end]
-                if records and not records.isspace():
-                    frame = reader.parse(records, columns)
-                    caught_up = not self.follow or file.tell() >= os.fstat(file.fileno()).st_size
-                    yield Batch(frame, {"offset": offset}, {"offset": offset + end}, caught_up)
-                offset += end
-                rest = rest[end:]
-                if not data:
-                    return
+                with file:
+                    yield from self._follow(file, known, columns, patience)
+                file, known = _open(self.path, self.name), None
+        with _open(self.path, self.name) as file:
+            yield from self._finite(file, position or None, columns)
 
-    def _begin(
-        self, file: io.BufferedReader, reader: Dialect, patience: Patience
-    ) -> Generator[Batch, None, int]:
-        """Read the header; return where the records begin."""
-        while True:
-            file.seek(0)
-            line = file.readline(LONGEST_LINE)
-            if line.endswith(b"\n") or (line and not self.follow):
-                break
-            if not self.follow:
-                raise EmptyInput(f"{self.name} is empty; it needs at least a header or one record.")
-            yield Batch(self.nothing(), {}, {})
-            _pause(patience())
+    # a finite file ------------------------------------------------------------------------------------------
+
+    def _finite(
+        self, file: io.BufferedReader, position: Position | None, columns: Sequence[str]
+    ) -> Iterator[Batch]:
+        reader = self.dialect = self._dialect()
+        line = file.readline(LONGEST_LINE)
+        if not line:
+            raise EmptyInput(f"{self.name} is empty; it needs at least a header or one record.")
+        offset = self._begin(line, reader)
+        if position is not None:
+            if not known_again(file, position):
+                raise _changed(self.name)
+            offset = position["offset"]
+        # what is read again is what was checked, though more may have come
+        self._end = self._end or os.fstat(file.fileno()).st_size
+        file.seek(offset)
+        before, rest, data = place(file, offset), b"", b"?"
+        while data:
+            data = file.read(max(0, min(self.piece, self._end - file.tell())))
+            rest += data
+            end = reader.last_break(rest) if data else len(rest)
+            if end == 0 and len(rest) > LONGEST_LINE:
+                raise UnreadableInput(
+                    f"a line of {self.name} is longer than {LONGEST_LINE} bytes; check the file."
+                )
+            whole = rest[:end]
+            offset, rest = offset + end, rest[end:]
+            if whole and not whole.isspace():
+                after = place(file, offset)
+                yield Batch(self._parse(reader, whole, columns), before, after)
+                before = after
+
+    def _begin(self, line: bytes, reader: Dialect) -> int:
+        """Read the first line; return where the records begin."""
         bom = len(_BOM) if line.startswith(_BOM) else 0
         if len(line) >= LONGEST_LINE:
             raise TooManyColumns(
@@ -261,7 +405,78 @@ class TextSource(Source):
             )
         if not line.strip() and self.format == "csv":
             raise EmptyInput(f"the first line of {self.name} is empty; it must name the columns.")
+        if self.lenient and self.format == "jsonl":  # a record like the others
+            return bom
         return len(line) if reader.header(line[bom:]) else bom
+
+    def _parse(self, reader: Dialect, lines: bytes, columns: Sequence[str]) -> pl.DataFrame:
+        return reader.parse_each(lines, columns) if self.lenient else reader.parse(lines, columns)
+
+    # a file that grows --------------------------------------------------------------------------------------
+
+    def _file_of(self, position: Position | None) -> tuple[io.BufferedReader, Position | None]:
+        """The file that a position belongs to, under whatever name; the present one from its beginning if it is gone."""
+        candidates = [moved(self.path, position), self.path] if position else []
+        for path in candidates:
+            if path is None or not path.exists():
+                continue
+            file = _open(path, self.name)
+            if position and known_again(file, position):
+                return file, position
+            file.close()
+        return _open(self.path, self.name), None
+
+    def _follow(
+        self,
+        file: io.BufferedReader,
+        position: Position | None,
+        columns: Sequence[str],
+        patience: Patience,
+    ) -> Iterator[Batch]:
+        """Read a file until another one is under its name, or it begins anew."""
+        reader = self.dialect = self._dialect()
+        line = yield from self._first_line(file, patience)
+        if line is None:
+            return
+        begin = self._begin(line, reader)
+        here = position or place(file, begin)
+        offset: int = here["offset"]
+        file.seek(offset)
+        rest = b""
+        while known_again(file, here):
+            current = same_file(self.path, file)
+            data = file.read(self.piece)
+            rest += data
+            end = rest.rfind(b"\n") + 1
+            if not data and not current:
+                end = len(rest)  # its writer has left it
+            elif end == 0 and len(rest) > LONGEST_LINE:
+                end, rest = len(rest), b"\n" * len(rest)  # left out
+            whole, rest, offset = rest[:end], rest[end:], offset + end
+            before, here = here, place(file, offset) if end else here
+            if whole and not whole.isspace():
+                caught_up = current and file.tell() >= os.fstat(file.fileno()).st_size
+                yield Batch(self._parse(reader, whole, columns), before, here, caught_up)
+            if not data and not current:
+                return
+            if not data:
+                yield Batch(self.nothing(), here, here)
+                _pause(patience())
+
+    def _first_line(
+        self, file: io.BufferedReader, patience: Patience
+    ) -> Generator[Batch, None, bytes | None]:
+        """Wait for the first line; None if another file takes the place of this one before it comes."""
+        while True:
+            current = same_file(self.path, file)
+            file.seek(0)
+            line = file.readline(LONGEST_LINE)
+            if line.endswith(b"\n") or len(line) >= LONGEST_LINE:
+                return line
+            if not current:
+                return None
+            yield Batch(self.nothing(), {}, {})
+            _pause(patience())
 
 
 def _open(path: Path, name: str) -> io.BufferedReader:
@@ -279,6 +494,6 @@ def _pause(seconds: float) -> None:
 
 def _changed(name: str) -> InputChanged:
     return InputChanged(
-        f"{name} is shorter than what has been read of it; give the input that the committed position "
-        "belongs to."
+        f"{name} is shorter than what has been read of it, or another file; give the input that the committed "
+        "position belongs to."
     )

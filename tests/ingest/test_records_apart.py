@@ -1,0 +1,224 @@
+"""No record reaches beyond its line or its message: what one writer sends leaves the records of others as they are."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.ingest import Columns, Intake, Query, Schema, Source, Steps, open_source
+from tidegate.ingest.errors import UnreadableInput
+from tidegate.ingest.sources.mqtt import MqttSource
+from tidegate.ingest.sources.pipe import PipeSource
+from tidegate.ingest.sources.text import CsvDialect, JsonDialect
+
+SCHEMA = Schema(time="time", unit="unit", column="place", value="value")
+QUERY = Query(aggregate="sum", columns=Columns(("a", "b")), clip=("0", "10"))
+NEEDED = QUERY.needed(SCHEMA)
+STEPS = Steps(start="1970-01-01", length=10, count=3, lateness=100)
+HEADER = b"time,unit,place,value\n"
+
+# What somebody might write. No line break: that would be two records.
+HOSTILE_CSV = [
+    b'5,mallory",a,1',
+    b'5,"mallory,a,1',
+    b'"',
+    b'5,mallory,a,"',
+    b'5,mal"lory,a,"1',
+    b'5,"mallory"",a,1',
+    b'5,"mal"lory,a,1',
+    b"5,mallory,a,1,2,3",
+    b"5,mallory\xff,a,1",
+    b"noon,mallory,a,1",
+    b"1970-01-01T00:00:05,mallory,a,1",
+    b"1970-01-01T00:00:05Z,mallory,a,1",
+    b"5,mallory,a,plenty",
+    b"5,mallory,a,",
+    b"5",
+    b",,,",
+    b"\x00",
+    b"1e400,mallory,a,nan",
+    b"99999999999999999999,mallory,a,1",
+    b"9" * 5000 + b",mallory,a,1",
+]
+HOSTILE_JSON = [
+    b'{"time": 5, "unit": "mallory',
+    b'{"time": [',
+    b'{"time": {',
+    b"]}",
+    b'"}',
+    b"[" * 3000,
+    b'{"time": ' + b"[" * 3000,
+    b'{"time": ' + b'{"a":' * 3000,
+    b'{"time": "noon", "unit": "mallory", "place": "a", "value": 1}',
+    b'{"time": null, "unit": null}',
+    b'{"time": 5, "unit": "\\ud800", "place": "a", "value": 1}',
+    b'{"time": 5, "unit": "mallory", "place": "a", "value": "plenty"}',
+    b'{"time": 5, "unit": "mallory", "place": "a", "value": NaN}',
+    b'{"time": {"a": 1}, "unit": ["mallory"], "place": true, "value": false}',
+    b'{"time": ' + b"9" * 5000 + b', "unit": "mallory", "place": "a", "value": 1}',
+    b"17",
+    b"null",
+    b"\xff\xfe",
+    b"\x00",
+    b"{}",
+]
+
+
+def good(kind: str) -> list[bytes]:
+    """Three records of people who do nothing wrong, one a step."""
+    form = b'{"time": %d, "unit": "u%d", "place": "a", "value": 1}' if kind == "jsonl" else b"%d,u%d,a,1"
+    return [form % (time, time) for time in (5, 15, 25)]
+
+
+def begin(kind: str) -> bytes:
+    """What stands before the records of a file."""
+    return HEADER if kind == "csv" else b""
+
+
+def a_file(folder: Path, kind: str, lines: list[bytes], follow: bool) -> Source:
+    """A file."""
+    path = folder / f"events.{kind}"
+    path.write_bytes(begin(kind) + b"\n".join(lines) + b"\n")
+    return open_source(path, NEEDED, follow=follow)
+
+
+def a_folder(folder: Path, kind: str, lines: list[bytes], follow: bool) -> Source:
+    """A folder with one file."""
+    (folder / "in").mkdir()
+    a_file(folder / "in", kind, lines, follow)
+    return open_source(folder / "in", NEEDED, follow=follow)
+
+
+def a_pipe(folder: Path, kind: str, lines: list[bytes], follow: bool) -> Source:
+    """Standard input."""
+    out, into = os.pipe()
+    writer = threading.Thread(target=_write, args=(into, begin(kind) + b"\n".join(lines) + b"\n"))
+    writer.start()
+    return PipeSource(NEEDED, format=kind, follow=follow, descriptor=out)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+
+
+class Messages(MqttSource):
+    """Messages without a broker: everything after the network is the real thing."""
+
+    def _connect(self) -> None:
+        self._connected_at = 0.0
+
+
+def messages(folder: Path, kind: str, lines: list[bytes], follow: bool) -> Source:
+    """A message for each record; acknowledgements go nowhere."""
+    pytest.importorskip("paho.mqtt.client")
+    source = Messages("mqtt://127.0.0.1/x", NEEDED, format=kind, fields=NEEDED)
+    for number, line in enumerate(lines, 1):
+        source._on_message(None, None, SimpleNamespace(qos=1, mid=number, dup=False, payload=line))
+    return source
+
+
+Maker = Callable[[Path, str, list[bytes], bool], Source]
+FOLLOWED: list[Maker] = [a_file, a_folder, a_pipe, messages]
+FINITE: list[Maker] = [a_file, a_folder, a_pipe]
+
+
+def released(source: Source, follow: bool) -> list[list[int]]:
+    """The three steps, by a clock that has passed them all when everything was read."""
+    everything = False
+
+    def clock() -> float:
+        return 1e6 if everything else 26.0
+
+    intake = Intake(source, SCHEMA, STEPS, QUERY, follow=follow, clock=clock)
+    intake._patience = lambda: 0.0  # type: ignore[method-assign]
+    batches = source.batches
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        nonlocal everything
+        for batch in batches(*arguments, **more):
+            yield batch
+            everything = everything or "u25" in batch.frame["unit"].to_list()
+
+    source.batches = counted  # type: ignore[method-assign]
+    with source:
+        return np.concatenate([block.units for block in intake]).tolist()  # type: ignore[no-any-return]
+
+
+def others(steps: list[list[int]], without: list[list[int]]) -> bool:
+    """Whether nobody but one unit, whose events are in the first step and column at most once, makes a difference."""
+    change = np.array(steps) - np.array(without)
+    return bool((change.ravel()[1:] == 0).all() and 0 <= change[0, 0] <= 10)
+
+
+@pytest.mark.parametrize("maker", FOLLOWED)
+@pytest.mark.parametrize(
+    ("kind", "hostile"), [("csv", line) for line in HOSTILE_CSV] + [("jsonl", line) for line in HOSTILE_JSON]
+)
+def test_followed_streams_leave_out_what_they_cannot_read(
+    maker: Maker, kind: str, hostile: bytes, tmp_path: Path
+) -> None:
+    """Whatever one writer adds, before, between and after: the records of the others count as without it."""
+    first, second, third = good(kind)
+    lines = [hostile, first, hostile, second, hostile, hostile, third, hostile]
+    source = maker(tmp_path, kind, lines, True)
+    assert others(released(source, True), [[1, 0], [1, 0], [1, 0]])
+
+
+@pytest.mark.parametrize("maker", FINITE)
+@pytest.mark.parametrize(
+    ("kind", "hostile"), [("csv", line) for line in HOSTILE_CSV] + [("jsonl", line) for line in HOSTILE_JSON]
+)
+def test_finite_inputs_refuse_it_by_name_or_lose_nobody(
+    maker: Maker, kind: str, hostile: bytes, tmp_path: Path
+) -> None:
+    """Two records that open a quote refuse the file as one does; none joins what others wrote."""
+    first, second, third = good(kind)
+    source = maker(tmp_path, kind, [first, hostile, second, hostile, third], False)
+    with suppress(InvalidInput):
+        assert others(released(source, False), [[1, 0], [1, 0], [1, 0]])
+
+
+def test_quotes_over_lines_are_declared_and_only_for_finite_files(tmp_path: Path) -> None:
+    """The sentence names the key; with it a field may hold line breaks; where records arrive it is refused."""
+    path = tmp_path / "events.csv"
+    path.write_bytes(HEADER + b'5,"two\nlines",a,1\n15,u,a,1\n')
+    with pytest.raises(UnreadableInput, match="quoted_lines = true"):
+        list(open_source(path, NEEDED).batches())
+    read = pl.concat(batch.frame for batch in open_source(path, NEEDED, quoted_lines=True).batches())
+    assert read["unit"].to_list() == ["two\nlines", "u"]
+    for location in (path, tmp_path, "-", "mqtt://127.0.0.1/x"):
+        with pytest.raises(InvalidParameter, match="quoted_lines"):
+            open_source(location, NEEDED, quoted_lines=True, follow=True, fields=NEEDED, format="csv")
+
+
+bits = st.sampled_from(
+    [b'"', b",", b"\\", b"{", b"}", b"[", b":", b"a", b"1", b"\r", b"\xc3", b"\xa9", b" ", b"\x00"]
+)
+lines = st.lists(st.lists(bits, max_size=12).map(b"".join), max_size=6)
+
+
+@settings(max_examples=200)
+@given(lines, st.integers(0, 6))
+def test_a_line_becomes_what_it_is_alone(found: list[bytes], at: int) -> None:
+    """Lenient reading of many lines is the lenient reading of each, for CSV and for JSON lines."""
+    csv = CsvDialect("x", ("time", "unit"))
+    csv.names = ["time", "unit", "other"]
+    found.insert(at, b'7,"u ""x""",\xc3\xa9')
+    for reader in (csv, JsonDialect("x", ("time", "unit"))):
+        together = reader.parse_each(b"\n".join(found), ("time", "unit")).rows()
+        apart = [row for line in found for row in reader.parse_each(line, ("time", "unit")).rows()]
+        assert together == apart
+    assert ("7", 'u "x"') in csv.parse_each(b"\n".join(found), ("time", "unit")).rows()
