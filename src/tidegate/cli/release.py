@@ -43,6 +43,10 @@ def release(
             help="Begin a second stream where the sink has releases of an earlier one: a second budget is spent.",
         ),
     ] = False,
+    backfill: Annotated[
+        bool,
+        typer.Option("--backfill", help="Close more steps at once than catch_up in [steps] allows."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Release the stream of a configuration, and go on where an earlier start was stopped.
@@ -73,6 +77,7 @@ def release(
         report=report,
         compare_truth=compare_truth,
         begin_anew=begin_anew,
+        backfill=backfill,
     )
     done["seconds"] = round(time.perf_counter() - begun, 3)
     # what is said must not mix with what is released
@@ -93,6 +98,7 @@ def run_release(
     report: Path | None = None,
     compare_truth: bool = False,
     begin_anew: bool = False,
+    backfill: bool = False,
 ) -> dict[str, Any]:
     """Drive the stream to the end of its input, or until it is interrupted; returns what there is to say."""
     from tidegate.cli.live import watching
@@ -100,7 +106,9 @@ def run_release(
 
     with watching(config, live=live, quiet=quiet) as watcher:
         watcher.stage("opening the ledger")
-        with open_stream(config, follow=live, watcher=watcher, begin_anew=begin_anew) as stream:
+        with open_stream(
+            config, follow=live, watcher=watcher, begin_anew=begin_anew, backfill=backfill
+        ) as stream:
             before = stream.step
             if begin_anew:
                 watcher.say(f"begun anew: {stream.together or UNKNOWN_COST}.")

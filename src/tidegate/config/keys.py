@@ -112,6 +112,12 @@ class StepsKeys:
     count: int | None = key(
         "The number of steps; needed where the input is finite.", kind="whole", default=None
     )
+    catch_up: int = key(
+        "The most steps that may close at once when a stream that follows its input starts; more need --backfill, "
+        "because a clock that is years ahead would close all of them as empty.",
+        kind="whole",
+        default=10_000,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from tidegate.config.keys import (
     required,
 )
 from tidegate.errors import InvalidParameter
+from tidegate.exact import whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
 from tidegate.ingest.query import ALL
@@ -184,6 +185,7 @@ class _Reader:
             ),
         )
         live = self.follow or source.follow or source.location.startswith(("mqtt:", "mqtts:"))
+        self.make("steps", lambda: whole("catch_up", clock.catch_up))
         if clock.count is None and not live:
             raise self.fail(
                 "a finite input needs the key 'count', because the last event must not decide where the "

@@ -10,7 +10,7 @@ byte for byte, to every sink that lacks them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
+from tidegate.runtime.clock import check_clock
 from tidegate.runtime.errors import SinkUnavailable
 from tidegate.runtime.gaps import Gaps
 from tidegate.runtime.outlets import Nobody, Outlet, Readers, Watcher
@@ -351,6 +352,8 @@ def open_stream(
     watcher: Watcher | None = None,
     sink: bool = True,
     begin_anew: bool = False,
+    backfill: bool = False,
+    clock: Callable[[], float] | None = None,
 ) -> Stream:
     """Open a configuration's stream, with its sink brought up to what was committed.
 
@@ -366,6 +369,10 @@ def open_stream(
         Whether the configured sink gets the releases; a service may have readers only.
     begin_anew
         Accept that the sink has releases of an earlier stream, whose budget adds to this one's.
+    backfill
+        Accept that more steps close at once than `catch_up` allows, when the stream goes on.
+    clock
+        Public time in seconds since 1970.
     """
     mechanism = config.mechanism
     store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
@@ -375,6 +382,10 @@ def open_stream(
         store.close()
         raise
     try:
+        if follow:
+            most = config.steps_keys.catch_up
+            now = (clock or time.time)()
+            check_clock(config.steps, stream.step, now, most=most, backfill=backfill)
         layout = layout_of(config, store, revised=stream.revises)
         location = config.locate(config.sink.location)
         outlet: Sink = Readers()
