@@ -72,6 +72,7 @@ class Blocks(Mechanism):
     columns: int = field(init=False)
     grid: ExactLike = field(init=False)
     rounding: str = field(init=False)
+    clamp: ExactLike | None = field(init=False)
     mechanism: Mechanism
 
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent,)
@@ -88,7 +89,7 @@ class Blocks(Mechanism):
             )
         put = object.__setattr__
         put(self, "policy", of_windows(inner.policy))
-        for name in ("columns", "grid", "rounding"):
+        for name in ("columns", "grid", "rounding", "clamp"):
             put(self, name, getattr(inner, name))
         super().__post_init__()
 

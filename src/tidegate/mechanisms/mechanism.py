@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show, whole
 from tidegate.ledger import Ledger
+from tidegate.mechanisms.clamping import read_clamp
 from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
 from tidegate.noise import Law
 from tidegate.policy import Guarantee, Policy, ZeroConcentrated
@@ -37,6 +38,8 @@ NOT_NEGATIVE = (
     "contributions are not negative, so that a replaced one changes its column by no more than that"
 )
 
+ON_GRID = "contributions were rounded to the grid before they were summed, which is no longer checked"
+
 
 @dataclass(frozen=True)
 class Mechanism(ABC):
@@ -54,12 +57,16 @@ class Mechanism(ABC):
         "refuse": pushed values must lie on the grid, since contributions were rounded before they were summed.
         "nearest": pre-aggregated real values are rounded here, and the sensitivity grows by one grid unit for
         each column that a unit touches.
+    clamp
+        A public bound, by keyword: values beyond ±clamp are cut to it, values off the grid are rounded, and what is no
+        number counts as 0. Without it such values are refused, and whoever sees the refusal learns that there was one.
     """
 
     policy: Policy
     columns: int = 1
     grid: ExactLike = 1
     rounding: str = "refuse"
+    clamp: ExactLike | None = field(default=None, kw_only=True)
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Policy,)
     budgets: ClassVar[tuple[str, ...]] = ("Pure",)
@@ -94,6 +101,8 @@ class Mechanism(ABC):
             raise InvalidParameter(
                 "rounding", self.rounding, "'refuse' or 'nearest'", "round contributions before summing them"
             )
+        if self.clamp is not None:
+            put(self, "clamp", read_clamp(self.clamp, grid))
         self.validate()
 
     def validate(self) -> None:  # noqa: B027  most mechanisms have nothing to add
@@ -119,7 +128,13 @@ class Mechanism(ABC):
     def assumptions(self) -> tuple[str, ...]:
         """What the guarantee takes for granted."""
         replaced = self.policy.adjacency == "replace" and not self.policy.doubles(self.columns)
-        return (PUBLIC_CLOCK, BOUNDED, *((NOT_NEGATIVE,) if replaced else ()))
+        unchecked = self.clamp is not None and self.rounding == "refuse"
+        return (
+            PUBLIC_CLOCK,
+            BOUNDED,
+            *((NOT_NEGATIVE,) if replaced else ()),
+            *((ON_GRID,) if unchecked else ()),
+        )
 
     @cached_property
     def law(self) -> Law | None:
@@ -146,9 +161,9 @@ class Mechanism(ABC):
     def describe(self) -> dict[str, Any]:
         """Identify the configuration exactly, as JSON."""
         described: dict[str, Any] = {"mechanism": type(self).__name__, "policy": self.policy.describe()}
-        for field in fields(self):
-            if field.name != "policy":
-                described[field.name] = describe_value(getattr(self, field.name))
+        for each in fields(self):
+            if each.name != "policy" and (each.name != "clamp" or self.clamp is not None):
+                described[each.name] = describe_value(getattr(self, each.name))
         return described
 
     @cached_property

@@ -102,7 +102,7 @@ class PanPrivateRun(Run):
             raise InvalidInput(
                 f"column {column} does not exist: columns are 0 to {self._columns - 1}; check the input."
             )
-        amount = int(self._on_grid(np.asarray([value]))[0])
+        amount = int(self._on_grid(self._as_array([value]))[0])
         if not self._open:
             raise InvalidInput("no step is open; call open_step() when the public clock begins one.")
         if self._counts.size:

@@ -16,14 +16,13 @@ from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import snapshot
+from tidegate.mechanisms.clamping import LARGEST, saturated
 from tidegate.mechanisms.kernels.values import most_extreme, round_to_grid
 from tidegate.noise import Source, current
 from tidegate.releases import Release, Releases
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.mechanism import Mechanism
-
-LARGEST = 2**53  # in grid units: beyond it a float64 can no longer tell neighbouring integers apart
 
 Row = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.int64]
@@ -55,6 +54,7 @@ class Run(ABC):
         # exact when 1/grid is a power of two; else rounding after the noise, which is free
         self._grid = float(grid)
         self._columns = mechanism.columns
+        self._quick = mechanism.columns == 1 and grid == 1 and mechanism.clamp is None
         header, fields_ = _read(mechanism, state) if state is not None else ({}, {})
         self.ledger = self._ledger(ledger, fields_.pop("ledger", None))
         try:
@@ -211,13 +211,11 @@ class Run(ABC):
             )
 
     def _row(self, values: Any) -> Row:
-        if (
-            type(values) is int and self._columns == 1 and self._grid == 1.0
-        ):  # the quick way for scalar streams
+        if type(values) is int and self._quick:  # the quick way for scalar streams
             if -LARGEST <= values <= LARGEST:
                 return np.array((values,), dtype=np.int64)
             raise _beyond()
-        array = _numbers(values)
+        array = self._as_array(values)
         if array.ndim == 0 and self._columns == 1:
             array = array.reshape(1)
         if array.shape != (self._columns,):
@@ -228,7 +226,7 @@ class Run(ABC):
         return self._on_grid(array)
 
     def _rows(self, values: Any) -> Matrix:
-        array = _numbers(values)
+        array = self._as_array(values)
         if array.ndim == 1 and self._columns == 1:
             array = array[:, np.newaxis]
         if array.ndim != 2 or array.shape[1] != self._columns:
@@ -237,6 +235,13 @@ class Run(ABC):
                 "reshape it."
             )
         return self._on_grid(array)
+
+    def _as_array(self, values: Any) -> npt.NDArray[Any]:
+        """Pushed values as an array, cut off at the public bound if there is one."""
+        clamp = self.mechanism.clamp
+        if clamp is not None:
+            values = saturated(values, Fraction(clamp), Fraction(self.mechanism.grid))
+        return _numbers(values)
 
     def _on_grid(self, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         grid = self.mechanism.grid

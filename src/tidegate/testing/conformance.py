@@ -453,6 +453,40 @@ def entropy_of_tests_is_marked(mechanism: Mechanism) -> None:
 
 
 @check
+def values_beyond_a_public_bound_saturate(mechanism: Mechanism) -> None:
+    """With `clamp` no value is refused: huge, infinite, missing and rough ones count as what the docstring says."""
+    bound = 50
+    try:
+        clamped = dataclasses.replace(mechanism, clamp=bound)
+    except ValueError:
+        clamped = dataclasses.replace(mechanism, **_inner_clamped(mechanism, bound))
+    rows = stream(mechanism, 8)
+    meant = rows.copy()
+    for at, (given, counts) in enumerate(ROUGH.items()):
+        rows[at % 8, at % mechanism.columns] = given
+        meant[at % 8, at % mechanism.columns] = counts if np.isfinite(counts) else np.copysign(bound, counts)
+    grid = Fraction(mechanism.grid)
+    meant = np.floor(np.clip(meant, -bound, bound) * grid.denominator + 0.5) / grid.denominator
+    with fixed_entropy(18):
+        expected = _pushed(clamped.start(), meant)
+        assert same(expected, _pushed(clamped.start(), rows)), "a value beyond the bound did not saturate"
+        assert same(expected, clamped.start().push_batch(rows)), "a batch does not saturate like a push"
+        whole = clamped.start().push(np.full(mechanism.columns, 2**62, dtype=np.int64))
+        assert same([whole], [clamped.start().push(np.full(mechanism.columns, float(bound)))])
+    assert any(np.any(row != meant_row) for row, meant_row in zip(rows, meant, strict=True))
+    assert clamped.fingerprint != mechanism.fingerprint, "a snapshot must not forget the bound"
+
+
+ROUGH = {1e300: np.inf, -np.inf: -np.inf, np.inf: np.inf, -7e20: -np.inf, 1.0 / 3.0: 1.0 / 3.0}
+
+
+def _inner_clamped(mechanism: Mechanism, bound: int) -> dict[str, Any]:
+    """The bound of what a mechanism runs, where it has none of its own."""
+    inner = mechanism.mechanism  # type: ignore[attr-defined]
+    return {"mechanism": dataclasses.replace(inner, clamp=bound)}
+
+
+@check
 def streams_may_end_anywhere(mechanism: Mechanism) -> None:
     """A stream that was declared to end in the middle of whatever repeats is released to its end, and flushed."""
     for horizon in (1, 7, 37):

@@ -1,0 +1,96 @@
+"""A public bound instead of refusals: what saturates, and that nothing is moved further apart."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.mechanisms import BudgetAbsorption, Uniform
+from tidegate.mechanisms.clamping import saturated
+from tidegate.testing.entropy import zero_noise
+
+POLICY = tg.Event(epsilon="1")
+
+
+@pytest.mark.parametrize(
+    ("given_value", "counts"),
+    [
+        (7, 7.0),
+        (10**30, 100.0),
+        (-(10**400), -100.0),
+        (float("nan"), 0.0),
+        (float("inf"), 100.0),
+        (-1e308, -100.0),
+        (99.75, 99.75),
+        (3.1, 3.0),
+        (3.125, 3.25),
+        (np.int8(-128), -100.0),
+        (np.uint64(2**64 - 1), 100.0),
+        (True, 1.0),
+    ],
+)
+def test_a_value_counts_as_what_lies_within_the_bound(given_value, counts):
+    """Whatever the number, and in whichever type it comes."""
+    mechanism = Uniform(POLICY, grid="1/4", clamp=100)
+    with zero_noise():
+        assert mechanism.start().push([given_value]).values[0] == counts
+        assert mechanism.start().push(given_value).values[0] == counts
+        assert mechanism.start().push_batch([[given_value]]).values[0, 0] == counts
+
+
+@given(st.integers(-300, 300), st.integers(-300, 300), st.sampled_from(["1", "1/4", "1/10"]))
+def test_two_values_on_the_grid_are_not_moved_apart(one, other, grid):
+    """Saturating is a contraction, so that the sensitivity stays what it was."""
+    step = Fraction(grid)
+    values = np.array([float(one * step), float(other * step)])
+    cut = np.rint(saturated(values, Fraction(20), step) / float(step))
+    assert abs(cut[0] - cut[1]) <= abs(one - other)
+    inside = np.abs(values) <= 20
+    assert np.array_equal(np.rint(values[inside] / float(step)), cut[inside])
+
+
+def test_without_a_bound_such_values_are_refused():
+    """The wrong version of a private stream: whether there was an error depends on the data."""
+    run = Uniform(POLICY).start()
+    for value in (10**30, float("nan"), 2.5, 2**60):
+        with pytest.raises(InvalidInput):
+            run.push([value])
+
+
+def test_mistakes_that_are_no_data_are_refused_all_the_same():
+    """Shapes and words do not depend on what somebody recorded."""
+    run = Uniform(POLICY, columns=2, clamp=10).start()
+    for values in ([1], [[1, 2]], ["a", "b"], [None, 1], [[1], [2, 3]]):
+        with pytest.raises(InvalidInput):
+            run.push(values)
+    assert run.step == 0
+
+
+@pytest.mark.parametrize("clamp", [0, -1, "1/3", 2**60, 0.5])
+def test_the_bound_is_a_multiple_of_the_grid(clamp):
+    """Refused by name, in one sentence."""
+    with pytest.raises(InvalidParameter, match="clamp"):
+        Uniform(POLICY, grid="1/2", clamp=clamp)
+
+
+def test_the_bound_is_part_of_the_configuration():
+    """It is described and stated among the assumptions, but only where it is given."""
+    plain, clamped = Uniform(POLICY), Uniform(POLICY, clamp=10)
+    assert "clamp" not in plain.describe()
+    assert clamped.describe()["clamp"] == "10"
+    assert any("no longer checked" in words for words in clamped.assumptions)
+    assert not any("no longer checked" in words for words in plain.assumptions)
+    assert Uniform(POLICY, clamp=10, rounding="nearest").assumptions == plain.assumptions
+
+
+def test_single_contributions_saturate_too():
+    """Pan-private runs take contributions one by one."""
+    run = BudgetAbsorption(POLICY, pan_private="single", clamp=5).start()
+    run.open_step()
+    run.arrive(0, 1e300)
+    run.arrive(0, float("nan"))
+    assert run.close_step().step == 1
