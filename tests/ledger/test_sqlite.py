@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import sqlite3
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -398,3 +400,33 @@ def test_read_only_folder(tmp_path):
         folder.chmod(0o755)
     assert "make its folder writable" in said, failed
     assert "ledger verified" in said
+
+
+def test_an_unused_ledger_can_be_discarded_and_a_used_one_cannot(tmp_path):
+    """What was never charged leaves no file, not even its lock; what was charged is only closed."""
+    path = tmp_path / "ledger"
+    SQLiteLedger(path, WEvent(epsilon="1", w=4), 4).discard()
+    assert list(tmp_path.iterdir()) == []
+    with SQLiteLedger(path, WEvent(epsilon="1", w=4), 4) as ledger:
+        ledger.charge(1, 1)
+    SQLiteLedger(path, WEvent(epsilon="1", w=4), 4).discard()
+    with SQLiteLedger(path, WEvent(epsilon="1", w=4), 4) as ledger:
+        assert ledger.rows == 1
+
+
+def test_a_lock_that_was_removed_keeps_nobody_out(tmp_path, monkeypatch):
+    """Whoever waited at the lock of a discarded ledger takes the new one, and holds it alone."""
+    path = tmp_path / "ledger"
+    real, stolen = fcntl.flock, []
+
+    def late(descriptor, operation):
+        real(descriptor, operation)
+        if not stolen:  # between opening the lock and taking it, its owner has discarded it
+            stolen.append(True)
+            Path(f"{path}.lock").unlink()
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with SQLiteLedger(path, WEvent(epsilon="1", w=4), 4):
+        monkeypatch.undo()
+        with pytest.raises(LedgerBusy):
+            SQLiteLedger(path, WEvent(epsilon="1", w=4), 4)

@@ -76,10 +76,10 @@ def test_a_lost_ledger_gives_no_second_budget(tmp_path: Path, sink: str, ledger:
     release(stream_of(tmp_path, sink, ledger[0]))
     before = published(tmp_path)
     again = stream_of(tmp_path, sink, ledger[1])
-    for _ in range(2):  # the ledger that the first refused start has left does not help either
+    for _ in range(2):  # a second attempt does not help either
         with pytest.raises(AnotherStream, match=r"ε = 2, 2 × 1, for any 4 consecutive steps.*--begin-anew"):
             release(again)
-    assert verify_target(ledger[1]).steps == 0
+    assert "://" in ledger[1] or not Path(ledger[1]).exists()
     assert published(tmp_path) == before
     stream = release(again, begin_anew=True)
     assert stream.together == "both together cost ε = 2, 2 × 1, for any 4 consecutive steps"
@@ -150,7 +150,7 @@ def test_outputs_without_a_receipt_are_not_overwritten(tmp_path: Path, name: str
     with pytest.raises(SinkError, match=r"something else.*--begin-anew"):
         release(again)
     assert published(tmp_path) == before
-    assert verify_target(f"{tmp_path}/two.ledger").steps == 0
+    assert not (tmp_path / "two.ledger").exists()
     release(again, begin_anew=True)
     assert set(before.values()) < set(published(tmp_path).values())
 
@@ -244,7 +244,7 @@ def test_a_stream_that_never_released_needs_no_word(tmp_path: Path) -> None:
     """A ledger from which nothing has left costs nothing."""
     config = settings(tmp_path)
     open_stream(config).close()
-    Path(config.ledger).unlink()
+    assert not Path(config.ledger).exists()
     release(config)
     assert release(config).together == ""
 

@@ -12,7 +12,8 @@ import pytest
 from tests.runtime.helpers import blocks, release, settings, write_events
 
 from tidegate.errors import LedgerBusy, LedgerMismatch
-from tidegate.mechanisms import Uniform
+from tidegate.ingest.errors import MissingReading
+from tidegate.mechanisms import Sample, Uniform
 from tidegate.mechanisms.uniform import UniformRun
 from tidegate.policy import WEvent
 from tidegate.releases import PeriodicRelease, PeriodicReleases, Releases, Status
@@ -229,7 +230,7 @@ def test_a_foreign_file_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="something else"):
         open_stream(config)
     assert (tmp_path / "out.csv").read_text() == "my,own,data\n1,2,3\n"
-    assert verify_target(config.ledger).steps == 0
+    assert not Path(config.ledger).exists()
 
 
 def test_an_input_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
@@ -238,4 +239,32 @@ def test_an_input_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
     write_events(tmp_path).unlink()
     with pytest.raises(Exception, match=r"cannot be opened"):
         release(config)
-    assert verify_target(config.ledger).steps == 0
+    assert not Path(config.ledger).exists()
+
+
+@pytest.mark.parametrize("sink", ["out.csv", "out.parquet", "parts/"])
+def test_a_refused_first_release_begins_nothing(tmp_path: Path, sink: str) -> None:
+    """No file stays behind, so that what the refusal advises can be followed."""
+    changes = (
+        ("out.csv", sink),
+        ('unit = "unit"', 'value = "value"'),
+        ('aggregate = "distinct"', 'aggregate = "given"'),
+        ("window = 4", 'window = 4\nmax_change = "1"'),
+    )
+    config = settings(tmp_path, *changes)
+    (tmp_path / "events.csv").write_text("time,place,value\n2026-03-02T00:00,north,5\n")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(MissingReading, match='fill = "missing"'):
+        release(config)
+    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "parts"] == before
+    advised = settings(tmp_path, *changes, ('"given"', '"given"\nfill = "missing"'))
+    assert release(advised).step == 12
+
+
+def test_a_begun_stream_stays_although_nothing_was_charged_yet(tmp_path: Path) -> None:
+    """Sample measures late: steps before that cost nothing, and are committed all the same."""
+    mechanism = Sample(POLICY, columns=2, every=4)
+    with open_small(tmp_path, mechanism) as stream:
+        stream.drive(blocks(COUNTS[:2]))
+    with open_small(tmp_path, mechanism) as stream:
+        assert stream.step == 2

@@ -283,6 +283,10 @@ class DurableLedger(Ledger):
             finally:
                 self._let_go()
 
+    def discard(self) -> None:
+        """Close a ledger on which no stream has begun; its place is free again where it has one of its own."""
+        self.close()
+
 
 def _schedule(meta: Mapping[str, str]) -> Schedule:
     return "public" if meta["schedule"] == "public" else "adaptive"

@@ -133,16 +133,31 @@ def told(path: Path) -> Iterator[None]:
 
 def take_lock(path: Path) -> int:
     """Hold the lock beside the file, as its one writer; the system frees it when the process dies."""
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise LedgerBusy(
-            f"another run is writing to the ledger {path}; stop it, or open the ledger read-only."
-        ) from None
-    _locks.add(descriptor)
-    return descriptor
+    beside = f"{path}.lock"
+    while True:
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise LedgerBusy(
+                f"another run is writing to the ledger {path}; stop it, or open the ledger read-only."
+            ) from None
+        try:
+            if os.path.samestat(os.fstat(descriptor), os.lstat(beside)):
+                _locks.add(descriptor)
+                return descriptor
+        except FileNotFoundError:
+            pass
+        os.close(
+            descriptor
+        )  # whoever held it has removed an unused ledger with it: that lock keeps nobody out
+
+
+def remove(path: Path) -> None:
+    """Remove a ledger that was never charged, with what lies beside it; only while its lock is held."""
+    for name in (str(path), f"{path}-wal", f"{path}-shm", f"{path}-journal", f"{path}.lock"):
+        Path(name).unlink(missing_ok=True)
 
 
 def leave_lock(descriptor: int) -> None:

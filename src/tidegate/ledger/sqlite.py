@@ -48,6 +48,7 @@ class SQLiteLedger(DurableLedger):
         self.read_only = read_only
         self._descriptor = -1
         self._depth = 0
+        self._unused = False
         wanted = None
         if policy is not None and units is not None:
             wanted = meta_of(Rule(policy, units, schedule), fingerprint or "", marked)
@@ -86,6 +87,13 @@ class SQLiteLedger(DurableLedger):
         with file.told(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
 
+    def discard(self) -> None:
+        """Close, and remove the file if nothing was ever charged to it."""
+        self._unused = self._rows == 0 and not self.read_only
+        self.close()
+
     def _let_go(self) -> None:
         super()._let_go()
+        if self._unused:
+            file.remove(self.path)
         file.leave_lock(self._descriptor)

@@ -221,6 +221,18 @@ class Store:
         """Give up ledger and store."""
         self.ledger.close()
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything was committed: a stream begins with its first commit."""
+        return self._progress.step > 0 or self._progress.number > 0
+
+    def discard(self) -> None:
+        """Give up ledger and store; of a stream that has not begun no file stays behind."""
+        if self.begun:
+            self.ledger.close()
+        else:
+            self.ledger.discard()
+
     def __enter__(self) -> Store:
         return self
 

@@ -331,12 +331,14 @@ class Stream:
                 outlet.recorded, outlet.safe = outlet.safe[0], None
 
     def close(self) -> None:
-        """Let go of sinks and store."""
+        """Let go of sinks and store; of a stream that has not begun nothing stays behind."""
         for outlet in self._outlets:
+            if not self.store.begun:
+                outlet.sink.abandon()
             outlet.sink.close()
             if outlet.receipt is not None:
                 outlet.receipt.close()
-        self.store.close()
+        self.store.discard()
 
     def __enter__(self) -> Stream:
         return self
@@ -379,7 +381,7 @@ def open_stream(
     try:
         stream = Stream(store, mechanism, watcher=watcher, last_step=config.steps.count)
     except BaseException:
-        store.close()
+        store.discard()
         raise
     try:
         if follow:

@@ -90,5 +90,8 @@ class Sink(ABC):
     def finish(self, everything: Iterable[Chunk]) -> None:  # noqa: B027  most sinks write as they go
         """The stream has ended, or pauses: write what can only be written as a whole."""
 
+    def abandon(self) -> None:  # noqa: B027  most sinks have made nothing yet
+        """Take back what `resume` has made: the stream has not begun."""
+
     def close(self) -> None:  # noqa: B027  most sinks hold nothing open
         """Let go of files and connections."""

@@ -39,11 +39,13 @@ class TextFileSink(Sink):
         self._file: BinaryIO | None = None
         self._comparing = True
         self._offset = 0
+        self._made = False
 
     def resume(self, number: int, position: Position | None) -> int:
         """Open the file at the last byte that is known to be safe, or at its beginning if it is shorter."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._made = os.fstat(descriptor).st_size == 0
             self._file = os.fdopen(descriptor, "r+b", buffering=0)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise SinkError(
@@ -84,6 +86,11 @@ class TextFileSink(Sink):
         except OSError as error:
             raise self._refused(error) from None
         return {"offset": self._offset}
+
+    def abandon(self) -> None:
+        """Take back a file with nothing but its header."""
+        if self._made:
+            self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let go of the file."""
