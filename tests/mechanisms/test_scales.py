@@ -683,3 +683,18 @@ def test_runs_start_from_what_was_judged():
         run = m.start()
         assert isinstance(run, Run)
         assert run.mechanism is m
+
+
+LISTS = [
+    ("OptStream", {"samples": 2, "features": [[[1, 2], [3, 4]]], "split": [1, 1, 1]}),
+    ("OptStream", {"times": [2, 4]}),
+    ("Tide", {"periods": [2.0], "harmonics": [1]}),
+    ("BudgetAbsorption", {"columns": 2, "groups": [[0], [1]]}),
+]
+
+
+def test_configurations_hold_nothing_that_can_be_changed():
+    """Lists that a caller gives, and could change afterwards, are copied into what cannot: all fields can be hashed."""
+    given = [catalogue()[name](WEvent(epsilon="1", w=W), **options) for name, options in LISTS]
+    for m in [*given, *(example for kind in catalogue().values() for example in kind.examples())]:
+        hash(tuple(getattr(m, field.name) for field in dataclasses.fields(m)))
