@@ -14,7 +14,7 @@ BENCH := $(VENV)/.installed-bench
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint services bench audit blind clean
+.PHONY: help demo test lint services bench audit blind mutants clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
@@ -23,6 +23,7 @@ help:
 	@echo "make bench     time the noise, the mechanisms and the ledger against their rivals"
 	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
 	@echo "make blind     attack the mutants of tests/audit/blind.toml, and write their part of docs/audit.md"
+	@echo "make mutants   run the tests against 400 small mistakes in the code, and write docs/mutants.md; takes hours"
 	@echo "make services  install and ready the system packages that tests need"
 	@echo "make clean     remove the virtual environment and all caches"
 
@@ -84,6 +85,10 @@ audit: $(TEST)
 
 blind: $(TEST)
 	@$(BIN)/python -m tidegate.audit.blind tests/audit/blind.toml --page docs/audit.md
+
+# Outside of CI. It goes on where it was stopped: build/mutants.jsonl has what is known already.
+mutants: $(TEST)
+	@$(BIN)/python tests/mutants --count 400 --page docs/mutants.md
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

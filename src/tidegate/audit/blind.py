@@ -47,7 +47,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,7 @@ class Result:
     sentence: str
     seconds: float
     proof: dict[str, Any]
+    evidence: list[str] = field(default_factory=list)
 
 
 def read(path: Path | str) -> list[Mutant]:
@@ -165,6 +166,7 @@ def attack_one(mutant: Mutant, seconds: float, error: float, *, unchanged: bool 
         str(worst),
         time.process_time() - begun,
         proof,
+        worst.evidence(),
     )
 
 
@@ -220,7 +222,10 @@ def _in_a_process(path: Path, mutant: Mutant, seconds: float, unchanged: bool) -
     environment = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="tidegate-blind-") as folder:
         if patching.touches_kernels(mutant.edits) and not unchanged:
-            environment["NUMBA_CACHE_DIR"] = folder  # machine code of a mutant is nobody else's
+            # machine code of a mutant is nobody else's
+            environment["NUMBA_CACHE_DIR"] = patching.own_cache(
+                [edit.module for edit in mutant.edits], Path(folder)
+            )
         try:
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
@@ -237,7 +242,8 @@ def _in_a_process(path: Path, mutant: Mutant, seconds: float, unchanged: bool) -
 
 def _line(result: Result) -> str:
     mark = "caught " if result.caught else "escaped"
-    return f"{mark} {result.seconds:6.1f} s  {result.sentence}"
+    lines = [f"{mark} {result.seconds:6.1f} s  {result.sentence}"]
+    return "\n".join(lines + [f"    {line}" for line in result.evidence if result.caught])
 
 
 def section(results: Sequence[Result]) -> str:

@@ -6,7 +6,7 @@ Both are fitted on training transcripts and are then fixed public functions of a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ class Laplace:
         What each would be without noise under the two streams.
     """
 
+    name: ClassVar[str] = "the likelihood of all measured numbers"
     columns: tuple[int, ...]
     scales: tuple[int, ...]
     before: tuple[int, ...]
@@ -59,6 +60,7 @@ class Laplace:
 class Line:
     """A weighted sum of the numbers of a transcript (Fisher's linear discriminant)."""
 
+    name: ClassVar[str] = "a weighted sum of all numbers"
     weights: Floats
     centre: Floats
 

@@ -53,6 +53,13 @@ class Event:
         """Which transcripts belong to the event."""
         return self.scores(transcripts) >= self.threshold
 
+    def __str__(self) -> str:
+        """In words: the features whose weights differ most."""
+        spread = np.ptp(self.weights, axis=1)
+        names = self.features.names
+        heaviest = [names[at] for at in np.argsort(spread)[::-1][:3]]
+        return f"a score of at least {self.threshold:.4g}, made of {len(names)} features, above all {'; '.join(heaviest)}"
+
     def describe(self) -> dict[str, Any]:
         """As JSON."""
         return {

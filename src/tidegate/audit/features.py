@@ -21,12 +21,20 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.uint8]
 
 MOST_BINS = 64
-MOST_FEATURES = 72
+MOST_FEATURES, FEW_FEATURES = 48, 12
+COARSE = 12  # bins with which features are chosen
+SEEN = 2.5  # so far apart must two samples be, in χ² by degrees of freedom, where there are enough features without
 CROSSED = 16  # bins of a direction, and patterns, that are looked at together
 NOT_A_NUMBER = -1.2345e300  # a bin of its own
 LARGEST = 1.0e300
 
-Difference = tuple[int, int]  # (column, minus column; −1: nothing is subtracted)
+CANDIDATES = 600  # features that are looked at before the best are chosen
+LOOKED = 6000  # transcripts with which they are chosen
+TIED = 16  # pairs of numbers whose noise seems to be the same, or mirrored
+RESIDUES = 12  # of a number of grid units: noise that leaves residues alone shows them
+GRIDS = (1.0, 2.0, 4.0, 8.0, 10.0, 16.0, 100.0)
+
+Difference = tuple[int, int]  # (column, minus column; −1: nothing is subtracted; −2 − c: column c is added)
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Features:
     Attributes
     ----------
     differences
-        For each numeric feature the column, and the column that is subtracted (−1: none).
+        For each numeric feature the column, and the column that is subtracted (−1: none; −2 − c: c is added).
     edges
         For each of them the edges of its bins.
     low_bits
@@ -51,6 +59,8 @@ class Features:
         Numbers that look at the whole transcript, and the edges of their bins.
     crossed
         Edges of the bins of the first direction, each of which is looked at together with the pattern.
+    residues
+        Columns whose number of grid units is looked at modulo RESIDUES, and how many of these make 1.
     """
 
     differences: tuple[Difference, ...]
@@ -62,6 +72,7 @@ class Features:
     directions: tuple[Direction, ...] = ()
     direction_edges: tuple[Floats, ...] = ()
     crossed: Floats = field(default_factory=lambda: np.zeros(0))
+    residues: tuple[tuple[int, float], ...] = ()
 
     @property
     def count(self) -> int:
@@ -71,6 +82,7 @@ class Features:
             + (len(self.crossed) > 0)
             + len(self.differences)
             + len(self.low_bits)
+            + len(self.residues)
             + (len(self.common_patterns) > 0)
             + (len(self.whole) > 0)
         )
@@ -95,6 +107,8 @@ class Features:
             yield np.searchsorted(edges, _difference(clean, column, minus), side="right")
         for column in self.low_bits:
             yield lowest_bit(clean[:, column])
+        for column, per_unit in self.residues:
+            yield _residue(clean[:, column], per_unit)
         if len(self.common_patterns):
             yield self._place_of(_pattern(clean, self.patterns))
         if len(self.whole):
@@ -110,6 +124,21 @@ class Features:
         at = np.minimum(np.searchsorted(ranked, patterns), len(ranked) - 1)
         return np.where(ranked[at] == patterns, order[at] + 1, 0)
 
+    @property
+    def names(self) -> list[str]:
+        """What each feature looks at, in the order of its codes; numbers of a transcript are counted from 1."""
+        names = ["repetitions and likelihood together"] if len(self.crossed) else []
+        names += [direction.name for direction in self.directions]
+        for column, minus in self.differences:
+            sign = (
+                "" if minus == -1 else f" − number {minus + 1}" if minus >= 0 else f" + number {-1 - minus}"
+            )
+            names.append(f"number {column + 1}{sign}")
+        names += [f"lowest bit of number {column + 1}" for column in self.low_bits]
+        names += [f"number {column + 1} modulo {RESIDUES} grid units" for column, _ in self.residues]
+        names += ["which numbers repeat an earlier one"] if len(self.common_patterns) else []
+        return names + (["the whole transcript"] if len(self.whole) else [])
+
     def describe(self) -> dict[str, Any]:
         """As JSON; floats are written exactly."""
         return {
@@ -122,6 +151,7 @@ class Features:
             "directions": [direction.describe() for direction in self.directions],
             "direction_edges": [edges.tolist() for edges in self.direction_edges],
             "crossed": self.crossed.tolist(),
+            "residues": [list(each) for each in self.residues],
         }
 
     @classmethod
@@ -137,6 +167,7 @@ class Features:
             tuple(directions.read(each) for each in described["directions"]),
             tuple(np.array(edges, dtype=np.float64) for edges in described["direction_edges"]),
             np.array(described["crossed"], dtype=np.float64),
+            tuple((int(column), float(per_unit)) for column, per_unit in described["residues"]),
         )
 
 
@@ -159,14 +190,16 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0) -> Features:
     scores = [directions.laplace(one, other, width, shown)] if shown else []
     found = tuple(each for each in [*scores, directions.line(one, other)] if each is not None)
     scored = [direction(clean) for direction in found]
-    wanted: list[Difference] = [(column, -1) for column in range(columns)]
-    values = [column for column in range(columns) if not shown or (column + 1) % width]  # not the scales
+    plain: list[Difference] = [(column, -1) for column in range(columns)]
+    values = [column for column in range(columns) if not shown or column % width < shown]  # not the marks
     follows = [(column, column - width) for column in values if column >= width]
-    wanted += follows
+    tied = _tied(one, other, values)
+    more = [*plain, *tied, *follows]
     if len(values) <= 10:  # few enough to look at all of them
-        known = set(wanted)
-        wanted += [(a, b) for a in values for b in values if b < a and (a, b) not in known]
-    wanted = wanted[:MOST_FEATURES]
+        more += [(a, b) for a in values for b in values if b < a]
+        more += [(a, -2 - b) for a in values for b in values if b < a]
+    few = (one[:LOOKED], other[:LOOKED])
+    wanted = _best(*few, list(dict.fromkeys(more))[:CANDIDATES])
     edges = [_edges(_difference(clean, *pair), bins) for pair in wanted]
     kept = [at for at, edge in enumerate(edges) if len(edge)]
     fractional = [column for column in range(columns) if _has_fractions(clean[:, column])]
@@ -182,7 +215,67 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0) -> Features:
         found,
         tuple(_edges(score, max(bins, 24)) for score in scored),
         _few_edges(scored[0]) if found and len(common) else np.zeros(0),
+        tuple(_residues(*few, values[:16])),
     )
+
+
+def _best(first: Floats, second: Floats, wanted: list[Difference]) -> list[Difference]:
+    """The numbers that tell both sides apart by themselves, at most MOST_FEATURES and at least a few; in their order."""
+    if len(wanted) <= FEW_FEATURES:
+        return wanted
+    gains = [_gain(_difference(first, *pair), _difference(second, *pair)) for pair in wanted]
+    order = sorted(range(len(wanted)), key=lambda at: -gains[at])[:MOST_FEATURES]
+    return [
+        wanted[at]
+        for at in sorted(order[:FEW_FEATURES] + [at for at in order[FEW_FEATURES:] if gains[at] > SEEN])
+    ]
+
+
+def _gain(one: Floats, other: Floats) -> float:
+    """How far two samples of a number are apart: χ² of their bins by its degrees of freedom, about 1 if not at all."""
+    both = np.concatenate([one, other])
+    edges = _edges(both, COARSE)
+    return _apart(np.searchsorted(edges, both, side="right"), len(one), len(edges))
+
+
+def _apart(codes: npt.NDArray[np.int64], first: int, freedom: int) -> float:
+    a, b = (np.bincount(side, minlength=freedom + 1) for side in (codes[:first], codes[first:]))
+    return float(np.sum((a - b) ** 2 / np.maximum(a + b, 1))) / max(freedom, 1)
+
+
+def _tied(first: Floats, second: Floats, values: list[int]) -> list[Difference]:
+    """Pairs of numbers, of whatever steps and columns, whose noise moves together or against each other most."""
+    if not 2 <= len(values) <= 200:
+        return []
+    found: dict[Difference, float] = {}
+    for side in (first[:LOOKED], second[:LOOKED]):
+        chosen = np.clip(side[:, values], -1e12, 1e12)
+        spread = chosen.std(axis=0)
+        unit = np.where(spread > 1e-9, spread, 1.0)
+        tie = (chosen - chosen.mean(axis=0)).T @ (chosen - chosen.mean(axis=0)) / len(chosen)
+        tie = np.triu(tie / np.outer(unit, unit), 1)
+        for at in np.argsort(-np.abs(tie), axis=None)[:TIED]:
+            b, a = divmod(int(at), len(values))
+            strength = float(tie[b, a])
+            if abs(strength) > 0.2:
+                pair = (values[a], values[b] if strength > 0 else -2 - values[b])
+                found[pair] = max(found.get(pair, 0.0), abs(strength))
+    return sorted(found, key=lambda pair: -found[pair])[:TIED]
+
+
+def _residues(first: Floats, second: Floats, columns: list[int]) -> Iterator[tuple[int, float]]:
+    """Columns whose residues differ between both sides, and how many grid units make 1 in them."""
+    for column in columns:
+        both = np.concatenate([first[:, column], second[:, column]])
+        head = both[:500][np.abs(both[:500]) < 1e12]
+        whole = [each for each in GRIDS if np.array_equal(head * each, np.rint(head * each))]
+        if whole and _apart(_residue(both, whole[0]), len(first), RESIDUES - 1) > 2 * SEEN:
+            yield column, whole[0]
+
+
+def _residue(values: Floats, per_unit: float) -> npt.NDArray[np.int64]:
+    near = np.clip(values, -1e12, 1e12) * per_unit
+    return np.rint(near).astype(np.int64) % RESIDUES
 
 
 def cleaned(transcripts: Floats) -> Floats:
@@ -203,6 +296,8 @@ def lowest_bit(values: Floats) -> npt.NDArray[np.int64]:
 
 
 def _difference(clean: Floats, column: int, minus: int) -> Floats:
+    if minus < -1:
+        return np.asarray(clean[:, column] + clean[:, -2 - minus])
     return clean[:, column] if minus < 0 else clean[:, column] - clean[:, minus]
 
 

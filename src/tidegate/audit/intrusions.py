@@ -22,7 +22,9 @@ class Intruded(Callee):
     at
         The step in which it happens, from 1.
     after
-        Whether the step's rows have arrived by then. If not, others have, and the step's own arrive afterwards.
+        Whether the step's rows have arrived by then. If not, they arrive afterwards.
+    before
+        So many other rows have arrived by then, where the step's own have not.
     policy, name
         What is claimed, and the name for the verdict, where they are not the mechanism's.
     """
@@ -33,12 +35,13 @@ class Intruded(Callee):
         at: int,
         *,
         after: bool = True,
+        before: int = BIG,
         policy: Policy | None = None,
         name: str = "",
     ) -> None:
         super().__init__(self.watch, policy or mechanism.policy, mechanism.columns, name or "intruded")
-        self.mechanism, self.at, self.after = mechanism, at, after
-        self.shown = mechanism.columns
+        self.mechanism, self.at, self.after, self.before = mechanism, at, after, before
+        self.shown, self.width = mechanism.columns, 3 * mechanism.columns + 1
 
     def watch(self, stream: Stream) -> Floats:
         """One row a step: what was released, the state that was seen (0 at other steps), and the noise scale."""
@@ -48,7 +51,8 @@ class Intruded(Callee):
         for step, row in enumerate(stream, 1):
             run.open_step()
             if step == self.at and not self.after:
-                run.arrive(0, BIG)
+                if self.before:
+                    run.arrive(0, self.before)
                 self._look(run, seen[step - 1])
             for column in range(columns):
                 run.arrive(column, int(row[column]))

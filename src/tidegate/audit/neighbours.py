@@ -21,6 +21,7 @@ from tidegate.policy import Policy
 Stream = npt.NDArray[np.int64]
 Choose = Callable[[int], int]
 
+MOST_PLACES = 9  # of a window in a stream
 BIG = 4096  # far above the noise of any configuration worth an audit
 
 # What to look at first: what broke printed algorithms, and what shows most of sound ones.
@@ -165,28 +166,70 @@ def changes(policy: Policy, length: int, columns: int, amount: int) -> Iterator[
             yield "replaced, in other columns at each step", turn
 
 
+def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tuple[str, Stream]]:
+    """Streams that stand at given levels, and that jump by them."""
+    time = np.arange(steps)
+    for level in levels:
+        shapes = {
+            f"level {level}": np.full(steps, level, dtype=np.int64),
+            f"quiet, then {level}": np.where(time < steps // 2, 0, level),
+            f"{level}, then quiet": np.where(time < max(1, steps // 2), level, 0),
+            f"{level} in turn": level * (time % 2),
+            f"stairs of {level}": level * (time + 1),
+            f"{level} at the end": np.where(time == steps - 1, level, 0),
+        }
+        for name, shape in shapes.items():
+            yield name, np.repeat(shape[:, np.newaxis], columns, axis=1)
+            if columns > 1:
+                yield f"{name}, one column", np.eye(1, columns, dtype=np.int64) * shape[:, np.newaxis]
+
+
+def placed(policy: Policy, columns: int, steps: int, levels: Sequence[int]) -> list[Pair]:
+    """Pairs of streams that stand at given levels: those at which something is decided."""
+    length = min(steps, policy.window or steps)
+    found: dict[bytes, Pair] = {}
+    for what, change in changes(policy, length, columns, amount_of(policy)):
+        for name, base in placed_bases(steps, columns, levels):
+            for first in _places(steps, length):
+                pair = _pair(policy, base, first, change, f"{name}; {what}")
+                if pair is not None:
+                    found.setdefault(pair.key, pair)
+    return list(found.values())
+
+
 def amount_of(policy: Policy) -> int:
     """The largest whole change of one step."""
     return max(1, int(Fraction(policy.max_change)))
 
 
 def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
-    """All patterns, at windows at the beginning, at the end and across the middle of the stream."""
+    """All patterns, with windows at every place of a short stream, and at a few of a long one; known ones first."""
     amount = amount_of(policy)
     length = min(steps, policy.window or steps)
-    places = sorted({0, (steps - length) // 2, steps - length, min(steps - length, steps // 2)})
-    found: dict[bytes, tuple[int, Pair]] = {}
+    places = _places(steps, length)
+    found: dict[bytes, tuple[int, int, Pair]] = {}
     for what, change in changes(policy, length, columns, amount):
         for name, base in bases(steps, columns, amount):
             rank = KNOWN.index((name, what)) if (name, what) in KNOWN else len(KNOWN)
-            for first in places:
+            for turn in range(
+                len(places)
+            ):  # each pattern begins at another place, so that the first ones cover all
+                first = places[(turn + rank) % len(places)]
                 moved = (
                     np.roll(change, first, axis=1) if "moving" in what else change
                 )  # in step with the base
                 pair = _pair(policy, base, first, moved, f"{name}; {what}")
                 if pair is not None:
-                    found.setdefault(pair.key, (rank, pair))
-    return [pair for _, pair in sorted(found.values(), key=lambda entry: entry[0])]
+                    known = rank < len(KNOWN)
+                    found.setdefault(pair.key, (turn if known else len(places), rank, pair))
+    return [pair for _, _, pair in sorted(found.values(), key=lambda entry: entry[:2])]
+
+
+def _places(steps: int, length: int) -> list[int]:
+    """Where a window may begin: at the beginning, in the middle and at the end, and in between where steps are few."""
+    last = steps - length
+    few = list(dict.fromkeys((0, last // 2, last, min(last, steps // 2))))
+    return few + [at for at in range(last + 1) if at not in few][: MOST_PLACES - len(few)]
 
 
 def known_pairs(pairs: Sequence[Pair]) -> int:
@@ -225,14 +268,15 @@ def random_pair(policy: Policy, columns: int, steps: int, choose: Choose) -> Pai
         return None
 
 
-def varied(policy: Policy, pair: Pair, choose: Choose) -> Pair | None:
+def varied(policy: Policy, pair: Pair, choose: Choose, levels: Sequence[int] = ()) -> Pair | None:
     """A pair near another one: another level somewhere, another direction, or another window."""
     first, change = pair.first.copy(), pair.second - pair.first
     steps, columns = first.shape
     for _ in range(1 + choose(2)):
         kind = choose(6)
         if kind == 0:  # the base moves in one step
-            level = (0, amount_of(policy), BIG, 2 * BIG)[choose(4)]
+            options = (0, amount_of(policy), BIG, 2 * BIG, *levels)
+            level = options[choose(len(options))]
             first[choose(steps), choose(columns)] = level
         elif kind >= 4:  # by a little
             first[choose(steps), choose(columns)] += amount_of(policy) * (1 - 2 * choose(2))

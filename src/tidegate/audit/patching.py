@@ -8,8 +8,9 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -86,43 +87,93 @@ def path_of(module: str) -> Path:
     return plain / "__init__.py" if plain.is_dir() else plain.with_suffix(".py")
 
 
+def is_kernel(module: str) -> bool:
+    """Whether a module holds kernels, whose machine code is kept on disk."""
+    return "kernels" in module.split(".")
+
+
 def touches_kernels(edits: Iterable[Edit]) -> bool:
     """Whether machine code would have to be compiled anew."""
-    return any("kernels" in edit.module.split(".") for edit in edits)
+    return any(is_kernel(edit.module) for edit in edits)
+
+
+def own_cache(modules: Iterable[str], folder: Path) -> str:
+    """A value of NUMBA_CACHE_DIR for changed kernels: what is compiled already, but for them and whatever calls them."""
+    from tidegate.compiled import cache_folder
+
+    kept = Path(cache_folder())
+    stale = {name.rpartition(".")[2] for module in modules for name in _callers(module)}
+    copy = folder / "tidegate" / "kernels" / kept.name
+    if kept.exists():
+        shutil.copytree(kept, copy, ignore=lambda _, names: [n for n in names if n.split(".")[0] in stale])
+    return str(folder)
+
+
+def _callers(module: str) -> set[str]:
+    """A module of kernels and all that import it, by whatever way."""
+    package = Path(__file__).resolve().parent.parent
+    paths = [*package.glob("**/kernels.py"), *package.glob("**/kernels/*.py")]
+    texts = {
+        ".".join(("tidegate", *path.relative_to(package).with_suffix("").parts)): path.read_text(
+            encoding="utf-8"
+        )
+        for path in paths
+    }
+    found = {module}
+    while True:
+        more = {name for name, text in texts.items() if any(_mentions(text, each) for each in found)}
+        if more <= found:
+            return found
+        found |= more
+
+
+def _mentions(text: str, module: str) -> bool:
+    package, _, name = module.rpartition(".")
+    return module in text or f"from {package} import {name}" in text
 
 
 def install(edits: Sequence[Edit]) -> None:
     """From now on the modules are imported with their edits; none of them may have been imported before."""
+    by_module: dict[str, list[Edit]] = {}
     for edit in edits:
-        if edit.module in sys.modules:
-            raise ValueError(f"{edit.module} has been imported already; install edits in a new process.")
-    sys.meta_path.insert(0, _Finder(edits))
+        by_module.setdefault(edit.module, []).append(edit)
+    install_sources(
+        {
+            module: edited(path_of(module).read_text(encoding="utf-8"), own)
+            for module, own in by_module.items()
+        }
+    )
+
+
+def install_sources(sources: Mapping[str, str]) -> None:
+    """From now on the modules are imported from these texts; none of them may have been imported before."""
+    for module in sources:
+        if module in sys.modules:
+            raise ValueError(f"{module} has been imported already; install edits in a new process.")
+    sys.meta_path.insert(0, _Finder(sources))
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self, edits: Sequence[Edit]) -> None:
-        self._edits: dict[str, list[Edit]] = {}
-        for edit in edits:
-            self._edits.setdefault(edit.module, []).append(edit)
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources = dict(sources)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in self._edits:
+        if fullname not in self._sources:
             return None
         file = str(path_of(fullname))
-        loader = _Loader(fullname, file, self._edits[fullname])
+        loader = _Loader(fullname, file, self._sources[fullname])
         return importlib.util.spec_from_file_location(fullname, file, loader=loader)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, fullname: str, path: str, edits: Sequence[Edit]) -> None:
+    def __init__(self, fullname: str, path: str, source: str) -> None:
         super().__init__(fullname, path)
-        self._own = edits
+        self._source = source
 
     def get_code(self, fullname: str) -> CodeType | None:  # never from or into a file of byte code
-        source = edited(Path(self.path).read_text(encoding="utf-8"), self._own)
-        code: CodeType = compile(source, self.path, "exec", dont_inherit=True)
+        code: CodeType = compile(self._source, self.path, "exec", dont_inherit=True)
         return code
 
 

@@ -21,7 +21,8 @@ from tidegate.policy import Budget
 FINALS = 2  # events that are tested
 ROUNDS = 40  # of variations
 SLOW = 600_000  # transcripts in all: a subject that gives fewer tests one event, with all the time there is
-FEWEST, FEW = 8, 30  # pairs that are looked at where transcripts are few
+FEWEST, FEW = 6, 30  # pairs that are looked at where transcripts are few
+LEARNING = 3  # an event is learnt in so many times the time in which it is looked for in as many transcripts
 PLAIN = 1.3  # a promise of so many times the claim needs no better pair
 Progress = Callable[[str, float], None]
 
@@ -40,12 +41,15 @@ class Effort:
         Transcripts a side with which each pair is looked at first.
     pairs
         How many pairs are looked at.
+    levels
+        Where the subject decides: values at which streams are placed as well.
     """
 
     seconds: float = 20.0
     trials: int = 1_000_000
     scan: int = 6000
     pairs: int = 60
+    levels: tuple[int, ...] = ()
 
 
 @dataclass
@@ -155,9 +159,11 @@ class Search:
         return one, other
 
     def _look(self, pair: Pair, count: int, share: float = 1.0) -> Learnt:
-        one, other = self._draw(pair, count, share)
+        return self._learnt(pair, *self._draw(pair, count, share))
+
+    def _learnt(self, pair: Pair, one: Floats, other: Floats) -> Learnt:
         fewer = min(len(one), len(other))
-        width = max(1, one.shape[1] // len(pair.first))
+        width = self.subject.width or max(1, one.shape[1] // len(pair.first))
         self.found.width = one.shape[1]
         error, shown = self.error / self._finals, self.subject.shown
         return events.learn(one[:fewer], other[:fewer], width, self.budget, self._trials, error, shown)
@@ -169,8 +175,11 @@ class Search:
             return pairs
         known = neighbours.library(policy, columns, self.steps)
         first = neighbours.known_pairs(known)
-        order = [*range(first), *sorted(range(first, len(known)), key=lambda _: self.choose(1 << 30))]
-        pairs += [known[at] for at in order[: max(self.effort.pairs * 3 // 4, 1)]]
+        placed = neighbours.placed(policy, columns, self.steps, self.effort.levels)
+        rest, placed = self._shuffled(known[first:]), self._shuffled(placed)
+        mixed = [pair for both in zip(placed, rest, strict=False) for pair in both]
+        mixed += [*placed[len(rest) :], *rest[len(placed) :]]
+        pairs += [*known[:first], *mixed][: max(self.effort.pairs * 3 // 4, 1)]
         for _ in range(4 * self.effort.pairs):
             if len(pairs) >= self.effort.pairs:
                 break
@@ -179,21 +188,29 @@ class Search:
                 pairs.append(made)
         return pairs
 
+    def _rate(self, pair: Pair) -> float:
+        """About how many transcripts are drawn and scored in a second."""
+        count = 256
+        while True:  # until it takes long enough to be measured
+            begun, before = self.watch.seconds(), self.found.transcripts
+            one, other = self._draw(pair, count)
+            drawn, middle = self.found.transcripts - before, self.watch.seconds()
+            if middle - begun > 0.03 or count >= 1 << 14:
+                self._learnt(pair, one, other)
+                scored = (self.watch.seconds() - middle) / LEARNING
+                return drawn / max(middle - begun + scored, 1e-3)
+            count *= 4
+
+    def _shuffled(self, pairs: Sequence[Pair]) -> list[Pair]:
+        return sorted(pairs, key=lambda _: self.choose(1 << 30))
+
     def _scan(self) -> list[tuple[float, Pair]]:
         """Look at every pair a little; a slow subject with fewer transcripts."""
         pairs = self._candidates()
         if not pairs:
             return []
         self._draw(pairs[0], 64)  # also compiles
-        rate, count = 0.0, 256
-        while rate == 0.0:  # until it takes long enough to be measured
-            begun, before = self.watch.seconds(), self.found.transcripts
-            self._draw(pairs[0], count)
-            took = self.watch.seconds() - begun
-            if took > 0.03 or count >= 1 << 15:
-                rate = (self.found.transcripts - before) / max(took, 1e-3)
-            count *= 4
-        in_all = rate * self.effort.seconds
+        in_all = self._rate(pairs[0]) * self.effort.seconds
         self._slow = in_all < SLOW
         if self._slow:
             pairs, self._finals = pairs[: int(np.clip(0.2 * in_all / 600, FEWEST, FEW))], 1
@@ -201,7 +218,7 @@ class Search:
         self._trials = int(np.clip(0.4 * in_all / (2 * self._finals), 2000, self.effort.trials))
         looked = []
         for at, pair in enumerate(pairs):
-            if at > 8 and self._late(0.35):
+            if at >= FEWEST and self._late(0.35):
                 break
             self.progress(f"looking at pair {at + 1} of {len(pairs)}", 0.3 * at / len(pairs))
             learnt = self._look(pair, count)
@@ -216,9 +233,12 @@ class Search:
         count = (2 if self._slow else 4) * self._count if looked else 0
         seen = {pair.key for _, pair in looked}
         best: list[tuple[float, Pair]] = []
-        for _, pair in looked[: 3 if self._slow else 6]:
+        for seen_before, pair in looked[: 3 if self._slow else 6]:
             if best and best[0][0] > PLAIN * self.claim:
                 break
+            if self._slow and self._late(0.45):  # what it has seen of them must do
+                best.append((seen_before, pair))
+                continue
             learnt = self._look(pair, count, 0.5)
             best.append((learnt.promise, pair))
         rounds = 0
@@ -229,7 +249,10 @@ class Search:
             self.progress(f"varying the best pairs, round {rounds}", 0.3 + 0.2 * rounds / ROUNDS)
             best.sort(key=lambda entry: -entry[0])
             near = neighbours.varied(
-                self.subject.policy, best[self.choose(min(3, len(best)))][1], self.choose
+                self.subject.policy,
+                best[self.choose(min(3, len(best)))][1],
+                self.choose,
+                self.effort.levels,
             )
             if near is None or near.key in seen:
                 continue

@@ -29,11 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit.copies import independent_periods, places, widened
+from tidegate.audit.courses import AT_ONCE, MARKS, Course, visible
 from tidegate.audit.publishing import PublishingReplicas
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Policy
-from tidegate.releases import GroupedReleases, Releases, Status
+from tidegate.releases import GroupedReleases, Releases
 
 Floats = npt.NDArray[np.float64]
 Stream = npt.NDArray[np.int64]
@@ -43,7 +44,6 @@ Late = Callable[[], bool]
 WIDEST = 1 << 15  # columns of one run
 MOST_LEAVES = 512  # of all copies of a hierarchy
 TILED = 1 << 16  # cells of all copies of a stream
-MEASURED = (Status.FRESH, Status.PARTIAL)
 LONGEST_CALL = 30.0  # seconds: whoever needs longer for one short stream hangs
 
 
@@ -80,6 +80,7 @@ class Subject(Protocol):
     name: str
     way: str
     shown: int  # so many numbers of a step, from the first, have the noise scale that is its last number
+    width: int  # so many numbers belong to one step; 0: as many as the stream's length says
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
         """So many independent transcripts (fewer once it is `late`), one a row."""
@@ -103,23 +104,6 @@ def guarded(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def visible(releases: Releases, *, scales: bool = False) -> Floats:
-    """All that a release shows, steps × numbers: its values, and the measurements and groups behind them.
-
-    With `scales` also, last, the noise scale of each step, or 0 where nothing was measured.
-    """
-    final = releases.final
-    parts = [releases.values] if final is releases else [releases.values, final.values]
-    if isinstance(releases, GroupedReleases):
-        parts += [releases.noisy, releases.groups.astype(np.float64)]
-    if len({len(part) for part in parts}) > 1:
-        return np.concatenate([part.reshape(-1) for part in parts])[np.newaxis]
-    if scales:
-        measured = np.isin(releases.status, MEASURED)
-        parts.append(np.where(measured, releases.scale, 0.0)[:, np.newaxis])
-    return np.concatenate(parts, axis=1)
 
 
 @dataclass
@@ -151,6 +135,7 @@ class Callee:
 
     way: str = "restart"
     shown: int = 0
+    width: int = 0
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
         """One call a transcript, or one for all."""
@@ -199,18 +184,31 @@ class Callee:
 
 
 class Configured:
-    """A mechanism of the catalogue, or one that is written like them."""
+    """A mechanism of the catalogue, or one that is written like them.
 
-    def __init__(self, mechanism: Mechanism, policy: Policy | None = None, name: str = "") -> None:
+    Parameters
+    ----------
+    mechanism
+        The configuration.
+    policy, name
+        What is claimed, and the name for the verdict, where they are not the mechanism's.
+    course
+        What happens to a run.
+    """
+
+    def __init__(
+        self, mechanism: Mechanism, policy: Policy | None = None, name: str = "", course: Course = AT_ONCE
+    ) -> None:
         self.mechanism = mechanism
         self.policy = policy or mechanism.policy
         self.columns = mechanism.columns
         self.name = name or type(mechanism).__name__
+        self.course, plain = course, course is AT_ONCE
         self._wide = widened(mechanism, 2)
-        self._replicas = PublishingReplicas.of(mechanism)
+        self._replicas = PublishingReplicas.of(mechanism) if plain else None
         self.way = "columns" if self._wide is not None else "loop" if self._replicas else "restart"
-        self.shown = 0 if self.way == "columns" else self._outputs_with_scale()
-        self._period = independent_periods(mechanism) if self.way == "restart" else 0
+        self.shown, self.width = self._layout()
+        self._period = independent_periods(mechanism) if self.way == "restart" and plain else 0
         self._cache: dict[int, Mechanism] = {}
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
@@ -223,19 +221,24 @@ class Configured:
             if self._replicas is not None:
                 return self._replicas.sample(stream, count)
             return self._by_restart(stream, count, late)
+        except Failure:
+            raise
         except Exception as error:
             raise Failure("crashes", f"it raised {type(error).__name__}") from error
 
-    def _outputs_with_scale(self) -> int:
-        """How many values of a step have the scale that it states; 0 where a transcript is not laid out by steps."""
+    def _layout(self) -> tuple[int, int]:
+        """How many values of a step have the scale that it states, of how many numbers; 0 where steps differ."""
+        if self.way == "columns":
+            return 0, 0
         if self._replicas is not None:
-            return self.columns
+            return self.columns, self.columns + 1
         try:
             releases = self.mechanism.start().push_batch(np.zeros((1, self.columns), dtype=np.int64))
         except Exception:
-            return 0  # reported when it is sampled
+            return 0, 0  # reported when it is sampled
         plain = releases.final is releases and not isinstance(releases, GroupedReleases)
-        return releases.values.shape[1] if plain else 0
+        values = releases.values.shape[1]
+        return (values, values + MARKS) if plain else (0, 0)
 
     def _by_columns(self, stream: Stream, count: int) -> Floats:
         columns = stream.shape[1]
@@ -249,7 +252,7 @@ class Configured:
                 made = widened(self.mechanism, copies)
                 assert made is not None
                 wide = self._cache[copies] = made
-            seen = visible(wide.start().push_batch(np.tile(stream, (1, copies))))
+            seen = self.course.transcript(wide, np.tile(stream, (1, copies)), marks=False)
             # steps × (kinds × copies × outputs) → copies × (steps × kinds × outputs)
             outputs = self.mechanism.outputs
             kinds = seen.shape[1] // (copies * outputs)
@@ -266,18 +269,20 @@ class Configured:
         for start in range(0, count, most):
             copies = min(most, count - start)
             seen = visible(
-                self.mechanism.start().push_batch(np.tile(stream, (copies, 1))), scales=self.shown > 0
+                self.mechanism.start().push_batch(np.tile(stream, (copies, 1))), marks=self.shown > 0
             )
             pieces.append(seen.reshape(copies, -1))
         return np.concatenate(pieces)
 
     def _by_restart(self, stream: Stream, count: int, late: Late | None) -> Floats:
         rows: list[Floats] = []
-        start = self.mechanism.start
         for _ in range(count):
-            rows.append(visible(start().push_batch(stream), scales=self.shown > 0).reshape(-1))
+            rows.append(self.course.transcript(self.mechanism, stream, marks=self.shown > 0).reshape(-1))
             if late is not None and len(rows) >= FEWEST and late():
                 break
+        lengths = {len(row) for row in rows}
+        if len(lengths) > 1:
+            raise Failure("shape", f"it returned {min(lengths)} numbers once and {max(lengths)} another time")
         return np.array(rows)
 
 

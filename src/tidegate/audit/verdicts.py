@@ -15,7 +15,7 @@ from tidegate.audit.proving import prove
 from tidegate.audit.subjects import Subject
 from tidegate.errors import InvalidInput
 
-VERSION = 2
+VERSION = 3
 VIOLATES = "violates"
 CLEAN = "no violation found"
 FAILS = "fails"
@@ -108,6 +108,19 @@ class Verdict:
             power = "power: none, no event was seen to differ"
         most = f"the most that was proved is {_floor(self.ratio)} {self.measure}"
         return f"{self.name}: no violation found; {power} ({most})."
+
+    def evidence(self) -> list[str]:
+        """What shows it, line by line: from where, the pair of streams, the event, and how often it happened."""
+        lines = [f"attacked: {self.angle}"] if self.angle else []
+        if self.pair is not None and self.tester != "replay":
+            for name, stream in (("one stream", self.pair.first), ("neighbour", self.pair.second)):
+                rows = stream[:, 0].tolist() if stream.shape[1] == 1 else stream.tolist()
+                lines.append(f"{name:<11}{rows}")
+        if self.event is not None and self.trials:
+            first, second = self.counts
+            lines.append(f"the event: {self.event}")
+            lines.append(f"it happened {first:,} and {second:,} times in {self.trials:,} transcripts each")
+        return lines
 
     def describe(self) -> dict[str, Any]:
         """As JSON: everything that is needed to repeat it."""

@@ -99,15 +99,8 @@ def audit(
 def show_verdict(verdict: Verdict) -> None:
     """The verdict for people."""
     typer.echo(str(verdict))
-    if verdict.pair is not None and verdict.tester != "replay":
-        for name, stream in (("one stream", verdict.pair.first), ("neighbour", verdict.pair.second)):
-            rows = stream[:, 0].tolist() if stream.shape[1] == 1 else stream.tolist()
-            typer.echo(f"  {name:<11}{rows}")
-    if verdict.event is not None and verdict.trials:
-        first, second = verdict.counts
-        typer.echo(
-            f"  the event happened {first:,} and {second:,} times in {verdict.trials:,} transcripts each"
-        )
+    for line in verdict.evidence():
+        typer.echo(f"  {line}")
     words = f"  {verdict.pairs_tried} pairs, {verdict.transcripts:,} transcripts, {verdict.seconds:.1f} s"
     typer.echo(words if verdict.pairs_tried else f"  {verdict.seconds:.1f} s")
 

@@ -1,0 +1,270 @@
+"""Courses of a run: all at once, step by step, restored, begun again, interrupted, beside others on the same ledger.
+
+What is claimed holds for all that is released about a stream, whatever becomes of the run and of its process. Each course
+is something that may happen to a user who does nothing wrong; what the ledger refuses is part of the transcript.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import TidegateError
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.noise import Source, current, install
+from tidegate.noise.entropy import Elements, Words
+from tidegate.releases import GroupedRelease, GroupedReleases, Release, Releases, Status
+
+Floats = npt.NDArray[np.float64]
+Stream = npt.NDArray[np.int64]
+MEASURED = (Status.FRESH, Status.PARTIAL)
+MARKS = 3  # numbers of a step that are no values: its status, what it was charged, its noise scale
+
+
+@dataclass(frozen=True)
+class Refused:
+    """So many steps that were not released."""
+
+    steps: int
+
+
+Part = Releases | Release | Refused
+Drive = Callable[[Mechanism, Stream], list[Part]]
+
+
+@dataclass(frozen=True)
+class Course:
+    """What happens to a run.
+
+    Attributes
+    ----------
+    name
+        In words.
+    drive
+        Runs a mechanism on a stream and gives back all that was released and refused, in that order.
+    long
+        Whether it needs streams of more than two cycles to show anything.
+    """
+
+    name: str
+    drive: Drive
+    long: bool = False
+
+    def transcript(self, mechanism: Mechanism, stream: Stream, *, marks: bool) -> Floats:
+        """One run: steps × numbers, or all numbers in one row where steps differ in how many they have."""
+        outputs = mechanism.outputs
+        parts = [_seen(part, outputs, marks) for part in self.drive(mechanism, stream)]
+        if len({part.shape[1] for part in parts}) == 1:
+            return np.concatenate(parts)
+        return np.concatenate([part.reshape(-1) for part in parts])[np.newaxis]
+
+
+def _seen(part: Part, outputs: int, marks: bool) -> Floats:
+    if isinstance(part, Refused):
+        return np.full((part.steps, outputs + MARKS * marks), np.nan)
+    return visible(part, marks=marks)
+
+
+def visible(released: Releases | Release, *, marks: bool = False) -> Floats:
+    """All that a release shows, steps × numbers: its values, and the measurements and groups behind them.
+
+    With `marks` also, last, the status of each step, what it was charged, and its noise scale, or 0 where nothing was
+    measured.
+    """
+    parts = [np.atleast_2d(released.values)]
+    better = released.final if isinstance(released, Releases) else released.revised
+    if better is not None and better is not released:
+        parts.append(better.values)
+    if isinstance(released, GroupedReleases | GroupedRelease):
+        parts += [np.atleast_2d(released.noisy), np.atleast_2d(released.groups.astype(np.float64))]
+    if len({len(part) for part in parts}) > 1:
+        return np.concatenate([part.reshape(-1) for part in parts])[np.newaxis]
+    if marks:
+        status, units, scale = (
+            np.atleast_1d(np.asarray(each)) for each in (released.status, released.units, released.scale)
+        )
+        spent = units * float(released.unit)
+        scales = np.where(np.isin(status, MEASURED), scale, 0.0)
+        parts.append(np.stack([status, spent, scales], axis=1).astype(np.float64))
+    return np.concatenate(parts, axis=1)
+
+
+def at_once(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """One batch."""
+    return [mechanism.start().push_batch(stream)]
+
+
+def step_by_step(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """One push after the other."""
+    run = mechanism.start()
+    return [run.push(row) for row in stream]
+
+
+def restored(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """In pieces of one, two, three, … steps, restored from a snapshot between them."""
+    run = mechanism.start()
+    seen: list[Part] = []
+    for piece in _pieces(stream):
+        if seen:
+            run = mechanism.start(state=run.snapshot())
+        seen.append(run.push_batch(piece) if len(piece) > 1 else run.push(piece[0]))
+    return seen
+
+
+def begun_again(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """The state is lost twice and the ledger is not: new runs begin on it, the first after one step."""
+    run: Any = mechanism.start()
+    ledger = run.ledger
+    seen: list[Part] = []
+    done = 0
+    for stop in sorted({1, (len(stream) + 1) // 2, len(stream)}):
+        run = _begun(mechanism, ledger) if done else run
+        seen += _from_where_it_stands(run, stream, done, stop)
+        done = stop
+    return seen
+
+
+def interrupted(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """Batches are interrupted while they draw noise, at once and later; the run goes on, or a new one does."""
+    source = _Interrupting(current())
+    with install(source):
+        run: Any = mechanism.start()
+        ledger, steps = run.ledger, len(stream)
+        seen: list[Part] = []
+        done = 0
+        for stop, strike in zip((1, steps // 2, 3 * steps // 4, steps), (0, 1, 2, 0), strict=True):
+            if stop <= done:
+                continue
+            source.strike = strike
+            with suppress(_Interruption):
+                seen.append(_pushed(run, stream[done:stop], done))
+                done = stop
+                continue
+            source.strike = 0
+            after = _from_where_it_stands(run, stream, done, stop)
+            if isinstance(after[-1], Refused):
+                run = _begun(mechanism, ledger)
+                after = _from_where_it_stands(run, stream, done, stop)
+            seen += after
+            done = stop
+    return seen
+
+
+def side_by_side(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """Two runs on one ledger, as far as it lets them; one that is refused begins again in the middle of the stream."""
+    first: Any = mechanism.start()
+    ledger, half = first.ledger, (len(stream) + 1) // 2
+    runs: list[Any] = [first, _begun(mechanism, ledger)]
+    seen = [part for run in runs for part in _from_where_it_stands(run, stream, 0, half)]
+    if half < len(stream):
+        runs = [run if run is not None and run.step == half else _begun(mechanism, ledger) for run in runs]
+        seen += [part for run in runs for part in _from_where_it_stands(run, stream, half, len(stream))]
+    return seen
+
+
+def taken_back(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """Charges are rolled back with a caller's transaction, another run is charged, and the first run goes on."""
+    run: Any = mechanism.start()
+    ledger, half = run.ledger, max(1, len(stream) // 2)
+    with suppress(_Interruption, TidegateError), ledger.transaction():
+        run.push_batch(stream[:half])
+        raise _Interruption
+    other = _begun(mechanism, ledger)
+    seen = [_pushed(other, stream[:half], 0)]
+    if half < len(stream):
+        seen += [_pushed(run, stream[half:], half), _pushed(other, stream[half:], half)]
+    return seen
+
+
+def restored_together(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """Two runs that share a ledger are both restored from their snapshots, one with it and one without."""
+    first: Any = mechanism.start()
+    second = _begun(mechanism, first.ledger)
+    half = max(1, len(stream) // 2)
+    seen = [_pushed(first, stream[:half], 0)]
+    both: list[Any] = []
+    for run, ledger in ((first, first.ledger), (second, None)):
+        restored_run: Any = None
+        if run is not None:
+            with suppress(TidegateError):
+                restored_run = mechanism.start(ledger, run.snapshot())
+        both.append(restored_run)
+    seen += [_pushed(both[0], stream[half:], half)] if half < len(stream) else []
+    return [*seen, _pushed(both[1], stream, 0)]
+
+
+AT_ONCE = Course("at once", at_once)
+COURSES = (
+    Course("step by step", step_by_step),
+    Course("restored between pieces", restored),
+    Course("begun again on its ledger", begun_again, long=True),
+    Course("interrupted", interrupted, long=True),
+    Course("side by side on one ledger", side_by_side),
+    Course("charges taken back", taken_back),
+    Course("restored together", restored_together),
+)
+
+
+def _begun(mechanism: Mechanism, ledger: Any) -> Any:
+    """A new run on a ledger that others have used; None where it is refused."""
+    with suppress(TidegateError):
+        return mechanism.start(ledger)
+    return None
+
+
+def _from_where_it_stands(run: Any, stream: Stream, done: int, stop: int) -> list[Part]:
+    """What a run releases of the steps after `done` up to `stop`; it may stand later than they begin."""
+    begin = stop if run is None else min(max(run.step, done), stop)
+    refused: list[Part] = [Refused(begin - done)] if begin > done else []
+    return [*refused, _pushed(run, stream[begin:stop], begin)] if begin < stop else refused
+
+
+def _pushed(run: Any, rows: Stream, step: int) -> Part:
+    """The releases of the steps after `step`, if the run stands there and may release them."""
+    if run is None or run.step != step:
+        return Refused(len(rows))
+    try:
+        released: Part = run.push_batch(rows)
+        return released
+    except TidegateError:
+        return Refused(len(rows))
+
+
+def _pieces(stream: Stream) -> Iterator[Stream]:
+    start, size = 0, 1
+    while start < len(stream):
+        yield stream[start : start + size]
+        start, size = start + size, size + 1
+
+
+class _Interruption(Exception):
+    """Raised in the middle of a batch."""
+
+
+class _Interrupting:
+    """A source that interrupts when it is asked for noise the `strike`-th time from now; 0: never."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name, self.marked, self.strike = source.name, source.marked, 0
+
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """Words, or an interruption."""
+        self._count()
+        return self._source.words(stream, step, draws, elements, first, count)
+
+    def word(self, stream: str, step: int, draw: int, index: int) -> int:
+        """A word, or an interruption."""
+        self._count()
+        return self._source.word(stream, step, draw, index)
+
+    def _count(self) -> None:
+        if self.strike:
+            self.strike -= 1
+            if not self.strike:
+                raise _Interruption

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tidegate.audit import charges, levels
+from tidegate.audit.attack import angles, attack
+from tidegate.audit.courses import COURSES, MARKS, Course, Refused, at_once
+from tidegate.audit.features import fit
+from tidegate.audit.neighbours import chooser, library, placed
+from tidegate.audit.shipped import shipped
+from tidegate.audit.verdicts import CLEAN, VIOLATES
+from tidegate.ledger import MemoryLedger
+from tidegate.mechanisms.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.pegasus import PeGaSus
+from tidegate.mechanisms.sample import Sample
+from tidegate.mechanisms.uniform import Uniform
+from tidegate.noise import current, laplace
+from tidegate.policy import Event, WEvent
+
+STREAM = np.array([[5], [900], [0], [7], [7], [90], [1]])
+
+
+@pytest.mark.parametrize("course", COURSES, ids=lambda course: course.name)
+@pytest.mark.parametrize(
+    "mechanism", [Uniform(WEvent(epsilon="1", w=3)), BudgetAbsorption(WEvent(epsilon="2", w=2))]
+)
+def test_every_course_shows_as_many_numbers_each_time(course: Course, mechanism: Any) -> None:
+    """The shape of a transcript depends on the length of the stream alone, and something is released."""
+    drawn = [course.transcript(mechanism, stream, marks=True) for stream in (STREAM, 0 * STREAM, STREAM)]
+    assert len({each.shape for each in drawn}) == 1
+    assert drawn[0].shape[1] == 1 + MARKS
+    assert np.isfinite(drawn[0][0]).all()
+    assert np.isfinite(drawn[0]).any(axis=1).sum() >= len(STREAM) // 2
+
+
+def test_a_second_run_on_a_full_ledger_is_refused() -> None:
+    """Uniform spends every window, so that a run beside it releases nothing, and is not as if it were not there."""
+    course = next(each for each in COURSES if "side by side" in each.name)
+    parts = course.drive(Uniform(WEvent(epsilon="1", w=3)), STREAM)
+    refused = sum(part.steps for part in parts if isinstance(part, Refused))
+    assert refused == len(STREAM)
+
+
+class _KeepsItsNoise(Uniform):
+    """Uniform that draws the noise of its first step again for every later run on the same ledger."""
+
+    def start(self, ledger: Any = None, state: bytes | None = None) -> Any:
+        run: Any = super().start(ledger, state)
+        kept = self.__dict__.setdefault("_kept", {})
+        push_batch = run.push_batch
+
+        def repeated(rows: Any) -> Any:
+            released = push_batch(rows)
+            noise = released.values - rows
+            if state is None and ledger is None:
+                kept[released.values.shape[1]] = noise[:1]
+            released.values = rows + kept[released.values.shape[1]]
+            return released
+
+        run.push_batch = repeated
+        return run
+
+
+def test_noise_that_is_the_same_after_a_new_beginning_is_found() -> None:
+    """Each single release is sound; two runs on one ledger show the difference of two steps exactly."""
+    verdict = attack(_KeepsItsNoise(Event(epsilon="1")), seconds=12, error=1e-9, steps=1)
+    assert verdict.outcome == VIOLATES, str(verdict)
+    assert any("it happened" in line for line in verdict.evidence())
+    assert any(line.startswith("neighbour") for line in verdict.evidence())
+
+
+@pytest.mark.parametrize("name", ["Uniform, w = 3", "Uniform, replaced rows"])
+def test_sound_mechanisms_are_not_accused_from_any_angle(name: str) -> None:
+    """A short attack from all angles; the error of each is 10⁻⁹."""
+    chosen = next(each for each in shipped() if each.name == name)
+    verdict = chosen.attack(error=1e-9, seconds=4)
+    assert verdict.outcome == CLEAN, str(verdict)
+    assert verdict.ratio > 0.5
+
+
+def test_lengths_go_beyond_two_cycles_and_begin_at_one() -> None:
+    """Periods, windows and trees are repeated at least twice."""
+    assert levels.cycle(Sample(WEvent(epsilon="1", w=3), every=2)) == 3
+    for each in shipped():
+        every = levels.lengths(each.mechanism, each.steps or 4)
+        assert every[0] == 1
+        assert every[-1] >= (each.steps or 4)
+        own = getattr(each.mechanism, "horizon", None)
+        if own is None and each.mechanism.policy.horizon is None:
+            assert every[-1] > 2 * levels.cycle(each.mechanism), each.name
+
+
+def test_streams_stand_at_public_limits_and_at_decisions() -> None:
+    """θ of the Grouper is found by its name, the border of BA's decision by trying."""
+    assert 7 in levels.public_levels(PeGaSus(Event(epsilon="2"), threshold=7))
+    from tidegate.audit.subjects import Configured
+
+    absorbing = BudgetAbsorption(WEvent(epsilon="1/10", w=2))
+    (border, *_) = levels.decision_levels(Configured(absorbing), 4)
+    assert 20 <= border <= 80  # d·λ = 40 without quiet steps
+    pairs = placed(absorbing.policy, 1, 4, (border,))
+    assert pairs
+    assert all(absorbing.policy.distance(pair.first, pair.second) == 1 for pair in pairs)
+
+
+def test_the_first_pairs_of_a_library_have_their_windows_everywhere() -> None:
+    """Whoever looks at few pairs looks at nearly all places."""
+    first = library(Event(epsilon="1"), 1, 7)[:9]
+    changed = {int(np.flatnonzero((pair.first != pair.second).any(axis=1))[0]) for pair in first}
+    assert len(changed) >= 6
+
+
+def test_intruders_come_before_anything_arrives() -> None:
+    """A pan-private run is seen after its rows, before them, and with nothing added at all."""
+    watched = BudgetAbsorption(WEvent(epsilon="4", w=2), pan_private="single")
+    named = [angle.name for angle in angles(watched, 3)]
+    assert "seen before step 1 arrives" in named
+    assert "seen after step 1 arrived" in named
+    assert "one step" in named
+
+
+class _TakesMore(MemoryLedger):
+    """Its window is one step too short."""
+
+    def __init__(self, policy: WEvent, units: int) -> None:
+        super().__init__(WEvent(epsilon="1", w=policy.window - 1), units)
+        self.policy = policy
+
+
+def test_charges_that_overspend_a_window_are_found() -> None:
+    """A ledger whose window is too short takes too much; the shipped one never does."""
+    policy = WEvent(epsilon="1", w=3)
+    found = [charges.overspent(partial(_TakesMore, policy, 6), chooser(seed)) for seed in range(4)]
+    assert any(problem is not None and problem[1] > 1 for problem in found)
+    sound = [charges.overspent(partial(MemoryLedger, policy, 6), chooser(seed)) for seed in range(10)]
+    assert sound == [None] * 10
+
+
+def test_mirrored_noise_of_distant_steps_is_looked_at() -> None:
+    """Step 9 has the negative noise of step 1: their sum is among the features, and it is exact."""
+    drawn = [
+        (lambda noise: np.concatenate([noise[:, :8], side - noise[:, :1]], axis=1))(
+            laplace(current(), "test", 0, 5.0, (4000, 8))
+        ).astype(float)
+        for side in (0, 1)
+    ]
+    fitted = fit(drawn[0], drawn[1], 1)
+    assert (8, -2) in fitted.differences
+    assert "number 9 + number 1" in fitted.names
+    assert len(fitted.names) == fitted.count
+
+
+def test_residues_that_noise_leaves_alone_are_looked_at() -> None:
+    """Noise that is always even shows whether a count is odd."""
+    drawn = [2.0 * laplace(current(), "test", 0, 20.0, (4000, 1)) + side for side in (0, 1)]
+    fitted = fit(drawn[0], drawn[1], 1)
+    assert any("modulo" in name for name in fitted.names)
+
+
+def test_plain_course_is_one_batch() -> None:
+    """The plain course is what a caller of push_batch gets."""
+    (only,) = at_once(Uniform(Event(epsilon="1")), STREAM)
+    assert not isinstance(only, Refused)
+    assert only.values.shape == STREAM.shape
