@@ -33,7 +33,7 @@ from tidegate.noise.shared.shares import shares
 BLOCK_STEPS = 1 << 13
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Track:
     """Where the copies of one class stand. SECRET: who knows the arrivals can remove noise.
 
