@@ -1,6 +1,8 @@
 """Every check of the conformance suite on every example of every mechanism in the catalogue."""
 
 import dataclasses
+import importlib
+import pkgutil
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from scipy.stats import binom
 from tidegate.errors import TidegateError
 from tidegate.mechanisms import Blocks, Uniform, catalogue
 from tidegate.noise.scale import LARGEST
-from tidegate.testing.conformance import CHECKS
+from tidegate.testing.conformance import CHECKS, interrupted_work_leaves_no_trace_or_ends_the_run
 
 EXAMPLES = [
     pytest.param(example, id=f"{name}-{number}")
@@ -28,6 +30,24 @@ def test_every_mechanism_has_examples():
 def test_conformance(mechanism, check):
     """The mechanism passes the check."""
     check(mechanism)
+
+
+def pieces():
+    """Where a batch is cut into pieces: the constants that say how large they are, in every module of mechanisms."""
+    package = importlib.import_module("tidegate.mechanisms")
+    names = [found.name for found in pkgutil.walk_packages(package.__path__, "tidegate.mechanisms.")]
+    modules = [importlib.import_module(name) for name in names if ".kernels" not in name]
+    return [(module, name) for module in modules for name in ("CELLS", "BLOCK") if hasattr(module, name)]
+
+
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_an_interruption_between_two_pieces_leaves_no_trace_or_ends_the_run(mechanism, monkeypatch):
+    """The same with pieces of a few steps, so that every batch is cut many times."""
+    found = pieces()
+    assert len(found) > 5
+    for module, name in found:
+        monkeypatch.setattr(module, name, 8)
+    interrupted_work_leaves_no_trace_or_ends_the_run(mechanism)
 
 
 @pytest.mark.parametrize("tiny", ["1e-400", "1e-26", "1e-18"])

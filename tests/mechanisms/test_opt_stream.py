@@ -388,7 +388,7 @@ def test_refusals_do_not_depend_on_data(w, data):
     for whole in (False, True):
         (one, first), (two, second) = (refusals(mechanism, rows, stranger, whole=whole) for rows in streams)
         assert one == two
-        assert all(np.array_equal(first[name], second[name]) for name in first)
+        assert all(np.array_equal(first[name], second[name]) for name in first if name != "identity")
 
 
 def test_a_period_is_paid_before_its_data_are_looked_at():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.errors import BudgetExceeded, InvalidParameter
+from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerMismatch
 from tidegate.mechanisms import PeGaSus
 from tidegate.mechanisms.deviation import whole_deviation
 from tidegate.mechanisms.grouper import Grouper
@@ -194,7 +194,7 @@ def test_the_ledger_refuses_before_anything_changes():
 
 
 def test_an_interrupted_batch_leaves_no_counts_behind(monkeypatch):
-    """The open group is closed, which is public, and the run can go on with the next step."""
+    """The open group is closed and nothing of it is kept; the run, whose step was charged, is not used again."""
     run = PeGaSus(tg.WEvent(epsilon="1", w=50), threshold=10**6).start()
     run.push_batch(np.ones(5))
     calls = []
@@ -209,7 +209,10 @@ def test_an_interrupted_batch_leaves_no_counts_behind(monkeypatch):
             run.push_batch(np.ones(5))
     assert calls
     assert run._state()["sets"].shape == (2, 0)
-    assert run.push(1).groups.tolist() == [6]
+    with pytest.raises(LedgerMismatch, match="interrupted"):
+        run.push(1)
+    again = run.mechanism.start(ledger=run.ledger)
+    assert again.push(1).groups.tolist() == [11]
 
 
 def test_long_groups_are_closed_and_memory_is_bounded():

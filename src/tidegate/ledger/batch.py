@@ -38,13 +38,8 @@ class Batch:
     """
 
     def __init__(self, ledger: Ledger, count: int) -> None:
-        self._ledger = ledger
-        account = ledger._account
-        account.make_room(count)
-        self._before: Mark | None = account.mark()
-        self.entries: Integers = account.entries
-        self.state: Integers = account.state
-        ledger._batch = self
+        self._ledger, self._count = ledger, count
+        self._before: Mark | None = None
 
     def _return(self) -> None:
         ledger = self._ledger
@@ -67,6 +62,15 @@ class Batch:
             self._ledger._refuse(Overspent(step, step, int(spent), units))
 
     def __enter__(self) -> Self:
+        ledger = self._ledger
+        with ledger._lock:
+            ledger._check()
+            account = ledger._account
+            account.make_room(self._count)
+            self._before = account.mark()
+            self.entries: Integers = account.entries
+            self.state: Integers = account.state
+            ledger._batch = self  # lent only where leaving the block gives it back, whatever interrupts
         return self
 
     def __exit__(

@@ -56,7 +56,6 @@ class DurableLedger(Ledger):
     fingerprint: str
     name: str  # drawn at random when the ledger was made; empty for those of version 0.1
     identity: str  # digits that no other ledger has, unless both were begun by version 0.1 for the same
-    _depth: int  # of nested transactions
     _digest: bytes  # the hash of the last row
     _checkpoint_row: int
 
@@ -148,6 +147,11 @@ class DurableLedger(Ledger):
         for (detail,) in self.connection.execute(wanted, (row,)) if not self._account.plain else ():
             self._account.amend(amendment_of(decode_batch(detail)))  # type: ignore[attr-defined]
 
+    @property
+    def position(self) -> str:
+        """The hash of the last row, which stands for all rows before it."""
+        return self._digest.hex()
+
     # charging
 
     def charge(
@@ -198,20 +202,44 @@ class DurableLedger(Ledger):
             self._check()
             before, rows, digest, marked = self._account.mark(), self._rows, self._digest, self.marked
             self._depth += 1
+            begun = False
             try:
                 if self._depth == 1:
                     self._begin()
+                    begun = True
                 yield
                 if self._depth == 1:
                     self._finish(rows)
             except BaseException:
-                if self._depth == 1 and self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
+                if begun and not self.connection.in_transaction and self._committed(rows):
+                    raise  # interrupted after the commit: what is on disk stays charged
+                self._undo(rows)
                 self._account.undo(before)
-                self._rows, self._digest, self.marked = rows, digest, marked
+                self._digest, self.marked = digest, marked
+                self._take_back(rows)
                 raise
             finally:
                 self._depth -= 1
+
+    def _undo(self, rows: int) -> None:
+        """Take the rows after so many out of the database, with the whole transaction or out of one that goes on."""
+        if self.connection.in_transaction:
+            if self._depth == 1:
+                self.connection.execute("ROLLBACK")
+            elif self._rows > rows:
+                with self.told():
+                    self.connection.execute("DELETE FROM charges WHERE row > ?", (rows,))
+
+    def _committed(self, rows: int) -> bool:
+        """Whether a transaction that is over, though it failed, was committed; else the database has rolled it back."""
+        if self._rows == rows:
+            return False
+        try:
+            head = self.connection.execute("SELECT rows, hash FROM head").fetchone()
+        except Exception:  # whatever it was: nobody knows what is on disk
+            self._closed = "in doubt, since its database failed while charges were committed"
+            return False
+        return tuple(head) == (self._rows, self._digest)
 
     def _finish(self, rows: int) -> None:
         with self.told():

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
+from weakref import WeakSet
 
 from numpy.typing import ArrayLike
 
@@ -25,6 +26,16 @@ from tidegate.ledger.events import MOST_STEPS, Charge, Overspent, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 from tidegate.ledger.secrets_rule import SecretsAccount
+
+
+class User(Protocol):
+    """Whoever charges a ledger and keeps a state that its charges have paid for."""
+
+    charges: int
+    """How many rows the ledger had when this user last looked; all of its own are among them."""
+
+    def taken_back(self) -> None:
+        """Hear that some of these rows are no longer there."""
 
 
 class Ledger:
@@ -54,6 +65,8 @@ class Ledger:
         self._epoch = process.epoch()
         self._lock = threading.RLock()
         self._batch: Batch | None = None
+        self._depth = 0  # of nested transactions
+        self._users: WeakSet[User] = WeakSet()
         self._closed = ""
 
     # what a store adds
@@ -77,6 +90,29 @@ class Ledger:
     def rows(self) -> int:
         """How many charges were recorded."""
         return self._rows
+
+    @property
+    def position(self) -> str:
+        """What names this moment of this account: equal only where a ledger has the same rows."""
+        raise NotImplementedError
+
+    @property
+    def known_as(self) -> str:
+        """What tells this ledger from others, where its position alone does not."""
+        return ""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether somebody has begun a transaction, which may still take back what is charged in it."""
+        return self._depth > 0
+
+    def join(self, user: User) -> None:
+        """Let a user hear when charges are taken back; nobody is kept alive by this."""
+        self._users.add(user)
+
+    def shared_with(self, user: User) -> bool:
+        """Whether there is any other user."""
+        return any(other is not user for other in self._users)
 
     def remaining(self, step: int | None = None) -> Fraction:
         """What a charge to `step` (by default the next one) may cost, over all windows that contain it."""
@@ -160,22 +196,24 @@ class Ledger:
 
     def begin_batch(self, count: int) -> Batch:
         """Lend the account to a compiled loop that makes at most `count` charges; see `Batch`."""
-        with self._lock:
-            self._check()
-            return Batch(self, whole("count", count, least=0))
+        return Batch(self, whole("count", count, least=0))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All charges inside succeed together; an exception takes them all back."""
         with self._lock:
             self._check()
-            before, rows, marked = self._account.mark(), self._rows, self.marked
+            before, rows, marked, stamp = self._account.mark(), self._rows, self.marked, self._stamp()
+            self._depth += 1
             try:
                 yield
             except BaseException:
                 self._account.undo(before)
-                self._rows, self.marked = rows, marked
+                self._take_back(rows, stamp)
+                self.marked = marked
                 raise
+            finally:
+                self._depth -= 1
 
     def mark(self) -> None:
         """Record that test entropy was used: nothing of such a run is private."""
@@ -214,6 +252,17 @@ class Ledger:
             refusal = account.place(charge.first, sum(self.rule.cost(size) for size in charge.sizes))
         if refusal is not None:
             self._refuse(refusal)
+
+    def _stamp(self) -> int:
+        """What tells rows apart that came to the same place in turn: how often rows were taken back before."""
+        return 0
+
+    def _take_back(self, rows: int, stamp: int = 0) -> None:
+        """Forget the rows after so many, and let everybody know whose charges may be among them."""
+        taken, self._rows = self._rows > rows, rows
+        for user in list(self._users) if taken else ():
+            if user.charges > rows:
+                user.taken_back()
 
     def _check(self) -> None:
         """Refuse a forked child, a closed ledger, and a charge while a compiled loop has the account."""

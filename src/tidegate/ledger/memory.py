@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import time
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from tidegate.errors import SnapshotError
 from tidegate.ledger import kernels as k
@@ -15,9 +20,15 @@ from tidegate.ledger.rules import LedgerPolicy, Schedule
 from tidegate.ledger.secrets_rule import told
 from tidegate.process import epoch
 
+_NUMBERS = itertools.count()
+
 
 class MemoryLedger(Ledger):
     """An account that lives and dies with the process.
+
+    A run that is its only user keeps the account in its own snapshots. Where several share one, keep
+    `ledger.snapshot()` beside those of the runs; go on by `restore` into a new ledger and `start(ledger=…, state=…)`
+    for each of them, before any of them is pushed.
 
     Examples
     --------
@@ -38,6 +49,29 @@ class MemoryLedger(Ledger):
         self._plain_most = MOST_UNITS if self._adds else 1 if schedule == "adaptive" else -1
         if not self._account.plain:
             self._plain_most = -1
+        # a name that no other ledger has, how often rows were taken back, and where the last time led to
+        self._identity = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
+        self._generation, self._floor = 0, (0, 0)
+
+    @property
+    def position(self) -> str:
+        """What names this moment of this account."""
+        return f"{self._stamp()}.{self._rows}"
+
+    @property
+    def known_as(self) -> str:
+        """A name that no other ledger has but one that was restored from its snapshot."""
+        return self._identity
+
+    def _stamp(self) -> int:
+        rows, stamp = self._floor
+        return stamp if self._rows == rows else self._generation
+
+    def _take_back(self, rows: int, stamp: int = 0) -> None:
+        if self._rows > rows:
+            self._generation += 1
+            self._floor = (rows, stamp)
+        super()._take_back(rows, stamp)
 
     def charge(
         self,
@@ -75,7 +109,13 @@ class MemoryLedger(Ledger):
         """The account as numbers and arrays, for a run's snapshot; small when charges repeat."""
         with self._lock:
             self._check()
-            return {**self._account.snapshot(), "rows": self._rows, "marked": int(self.marked)}
+            return {
+                **self._account.snapshot(),
+                "rows": self._rows,
+                "marked": int(self.marked),
+                "identity": self._identity,
+                "generations": np.array([self._generation, *self._floor], dtype=np.int64),
+            }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Become what the snapshot was. Refused when this ledger has gone further than the snapshot."""
@@ -90,6 +130,9 @@ class MemoryLedger(Ledger):
                     )
                 self._account.restore(snapshot)
                 self._rows, self.marked = rows, bool(snapshot["marked"])
+                self._identity = str(snapshot.get("identity", self._identity))
+                self._generation, *floor = (int(number) for number in snapshot["generations"])
+                self._floor = (floor[0], floor[1])
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 if isinstance(error, SnapshotError):
                     raise

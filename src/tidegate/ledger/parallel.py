@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate.errors import LedgerMismatch
 from tidegate.ledger.events import Verdict
-from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.ledger import Ledger, User
 from tidegate.ledger.memory import MemoryLedger
 
 
@@ -44,6 +44,25 @@ class ParallelLedger(MemoryLedger):
     def rows(self) -> int:
         """How many charges were recorded in all parts."""
         return sum(part.rows for part in self.parts)
+
+    @property
+    def position(self) -> str:
+        """What names this moment of all parts."""
+        return " ".join(part.position for part in self.parts)
+
+    @property
+    def known_as(self) -> str:
+        """The names of all parts."""
+        return " ".join(part.known_as for part in self.parts)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether somebody has begun a transaction on a part."""
+        return any(part.in_transaction for part in self.parts)
+
+    def shared_with(self, user: User) -> bool:
+        """Whether the whole, or a part besides the one run that works on it, has any other user."""
+        return super().shared_with(user) or any(len(part._users) > 1 for part in self.parts)
 
     def mark(self) -> None:
         """Record that test entropy was used."""

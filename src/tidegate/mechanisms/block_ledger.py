@@ -41,6 +41,7 @@ class BlockLedger(MemoryLedger):
         """Open the account of the block that begins after so many steps."""
         self._offset, self._rows, self.paid = offset, 0, False
         self._account.undo(self._opened)
+        self._users.clear()  # each block has a run of its own
 
     def pay(self) -> None:
         """Let the whole pay for the block, once, unless it pays charge by charge."""

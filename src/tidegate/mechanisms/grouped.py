@@ -13,6 +13,7 @@ from tidegate.ledger import Ledger, MemoryLedger
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.run import without_account
 from tidegate.noise.entropy import Elements, Source, Words
 from tidegate.releases import Release, Releases, Status
 
@@ -46,11 +47,13 @@ class GroupedRun(Run):
 
     mechanism: Publishing
 
-    def _ledger(self, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
+    def _ledger(self, given: Ledger | Path | str | None, saved: State | None, resumed: bool) -> Ledger:
         mechanism = self.mechanism
         if not mechanism.enforced:
-            return super()._ledger(given, saved)
+            return super()._ledger(given, saved, resumed)
         if given is None:
+            if resumed and saved is None:
+                raise without_account()
             parts = [MemoryLedger(mechanism.policy, mechanism.units) for _ in range(mechanism.group_count)]
             given = ParallelLedger(parts)
             if saved is not None:
@@ -104,8 +107,10 @@ class GroupedRun(Run):
         source, units = np.zeros(steps, dtype=np.int64), np.zeros(steps, dtype=np.int64)
         scale = np.zeros(steps)
         for members, run in zip(self._members, self._runs, strict=True):
+            run._may_go_on(steps)
             releases = run._push_batch(np.ascontiguousarray(matrix[:, members]), first_step)
             run.step += steps
+            run.charges = run.ledger.rows
             values[:, members] = releases.values
             fresh += releases.fresh
             nullified &= releases.status == Status.NULLIFIED

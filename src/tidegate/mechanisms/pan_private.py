@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import BudgetExceeded, InvalidInput
+from tidegate.errors import BudgetExceeded, InvalidInput, LedgerMismatch
 from tidegate.exact import float_up
 from tidegate.mechanisms.kernels import publishing as loop
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
@@ -103,6 +103,8 @@ class PanPrivateRun(Run):
                 f"column {column} does not exist: columns are 0 to {self._columns - 1}; check the input."
             )
         amount = int(self._on_grid(self._as_array([value]))[0])
+        if self._unusable:
+            raise LedgerMismatch(self._unusable)
         if not self._open:
             raise InvalidInput("no step is open; call open_step() when the public clock begins one.")
         if self._counts.size:
@@ -115,6 +117,11 @@ class PanPrivateRun(Run):
             raise InvalidInput(
                 'this run was promised at most one intrusion, unannounced; use pan_private="announced" for several.'
             )
+        with self._at_work():
+            self._refuse_in_transaction()
+            self._renew_cells()
+
+    def _renew_cells(self) -> None:
         if not self._counts.size:
             return  # no cell of the state depends on the step in progress
         step = self.step + 1
@@ -136,7 +143,14 @@ class PanPrivateRun(Run):
         """End the step by the public clock: decide, and publish or approximate."""
         if not self._open:
             raise InvalidInput("no step is open; call open_step() when the public clock begins one.")
+        with self._at_work():
+            self._refuse_in_transaction()
+            return self._close_step()
+
+    def _close_step(self) -> Release:
         step = self.step + 1
+        if self._counts.size and not (self.alone or self._intrusions):
+            self._give_up_if_spent(step)  # before the decision, so that no refusal tells of it
         units, amount = self._fixed, self._amount
         status = Status.NULLIFIED if amount < 0 else Status.APPROXIMATED
         if self._counts.size and self._decide(step):
@@ -152,7 +166,7 @@ class PanPrivateRun(Run):
         self._forget_cells()
         self._open, self._intrusions, self._amount = False, 0, 0
         self.step = step
-        self._charges = self.ledger.rows
+        self.charges = self.ledger.rows
         latest = int(self._memory[loop.LATEST])
         source = latest if latest > self.origin else 0
         values = np.multiply(self._last, self._grid, dtype=np.float64)
@@ -167,7 +181,11 @@ class PanPrivateRun(Run):
             raise InvalidInput(
                 "a step is in progress; close it with close_step() before the next one is opened."
             )
-        self._may_go_on(1)
+        with self._at_work(1):
+            self._refuse_in_transaction()
+            self._open_step()
+
+    def _open_step(self) -> None:
         step = self.step + 1
         self._make_room()
         amount = int(loop.offer(self._rule, self._memory, self._paid, step))
@@ -175,12 +193,18 @@ class PanPrivateRun(Run):
             amount = amount * 2 // 3  # printed: a third of what remains
         self.ledger.charge(step, self._fixed)
         self._amount, self._open, self._intrusions = amount, True, 0
-        if amount > 0 and self.ledger.remaining(step) < amount * self.ledger.unit:
-            self._amount = 0  # somebody else spent it: nothing about this step is collected
+        if amount > 0:
+            self._give_up_if_spent(step)
         if self._amount > 0:
             shape = (self._columns,)
             self._counts = laplace(self.source, "counts", step, self._publication_scale(), shape)
             self._differences = laplace(self.source, "differences", step, self.mechanism.score_scale, shape)
+
+    def _give_up_if_spent(self, step: int) -> None:
+        """Collect nothing about a step whose publication could not be paid for, because somebody else spent it."""
+        if self.ledger.remaining(step) < self._amount * self.ledger.unit:
+            self._amount = 0
+            self._forget_cells()
 
     def _decide(self, step: int) -> bool:
         """Compare the dissimilarity of the noised cells with the error of a publication, under fresh noise."""
@@ -220,16 +244,17 @@ class PanPrivateRun(Run):
             raise InvalidInput(
                 "a step is in progress; close it with close_step() before a whole step is pushed."
             )
-        self.step -= 1  # close_step advances it
+        self._refuse_in_transaction()
+        self.step -= 1  # closing advances it
         try:
-            self.open_step()
+            self._open_step()
         except BudgetExceeded:
             self.step += 1  # as the caller, who takes it back, expects
             raise
         if self._counts.size:
             self._counts += row
             self._differences += row
-        return self.close_step()
+        return self._close_step()
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         releases = []

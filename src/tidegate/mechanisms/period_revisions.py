@@ -94,9 +94,10 @@ class RevisingRun(Run):
         memory, length = self._memory, self.step % self._w
         if not length or memory["ended"]:
             return None
-        self.ledger.charge(last_step(self.ledger, self.step - length + self._w), 0)
-        finals = self._close(length)
-        memory["ended"] = 1
+        with self._at_work():
+            self.ledger.charge(last_step(self.ledger, self.step - length + self._w), 0)
+            finals = self._close(length)
+            memory["ended"] = 1
         if not finals:
             return None
         first = self.step - length + 1

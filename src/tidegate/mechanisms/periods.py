@@ -32,6 +32,8 @@ class PeriodicRun(RevisingRun):
     taken, so that no raw value is kept. A mechanism says what is measured and how curves follow from it.
     """
 
+    restores = True
+
     if TYPE_CHECKING:
         mechanism: Any
 

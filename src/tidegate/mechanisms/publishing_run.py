@@ -29,6 +29,7 @@ class PublishingRun(Run):
     """Budget Distribution or Budget Absorption at work."""
 
     mechanism: Publishing
+    restores = True
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
@@ -99,6 +100,7 @@ class PublishingRun(Run):
         return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
+        self._refuse_in_transaction()
         steps, columns = matrix.shape
         outputs = empty_outputs(steps, columns)
         units = outputs[-1]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidInput, LedgerMismatch, SnapshotError
+from tidegate.errors import InvalidInput, LedgerMismatch, SnapshotError, TidegateError
 from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
@@ -23,6 +24,17 @@ from tidegate.releases import Release, Releases
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.mechanism import Mechanism
+
+
+# why a run is not used again
+INTERRUPTED = (
+    "this run was interrupted in the middle of its work, so its state and its ledger may not belong together; go on from "
+    "its last snapshot, or begin a new run on the ledger."
+)
+TAKEN_BACK = (
+    "charges of this run were taken back, but its state remembers what they paid for; "
+    "start it again from the snapshot that belongs to the ledger."
+)
 
 Row = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.int64]
@@ -44,7 +56,23 @@ def empty_outputs(steps: int, columns: int) -> Outputs:
 
 
 class Run(ABC):
-    """A mechanism at work on one stream: it counts the steps, holds the state and asks the ledger."""
+    """A mechanism at work on one stream: it counts the steps, holds the state and asks the ledger.
+
+    Attributes
+    ----------
+    step
+        The last step that was released; 0 before any.
+    origin
+        The steps that the ledger had seen before this run began. What a mechanism counts of its own, such as nodes,
+        blocks or positions in arrays that begin empty, it counts from there: step − origin is 1 at the first step.
+    alone
+        Whether nobody else has charged the ledger, as far as this run knows.
+    charges
+        How many rows the ledger had when this run last looked.
+    """
+
+    restores: ClassVar[bool] = False
+    """Whether a push that fails for any reason has put the state back where it was."""
 
     def __init__(self, mechanism: Mechanism, ledger: Ledger | Path | str | None, state: bytes | None) -> None:
         self.mechanism = mechanism
@@ -56,7 +84,7 @@ class Run(ABC):
         self._columns = mechanism.columns
         self._quick = mechanism.columns == 1 and grid == 1 and mechanism.clamp is None
         header, fields_ = _read(mechanism, state) if state is not None else ({}, {})
-        self.ledger = self._ledger(ledger, fields_.pop("ledger", None))
+        self.ledger = self._ledger(ledger, fields_.pop("ledger", None), state is not None)
         try:
             self._resume(header, fields_)
         except BaseException:
@@ -66,21 +94,33 @@ class Run(ABC):
 
     def _resume(self, header: State, state: State) -> None:
         """Stand where the ledger and the snapshot stand, if they agree."""
+        self._unusable = ""  # why, if it is
+        self.step: int = header.get("step", self.ledger.step)
+        self.origin: int = header.get("origin", 0) if header else self.step
+        self.alone: bool = header.get("alone", True) if header else self.ledger.step == 0
+        self._resumed = bool(header)
+        if header:
+            self._compare(header)
         if self.source.marked:
             self.ledger.mark()
-        self.step: int = header.get("step", self.ledger.step)
-        # Steps that the ledger had seen before this run began. What a mechanism counts of its own, such as nodes, blocks
-        # or positions in arrays that begin empty, it counts from there: step − origin is 1 at the first step.
-        self.origin: int = header.get("origin", 0) if header else self.step
-        charged = header.get("charged", self.ledger.step)
+        self.charges = self.ledger.rows
+        self.ledger.join(self)
+        self._begin(state or None)
+
+    def _compare(self, header: State) -> None:
+        """Refuse a ledger that is not at the moment of the snapshot: each release is charged and made once."""
+        charged = header["charged"]
         if self.ledger.step != charged:
             raise LedgerMismatch(
                 f"the ledger stands at step {self.ledger.step} but the snapshot at step {charged}; going on from it "
                 "would release steps twice or forget what they spent, so use the last snapshot and its own ledger."
             )
-        self._charges = self.ledger.rows
-        self._resumed = bool(header)
-        self._begin(state or None)
+        stands = (self.ledger.position, self.ledger.known_as)
+        if (header.get("position", stands[0]), header.get("identity", stands[1])) != stands:
+            raise LedgerMismatch(
+                "the ledger is not that of the snapshot, or was charged since; restore all runs that share a ledger, and "
+                "the ledger, from snapshots of one moment before any of them goes on."
+            )
 
     # what a mechanism writes -----------------------------------------------------------------------------------
 
@@ -132,47 +172,69 @@ class Run(ABC):
             )
         row = self._row(values)
         self._may_go_on(1)
+        self._unusable = INTERRUPTED  # until all is done: an interruption may come at any place
         self.step += 1
         try:
             release = self._push(row)
-        except BaseException:
+        except BaseException as error:
             self.step -= 1
+            self._failed(error)
             raise
-        self._charges = self.ledger.rows
+        self.charges = self.ledger.rows
         release.law = self.mechanism.law
+        self._unusable = ""
         return release
 
     def push_batch(self, matrix: npt.ArrayLike) -> Releases:
         """Release many steps at once: the fast path, with the same distribution as pushing them one by one."""
         rows = self._rows(matrix)
         self._may_go_on(len(rows))
-        releases = self._push_batch(rows, self.step + 1)
+        self._unusable = INTERRUPTED
+        try:
+            releases = self._push_batch(rows, self.step + 1)
+        except BaseException as error:
+            self._failed(error)
+            raise
         self.step += len(rows)
-        self._charges = self.ledger.rows
+        self.charges = self.ledger.rows
         releases.law = self.mechanism.law
+        self._unusable = ""
         return releases
 
     def snapshot(self) -> bytes:
-        """The state as versioned bytes, to go on later with `mechanism.start(state=…)`."""
+        """The state as versioned bytes, to go on later with `mechanism.start(state=…)`.
+
+        The account of a ledger in memory is part of it where this run is its only user. Where others share the ledger,
+        each would go on with an account of its own: keep `ledger.snapshot()` too, and restore it first.
+        """
+        self._may_go_on(0)
         header = {
             "mechanism": type(self.mechanism).__name__,
             "fingerprint": self.mechanism.fingerprint,
             "step": self.step,
             "origin": self.origin,
             "charged": self.ledger.step,
+            "alone": self.alone,
+            "position": self.ledger.position,
         }
         state = self._state()
-        if isinstance(self.ledger, MemoryLedger):
-            state = {**state, **{f"ledger.{name}": value for name, value in self.ledger.snapshot().items()}}
+        if isinstance(self.ledger, MemoryLedger) and self.alone and not self.ledger.shared_with(self):
+            account = self.ledger.snapshot()
+            kept = {f"ledger.{name}": account[name] for name in account if not name.endswith("identity")}
+            state = {**state, **kept}
+        else:
+            header["identity"] = self.ledger.known_as
         return snapshot.pack(header, state)
 
-    def _ledger(self, given: Ledger | Path | str | None, saved: State | None) -> Ledger:
+    def _ledger(self, given: Ledger | Path | str | None, saved: State | None, resumed: bool) -> Ledger:
         mechanism = self.mechanism
         if not mechanism.enforced and given is not None and not isinstance(given, UnenforcedLedger):
             raise LedgerMismatch(
                 "a printed calibration overspends and may not use a ledger that protects people; start it without one."
             )
         if given is None:
+            if resumed and saved is None:
+                raise without_account()
             kind = MemoryLedger if mechanism.enforced else UnenforcedLedger
             ledger = kind(mechanism.policy, mechanism.units)
             if saved is not None:
@@ -193,13 +255,47 @@ class Run(ABC):
         return opened
 
     def _may_go_on(self, steps: int) -> None:
-        """Refuse a ledger that has taken back what this run was charged, and steps beyond the horizon."""
-        if self.ledger.rows < self._charges:
-            raise LedgerMismatch(
-                "charges of this run were taken back, but its state remembers what they paid for; "
-                "start it again from the snapshot that belongs to the ledger."
-            )
+        """Refuse a run that is not used again, and steps beyond the horizon; notice whether others have charged."""
+        if self._unusable:
+            raise LedgerMismatch(self._unusable)
+        rows = self.ledger.rows
+        if rows != self.charges:
+            self.alone, self.charges = False, rows
         self._within_horizon(steps)
+
+    def taken_back(self) -> None:
+        """Hear from the ledger that charges were rolled back: what they have paid for is still in the state."""
+        self._unusable = TAKEN_BACK
+
+    def _failed(self, error: BaseException) -> None:
+        """Let a run be used again that is where it was: refused, or put back, with nothing charged."""
+        refused = isinstance(error, TidegateError)
+        charged = self.ledger.rows != self.charges
+        if self._unusable is INTERRUPTED and (
+            (refused and self.restores) or ((refused or self.restores) and not charged)
+        ):
+            self._unusable = ""
+
+    @contextmanager
+    def _at_work(self, steps: int = 0) -> Iterator[None]:
+        """Whatever else a run does besides pushes: one that is interrupted in it is not used again."""
+        self._may_go_on(steps)
+        self._unusable = INTERRUPTED
+        try:
+            yield
+        except BaseException as error:
+            self._failed(error)
+            raise
+        self.charges = self.ledger.rows
+        self._unusable = ""
+
+    def _refuse_in_transaction(self) -> None:
+        """For runs that decide on raw data: what a decision cost must not be taken back when a refusal has told of it."""
+        if not self.alone and self.ledger.in_transaction:
+            raise LedgerMismatch(
+                f"{type(self.mechanism).__name__} decides on raw data and shares its ledger, so that no transaction may "
+                "take back what its decisions cost; push it outside of transactions, or give it its own ledger."
+            )
 
     def _within_horizon(self, steps: int) -> None:
         """Refuse steps beyond the end of the stream, before anything is charged."""
@@ -266,6 +362,14 @@ class Run(ABC):
             )
         on_grid: npt.NDArray[np.int64] = rounded.reshape(array.shape)
         return on_grid
+
+
+def without_account() -> SnapshotError:
+    """The error for a snapshot that was given no ledger and holds none."""
+    return SnapshotError(
+        "the snapshot has no account, since its ledger is on disk or was shared; start it with the ledger, a shared one "
+        "in memory restored from ledger.snapshot()."
+    )
 
 
 def _read(mechanism: Mechanism, state: bytes) -> tuple[State, State]:

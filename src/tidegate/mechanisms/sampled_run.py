@@ -24,6 +24,7 @@ Words = npt.NDArray[np.uint64]
 class SampledRun(Run):
     """A run around a compiled loop that asks the ledger at each step it measures."""
 
+    restores = True
     stream: ClassVar[str]  # the name of its noise
 
     loop: ClassVar[Any]  # the module of its compiled loop: `release`, and the names of the arrays in `STATE`

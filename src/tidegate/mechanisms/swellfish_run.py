@@ -80,8 +80,9 @@ class SwellfishRun(Run):
         """
         self.mechanism.check_specification(specification)
         self._windowed_only()
-        added = add_specification(self.ledger, specification)
-        self._plan()
+        with self._at_work():
+            added = add_specification(self.ledger, specification)
+            self._plan()
         return added
 
     def withdraw(self, label: str) -> Specification:
@@ -90,8 +91,9 @@ class SwellfishRun(Run):
         Returns the specification with the step at which it ends.
         """
         self._windowed_only()
-        left = withdraw_specification(self.ledger, label)
-        self._plan()
+        with self._at_work():
+            left = withdraw_specification(self.ledger, label)
+            self._plan()
         return left
 
     def _windowed_only(self) -> None:

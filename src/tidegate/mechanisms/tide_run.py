@@ -30,6 +30,7 @@ class TideRun(Run):
     """Tide on one stream."""
 
     mechanism: Tide
+    restores = True
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
@@ -244,6 +245,7 @@ class TideRun(Run):
 
     def flush(self) -> SmoothedReleases | None:
         """Smoothed values of the last steps, whose delay is not over, as far as they can be known now."""
+        self._may_go_on(0)
         block, keep = self._block, 2 * self._block
         done = (self.step // block - 1) * block if block and self.step >= keep else 0
         begun = int(self._own["begun"][0])

@@ -16,21 +16,22 @@ import inspect
 import json
 import struct
 from collections.abc import Callable
+from contextlib import ExitStack
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, SnapshotError
+from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
 from tidegate.ledger import Ledger, MemoryLedger
 from tidegate.ledger.parallel import ParallelLedger
-from tidegate.mechanisms import Mechanism, Run
+from tidegate.mechanisms import Mechanism, Run, snapshot
 from tidegate.noise import Source
 from tidegate.noise.entropy import Elements, Words
 from tidegate.policy import Swellfish
 from tidegate.releases import Release, Releases, Status
-from tidegate.testing.entropy import CountingEntropy, ZeroEntropy, fixed_entropy, install
+from tidegate.testing.entropy import CountingEntropy, FixedEntropy, ZeroEntropy, fixed_entropy, install
 
 Check = Callable[[Mechanism], None]
 CHECKS: list[Check] = []
@@ -268,6 +269,134 @@ def the_ledger_stands_where_the_run_stands(mechanism: Mechanism) -> None:
     for row in stream(mechanism, 30):
         release = run.push(row)
         assert run.ledger.step >= release.step == run.step, "the ledger stands behind the run"
+
+
+class InterruptedEntropy(FixedEntropy):
+    """Fixed words, and an interruption instead of one request for them."""
+
+    def __init__(self, seed: int, request: int = 0) -> None:
+        super().__init__(seed)
+        self.requests, self.request = 0, request
+
+    def _count(self) -> None:
+        self.requests += 1
+        if self.requests == self.request:
+            raise KeyboardInterrupt
+
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """The words of the addressed elements, unless this is the request."""
+        self._count()
+        return super().words(stream, step, draws, elements, first, count)
+
+    def word(self, stream: str, step: int, draw: int, index: int) -> int:
+        """One word, unless this is the request."""
+        self._count()
+        return super().word(stream, step, draw, index)
+
+
+@check
+def interrupted_work_leaves_no_trace_or_ends_the_run(mechanism: Mechanism) -> None:
+    """Interrupted at a request for noise, a push or a batch never was, or the run says that it cannot be used again."""
+    rows, begun = stream(mechanism, 30), 7
+
+    def interrupted(request: int, batch: bool) -> tuple[Run, int, bool]:
+        with install(InterruptedEntropy(18, request)) as source:
+            run = mechanism.start()
+            assert isinstance(source, InterruptedEntropy)
+            source.requests = -(10**9)
+            run.push_batch(rows[:begun])
+            source.requests = 0
+            before = (snapshot.pack({}, run._state()), run.ledger.position)
+            try:
+                run.push_batch(rows[begun:]) if batch else _pushed(run, rows[begun:])
+            except KeyboardInterrupt:
+                _goes_on_or_refuses(mechanism, run, before if batch else None, rows)
+                return run, source.requests, True
+            return run, source.requests, False
+
+    for batch in (True, False):
+        _, requests, _ = interrupted(0, batch)
+        for request in sorted(set(np.linspace(1, requests, 8).astype(int).tolist())) if requests else ():
+            assert interrupted(request, batch)[2], "an interruption was swallowed"
+
+
+def _goes_on_or_refuses(
+    mechanism: Mechanism, run: Run, before: tuple[bytes, str] | None, rows: npt.NDArray[Any]
+) -> None:
+    try:
+        run.snapshot()
+    except LedgerMismatch as error:
+        assert len(str(error).splitlines()) == 1
+        _mismatch(lambda: run.push(rows[-1]))
+        _mismatch(lambda: run.push_batch(rows[-2:]))
+    else:
+        after = (snapshot.pack({}, run._state()), run.ledger.position)
+        assert before is None or before == after, "an interrupted batch left a trace in a run that goes on"
+        step = run.step
+        assert run.push(rows[step]).step == step + 1
+    verdict = run.ledger.verify()
+    assert verdict.ok or not mechanism.enforced, str(verdict)
+
+
+def _mismatch(push: Callable[[], object]) -> None:
+    try:
+        push()
+    except LedgerMismatch:
+        return
+    raise AssertionError("a run went on that may not be used again")
+
+
+@check
+def charges_that_were_taken_back_end_the_run(mechanism: Mechanism) -> None:
+    """A run whose charges were rolled back is not used again, also when others have added rows since."""
+    run, rows = mechanism.start(), stream(mechanism, 12)
+    run.push_batch(rows[:5])
+    parts = run.ledger.parts if isinstance(run.ledger, ParallelLedger) else (run.ledger,)
+    untouched = mechanism.start(ledger=run.ledger) if len(parts) == 1 else None
+    try:
+        with ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(part.transaction())
+            run.push(rows[5])
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    for part in parts:
+        part.charge_batch(6, np.zeros(9, dtype=np.int64))
+        part.charge(15, 0)
+    _mismatch(lambda: run.push(rows[6]))
+    _mismatch(lambda: run.push_batch(rows[6:]))
+    _mismatch(run.snapshot)
+    if untouched is not None:
+        untouched.snapshot()  # whose charges were not taken back goes on
+
+
+@check
+def runs_that_share_a_ledger_are_restored_with_it(mechanism: Mechanism) -> None:
+    """A shared account is in no run's snapshot: restored runs meet on one ledger, and on no older one."""
+    rows = stream(mechanism, 30)
+    with fixed_entropy(19):
+        expected = list(mechanism.start().push_batch(rows))
+        run = mechanism.start()
+        other = mechanism.start(ledger=run.ledger)
+        assert same(expected[:9], run.push_batch(rows[:9])), "a second run on a ledger changed the first"
+        assert isinstance(run.ledger, MemoryLedger)
+        states, saved = (run.snapshot(), other.snapshot()), run.ledger.snapshot()
+        for state in states:
+            try:
+                mechanism.start(state=state)
+            except SnapshotError:
+                continue
+            raise AssertionError("a run that shared its ledger was restored with an account of its own")
+        ledger = mechanism.start().ledger
+        assert isinstance(ledger, MemoryLedger)
+        ledger.restore(saved)
+        restored, beside = (mechanism.start(ledger=ledger, state=state) for state in states)
+        assert (restored.step, beside.step) == (9, 0)
+        assert same(expected[9:], restored.push_batch(rows[9:])), "restoring a shared ledger changes releases"
+    _mismatch(lambda: mechanism.start(ledger=ledger, state=states[0]))  # the ledger has moved on
+    verdict = ledger.verify()
+    assert verdict.ok or not mechanism.enforced, str(verdict)
 
 
 @check

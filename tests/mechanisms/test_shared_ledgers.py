@@ -1,0 +1,201 @@
+"""Runs on one ledger: rollbacks, refusals inside of transactions, snapshots of what is shared, steps with numbers."""
+
+import numpy as np
+import pytest
+
+import tidegate as tg
+from tidegate.errors import BudgetExceeded, LedgerMismatch, SnapshotError
+from tidegate.ledger import MemoryLedger
+from tidegate.ledger.sqlite import SQLiteLedger
+from tidegate.mechanisms import BinaryTree, BudgetAbsorption, BudgetDistribution, Sample, Uniform
+from tidegate.testing import fixed_entropy, zero_noise
+
+POLICY = tg.WEvent(epsilon="1", w=4)
+BOTH = pytest.mark.parametrize("kind", [BudgetAbsorption, BudgetDistribution])
+PLACES = pytest.mark.parametrize("place", ["memory", "file"])
+
+
+def open_ledger(place, tmp_path, units, policy=POLICY):
+    """A new ledger in memory or in a file."""
+    return MemoryLedger(policy, units) if place == "memory" else SQLiteLedger(tmp_path / "l", policy, units)
+
+
+def rolled_back(ledger, *work):
+    """Do some work in a transaction that fails."""
+
+    def failing():
+        with ledger.transaction():
+            for each in work:
+                each()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        failing()
+
+
+@PLACES
+def test_charges_of_another_run_do_not_hide_a_rollback(place, tmp_path):
+    """As many rows as before, but others: the run whose charges are gone notices, the other goes on."""
+    with open_ledger(place, tmp_path, 8) as ledger:
+        one, other = (Uniform(tg.WEvent(epsilon="1", w=4)).start(ledger=ledger) for _ in range(2))
+        one.push(1)
+        rolled_back(ledger, lambda: one.push(2))
+        for _ in range(2):
+            other.push(1)
+        with pytest.raises(LedgerMismatch, match="taken back"):
+            one.push(2)
+        with pytest.raises(LedgerMismatch, match="taken back"):
+            one.snapshot()
+        assert other.push(1).step == 3
+        assert ledger.verify().ok
+
+
+@PLACES
+def test_a_rollback_inside_a_transaction_that_goes_on_is_noticed(place, tmp_path):
+    """The inner rows are gone, the outer ones are committed, and the file is sound."""
+    with open_ledger(place, tmp_path, 8) as ledger:
+        one, other = (Uniform(tg.WEvent(epsilon="1", w=4)).start(ledger=ledger) for _ in range(2))
+        with ledger.transaction():
+            other.push(1)
+            rolled_back(ledger, lambda: one.push(1))
+            other.push(1)
+        with pytest.raises(LedgerMismatch, match="taken back"):
+            one.push(1)
+        assert other.push(1).step == 3
+        assert ledger.verify().ok
+    if place == "file":
+        with SQLiteLedger(tmp_path / "l") as again:
+            assert again.step == 3
+
+
+def test_a_snapshot_of_a_step_that_was_taken_back_is_refused():
+    """It stands at a step, and at a number of rows, that the ledger reaches again by other charges."""
+    mechanism = BinaryTree(tg.Event(epsilon="1"), horizon=9)
+    ledger = MemoryLedger(mechanism.policy, mechanism.units)
+    run, states = mechanism.start(ledger=ledger), []
+    rolled_back(ledger, lambda: run.push(1), lambda: states.append(run.snapshot()))
+    ledger.charge(1, 1)
+    with pytest.raises(LedgerMismatch, match="not that of the snapshot"):
+        mechanism.start(ledger=ledger, state=states[0])
+
+
+@BOTH
+@PLACES
+def test_decisions_on_a_shared_ledger_are_not_made_inside_a_transaction(kind, place, tmp_path):
+    """A refusal would tell of them, and the rollback that follows it would take back what they cost."""
+    mechanism = kind(POLICY)
+    with open_ledger(place, tmp_path, mechanism.units) as ledger:
+        ledger.charge(3, mechanism.units // 2)
+        run = mechanism.start(ledger=ledger).begin_at(3)
+        with pytest.raises(LedgerMismatch, match="decides on raw data"), ledger.transaction():
+            run.push_batch([[10**6], [10**6], [0]])
+        with pytest.raises(LedgerMismatch, match="decides on raw data"), ledger.transaction():
+            run.push([10**6])
+        assert ledger.spent(3, 3) == POLICY.epsilon / 2
+        assert run.push([10**6]).step == 3  # outside of a transaction it goes on
+
+
+@BOTH
+def test_pan_private_runs_neither(kind):
+    """Nor do they open or close a step in one."""
+    mechanism = kind(POLICY, pan_private="single")
+    ledger = MemoryLedger(POLICY, mechanism.units)
+    ledger.charge(1, 1)
+    run = mechanism.start(ledger=ledger)
+    with pytest.raises(LedgerMismatch, match="decides on raw data"), ledger.transaction():
+        run.open_step()
+    run.open_step()
+    with pytest.raises(LedgerMismatch, match="decides on raw data"), ledger.transaction():
+        run.close_step()
+    assert run.close_step().step == 2
+
+
+@BOTH
+def test_what_others_spend_while_a_step_is_open_tells_of_no_decision(kind):
+    """A publication that cannot be paid for any more is not decided upon: no refusal, whatever the data."""
+    mechanism = kind(POLICY, pan_private="single")
+    for value in (0, 10**7):
+        ledger = MemoryLedger(POLICY, mechanism.units)
+        with zero_noise():
+            run = mechanism.start(ledger=ledger)
+        run.open_step()
+        run.arrive(0, value)
+        ledger.charge(1, int(ledger.remaining(1) / ledger.unit))
+        release = run.close_step()
+        assert not release.fresh
+        assert release.values.tolist() == [0.0]
+
+
+@BOTH
+def test_one_that_has_its_ledger_to_itself_may_be_pushed_in_a_transaction(kind, tmp_path):
+    """As the durable runtime does, which commits charges and releases together; also after a restart."""
+    mechanism = kind(POLICY)
+    with SQLiteLedger(tmp_path / "l", POLICY, mechanism.units) as ledger:
+        run = mechanism.start(ledger=ledger)
+        with ledger.transaction():
+            run.push_batch(np.full((5, 1), 9))
+            state = run.snapshot()
+    with SQLiteLedger(tmp_path / "l", POLICY, mechanism.units) as ledger:
+        run = mechanism.start(ledger=ledger, state=state)
+        with ledger.transaction():
+            assert run.push([9]).step == 6
+
+
+def test_two_runs_restored_from_one_ledger_spend_its_budget_once():
+    """Each with a copy of the account would spend it: together they are held to ε."""
+    mechanism = Uniform(POLICY)
+    ledger = MemoryLedger(POLICY, 8)
+    with fixed_entropy(1):
+        one, other = (mechanism.start(ledger=ledger) for _ in range(2))
+    one.push(1)
+    for run in (one, other):
+        with pytest.raises(SnapshotError, match="has no account"):
+            mechanism.start(state=run.snapshot())
+    states, saved = [run.snapshot() for run in (one, other)], ledger.snapshot()
+    again = MemoryLedger(POLICY, 8)
+    again.restore(saved)
+    one, other = (mechanism.start(ledger=again, state=state) for state in states)
+    one.push_batch([1, 1, 1])
+    with pytest.raises(BudgetExceeded):
+        other.push_batch([1, 1, 1, 1, 1])
+    assert again.verify().ok
+
+
+def test_a_restored_ledger_is_known_by_its_name():
+    """Another ledger that stands at the same step with as many rows is refused."""
+    mechanism = Uniform(POLICY)
+    ledgers = [MemoryLedger(POLICY, 8) for _ in range(2)]
+    runs = [mechanism.start(ledger=ledger) for ledger in ledgers]
+    beside = [mechanism.start(ledger=ledger) for ledger in ledgers]
+    for run in runs:
+        run.push(1)
+    with pytest.raises(LedgerMismatch, match="not that of the snapshot"):
+        mechanism.start(ledger=ledgers[1], state=runs[0].snapshot())
+    assert len(beside) == 2
+
+
+def test_who_joins_late_begins_at_the_present_step():
+    """Also behind a run whose last steps were silent."""
+    mechanism = Sample(POLICY)
+    ledger = MemoryLedger(POLICY, mechanism.units)
+    first = mechanism.start(ledger=ledger)
+    for _ in range(7):
+        first.push(1)
+    late = mechanism.start(ledger=ledger)
+    assert (late.step, late.origin) == (7, 7)
+    assert late.push(1).step == first.push(1).step == 8
+
+
+def test_a_run_says_where_its_data_begin():
+    """Steps have the same numbers in all runs: one over the same data is charged for the same steps, or refused."""
+    mechanism = Uniform(POLICY)
+    ledger = MemoryLedger(POLICY, mechanism.units)
+    mechanism.start(ledger=ledger).push_batch([1, 1, 1])
+    again = mechanism.start(ledger=ledger).begin_at(1)
+    assert (again.step, again.origin) == (0, 0)
+    with pytest.raises(BudgetExceeded):
+        again.push_batch([1, 1, 1])
+    later = mechanism.start(ledger=ledger).begin_at(9)
+    assert later.push(1).step == 9
+    with pytest.raises(tg.errors.InvalidInput, match="already"):
+        later.begin_at(12)
