@@ -14,16 +14,18 @@ BENCH := $(VENV)/.installed-bench
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint services bench audit blind mutants clean
+.PHONY: help demo serve soak test lint services bench audit blind mutants clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
+	@echo "make serve     install, then serve the same campus live, on a fast clock, and open it in the browser"
 	@echo "make test      install what tests need and run them all"
 	@echo "make lint      ruff, mypy and the import contract"
 	@echo "make bench     time the noise, the mechanisms and the ledger against their rivals"
 	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
 	@echo "make blind     attack the mutants of tests/audit/blind.toml, and write their part of docs/audit.md"
 	@echo "make mutants   run the tests against 400 small mistakes in the code, and write docs/mutants.md; takes hours"
+	@echo "make soak      kill the service 200 times under load, and send it 100,000 fuzzed requests"
 	@echo "make services  install and ready the system packages that tests need"
 	@echo "make clean     remove the virtual environment and all caches"
 
@@ -55,6 +57,23 @@ demo: $(PLAIN)
 endif
 	@$(BIN)/tidegate demo
 
+# The service is an extra, so it is installed on its own; where tests are installed it is there already.
+SERVED := $(VENV)/.installed-web
+$(SERVED): pyproject.toml $(SOURCES) | $(BIN)/python
+	@echo "installing tidegate and its service into $(VENV)"
+	@$(PIP) '.[web]'
+	@touch $@
+
+ifneq ($(wildcard $(TEST)),)
+serve: $(TEST)
+else
+serve: $(SERVED)
+endif
+	@$(BIN)/tidegate serve demo
+
+soak: $(TEST)
+	@TIDEGATE_KILLS=200 TIDEGATE_REQUESTS=100000 $(BIN)/python -m pytest -n 0 tests/web/test_killed.py tests/web/test_fuzz.py
+
 test: $(TEST)
 	@$(BIN)/python -m pytest -n $(WORKERS)
 
@@ -66,15 +85,16 @@ lint: $(TEST)
 
 # Tests start servers of their own, as users without privileges, on free ports; here only the programs are installed.
 services:
-	@if PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null \
+	@if PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null && PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null \
+	    && command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	    && { command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }; then \
-	    echo "mosquitto and postgresql are installed"; \
+	    echo "mosquitto, postgresql, nginx and chromium are installed"; \
 	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-	    echo "install mosquitto and postgresql with your system's packages, or run make services as root" >&2; exit 1; \
+	    echo "install mosquitto, postgresql, nginx, chromium and chromium-driver with your system's packages, or run make services as root" >&2; exit 1; \
 	else \
-	    echo "installing mosquitto and postgresql"; \
+	    echo "installing mosquitto, postgresql, nginx and chromium"; \
 	    export DEBIAN_FRONTEND=noninteractive; \
-	    apt-get update -qq && apt-get install -qq -y --no-install-recommends mosquitto postgresql >/dev/null; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends mosquitto postgresql nginx-light chromium chromium-driver >/dev/null; \
 	fi
 
 bench: $(BENCH)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tidegate.web.tokens import Tokens
 
 EXAMPLE = "Example: tidegate serve run stream.toml --port 8470"
+DEMO_EXAMPLE = "Example: tidegate serve demo --hour 2"
 ADD_EXAMPLE = "Example: tidegate serve token add producer --as gateway"
 REVOKE_EXAMPLE = "Example: tidegate serve token revoke gateway"
 LIST_EXAMPLE = "Example: tidegate serve token list"
@@ -60,6 +61,9 @@ def run(
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="A certificate in PEM, for TLS.")] = None,
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    backfill: Annotated[
+        bool, typer.Option("--backfill", help="Close more steps at once than catch_up in [steps] allows.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as a JSON object.")] = False,
 ) -> None:
     """Drive streams in this process and serve what they release, until it is stopped.
@@ -78,6 +82,7 @@ def run(
         names=tuple(name or ()),
         certificate=certificate,
         key=key,
+        backfill=backfill,
     )
 
     def ready(address: str) -> None:
@@ -85,6 +90,45 @@ def run(
         sys.stdout.flush()
 
     web.serve(files, settings, ready)
+
+
+@app.command("demo", epilog=DEMO_EXAMPLE)
+def demo(
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.")] = 8470,
+    hour: Annotated[float, typer.Option(help="How many seconds a made-up hour takes.")] = 2.0,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as a JSON object.")] = False,
+) -> None:
+    """Serve a made-up campus, live, on a clock that runs fast.
+
+    Six thousand made-up devices are seen in six buildings. Their sightings are sent to the service as they happen, and
+    an hour takes two seconds. Nothing is kept when it ends.
+    """
+    import webbrowser
+
+    from tidegate.errors import InvalidParameter
+
+    web_room()
+    if not 0.2 <= hour <= 3600:
+        raise InvalidParameter("hour", hour, "between 0.2 and 3600 seconds", "write for example --hour 2")
+    from tidegate.web.demo import run_demo
+
+    def ready(address: str, token: str) -> None:
+        page = f"{address}view/campus"
+        if as_json:
+            typer.echo(json.dumps({"address": address, "page": page, "operator_token": token}))
+        else:
+            typer.echo(
+                f"The made-up campus is live at {page}\nOperator's page {address}operator, token {token}"
+            )
+            typer.echo("Ctrl-C ends it.")
+        sys.stdout.flush()
+        if browser and not as_json:
+            webbrowser.open(page)
+
+    if not as_json:
+        typer.echo("Making up four weeks of a campus, and releasing the first two …")
+    run_demo(port, 3600 / hour, ready)
 
 
 @token.command("add", epilog=ADD_EXAMPLE)

@@ -58,10 +58,14 @@ class Driver:
         Its configuration.
     clock
         Public time; another than the system's for made-up streams only.
+    backfill
+        Accept that more steps close at once than `catch_up` allows.
     """
 
-    def __init__(self, name: str, config: Config, clock: Clock | None = None) -> None:
-        self.name, self.config = name, config
+    def __init__(
+        self, name: str, config: Config, clock: Clock | None = None, *, backfill: bool = False
+    ) -> None:
+        self.name, self.config, self.backfill = name, config, backfill
         self.clock: Clock = clock or PublicClock()
         self.live = config.source.follow or "://" in config.source.location or self.posted
         self.state = "opening"  # running, waiting, ended, failed, stopped
@@ -87,7 +91,14 @@ class Driver:
         """Open the stream, which refuses what is wrong with it, and take up what it has released."""
         # standard output is no place for the releases of a service that logs
         sink = self.config.sink.location != "-"
-        stream = open_stream(self.config, follow=self.live, watcher=self, sink=sink)
+        stream = open_stream(
+            self.config,
+            follow=self.live,
+            watcher=self,
+            sink=sink,
+            backfill=self.backfill,
+            clock=self.clock,
+        )
         self._stream = stream
         ledger = stream.store.ledger
         if not hasattr(self, "board"):
@@ -210,7 +221,8 @@ class Driver:
         lateness = self.config.steps.lateness
         assert isinstance(lateness, int)
         closed = self.config.steps.boundary(step + 1) / 1e6 + lateness
-        self.lag = max(0.0, self.clock() - closed) if self.live else None
+        speed = getattr(self.clock, "speed", 1.0)  # of a made-up clock
+        self.lag = max(0.0, self.clock() - closed) / speed if self.live else None
         late = {} if self.lag is None else {"lag": round(self.lag, 3)}
         log("stream.released", stream=self.name, step=step, number=chunk.last, **late)
 

@@ -167,8 +167,7 @@ class Parser:
         raise BadBatch("it does not have the fields of the header.", 2 if bad is None else bad[0] + 2)
 
     def _arrow(self, body: bytes) -> tuple[pl.DataFrame, Callable[[int], int]]:
-        reader = pl.read_ipc if body.startswith(b"ARROW1") else pl.read_ipc_stream
-        frame = attempt(lambda: reader(io.BytesIO(body)), lambda: _unreadable("Arrow"))
+        frame = attempt(lambda: _read_arrow(body), lambda: _unreadable("Arrow"))
         for name in self.columns:
             if name not in frame.columns:
                 raise BadBatch(f"the batch has no column {name!r}.")
@@ -206,6 +205,14 @@ class Parser:
         schema = self.config.schema
         times = TimeReader(schema.time_format, self.config.steps.zone).read(frame[schema.time])
         return frame.with_columns(times.cast(pl.Datetime("us", "UTC")).alias(schema.time))
+
+
+def _read_arrow(body: bytes) -> pl.DataFrame:
+    reader = pl.read_ipc if body.startswith(b"ARROW1") else pl.read_ipc_stream
+    try:
+        return reader(io.BytesIO(body))
+    except (OSError, MemoryError):  # no file and no memory fails here, but what the body says of itself
+        raise ValueError from None
 
 
 def _first_bad(count: int, check: Callable[[int], str | None]) -> tuple[int, str] | None:

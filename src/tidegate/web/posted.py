@@ -34,9 +34,11 @@ class PostedIntake(Intake):
 class PostedDriver(Driver):
     """Drives a stream from what producers send; parameters as for :class:`Driver`."""
 
-    def __init__(self, name: str, config: Config, clock: Clock | None = None) -> None:
+    def __init__(
+        self, name: str, config: Config, clock: Clock | None = None, *, backfill: bool = False
+    ) -> None:
         self.parser = Parser(config)
-        super().__init__(name, config, clock)
+        super().__init__(name, config, clock, backfill=backfill)
         lateness = config.steps.lateness
         assert isinstance(lateness, int)
         assert self._stream is not None

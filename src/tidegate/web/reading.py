@@ -69,7 +69,13 @@ class Reading:
         """What is public."""
         types = tuple(kind.partition(";")[0] for kind in FORMATS.values())
         return (
-            Route("GET", "/streams", self.streams, "All streams.", answers={200: (JSON, "The streams.")}),
+            Route(
+                "GET",
+                "/streams",
+                self.streams,
+                "All streams.",
+                answers={200: (JSON, "The streams."), 400: WRONG},
+            ),
             Route(
                 "GET",
                 "/streams/{name}",

@@ -50,6 +50,8 @@ class Settings:
         Further names by which it may be called, for example behind a proxy.
     certificate, key
         Files for TLS.
+    backfill
+        Accept that more steps close at once than `catch_up` allows.
     clock
         Public time, for made-up streams only.
     """
@@ -60,6 +62,7 @@ class Settings:
     names: tuple[str, ...] = ()
     certificate: Path | None = None
     key: Path | None = None
+    backfill: bool = False
     clock: Clock | None = field(default=None, repr=False)
 
     @property
@@ -109,7 +112,7 @@ class Service:
         try:
             for name, config in zip(names, configs, strict=True):
                 kind = PostedDriver if config.source.location == LOCATION else Driver
-                drivers[name] = kind(name, config, self.settings.clock)
+                drivers[name] = kind(name, config, self.settings.clock, backfill=self.settings.backfill)
         except BaseException:
             for driver in drivers.values():
                 driver.join()

@@ -237,7 +237,7 @@ try {
   explain();
   listen();
   refresh();
-  globalThis.tidegate = stream; // for whoever looks with the browser's tools
+  globalThis.tidegate = Object.assign(stream, { charts: () => charts }); // for whoever looks with the browser's tools
 } catch {
   at("state").textContent = "this stream cannot be reached at the moment; the page tries again";
   setTimeout(() => location.reload(), 3000);

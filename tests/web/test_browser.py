@@ -1,0 +1,304 @@
+"""The pages in a real browser, against a real service that is killed and started again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.web.helpers import until
+from tests.web.test_killed import Killable, Producer
+from tests.web.test_sending import posted_text
+
+from tidegate.web.tokens import Tokens
+
+Require = Callable[[str, str], None]
+MAP = {
+    "type": "FeatureCollection",
+    "features": [
+        {
+            "type": "Feature",
+            "properties": {"name": "north"},
+            "geometry": {"type": "Polygon", "coordinates": [[[0, 1], [2, 1], [2, 2], [0, 2], [0, 1]]]},
+        },
+        {
+            "type": "Feature",
+            "properties": {"name": "south"},
+            "geometry": {"type": "Point", "coordinates": [1, 0]},
+        },
+    ],
+}
+
+
+class Live:
+    """A live stream with a producer, and what opens its pages."""
+
+    def __init__(self, folder: Path) -> None:
+        tokens = Tokens(folder / "tokens.json")
+        self.operator = tokens.add("operator", "you")
+        config = folder / "hall.toml"
+        config.write_text(
+            posted_text(folder, seconds=1, behind=30).replace('epsilon = "400"', 'epsilon = "2"')
+        )
+        config.with_suffix(".geojson").write_text(json.dumps(MAP))
+        self.service = Killable(config)
+        self.service.start()
+        self.ending = threading.Event()
+        self.producer = Producer(self.service.address, tokens.add("producer", "hall"), "walrus", self.ending)
+        self.producer.start()
+
+    def close(self) -> None:
+        """End it."""
+        self.ending.set()
+        self.producer.join(30)
+        self.service.kill()
+        self.service.close()
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A live stream of steps of a second."""
+    found = Live(tmp_path_factory.mktemp("browser"))
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def chromium(require_service: Require) -> Iterator[Any]:
+    """A browser without a window."""
+    driver, program = shutil.which("chromedriver"), shutil.which("chromium")
+    if driver is None or program is None:
+        require_service("chromium", "tests of the pages drive a real browser")
+    webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+class Page:
+    """One page in the browser, as large as a screen or a telephone."""
+
+    def __init__(self, browser: Any, live: Live) -> None:
+        self.browser, self.live = browser, live
+
+    def open(self, path: str, width: int = 1200, height: int = 900, *, dark: bool = False) -> Page:
+        """Open a page anew, with nothing remembered."""
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": theme})
+        self.browser.get(self.live.service.address + path)
+        self.run("localStorage.clear(); sessionStorage.clear()")
+        self.browser.get(self.live.service.address + path)
+        return self
+
+    def stream(self, **more: Any) -> Page:
+        """Open the stream's page and wait for its first values."""
+        self.open("/view/hall", **more)
+        until(
+            lambda: self.run("return globalThis.tidegate?.sorted.length > 3 && tidegate.charts().length > 0")
+        )
+        return self
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Run a script in the page."""
+        return self.browser.execute_script(script, *arguments)
+
+    def find(self, selector: str) -> Any:
+        """An element."""
+        return self.browser.find_element("css selector", selector)
+
+    def problems(self) -> list[str]:
+        """What the browser complains about, broken connections aside."""
+        lines = [entry["message"] for entry in self.browser.get_log("browser")]
+        return [line for line in lines if "net::ERR" not in line]
+
+    def findings(self) -> list[str]:
+        """Serious findings of axe-core."""
+        script = (Path(__file__).parent / "vendored" / "axe.min.js").read_text()
+        self.run(script)
+        self.browser.set_script_timeout(60)
+        found = self.browser.execute_async_script(
+            "const done = arguments[0]; axe.run().then((found) => done(found.violations))"
+        )
+        serious = [each for each in found if each["impact"] in ("serious", "critical")]
+        return [f"{each['id']}: {each['nodes'][0]['html'][:120]}" for each in serious]
+
+
+@pytest.fixture
+def page(chromium: Any, live: Live) -> Page:
+    """The browser and the service."""
+    return Page(chromium, live)
+
+
+def test_the_page_shows_values_and_goes_on(page: Page) -> None:
+    """It loads, shows the newest value with its range, and moves with the stream; nothing is refused by the policy."""
+    page.stream()
+    assert page.find("#name").text == "Hall"
+    before = page.run("return tidegate.last")
+    until(lambda: page.run("return tidegate.last") >= before + 2)
+    until(lambda: page.find("#figure").text not in ("", "–"))
+    assert "±" in page.find("#plusminus").text
+    assert page.find("#state").text.startswith("live")
+    assert page.run("return document.querySelectorAll('canvas').length") == 1
+    assert page.problems() == []
+    assert page.browser.get_cookies() == []
+
+
+def test_it_reconnects_without_gap_or_repetition(page: Page) -> None:
+    """The service is killed and started again: every release is taken once, in order."""
+    page.stream()
+    page.run(
+        "globalThis.taken = []; const take = tidegate.take.bind(tidegate);"
+        "tidegate.take = (release) => { taken.push(release.number); take(release); };"
+    )
+    until(lambda: page.run("return taken.length") >= 1)
+    page.live.service.kill()
+    until(lambda: page.find("#state").text.startswith("reconnecting"))
+    time.sleep(1.5)
+    page.live.service.start()
+    seen = page.run("return taken.length")
+    until(lambda: page.run("return taken.length") >= seen + 4)
+    taken = page.run("return taken")
+    assert taken == list(range(taken[0], taken[0] + len(taken)))
+    steps = page.run("return tidegate.sorted.map((each) => each.step)")
+    assert steps == list(range(1, len(steps) + 1))
+    page.problems()
+
+
+def test_zoom_and_hover(page: Page) -> None:
+    """Dragging zooms, a double click shows all again, and the pointer reads a value with its range."""
+    from selenium.webdriver import ActionChains
+
+    page.stream()
+    span = "const { min, max } = tidegate.charts()[0].plot.scales.x; return max - min"
+    before = page.run(span)
+    over = page.find("#stage .u-over")
+    width = over.size["width"]
+    drag = ActionChains(page.browser).move_to_element_with_offset(over, -width // 4, 0).click_and_hold()
+    drag.move_by_offset(width // 4, 0).release().perform()
+    assert page.run(span) < 0.6 * before
+    assert "±" in page.find("#readout").text
+    ActionChains(page.browser).double_click(over).perform()
+    assert page.run(span) > 0.9 * before
+
+
+def test_all_layouts_show_all_columns(page: Page) -> None:
+    """Small multiples, a list with sparklines, and the map; each with the same table behind it."""
+    page.stream()
+    page.find("[data-layout=multiples]").click()
+    until(lambda: page.run("return document.querySelectorAll('.multiple canvas').length") == 2)
+    page.find("[data-layout=list]").click()
+    until(lambda: page.run("return document.querySelectorAll('.spark path').length") >= 2)
+    page.find("[data-layout=map]").click()
+    until(lambda: page.run("return document.querySelectorAll('.map .area, .map .spot').length") == 2)
+    until(lambda: "±" in page.run("return document.querySelector('.map title').textContent"))
+    page.find("#table-details summary").click()
+    until(lambda: page.run("return document.querySelectorAll('#table tbody tr').length") > 3)
+    assert [cell.text for cell in page.browser.find_elements("css selector", "#table thead th")] == [
+        "Time",
+        "north",
+        "south",
+        "Kind",
+    ]
+    assert page.problems() == []
+
+
+def test_dark_and_light(page: Page) -> None:
+    """It follows the system, and a button changes it for this reader."""
+    page.stream(dark=True)
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    dark = page.run(ground)
+    page.find("#theme").click()
+    assert page.run(ground) != dark
+    page.browser.refresh()
+    assert page.run(ground) != dark
+
+
+def test_a_telephone_needs_no_sideways_scrolling(page: Page) -> None:
+    """At 360 points everything fits, in every layout."""
+    page.stream(width=360, height=740)
+    for layout in ("chart", "multiples", "list", "map"):
+        page.find(f"[data-layout={layout}]").click()
+        time.sleep(0.2)
+        assert page.run("return document.documentElement.scrollWidth <= innerWidth"), layout
+
+
+def test_the_keyboard_is_enough(page: Page) -> None:
+    """Tab reaches everything in order; arrows read the chart; space and enter press."""
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    page.stream()
+    reached = []
+    for _ in range(40):
+        ActionChains(page.browser).send_keys(Keys.TAB).perform()
+        reached.append(
+            page.run(
+                "const e = document.activeElement;"
+                "return e.ariaRoleDescription ? 'drawing' : e.id || e.dataset.layout || e.dataset.range || e.className"
+            )
+        )
+        if reached[-1] == "drawing":
+            break
+    assert {"skip", "theme", "chart", "map", "week", "column", "drawing"} <= set(reached)
+    ActionChains(page.browser).send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT).perform()
+    first = page.find("#readout").text
+    assert "±" in first
+    ActionChains(page.browser).send_keys(Keys.HOME).perform()
+    assert page.find("#readout").text != first
+    page.run("document.querySelector('[data-layout=list]').focus()")
+    ActionChains(page.browser).send_keys(Keys.ENTER).perform()
+    assert page.find("[data-layout=list]").get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_serious_finding_of_axe(page: Page, dark: bool) -> None:
+    """Home, every layout with its table, and the operator's page, in both colours."""
+    page.open("/", dark=dark)
+    until(lambda: page.run("return document.querySelectorAll('.streams .spark path').length") > 0)
+    assert page.findings() == []
+    page.stream(dark=dark)
+    page.find("#table-details summary").click()
+    for layout in ("chart", "multiples", "list", "map"):
+        page.find(f"[data-layout={layout}]").click()
+        time.sleep(0.2)
+        assert page.findings() == [], layout
+    page.open("/operator", dark=dark)
+    assert page.findings() == []
+    page.find("#token").send_keys(page.live.operator)
+    page.find("button.primary").click()
+    until(lambda: page.run("return document.querySelectorAll('#streams section').length") == 1)
+    assert page.findings() == []
+
+
+def test_the_operator_sees_the_budget(page: Page) -> None:
+    """A wrong token opens nothing; the right one shows gauge, history and facts, and verifies the ledger."""
+    page.open("/operator")
+    page.find("#token").send_keys("tide_wrong")
+    page.find("button.primary").click()
+    until(lambda: "does not open" in page.find("#refused").text)
+    page.find("#token").send_keys(page.live.operator)
+    page.find("button.primary").click()
+    until(lambda: page.run("return document.querySelectorAll('#streams canvas').length") == 1)
+    assert "of the budget (2) spent" in page.find("#streams").text
+    assert "Lag" in page.find("#streams").text
+    page.run("document.querySelector('#streams button').click()")
+    until(lambda: "ledger verified" in page.find("#streams").text)
+    assert "walrus" not in page.browser.page_source
