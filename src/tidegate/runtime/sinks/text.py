@@ -45,13 +45,13 @@ class TextFileSink(Sink):
         """Open the file at the last byte that is known to be safe, or at its beginning if it is shorter."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._made = os.fstat(descriptor).st_size == 0
             self._file = os.fdopen(descriptor, "r+b", buffering=0)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise SinkError(
                     f"{self.path} is not a regular file, so nobody can tell what it has taken; write to a file, "
                     'or to "-" for standard output.'
                 )
+            self._made = os.fstat(descriptor).st_size == 0
             offset = int((position or {}).get("offset", 0))
             if offset == 0 or os.fstat(descriptor).st_size < offset:
                 number, self._offset = 0, 0
@@ -88,9 +88,13 @@ class TextFileSink(Sink):
         return {"offset": self._offset}
 
     def abandon(self) -> None:
-        """Take back a file with nothing but its header."""
-        if self._made:
-            self.path.unlink(missing_ok=True)
+        """Take back a file with nothing but its header; a link stays, with nothing behind it."""
+        if not self._made or self._file is None:
+            return
+        if self.path.is_symlink():
+            self._file.truncate(0)
+        elif self.path.is_file():
+            self.path.unlink()
 
     def close(self) -> None:
         """Let go of the file."""
