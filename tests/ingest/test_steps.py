@@ -174,3 +174,43 @@ def test_missing_times_stay_missing() -> None:
     assert TimeReader().read(pl.Series([None, None])).null_count() == 2
     with pytest.raises(InvalidParameter, match="time_format"):
         TimeReader("sometimes")
+
+
+@pytest.mark.parametrize(
+    ("length", "start", "begins"),
+    [
+        ("calendar week", "2026-03-23", ["2026-03-23", "2026-03-30", "2026-04-06"]),
+        (
+            "calendar month",
+            "2025-12-01",
+            ["2025-12-01", "2026-01-01", "2026-02-01", "2026-03-01", "2026-04-01"],
+        ),
+    ],
+)
+def test_calendar_weeks_and_months(length, start, begins):
+    """They begin at local midnight, over the change to summer time too, and cover every moment once."""
+    zone = zoneinfo.ZoneInfo("Europe/Berlin")
+    steps = Steps(start=start, length=length, zone="Europe/Berlin", count=len(begins))
+    found = [steps.begin(number).astimezone(zone) for number in range(1, len(begins) + 1)]
+    assert [moment.strftime("%Y-%m-%d %H:%M") for moment in found] == [f"{day} 00:00" for day in begins]
+    for number in range(1, len(begins) + 1):
+        first, last = steps.boundary(number), steps.boundary(number + 1) - 1
+        assert steps.numbers(np.array([first, last])).tolist() == [number, number]
+    assert steps.numbers(np.array([steps.boundary(1) - 1, steps.boundary(len(begins) + 1)])).tolist() == [
+        0,
+        0,
+    ]
+    assert steps.closed_by(steps.boundary(3) / 1e6) == 2
+
+
+def test_months_begin_on_their_first_day():
+    """Another day is refused with the one to write."""
+    with pytest.raises(InvalidParameter, match='write start = "2026-03-01"'):
+        Steps(start="2026-03-15", length="calendar month", count=3)
+
+
+@pytest.mark.parametrize("word", ["1d", "week", "weekly", "3 months", "monthly"])
+def test_words_of_calendars_are_answered_with_the_calendar(word):
+    """Whoever writes a week finds out how to write it."""
+    with pytest.raises(InvalidParameter, match="calendar week"):
+        Steps(start="2026-03-01", length=word, count=3)

@@ -96,9 +96,8 @@ class StepsKeys:
 
     start: str = key('When step 1 begins, in the time zone or with an offset: "2026-03-02T00:00".')
     length: str | int = key(
-        'The length of a step: "90s", "15min", "1h", a number of seconds, or "calendar day" for the days of '
-        "the "
-        "time zone, which have 23 or 25 hours when summer time begins or ends.",
+        'The length of a step: "90s", "15min", "1h", a number of seconds, or "calendar day", "calendar week" or '
+        '"calendar month" for those of the time zone, which have an hour less or more when summer time begins or ends.',
         kind="duration",
     )
     zone: str = key("The IANA time zone of the start and of times that carry none.", default="UTC")

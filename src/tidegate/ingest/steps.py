@@ -19,7 +19,8 @@ from tidegate.exact import whole
 Times = npt.NDArray[np.int64]
 
 MICROSECONDS = 1_000_000
-CALENDAR_DAY = "calendar day"
+DAY, WEEK, MONTH = "calendar day", "calendar week", "calendar month"
+CALENDAR = (DAY, WEEK, MONTH)
 _SIZES = {"s": 1, "min": 60, "h": 3600}
 _LATEST = 2**62  # microseconds: arithmetic on times must not wrap around
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -35,19 +36,20 @@ def seconds(name: str, value: int | str, least: int = 1) -> int:
     >>> seconds("length", "1d")
     Traceback (most recent call last):
     tidegate.errors.InvalidParameter: length='1d' is refused: length must be a number of seconds, minutes or
-    hours, because days differ in length; write "24h", or "calendar day" for the days of a time zone.
+    hours, because days and months differ in length; write "24h", or "calendar day", "calendar week" or "calendar
+    month" for those of a time zone.
     """
     if isinstance(value, str):
         text = value.strip()
         found = re.fullmatch(r"(\d+)\s*(s|min|h)", text)
         if found:
             value = int(found[1]) * _SIZES[found[2]]
-        elif re.fullmatch(r"\d+\s*(d|day|days)", text):
+        elif re.fullmatch(r"(\d+\s*)?(d|days?|w|weeks?|months?|daily|weekly|monthly)", text):
             raise InvalidParameter(
                 name,
                 value,
-                "a number of seconds, minutes or hours, because days differ in length",
-                'write "24h", or "calendar day" for the days of a time zone',
+                "a number of seconds, minutes or hours, because days and months differ in length",
+                'write "24h", or "calendar day", "calendar week" or "calendar month" for those of a time zone',
             )
         else:
             raise InvalidParameter(
@@ -64,15 +66,16 @@ class Steps:
     """The public clock of a stream: step t covers [start + (t − 1)·length, start + t·length), t = 1, 2, ….
 
     Steps are counted in seconds of UTC from the start, so a change to or from summer time neither lengthens
-    nor shortens one. The exception is declared: with length "calendar day" a step is a day of the time zone,
-    from midnight to midnight, and has 23 or 25 hours twice a year; that schedule is as public as the other.
+    nor shortens one. The exception is declared: with length "calendar day", "calendar week" or "calendar month" a
+    step is one of the time zone, from midnight to midnight, and its hours are as many as it has; that schedule is
+    as public as the other. Weeks begin on the weekday of the start, months on their first day.
 
     Parameters
     ----------
     start
-        When step 1 begins: "2026-03-02T00:00" in the time zone, or with an offset. For calendar days, a date.
+        When step 1 begins: "2026-03-02T00:00" in the time zone, or with an offset. For calendar steps, a date.
     length
-        Seconds, or "90s", "15min", "1h", or "calendar day".
+        Seconds, or "90s", "15min", "1h", or "calendar day", "calendar week", "calendar month".
     zone
         The IANA time zone of the start and of event times that carry none.
     lateness
@@ -131,11 +134,18 @@ class Steps:
                 )
         put(self, "start", begin.isoformat())
         put(self, "origin", (begin - _EPOCH) // datetime.timedelta(microseconds=1))
-        if self.length == CALENDAR_DAY:
+        if self.length in CALENDAR:
             local = begin.astimezone(zone)
             if (local.hour, local.minute, local.second, local.microsecond) != (0, 0, 0, 0):
                 raise InvalidParameter(
-                    "start", str(self.start), f"midnight in {self.zone} for calendar days", "write a date"
+                    "start", str(self.start), f"midnight in {self.zone} for a {self.length}", "write a date"
+                )
+            if self.length == MONTH and local.day != 1:
+                raise InvalidParameter(
+                    "start",
+                    str(self.start),
+                    "the first day of a month for calendar months",
+                    f'write start = "{local:%Y-%m}-01"',
                 )
         else:
             put(self, "length", seconds("length", self.length))
@@ -147,12 +157,12 @@ class Steps:
                     "count", self.count, "such that the last step can be computed", "use fewer steps"
                 )
             if self.calendar and self.count > 1_000_000:
-                raise InvalidParameter("count", self.count, "at most a million days", "use fewer steps")
+                raise InvalidParameter("count", self.count, "at most a million", "use fewer steps")
 
     @property
     def calendar(self) -> bool:
-        """Whether steps are days of the time zone."""
-        return self.length == CALENDAR_DAY
+        """Whether steps are days, weeks or months of the time zone."""
+        return self.length in CALENDAR
 
     @property
     def _microseconds(self) -> int:
@@ -160,27 +170,32 @@ class Steps:
         return self.length * MICROSECONDS
 
     @cached_property
-    def _days(self) -> Times:
-        """Begins of the calendar days, of the whole stream or of two hundred years."""
+    def _begins(self) -> Times:
+        """Begins of the calendar steps, of the whole stream or of two hundred years and more."""
         zone = zoneinfo.ZoneInfo(self.zone)
         day = _EPOCH + datetime.timedelta(microseconds=self.origin)
         first = day.astimezone(zone).date()
         begins = []
         for number in range((self.count or 73_050) + 1):
             try:
-                midnight = datetime.datetime.combine(
-                    first + datetime.timedelta(days=number), datetime.time(), zone
-                )
-            except OverflowError:
+                midnight = datetime.datetime.combine(self._later(first, number), datetime.time(), zone)
+            except (OverflowError, ValueError):  # after the year 9999
                 break
             begins.append((midnight - _EPOCH) // datetime.timedelta(microseconds=1))
         return np.array(begins, dtype=np.int64)
 
+    def _later(self, first: datetime.date, number: int) -> datetime.date:
+        """The first day of a calendar step, counted from 0."""
+        if self.length == MONTH:
+            months = first.year * 12 + first.month - 1 + number
+            return datetime.date(months // 12, months % 12 + 1, 1)
+        return first + datetime.timedelta(days=number * (7 if self.length == WEEK else 1))
+
     def boundary(self, step: int) -> int:
         """When a step begins, in microseconds since 1970."""
         if self.calendar:
-            days = self._days
-            return int(days[step - 1]) if step - 1 < len(days) else _LATEST
+            begins = self._begins
+            return int(begins[step - 1]) if step - 1 < len(begins) else _LATEST
         return self.origin + (step - 1) * self._microseconds
 
     def begin(self, step: int) -> datetime.datetime:
@@ -190,8 +205,8 @@ class Steps:
     def numbers(self, times: Times) -> Times:
         """The step of each time (microseconds since 1970); 0 for times before the start or after the end."""
         if self.calendar:
-            found = np.searchsorted(self._days, times, side="right").astype(np.int64)
-            found[found == len(self._days)] = 0
+            found = np.searchsorted(self._begins, times, side="right").astype(np.int64)
+            found[found == len(self._begins)] = 0
             return found
         end = _LATEST if self.count is None else self.boundary(self.count + 1)
         outside = (times < self.origin) | (times >= end)  # compared before any arithmetic, which could wrap
@@ -206,7 +221,7 @@ class Steps:
         if moment < self.origin:
             return 0
         if self.calendar:
-            closed = int(np.searchsorted(self._days, moment, side="right")) - 1
+            closed = int(np.searchsorted(self._begins, moment, side="right")) - 1
         else:
             closed = (moment - self.origin) // self._microseconds
         return closed if self.count is None else min(closed, self.count)
