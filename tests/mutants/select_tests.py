@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import deque
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES, TESTS = ROOT / "src", ROOT / "tests"
 ROOMS = ("mechanisms", "ledger", "noise")
-NEAREST = 4  # test files
+NEAREST = 5  # test files
+TYPICAL = ("Uniform", "Sample", "BudgetAbsorption", "BinaryTree", "OptStream", "PeGaSus")
 CONFORMANCE = "tests/mechanisms/test_conformance.py"
 
 
@@ -21,6 +23,8 @@ def stages(module: str) -> list[list[str]]:
     if near[1:]:
         found.append(near[1:])
     names = dependent_mechanisms(module)
+    if len(names) > len(TYPICAL):  # code that all of them share
+        names = [name for name in names if name in TYPICAL]
     if names and (ROOT / CONFORMANCE).exists():
         found.append([CONFORMANCE, "-k", " or ".join(names)])
     return found
@@ -32,10 +36,10 @@ def nearest(module: str) -> list[str]:
     ranked = []
     for path in sorted(path for room in ROOMS for path in (TESTS / room).glob("**/test_*.py")):
         name = path.relative_to(ROOT).as_posix()
-        far = _distance(name, module)
+        far = 0 if path.name == own else _distance(name, module)
         if far is not None and name != CONFORMANCE:
-            ranked.append((0 if path.name == own else far, _size(path), name))
-    return [name for _, _, name in sorted(ranked)[:NEAREST]]
+            ranked.append((far > 0 and f".{path.parent.name}." not in module, far, _size(path), name))
+    return [name for *_, name in sorted(ranked)[:NEAREST]]
 
 
 def dependent_mechanisms(module: str) -> list[str]:
@@ -59,6 +63,7 @@ def _imports(path: Path) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {_home(node.module, alias.name) for alias in node.names}
     return frozenset(name for name in found if name.startswith("tidegate.") and _file(name) is not None)
 
 
@@ -69,6 +74,19 @@ def _file(module: str) -> Path | None:
         return plain.with_suffix(".py")
     package = plain / "__init__.py"
     return package if package.exists() else None
+
+
+@cache
+def _home(package: str, name: str) -> str:
+    """The module of a package that defines a name which the package itself hands out; empty where it is none."""
+    folder = SOURCES.joinpath(*package.split("."))
+    if not package.startswith("tidegate") or not folder.is_dir():
+        return ""
+    line = re.compile(rf"^(class|def) {re.escape(name)}\b", re.MULTILINE)
+    for path in sorted(folder.glob("**/*.py")):
+        if line.search(path.read_text(encoding="utf-8")):
+            return ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+    return ""
 
 
 @cache

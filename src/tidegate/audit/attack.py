@@ -21,6 +21,7 @@ from tidegate.mechanisms.publishing import Publishing
 
 SECOND = 3  # angles that are tried again, for longer
 FIRST_SHARE = 0.5  # of the time, for all angles together
+FEWEST = 1200  # transcripts a side of a final test, at least
 SHORTEST = 5  # steps of a stream on which something happens to a run
 
 
@@ -152,7 +153,7 @@ def _look(
         testers=("statistical",),
         steps=angle.steps,
         seconds=seconds,
-        effort=Effort(seconds, levels=known),
+        effort=Effort(seconds, levels=known, fewest=FEWEST),
         error=error,
         name=name,
         seed=seed,

@@ -21,7 +21,7 @@ from tidegate.policy import Budget
 FINALS = 2  # events that are tested
 ROUNDS = 40  # of variations
 SLOW = 600_000  # transcripts in all: a subject that gives fewer tests one event, with all the time there is
-FEWEST, FEW = 6, 30  # pairs that are looked at where transcripts are few
+FEWEST, FEW = 5, 30  # pairs that are looked at where transcripts are few
 LEARNING = 3  # an event is learnt in so many times the time in which it is looked for in as many transcripts
 PLAIN = 1.3  # a promise of so many times the claim needs no better pair
 Progress = Callable[[str, float], None]
@@ -43,6 +43,8 @@ class Effort:
         How many pairs are looked at.
     levels
         Where the subject decides: values at which streams are placed as well.
+    fewest
+        Transcripts a side of the final tests, at least, however long they take.
     """
 
     seconds: float = 20.0
@@ -50,6 +52,7 @@ class Effort:
     scan: int = 6000
     pairs: int = 60
     levels: tuple[int, ...] = ()
+    fewest: int = 2000
 
 
 @dataclass
@@ -211,11 +214,13 @@ class Search:
             return []
         self._draw(pairs[0], 64)  # also compiles
         in_all = self._rate(pairs[0]) * self.effort.seconds
-        self._slow = in_all < SLOW
+        self._slow, fewest = in_all < SLOW, self.effort.fewest
         if self._slow:
             pairs, self._finals = pairs[: int(np.clip(0.2 * in_all / 600, FEWEST, FEW))], 1
-        self._count = count = int(np.clip(0.2 * in_all / (2 * len(pairs)), 300, self.effort.scan))
-        self._trials = int(np.clip(0.4 * in_all / (2 * self._finals), 2000, self.effort.trials))
+        self._count = count = int(
+            np.clip(0.2 * in_all / (2 * len(pairs)), min(300, fewest // 6), self.effort.scan)
+        )
+        self._trials = int(np.clip(0.4 * in_all / (2 * self._finals), fewest, self.effort.trials))
         looked = []
         for at, pair in enumerate(pairs):
             if at >= FEWEST and self._late(0.35):
@@ -266,7 +271,7 @@ class Search:
     def _learn(self, best: list[tuple[float, Pair]]) -> list[tuple[Pair, Learnt]]:
         """Learn the finalists' events from many transcripts."""
         finalists: list[tuple[Pair, Learnt]] = []
-        count = int(np.clip(self._trials // 3, 2000, 150_000)) if best else 0
+        count = int(np.clip(self._trials // 3, self.effort.fewest // 2, 150_000)) if best else 0
         for at, (_, pair) in enumerate(best):
             self.progress("learning events", 0.5 + 0.1 * at / max(len(best), 1))
             if finalists and self._late(0.7):

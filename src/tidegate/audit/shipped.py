@@ -55,7 +55,7 @@ class Shipped:
     name: str
     mechanism: Mechanism
     steps: int | None = None
-    seconds: float = 24.0
+    seconds: float = 16.0
 
     def attack(self, error: float = 1e-6, seconds: float | None = None) -> Verdict:
         """Try to refute its claim from every angle."""
@@ -105,8 +105,8 @@ def shipped() -> list[Shipped]:
         Shipped("BudgetAbsorption, replaced rows", BudgetAbsorption(pairs, columns=2), 3),
         Shipped("BudgetAbsorption, groups that share", BudgetAbsorption(window, columns=2, groups=groups), 4),
         Shipped("BudgetAbsorption, shifted", BudgetAbsorption(window, columns=5, shift=True), 3),
-        Shipped("BudgetAbsorption, pan-private, seen once", watched, 3, 40.0),
-        Shipped("BudgetDistribution, pan-private, seen once", watched_halves, 3, 40.0),
+        Shipped("BudgetAbsorption, pan-private, seen once", watched, 3, 24.0),
+        Shipped("BudgetDistribution, pan-private, seen once", watched_halves, 3, 24.0),
         Shipped("BudgetDistribution", BudgetDistribution(window), 4),
         Shipped("BudgetDistribution, w = 3", BudgetDistribution(WEvent(epsilon="3", w=3)), 4),
         Shipped("Fast", Fast(WEvent(epsilon="2", w=4), columns=2, samples=2, filter=False), 5),

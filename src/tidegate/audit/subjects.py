@@ -47,7 +47,7 @@ TILED = 1 << 16  # cells of all copies of a stream
 LONGEST_CALL = 30.0  # seconds: whoever needs longer for one short stream hangs
 
 
-FEWEST = 400  # transcripts that are drawn even when time is up: fewer say nothing
+FEWEST = 300  # transcripts that are drawn even when time is up: fewer say nothing
 PATIENCE = 4  # on a busy machine an audit may take so many times as long
 
 
