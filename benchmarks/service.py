@@ -1,0 +1,271 @@
+"""Times the service: clients of the live feed, events that are sent, and many streams at once.
+
+``python benchmarks/service.py [clients|ingest|streams]``; everything by default. Services run in processes of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tidegate.web.tokens import Tokens
+
+CLIENTS, STEPS = 1000, 20
+EVENTS, BATCH, PRODUCERS = 2_000_000, 20_000, 50
+STREAMS = 100
+TEXT = """\
+[source]
+location = "{location}"
+time = "time"
+unit = "unit"
+column = "place"
+{follow}
+
+[steps]
+start = "{start}"
+length = "{length}s"
+{more}
+
+[query]
+aggregate = "distinct"
+columns = {columns}
+
+[protect]
+epsilon = "1"
+window = 24
+
+[mechanism]
+name = "Uniform"
+"""
+
+
+def configured(
+    path: Path, *, location: str = "serve:", length: int = 1, behind: int = 5, more: str = ""
+) -> Path:
+    start = datetime.datetime.now(datetime.UTC).replace(microsecond=0) - datetime.timedelta(seconds=behind)
+    columns = json.dumps([f"place {number}" for number in range(20)])
+    follow = "" if "count" in more else "follow = true"
+    path.write_text(
+        TEXT.format(
+            location=location,
+            follow=follow,
+            start=start.isoformat(),
+            length=length,
+            columns=columns,
+            more=more,
+        )
+    )
+    return path
+
+
+@contextlib.contextmanager
+def service(files: list[Path], tokens: Path) -> Iterator[tuple[str, int, int]]:
+    """A service: its host, port and process."""
+    command = [sys.executable, "-m", "tidegate", "serve", *map(str, files), "--port", "0", "--json"]
+    with (tokens.parent / "service.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--tokens", str(tokens)], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    assert process.stdout is not None
+    address = json.loads(process.stdout.readline())["address"]
+    try:
+        yield "127.0.0.1", int(address.rstrip("/").rpartition(":")[2]), process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+        process.stdout.close()
+
+
+def memory(process: int) -> float:
+    """Resident megabytes."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+
+# clients of the live feed -----------------------------------------------------------------------------------
+
+
+async def listen(host: str, port: int, path: str, seen: list[tuple[int, float]]) -> None:
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n\r\n".encode())
+    while line := await reader.readline():
+        if line.startswith(b"data: ") and line[6:7] == b"{" and len(line) > 10:
+            now = time.time()
+            release = json.loads(line[6:])
+            closed = datetime.datetime.fromisoformat(release["time"]).timestamp() + 1
+            seen.append((release["number"], now - closed))
+
+
+def clients() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        file = configured(folder / "hall.toml")
+        with service([file], folder / "tokens.json") as (host, port, process):
+            time.sleep(3)
+            idle = memory(process)
+            seen: list[list[tuple[int, float]]] = [[] for _ in range(CLIENTS)]
+
+            async def run() -> float:
+                tasks = []
+                for number in range(CLIENTS):
+                    tasks.append(asyncio.create_task(listen(host, port, "/streams/hall/live", seen[number])))
+                    if number % 100 == 99:
+                        await asyncio.sleep(0.1)
+                await asyncio.sleep(2)
+                for each in seen:
+                    each.clear()
+                begun = sum(os.times()[:2])
+                await asyncio.sleep(STEPS)
+                busy = memory(process)
+                print(
+                    f"  the clients themselves took {(sum(os.times()[:2]) - begun) / STEPS:.0%} of a processor"
+                )
+                for task in tasks:
+                    task.cancel()
+                return busy
+
+            busy = asyncio.run(run())
+        latencies = np.array([latency for each in seen for _, latency in each])
+        numbers = [[number for number, _ in each] for each in seen]
+        first, last = max(each[0] for each in numbers), min(each[-1] for each in numbers)
+        wanted = list(range(first, last + 1))
+        complete = sum([number for number in each if first <= number <= last] == wanted for each in numbers)
+        p50, p99 = np.quantile(latencies, [0.5, 0.99])
+        print(
+            f"  {CLIENTS} clients, {len(wanted)} releases: {complete} clients have every one, once, in order"
+        )
+        print(
+            f"  after the close of a step: median {p50:.3f} s, 99 % in {p99:.3f} s, all in {latencies.max():.3f} s"
+        )
+        print(f"  memory {idle:.0f} MB idle, {busy:.0f} MB with all clients: {busy - idle:.0f} MB more")
+
+
+# events that are sent ---------------------------------------------------------------------------------------
+
+
+def bodies(begin: float, seconds: float) -> list[bytes]:
+    """Batches of events as NDJSON, made up, in the order of time."""
+    units = np.random.default_rng(1).integers(0, 200_000, EVENTS)
+    found = []
+    for start in range(0, EVENTS, BATCH):
+        lines = [
+            b'{"time":%.3f,"unit":"device-%d","place":"place %d"}'
+            % (begin + seconds * at / EVENTS, units[at], units[at] % 20)
+            for at in range(start, start + BATCH)
+        ]
+        found.append(b"\n".join(lines) + b"\n")
+    return found
+
+
+async def produce(
+    host: str, port: int, token: str, queue: asyncio.Queue[tuple[int, bytes]], late: list[int]
+) -> None:
+    reader, writer = await asyncio.open_connection(host, port)
+    while not queue.empty():
+        number, body = queue.get_nowait()
+        head = (
+            f"POST /streams/hall/events HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+            f"Content-Type: application/x-ndjson\r\nIdempotency-Key: b{number}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        while True:
+            writer.write(head.encode() + body)
+            await writer.drain()
+            status = await reader.readline()
+            size = 0
+            while (line := await reader.readline()) not in (b"\r\n", b""):
+                if line.lower().startswith(b"content-length:"):
+                    size = int(line.split(b":")[1])
+            await reader.readexactly(size)
+            if status.split()[1] == b"200":
+                break
+            assert status.split()[1] == b"429", status
+            late.append(number)
+            await asyncio.sleep(0.2)
+    writer.close()
+
+
+def ingest() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        token = Tokens(folder / "tokens.json").add("producer", "bench")
+        # a step of an hour that has begun a while ago, so that nothing is late and the step stays open
+        file = configured(folder / "hall.toml", length=3600, behind=1800)
+        batches = bodies(time.time() - 1700, 1600)
+        size = sum(map(len, batches))
+        (folder / "events.jsonl").write_bytes(b"".join(batches))
+        with service([file], folder / "tokens.json") as (host, port, process):
+            time.sleep(3)
+            idle = memory(process)
+
+            async def run() -> tuple[float, int]:
+                queue: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+                for pair in enumerate(batches):
+                    queue.put_nowait(pair)
+                late: list[int] = []
+                begun = time.perf_counter()
+                await asyncio.gather(*(produce(host, port, token, queue, late) for _ in range(PRODUCERS)))
+                return time.perf_counter() - begun, len(late)
+
+            seconds, late = asyncio.run(run())
+            sent = EVENTS / seconds
+            print(
+                f"  {EVENTS:,} events ({size / 2**20:.0f} MB of NDJSON) by {PRODUCERS} producers in batches of {BATCH:,}:"
+            )
+            print(f"  {seconds:.1f} s, {sent:,.0f} events/s acknowledged; {late} batches were put off")
+            print(f"  memory {idle:.0f} MB idle, {memory(process):.0f} MB with all of them held")
+        other = configured(
+            folder / "file.toml", location="events.jsonl", length=3600, behind=1800, more="count = 1"
+        )
+        begun = time.perf_counter()
+        command = [sys.executable, "-m", "tidegate", "release", str(other), "--json"]
+        subprocess.run(command, check=True, capture_output=True)
+        released = EVENTS / (time.perf_counter() - begun)
+        print(
+            f"  tidegate release of the same file: {released:,.0f} events/s; sent is {sent / released:.2f} of that"
+        )
+
+
+# many streams -----------------------------------------------------------------------------------------------
+
+
+def streams() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        files = [configured(folder / f"s{number:03d}.toml", length=2) for number in range(STREAMS)]
+        with service(files, folder / "tokens.json") as (_, _, process):
+            time.sleep(30)
+            size = memory(process)
+            cpu = sum(map(int, Path(f"/proc/{process}/stat").read_text().split()[13:15]))
+            time.sleep(10)
+            used = (sum(map(int, Path(f"/proc/{process}/stat").read_text().split()[13:15])) - cpu) / 1000
+        events = [json.loads(line) for line in (folder / "service.log").read_text().splitlines()]
+        released = [event for event in events if event["event"] == "stream.released"]
+        last = max(event["step"] for event in released)
+        lags = np.array([event["lag"] for event in released if last - 12 <= event["step"] < last])
+        p50, p99 = np.quantile(lags, [0.5, 0.99])
+        print(f"  {STREAMS} streams, all due at once, every 2 s: median {p50:.3f} s, 99 % within {p99:.3f} s")
+        print(f"  memory {size:.0f} MB in all, {used:.0%} of a processor")
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or ["clients", "ingest", "streams"]
+    for name, work in (("clients", clients), ("ingest", ingest), ("streams", streams)):
+        if name in chosen:
+            print(name)
+            work()
+
+
+if __name__ == "__main__":
+    main()
