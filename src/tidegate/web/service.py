@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -177,9 +178,11 @@ class Server(uvicorn.Server):
         self.service, self.ready = service, ready
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """SIGTERM or SIGINT."""
+        """SIGTERM or SIGINT: end in order; a second interruption, at once."""
         self.service.stop()
-        super().handle_exit(sig, frame)
+        # without the words of the class above: it would raise the signal again when all is done
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say where the service is as soon as it is there."""

@@ -1,5 +1,5 @@
 // Charts: a line with the band that holds nine of ten draws of the noise, drawn by uPlot.
-import { colour, half, moment, shown } from "./parts.js";
+import { colour, moment, valued } from "./parts.js";
 
 /** A chart in an element; `readout` is called with words whenever the cursor moves. */
 export class Chart {
@@ -33,7 +33,7 @@ export class Chart {
       {
         width: this.width(),
         height: this.height,
-        padding: [8, 8, 0, 0],
+        padding: [8, 22, 0, 0],
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), this.facts.zone),
         cursor: { drag: { x: !this.small, y: false }, points: { size: 7 }, ...(this.sync ? { sync: { key: this.sync } } : {}) },
         legend: { show: false },
@@ -83,9 +83,7 @@ export class Chart {
   say(index) {
     if (index === null || index === undefined || this.data[0][index] === undefined) return;
     const [seconds, values, low, high] = this.data.map((column) => column[index]);
-    const around = half(low, high);
-    const range = around === null ? "" : ` ± ${shown(around)}`;
-    this.readout(`${moment(seconds, this.facts.zone, this.facts.length)}: ${shown(values, around)}${range}`);
+    this.readout(`${moment(seconds, this.facts.zone, this.facts.length)}: ${valued(values, low, high)}`);
   }
 
   /** Arrow keys move the cursor, plus and minus zoom, 0 shows everything again. */

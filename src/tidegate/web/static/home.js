@@ -1,5 +1,5 @@
 // The page of all streams.
-import { STATES, half, make, moment, shown, sparkline } from "./parts.js";
+import { STATES, make, moment, sparkline, valued } from "./parts.js";
 
 const STEPS = 96;
 const cards = new Map();
@@ -33,8 +33,7 @@ async function update(facts) {
   const of = (key) => releases.map((each) => each[key][column]);
   known.picture.replaceChildren(sparkline(of("values"), of("low"), of("high"), `Course of ${columns[column]}`));
   const last = releases.at(-1);
-  const around = half(last.low[column], last.high[column]);
-  known.value.textContent = `${columns[column]}: ${shown(last.values[column], around)}${around === null ? "" : ` ± ${shown(around)}`}`;
+  known.value.textContent = `${columns[column]}: ${valued(last.values[column], last.low[column], last.high[column])}`;
 }
 
 async function look() {

@@ -1,5 +1,5 @@
 // A map as SVG from the user's GeoJSON: areas by colour, points by size. No tiles, no network.
-import { draw, half, shown } from "./parts.js";
+import { draw, valued } from "./parts.js";
 
 const WIDTH = 800;
 
@@ -81,18 +81,18 @@ export class Map_ {
 
   show(release, low, high) {
     const most = Math.max(1e-9, ...release.values.map((value) => value ?? 0));
-    for (const { shape, column, title, number, point } of this.shapes) {
+    for (const { shape, column, title, words: label, number, point } of this.shapes) {
       const value = release.values[column];
       if (column < 0 || value === null || value === undefined) continue;
-      const around = half(release.low[column], release.high[column]);
-      const words = `${shown(value, around)}${around === null ? "" : ` ± ${shown(around)}`}`;
+      const words = valued(value, release.low[column], release.high[column]);
       title.textContent = `${this.labels[column]}: ${words}`;
-      number.textContent = words;
+      number.textContent = words.replace(", between ", " (").replace(/ \((.*) and (.*)$/, " ($1 to $2)");
       const part = Math.min(1, Math.max(0, value / most));
       if (point) shape.setAttribute("r", (4 + 26 * Math.sqrt(part)).toFixed(1));
       else {
         shape.classList.remove("none");
         shape.setAttribute("fill", mix(low, high, part));
+        for (const text of [label, number]) text.classList.toggle("deep", part > 0.45);
       }
     }
     return most;

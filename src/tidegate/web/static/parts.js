@@ -35,6 +35,20 @@ export function shown(value, half = null) {
 /** Half of the length of an interval. */
 export const half = (low, high) => (low === null || high === null ? null : (high - low) / 2);
 
+/** The interval of a value in words: "± 35" where the value is in its middle, else "between 0 and 70". */
+export function range(value, low, high) {
+  const around = half(low, high);
+  if (around === null || value === null) return "";
+  if (Math.abs((low + high) / 2 - value) <= 0.02 * around) return `± ${shown(around)}`;
+  return `between ${shown(low, around)} and ${shown(high, around)}`;
+}
+
+/** A value and its interval. */
+export function valued(value, low, high) {
+  const words = range(value, low, high);
+  return `${shown(value, half(low, high))}${words ? (words.startsWith("±") ? ` ${words}` : `, ${words}`) : ""}`;
+}
+
 /** A moment (seconds) in a time zone. */
 export function moment(seconds, zone, length = 3600) {
   const options = { timeZone: zone, weekday: "short", day: "numeric", month: "short" };

@@ -2,7 +2,7 @@
 import { Chart } from "./charts.js";
 import { Stream } from "./data.js";
 import { Map_ } from "./map.js";
-import { STATES, colour, half, make, moment, shown, sparkline, table } from "./parts.js";
+import { STATES, colour, half, make, moment, range, shown, sparkline, table, valued } from "./parts.js";
 
 const DAY = 86400;
 const FIRST_MULTIPLES = 24;
@@ -48,7 +48,8 @@ function refresh() {
   const around = half(newest.low[seen.column], newest.high[seen.column]);
   at("figure").textContent = shown(newest.values[seen.column], around);
   const since = moment(newest.seconds, stream.facts.zone, stream.facts.length);
-  at("plusminus").textContent = `${around === null ? "" : `± ${shown(around)} `}in ${label}, ${since}`;
+  const words = range(newest.values[seen.column], newest.low[seen.column], newest.high[seen.column]);
+  at("plusminus").textContent = `${words} in ${label}, ${since}`;
   const [from, to] = span();
   if (drawn !== seen.layout) stage();
   const layouts = { chart: chart, multiples: multiples, list: list, map: map };
@@ -128,8 +129,7 @@ function multiples(from, to) {
   charts.forEach((each, column) => {
     each.show(stream.series(column, from, to), stream.facts.labels[column]);
     const newest = stream.newest;
-    const around = half(newest.low[column], newest.high[column]);
-    each.value.textContent = `${shown(newest.values[column], around)}${around === null ? "" : ` ± ${shown(around)}`}`;
+    each.value.textContent = valued(newest.values[column], newest.low[column], newest.high[column]);
     each.element.setAttribute("aria-label", `${stream.facts.labels[column]}, newest value ${each.value.textContent}`);
   });
 }
@@ -139,11 +139,11 @@ function list(from, to) {
   const rows = stream.facts.labels.map((label, column) => {
     const series = stream.series(column, from, to);
     const around = half(newest.low[column], newest.high[column]);
-    const words = around === null ? "" : `± ${shown(around)}`;
+    const words = range(newest.values[column], newest.low[column], newest.high[column]);
     return [label, shown(newest.values[column], around), words, sparkline(series.values, series.low, series.high, `Course of ${label}`)];
   });
   at("stage").replaceChildren(make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "List of columns" },
-    table(["Column", "Newest", "±", "Course"], rows, "Newest value of every column")));
+    table(["Column", "Newest", "Range", "Course"], rows, "Newest value of every column")));
 }
 
 async function map() {
@@ -171,10 +171,7 @@ function fillTable() {
   const head = ["Time", ...columns.map((column) => stream.facts.labels[column]), "Kind"];
   const body = rows.map((release) => [
     moment(release.seconds, stream.facts.zone, stream.facts.length),
-    ...columns.map((column) => {
-      const around = half(release.low[column], release.high[column]);
-      return `${shown(release.values[column], around)}${around === null ? "" : ` ± ${shown(around)}`}`;
-    }),
+    ...columns.map((column) => valued(release.values[column], release.low[column], release.high[column])),
     release.revision ? `revised, ${release.status}` : release.status,
   ]);
   at("table").replaceChildren(table(head, body, `The newest ${rows.length} steps of the time that is shown`));
