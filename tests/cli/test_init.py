@@ -19,7 +19,8 @@ def test_a_first_configuration_works(tmp_path: Path, capsys: pytest.CaptureFixtu
     """Written from column names, it can be released at once."""
     write_events(tmp_path)
     out = tmp_path / "tidegate.toml"
-    options = ["--categories", "north, south", "--start", "2026-03-02", "--count", "12", "--window", "4"]
+    options = ["--unit", "unit", "--categories", "north, south", "--start", "2026-03-02", "--count", "12"]
+    options += ["--window", "4", "--mechanism", "Uniform"]
     assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), *options]) == 0
     assert "tidegate release" in capsys.readouterr().out
     config = read_config(out)
@@ -38,7 +39,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For machines: the file and what it will promise."""
     write_events(tmp_path)
     out = tmp_path / "new.toml"
-    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--json"]) == 0
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--unit", "unit", "--json"]) == 0
     assert "24 consecutive steps" in json.loads(capsys.readouterr().out)["guarantee"]
 
 
@@ -84,8 +85,9 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     """And nothing is written."""
     write_events(tmp_path)
+    unit = [] if "--unit" in options else ["--unit", "unit"]
     out = tmp_path / "bad.toml"
-    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), *options]) == 2
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), *unit, *options]) == 2
     shown = capsys.readouterr().err
     assert words in shown
     assert shown.count("\n") == 1
@@ -100,7 +102,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path, capsys: pytest.Capt
     assert main(["init", str(tmp_path / "events.csv"), "--out", str(out)]) == 2
     assert "--force" in capsys.readouterr().err
     assert out.read_text() == "mine"
-    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--force"]) == 0
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--unit", "unit", "--force"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,18 @@ def test_the_header_shows_the_separator(name: str, separator: str, tmp_path: Pat
         + "\n"
     )
     out = tmp_path / "new.toml"
-    options = ["--categories", "north", "--start", "2026-03-02", "--count", "3", "--window", "2"]
+    options = [
+        "--unit",
+        "user",
+        "--categories",
+        "north",
+        "--start",
+        "2026-03-02",
+        "--count",
+        "3",
+        "--window",
+        "2",
+    ]
     pattern = ["--time-format", "%d.%m.%Y %H:%M"]
     assert main(["init", str(tmp_path / name), "--out", str(out), *options, *pattern]) == 0
     config = read_config(out)
@@ -139,7 +152,7 @@ def test_an_input_that_will_not_do_is_one_sentence(
     """It says what to do about it."""
     if name:
         (tmp_path / name).write_bytes(data)
-    assert main(["init", str(tmp_path / name), "--out", str(tmp_path / "new.toml")]) == 2
+    assert main(["init", str(tmp_path / name), "--out", str(tmp_path / "new.toml"), "--each-record"]) == 2
     shown = capsys.readouterr().err
     assert words in shown
     assert shown.count("\n") == 1
@@ -151,7 +164,20 @@ def test_a_refusal_names_no_line_of_a_file_that_is_not_written(
     """The options are meant, not the lines of a configuration nobody has."""
     write_events(tmp_path)
     out = tmp_path / "bad.toml"
-    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--start", "02.03.2026"]) == 2
+    assert (
+        main(
+            [
+                "init",
+                str(tmp_path / "events.csv"),
+                "--out",
+                str(out),
+                "--each-record",
+                "--start",
+                "02.03.2026",
+            ]
+        )
+        == 2
+    )
     shown = capsys.readouterr().err
     assert "line" not in shown
     assert "Nothing was written" in shown
@@ -189,3 +215,62 @@ def test_ctrl_c_ends_a_question(tmp_path: Path) -> None:
             os.close(theirs)
     assert child.returncode == 130
     assert said.strip().endswith("tidegate: interrupted.")
+
+
+def test_the_unit_is_never_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A station that is protected is no person that is: who is meant must be said, or that it is each record."""
+    (tmp_path / "bike.csv").write_text("time,station_id,user\n2026-03-02T00:00,5,7\n")
+    start = ["init", str(tmp_path / "bike.csv"), "--out", str(tmp_path / "new.toml"), "--yes"]
+    assert main(start) == 2
+    shown = capsys.readouterr().err
+    assert "never guessed" in shown
+    assert "--each-record" in shown
+    assert main([*start, "--each-record"]) == 0
+    shown = capsys.readouterr().out
+    assert "not protected as one" in shown
+    assert "off by at most about 24 on average (events)" in shown
+    assert f"Next: tidegate release {tmp_path / 'new.toml'} --report" in shown
+    config = read_config(tmp_path / "new.toml")
+    assert (config.schema.unit, config.query.aggregate) == (None, "count")
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "options"),
+    [
+        (
+            "time,a,b",
+            "2026-03-02T00:00,3,",
+            ["--aggregate", "given", "--layout", "wide", "--max-change", "1"],
+        ),
+        (
+            "time,meter,value",
+            "2026-03-02T00:00,a,3",
+            ["--aggregate", "given", "--max-change", "2", "--categories", "a, b", "--column", "meter"],
+        ),
+        (
+            "time,person,value",
+            "2026-03-02T00:00,p,3",
+            ["--aggregate", "histogram", "--unit", "person", "--edges", "0, 2, 4"],
+        ),
+        ("time,person", "2026-03-02T00:00,p", ["--unit", "person", "--policy", "event"]),
+        ("time,person", "2026-03-02T00:00,p", ["--unit", "person", "--policy", "user"]),
+        (
+            "time,person,amount",
+            "2026-03-02T00:00,p,-3.5",
+            ["--unit", "person", "--aggregate", "mean", "--clip=-5, 5", "--grid", "0.1", "--most", "2"],
+        ),
+    ],
+)
+def test_every_kind_of_stream_from_options_alone(
+    header: str, row: str, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder is made, what is written can be released at once, and the last line says how."""
+    (tmp_path / "x.csv").write_text(f"{header}\n{row}\n")
+    out = tmp_path / "new" / "deep" / "stream.toml"
+    fill = ["--fill", "missing"] if "given" in options else []
+    more = ["--start", "2026-03-02", "--count", "5", "--epsilon", "2", *fill]
+    assert main(["init", str(tmp_path / "x.csv"), "--out", str(out), *options, *more]) == 0
+    shown = capsys.readouterr().out
+    assert "off by" in shown
+    assert main(["release", str(out)]) == 0
+    assert len((out.parent / "released.csv").read_text().splitlines()) >= 6

@@ -18,7 +18,7 @@ def test_a_first_file_from_a_header(tmp_path: Path) -> None:
     path.write_text(f"seen_at,device_id,building\n2026-03-02T00:00,{MARK},{MARK}\n")
     columns = input_columns(path)
     assert columns == {"seen_at": "unknown", "device_id": "unknown", "building": "unknown"}
-    text = write_config("sightings.csv", columns, categories=["Library", 'the "Attic"'])
+    text = write_config("sightings.csv", columns, unit="device_id", categories=["Library", 'the "Attic"'])
     assert MARK not in text
     config = parse_config(text)
     assert (config.schema.time, config.schema.unit, config.schema.column) == (
@@ -39,7 +39,7 @@ def test_types_of_parquet_and_json(tmp_path: Path) -> None:
     lines.write_text(f'{{"ts": 5, "user": "{MARK}", "amount": 1.5, "ok": true}}\n')
     kinds = {"ts": "whole number", "user": "text", "amount": "number", "ok": "text"}
     assert input_columns(lines) == kinds
-    config = parse_config(write_config("x.jsonl", kinds, aggregate="sum", clip=["0", "9"], value="amount"))
+    config = parse_config(write_config("x.jsonl", kinds, aggregate="sum", clip=["0", "9"], unit="user"))
     assert config.policy.max_change == 9
     assert (config.schema.time, config.schema.unit) == ("ts", "user")
 

@@ -43,7 +43,7 @@ epsilon = "1"
 window = 24
 
 [mechanism]
-name = "Uniform"
+name = "auto"
 
 [sink]
 location = "released.csv"
@@ -159,5 +159,6 @@ def _tell(done: dict[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(done, indent=2))
     else:
         typer.echo(
-            f"Wrote {done['rows']:,} rows to {done['files'][0]}. Next: tidegate release {done['files'][1]}"
+            f"Wrote {done['rows']:,} rows to {done['files'][0]}, and a configuration that releases them. Next:\n"
+            f"tidegate release {done['files'][1]} --report {Path(done['files'][1]).with_name('report.html')}"
         )

@@ -7,9 +7,12 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from tidegate.config import Config
 
 EXAMPLE = (
     "Example: tidegate init events.csv --unit device --column building --categories 'Library, Cafeteria' "
@@ -33,27 +36,60 @@ def init(
     ],
     out: Annotated[Path, typer.Option(help="The configuration to write.")] = Path("tidegate.toml"),
     time: Annotated[str | None, typer.Option(help="The column of the event's time.")] = None,
-    unit: Annotated[str | None, typer.Option(help="The column that names the protected unit.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="The column that names the protected unit; never guessed.")
+    ] = None,
+    each_record: Annotated[
+        bool,
+        typer.Option(
+            "--each-record",
+            help="Every record is a unit of its own; whoever has several is not protected as one.",
+        ),
+    ] = False,
     column: Annotated[str | None, typer.Option(help="The column of the category.")] = None,
     value: Annotated[str | None, typer.Option(help="The column of the number to add up.")] = None,
     time_format: Annotated[
         str | None, typer.Option(help="How times are written, if not ISO 8601: '%d.%m.%Y %H:%M'.")
     ] = None,
-    aggregate: Annotated[str, typer.Option(help="count, distinct, sum, mean or histogram.")] = "distinct",
+    aggregate: Annotated[
+        str, typer.Option(help="count, distinct, sum, mean, histogram, or given: already aggregated.")
+    ] = "distinct",
     categories: Annotated[
         str | None,
         typer.Option(help="The public categories, separated by commas; never taken from the data."),
     ] = None,
     clip: Annotated[str | None, typer.Option(help="Bounds of one value for sum and mean: '0, 100'.")] = None,
+    edges: Annotated[
+        str | None, typer.Option(help="Edges of public intervals for histogram: '0, 10, 100'.")
+    ] = None,
+    most: Annotated[int, typer.Option(help="The most contributions of one unit in one step.")] = 1,
+    grid: Annotated[str, typer.Option(help="The public resolution of values: 1, 0.01.")] = "1",
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="Given input: long (a row for each step and series) or wide (a row for each step)."
+        ),
+    ] = "long",
+    fill: Annotated[
+        str | None,
+        typer.Option(help="Given input: what becomes of a missing reading: missing, zero, a constant."),
+    ] = None,
+    max_change: Annotated[
+        str | None,
+        typer.Option(help="By how much one unit can change one step; needed for given input, else derived."),
+    ] = None,
+    policy: Annotated[str, typer.Option(help="What is protected: event, w-event or user.")] = "w-event",
     start: Annotated[str | None, typer.Option(help="When step 1 begins.")] = None,
-    length: Annotated[str | None, typer.Option(help="The length of a step: 15min, 1h.")] = None,
+    length: Annotated[
+        str | None, typer.Option(help="The length of a step: 15min, 1h, calendar day, calendar week.")
+    ] = None,
     zone: Annotated[
         str | None, typer.Option(help="The time zone of the start and of times without one.")
     ] = None,
     count: Annotated[int | None, typer.Option(help="How many steps there are.")] = None,
     epsilon: Annotated[str | None, typer.Option(help="Budget of any window, exact.")] = None,
     window: Annotated[int | None, typer.Option(help="Steps that are protected together (w).")] = None,
-    mechanism: Annotated[str, typer.Option(help="The mechanism.")] = "Uniform",
+    mechanism: Annotated[str, typer.Option(help="The mechanism.")] = "auto",
     sink: Annotated[str, typer.Option(help="Where the releases go.")] = "released.csv",
     separator: Annotated[
         str | None,
@@ -91,7 +127,18 @@ def init(
     if sys.stdin.isatty() and not yes and not as_json:
         # polars' handler lets a read go on after Ctrl-C; Python's own, set again, ends the question
         signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.default_int_handler)
+        if aggregate == "given" or each_record:
+            chosen["unit"] = ""  # not asked for
         _ask(columns, chosen, given)
+        chosen["unit"] = chosen["unit"] or None
+    elif unit is None and not each_record and aggregate != "given":
+        raise InvalidParameter(
+            "unit",
+            None,
+            "said, because it decides who is protected: it is never guessed",
+            f"write --unit with one of {', '.join(columns)}, or --each-record, where every record is a unit of its own "
+            "and a person with several is not protected as one",
+        )
     known = {name: answer for name, answer in {**chosen, **given}.items() if answer is not None}
     known["categories"] = _list(known.get("categories", ""))
     for name in ("count", "window"):
@@ -103,6 +150,13 @@ def init(
         **known,
         time_format=time_format,
         clip=_list(clip or ""),
+        edges=_list(edges or ""),
+        most=most,
+        grid=grid,
+        layout=layout,
+        fill=fill,
+        policy=policy,
+        max_change=max_change,
         aggregate=aggregate,
         mechanism=mechanism,
         sink=sink,
@@ -113,11 +167,51 @@ def init(
         config = parse_config(text, out)  # refuses what `release` would refuse
     except ConfigError as error:  # its line is of a file that will not be written
         raise InvalidInput(f"{error.sentence} Nothing was written.") from None
-    out.write_text(text, encoding="utf-8")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{out} cannot be written: {error.strerror}.") from None
+    wrong = expected_error(config)
+    report = out.with_name("report.html")
     if as_json:
-        typer.echo(json.dumps({"config": str(out), "guarantee": str(config.guarantee)}, indent=2))
-    else:
-        typer.echo(f"Wrote {out}. Read it, correct it, then: tidegate release {out}")
+        done = {"config": str(out), "guarantee": str(config.guarantee), "expected_error": wrong}
+        typer.echo(json.dumps(done, indent=2))
+        return
+    typer.echo(f"Wrote {out}. Read it and correct it.")
+    if config.schema.unit is None and aggregate != "given":
+        typer.echo(
+            "Every record is a unit of its own: a person with several records is not protected as one."
+        )
+    if wrong is not None:
+        typer.echo(in_words(config, wrong))
+    typer.echo(f"Next: tidegate release {out} --report {report}")
+
+
+def expected_error(config: Config) -> float | None:
+    """The mean absolute error of a released value where no model helps; None where there is no closed form."""
+    predict = getattr(config.mechanism, "expected_error", None)
+    return None if predict is None else float(predict())
+
+
+def in_words(config: Config, wrong: float) -> str:
+    """How far released values will be off, in the unit of the values."""
+    query = config.query
+    shown = f"{wrong:,.0f}" if wrong >= 100 else f"{wrong:.3g}"
+    value = repr(config.schema.value) if config.schema.value else "the values"
+    most = "at most about" if type(config.mechanism).__name__ == "Tide" else "about"
+    if query.aggregate == "mean":
+        return (
+            f"A mean of n records of a step will be off by {most} {shown}/n, in the unit of {value}; a count, by "
+            f"{wrong * query.ticks / query.count_weight:.3g}."
+        )
+    units = {
+        "count": "events",
+        "histogram": "events",
+        "distinct": f"distinct values of {config.schema.unit!r}",
+    }
+    what = units.get(query.aggregate, f"in the unit of {value}")
+    return f"A released value will be off by {most} {shown} on average ({what}); `tidegate plan` says what would help."
 
 
 def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, Any]) -> None:
@@ -125,8 +219,8 @@ def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, An
     typer.echo("Columns of the input: " + ", ".join(columns))
     words = {
         "time": "The column of the event's time (empty: the one whose name sounds like it)",
-        "unit": "The column that names the person or device to protect (empty: the one whose name sounds like it, "
-        "and if there is none, every record is one)",
+        "unit": "The column that names the person or device to protect (empty: every record is a unit of its own, and "
+        "a person with several is not protected as one)",
         "column": "The column of the category (empty: the one whose name sounds like it)",
     }
     for name, question in words.items():

@@ -16,19 +16,6 @@ from tidegate.ingest.sources.directory import FORMATS, format_of
 from tidegate.ingest.sources.text import LONGEST_LINE, separator_of
 
 _TIME = ("time", "timestamp", "datetime", "date", "ts", "when", "at")
-_UNIT = (
-    "unit",
-    "user",
-    "person",
-    "device",
-    "household",
-    "customer",
-    "patient",
-    "client",
-    "member",
-    "mac",
-    "id",
-)
 _PLACE = (
     "column",
     "category",
@@ -136,13 +123,20 @@ def write_config(
     aggregate: str = "distinct",
     categories: Sequence[str] = (),
     clip: Sequence[str] = (),
+    edges: Sequence[str] = (),
+    most: int = 1,
+    grid: str = "1",
+    layout: str = "long",
+    fill: str | None = None,
+    policy: str = "w-event",
+    max_change: str | None = None,
     start: str = "2026-01-01T00:00",
     length: str = "1h",
     zone: str = "UTC",
     count: int = 168,
     epsilon: str = "1",
     window: int = 24,
-    mechanism: str = "Uniform",
+    mechanism: str = "auto",
     sink: str = "released.csv",
 ) -> str:
     """A commented configuration as text.
@@ -153,12 +147,15 @@ def write_config(
         Where the input is.
     columns
         Names and types of its columns, as :func:`input_columns` gives them. What is not named is guessed
-        from these.
-    time, unit, column, value
+        from these, except for the unit.
+    time, column, value
         The columns to use.
+    unit
+        The column that names who is protected. Never guessed: without it every record is a unit of its own.
     time_format
         How times are written, where they are neither ISO 8601 nor seconds.
-    aggregate, categories, clip, start, length, zone, count, epsilon, window, mechanism, sink
+    aggregate, categories, clip, edges, most, grid, layout, fill, policy, max_change, start, length, zone, count, \
+    epsilon, window, mechanism, sink
         The keys of the file.
     """
     for given in (time, unit, column, value):
@@ -176,23 +173,44 @@ def write_config(
                 "the first line must name the columns, and no name sounds like a time: say which one it is",
             )
         taken.add(time)
-    if unit is None:
-        unit = _guess(columns, _UNIT, taken, ("whole number", "text"))
-        taken |= {unit} if unit else set()
-    if column is None and categories:
+    wide = aggregate == "given" and layout == "wide"
+    if wide and not categories:
+        categories = [name for name in columns if name not in taken]
+    if column is None and categories and not wide:
         column = _guess(columns, _PLACE, taken, ("text", "whole number"))
         taken |= {column} if column else set()
-    if value is None and aggregate in ("sum", "mean", "histogram"):
+    if value is None and aggregate in ("sum", "mean", "histogram", "given") and not wide:
         value = _guess(columns, _VALUE, taken, ("number", "whole number"))
     if unit is None and aggregate == "distinct":
         aggregate = "count"
     quoted = json.dumps
-    names = ", ".join(quoted(str(name), ensure_ascii=False) for name in categories)
-    bounds = ", ".join(quoted(str(bound)) for bound in clip)
 
     def line(key: str, given: str | None, comment: str) -> str:
         text = f"{key} = {quoted(given, ensure_ascii=False)}" if given is not None else f'# {key} = "…"'
         return f"{text}{' ' * max(1, 34 - len(text))}# {comment}\n"
+
+    names = ", ".join(quoted(str(name), ensure_ascii=False) for name in categories)
+    bounds = ", ".join(quoted(str(bound)) for bound in clip)
+    counted = aggregate in ("count", "distinct", "sum", "mean", "histogram")
+    bounded = "# most: of given input nothing is bounded\n"
+    if counted:
+        bounded = f"most = {most}{' ' * max(1, 27 - len(str(most)))}# contributions of one unit in one step\n"
+    protected = ""
+    if policy == "w-event":
+        space = " " * max(1, 25 - len(str(window)))
+        protected += f"window = {window}{space}# how many consecutive steps are protected together\n"
+    if max_change is not None:
+        protected += line("max_change", max_change, "by how much one unit can change one step: you know it")
+    more = ""
+    if edges:
+        more += f"edges = [{', '.join(quoted(str(edge)) for edge in edges)}]  # of public intervals of the value\n"
+    if grid != "1":
+        more += line("grid", grid, "the resolution of values")
+    if not counted:
+        more += line("layout", layout, "long: a row for each step and series; wide: a row for each step")
+        more += line(
+            "fill", fill, 'a missing reading: "missing" (then it is public which there are), "zero", …'
+        )
 
     return f"""\
 # Everything in this file is public. Nothing in it may be taken from the data. All keys: docs/config.md
@@ -201,7 +219,7 @@ def write_config(
 {line("location", str(location), "a file, a folder, - for standard input, or mqtt://host/topic")}\
 {line("time", time, "when")}\
 {line("time_format", time_format, 'if not ISO 8601: "%d.%m.%Y %H:%M", …')}\
-{line("unit", unit, "who: the person or device that is protected")}\
+{line("unit", unit, "who: the person or device that is protected; without it, each record by itself")}\
 {line("column", column, "where: the category")}\
 {line("value", value, "how much, for a sum or a mean")}
 [steps]
@@ -213,13 +231,13 @@ count = {count}{" " * max(1, 26 - len(str(count)))}# how many steps there are
 [query]
 {line("aggregate", aggregate, "count, distinct, sum, mean, histogram or given")}\
 {f"columns = [{names}]" if names else '# columns = ["…", "…"]'}  # the public list of categories
-most = 1                          # contributions of one unit in one step
+{bounded}\
 {f"clip = [{bounds}]" if bounds else '# clip = ["0", "100"]'}  # bounds of one value, for a sum or a mean
-
+{more}
 [protect]
-policy = "w-event"                # event, w-event or user
+{line("policy", policy, "event, w-event or user")}\
 {line("epsilon", epsilon, "the budget of any window")}\
-window = {window}{" " * max(1, 25 - len(str(window)))}# how many consecutive steps are protected together
+{protected}\
 
 [mechanism]
 {line("name", mechanism, "how the budget is spent")}
