@@ -151,7 +151,7 @@ def choices(measurements: int, columns: int = 1, sliding: bool = True) -> Iterat
 
 
 def best_choice(measurements: int, columns: int = 1, *, fixed: bool = False, sliding: bool = True) -> Choice:
-    """The sound law with the least variance.
+    """The sound law with the least variance, of those whose mean absolute value is not above Laplace's.
 
     Parameters
     ----------
@@ -175,7 +175,9 @@ def best_choice(measurements: int, columns: int = 1, *, fixed: bool = False, sli
     """
     whole("measurements", measurements)
     whole("columns", columns)
-    return min(choices(measurements, 1 if fixed else columns, sliding), key=lambda choice: choice.variance)
+    found = list(choices(measurements, 1 if fixed else columns, sliding))
+    better = [choice for choice in found if choice.expected_absolute <= found[0].expected_absolute]
+    return min(better, key=lambda choice: choice.variance)
 
 
 def horizon_choice(steps: int, columns: int = 1) -> Choice:

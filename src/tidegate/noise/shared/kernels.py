@@ -228,7 +228,9 @@ def rounded(units: Word, error: Int64, scale: float) -> Int64:
 @kernel
 def run_tracks(
     boundaries: Array,
-    successors: Array,
+    halves: Array,
+    radix: Array,
+    done: Array,
     scale: float,
     choices: Array,
     arrivals: Array,
@@ -245,8 +247,9 @@ def run_tracks(
 
     Parameters
     ----------
-    boundaries, successors
-        Of the order's states: integers that enclose the boundaries of each choice, and where it leads.
+    boundaries, halves, radix, done
+        Of the order's states: integers that enclose the boundaries of each choice, their upper halves, what a
+        choice adds to the number of a state, and the states after the oldest step is done.
     scale
         Of the exponential gaps.
     choices, arrivals
@@ -284,22 +287,33 @@ def run_tracks(
             row = width - 1 + step
             while oldest <= row:
                 word = choices[track, placed - kept]
-                choice = 0
-                doubtful = 0
+                # Upper halves first: a row of them is one line of the cache. A word below a boundary wraps to a
+                # large difference.
+                half: Word = np.uint32(word >> np.uint64(32))
+                choice: Int64 = 0
+                doubtful: Int64 = 0
                 for i in range(width):
-                    choice += word >= boundaries[node, i]
-                    # A word below the boundary wraps to a large difference.
-                    doubtful += word - boundaries[node, i] <= np.uint64(1)
+                    choice += half > halves[node, i]
+                    doubtful += np.uint32(half - halves[node, i]) <= np.uint32(1)
                 if doubtful:
-                    used[track] = placed - kept
-                    nodes[track] = node
-                    return found, track
+                    choice = 0
+                    doubtful = 0
+                    for i in range(width):
+                        choice += word >= boundaries[node, i]
+                        doubtful += word - boundaries[node, i] <= np.uint64(1)
+                    if doubtful:
+                        used[track] = placed - kept
+                        nodes[track] = node
+                        return found, track
                 placed += 1
                 column = 0
                 while places[oldest + choice, column] >= 0:
                     column += 1
                 places[oldest + choice, column] = placed
-                node = successors[node, choice]
+                if choice == 0 and node % columns == columns - 1:
+                    node = done[node // columns]
+                else:
+                    node += radix[choice]
                 while oldest < places.shape[0] and places[oldest, columns - 1] >= 0:
                     oldest += 1
             if row >= width:

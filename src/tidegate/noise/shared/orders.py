@@ -103,27 +103,29 @@ class Order:
         return found
 
     @cached_property
-    def _done(self) -> npt.NDArray[np.int64]:
+    def radix(self) -> npt.NDArray[np.int64]:
+        """What the number of a state grows by when the i-th step of the window is placed and not done by that."""
+        return np.array([1] + [self.columns * (self.columns + 1) ** i for i in range(self.width - 1)])
+
+    @cached_property
+    def done(self) -> npt.NDArray[np.int64]:
         """For the states in which one placement completes the oldest step: the states that this leads to."""
-        radix = [1] + [self.columns * (self.columns + 1) ** i for i in range(self.width - 1)]
         counts = self.counts[:, self.counts[0] == self.columns - 1].copy()
         counts[0] = self.columns
         while (full := counts[0] == self.columns).any():
             counts[:-1, full] = counts[1:, full]
             counts[-1, full] = 0
-        return np.asarray(np.array(radix) @ counts)
+        return np.asarray(self.radix @ counts)
 
     @cached_property
     def successors(self) -> npt.NDArray[np.int32]:
         """The state after placing the i-th step of the window, (states, width); −1 where it is done already."""
         found = np.full((self.states, self.width), -1, dtype=np.int32)
         numbers = np.arange(self.states)
-        step = 1
-        for i in range(self.width):
+        for i, step in enumerate(self.radix.tolist()):
             free = self.counts[i] < (self.columns if i else self.columns - 1)
             found[free, i] = numbers[free] + step
-            step *= self.columns + 1 if i else self.columns
-        found[self.counts[0] == self.columns - 1, 0] = self._done
+        found[self.counts[0] == self.columns - 1, 0] = self.done
         return found
 
     @cached_property
@@ -257,6 +259,11 @@ class Order:
             found[:, i] = np.minimum(np.maximum(quotients, 0), (1 << WORD_BITS) - 1).astype(np.uint64)
         found[sums == sums[:, -1:]] = np.uint64((1 << WORD_BITS) - 1)
         return found
+
+    @cached_property
+    def halves(self) -> npt.NDArray[np.uint32]:
+        """The upper 32 bits of `boundaries`."""
+        return (self.boundaries >> np.uint64(32)).astype(np.uint32)
 
     def choose(self, state: int, words: Iterator[int]) -> int:
         """Which step of the window is placed next, exactly."""

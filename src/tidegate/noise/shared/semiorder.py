@@ -255,7 +255,8 @@ class Semiorder:
         while True:
             track = before.copy()
             found, stopped = kernels.run_tracks(
-                self.order.boundaries, self.order.successors, self.prepared.value, choices, arrivals,
+                self.order.boundaries, self.order.halves, self.order.radix, self.order.done,
+                self.prepared.value, choices, arrivals,
                 track.nodes, track.ahead, track.counts, track.marks, track.gaps, used, out, open_values,
             )  # fmt: skip
             if stopped < 0:

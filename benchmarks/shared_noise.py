@@ -1,0 +1,107 @@
+"""Speed of noise shared by steps, as ratios to exact Laplace draws measured in the same run, one thread.
+
+The cube may take 6 times as long as independent noise, the semiorder 200 ns a value. Everything is warmed up;
+rivals are interleaved; the best of several rounds counts. Single steps and the making of orders are printed
+without a bar.
+
+    python benchmarks/shared_noise.py [--rounds 15] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from timing import best  # isort: skip  sets the number of threads first
+
+from tidegate.noise import current, laplace, laplace_one
+from tidegate.noise.shared.cube import Cube
+from tidegate.noise.shared.orders import Order
+from tidegate.noise.shared.semiorder import Semiorder
+
+N = 200_000
+SINGLE = 5_000
+CUBES = {
+    "cube 8": Cube(24.0, (8,)),
+    "cube 8,8,8,8,8,7": Cube(24.0, (8, 8, 8, 8, 8, 7)),
+    "cube 20": Cube(24.0, (20,)),
+    "cube 8, 100 copies": Cube(24.0, (8,), copies=100),
+    "cube 8, scale 2^30": Cube(2.0**30, (8,)),
+    "cube 5, 2 columns": Cube(24.0, (5,), columns=2),
+}
+SEMIORDERS = {
+    "semiorder 2": Semiorder(100.0, 2),
+    "semiorder 8": Semiorder(100.0, 8),
+    "semiorder 16": Semiorder(100.0, 16),
+    "semiorder 16, scale 2^24": Semiorder(2.0**24, 16),
+    "semiorder 16, 3 classes": Semiorder(100.0, 16, classes=3),
+    "semiorder 8, 2 columns": Semiorder(100.0, 8, columns=2),
+    "semiorder 16, 100 copies": Semiorder(100.0, 16, copies=100),
+}
+
+
+def batch(law: Any) -> Callable[[], Any]:
+    steps = N // (law.columns * law.copies)
+    return lambda: law.draw(current(), "benchmark", 0, law.start(), steps)
+
+
+def single(law: Any) -> Callable[[], None]:
+    def run() -> None:
+        source, state = current(), law.start()
+        for step in range(SINGLE):
+            _, state = law.draw(source, "benchmark", step, state)
+
+    return run
+
+
+def single_laplace() -> None:
+    source = current()
+    for step in range(SINGLE):
+        laplace_one(source, "benchmark", step, 0, 100.0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="rounds of which the best counts, at least 5")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    found: dict[str, dict[str, float]] = {}
+    failed = []
+
+    def report(name: str, numbers: dict[str, float], held: bool = True) -> None:
+        found[name] = numbers
+        if not held:
+            failed.append(name)
+        if not options.json:
+            shown = "  ".join(f"{key} {value:.3g}" for key, value in numbers.items())
+            print(f"{name:28} {shown}  {'ok' if held else 'BAR MISSED'}", flush=True)
+
+    rivals = {"laplace": lambda: laplace(current(), "benchmark", 0, 100.0, (N,))}
+    rivals |= {name: batch(law) for name, law in (CUBES | SEMIORDERS).items()}
+    times = best(rivals, max(5, options.rounds))
+    for name, seconds in times.items():
+        numbers = {"ns a value": seconds / N * 1e9, "×laplace": seconds / times["laplace"]}
+        held = name not in CUBES or numbers["×laplace"] <= 6
+        report(name, numbers, held and (name not in SEMIORDERS or numbers["ns a value"] <= 200))
+    ones = {"laplace, single": single_laplace}
+    ones |= {f"{name}, single": single(law) for name, law in (("cube 8", CUBES["cube 8"]), *SEMIORDERS.items())
+             if law.columns * law.copies == 1}  # fmt: skip
+    for name, seconds in best(ones, 5).items():
+        report(name, {"µs": seconds / SINGLE * 1e6})
+    for width, columns in ((8, 1), (16, 1), (8, 2), (8, 3)):
+        start = time.perf_counter()
+        _ = Order(width, columns).boundaries
+        report(f"order {width}, {columns} columns", {"s": time.perf_counter() - start})
+    if options.json:
+        print(json.dumps({"measured": found, "missed": failed}, ensure_ascii=False))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
