@@ -73,6 +73,11 @@ class ClippedSumRun(Run):
         """The clip that is applied, once it is known."""
         return self._limit * self._grid if self._limit else None
 
+    @property
+    def limit(self) -> int:
+        """The same in grid units; 0 before it is known."""
+        return self._limit
+
     def deviation_of(self, weights: npt.ArrayLike) -> float:
         """The standard deviation of the noise of Σ_t weights[t−1]·(running sum of step t), once the clip is known."""
         if self._tree is None:

@@ -178,7 +178,7 @@ def ledger_is_asked_before_noise_is_drawn(mechanism: Mechanism) -> None:
         assert refused in (0, 2), "push and push_batch disagree about an exhausted ledger"
 
 
-def _used(mechanism: Mechanism, steps: int) -> Ledger:
+def used_ledger(mechanism: Mechanism, steps: int) -> Ledger:
     """A ledger that stands at a step, though nothing was spent so far."""
     ledger = mechanism.start().ledger
     for part in ledger.parts if isinstance(ledger, ParallelLedger) else (ledger,):
@@ -207,10 +207,10 @@ def begins_anew_on_a_used_ledger(mechanism: Mechanism) -> None:
     rows, before = stream(mechanism), 840 * (mechanism.policy.window or 1)
     with install(LoudEntropy()):
         expected = _numbered_from(before, mechanism.start().push_batch(rows))
-        assert same(expected, mechanism.start(ledger=_used(mechanism, before)).push_batch(rows), ROUNDING), (
-            "a batch on a used ledger differs from one on a new ledger"
-        )
-        run = mechanism.start(ledger=_used(mechanism, before))
+        assert same(
+            expected, mechanism.start(ledger=used_ledger(mechanism, before)).push_batch(rows), ROUNDING
+        ), "a batch on a used ledger differs from one on a new ledger"
+        run = mechanism.start(ledger=used_ledger(mechanism, before))
         early, states = _pushed(run, rows[:23]), run.snapshot()
         assert same(expected[:23], early, ROUNDING), "pushes on a used ledger differ from those on a new one"
         restored = mechanism.start(ledger=run.ledger, state=states)
@@ -226,8 +226,8 @@ def noise_is_there_wherever_a_run_begins(mechanism: Mechanism) -> None:
     for before in (1, 2, 3, 5, 7, 11, 16, 29):
         with install(LoudEntropy()):
             for releases in (
-                mechanism.start(ledger=_used(mechanism, before)).push_batch(nothing),
-                _pushed(mechanism.start(ledger=_used(mechanism, before)), nothing),
+                mechanism.start(ledger=used_ledger(mechanism, before)).push_batch(nothing),
+                _pushed(mechanism.start(ledger=used_ledger(mechanism, before)), nothing),
             ):
                 _all_noised(releases, before)
 
@@ -397,6 +397,30 @@ def runs_that_share_a_ledger_are_restored_with_it(mechanism: Mechanism) -> None:
     _mismatch(lambda: mechanism.start(ledger=ledger, state=states[0]))  # the ledger has moved on
     verdict = ledger.verify()
     assert verdict.ok or not mechanism.enforced, str(verdict)
+
+
+@check
+def charges_cover_released_scales(mechanism: Mechanism) -> None:
+    """What is measured at a step costs it at least what noise of the released scale loses, wherever the run begins."""
+    sensitivity, gaussian = mechanism.sensitivity, mechanism.policy.rho is not None
+    for before in (0, 3):
+        run = mechanism.start(ledger=used_ledger(mechanism, before))
+        for row in stream(mechanism):
+            release = run.push(row)
+            if release.status != Status.FRESH:
+                continue
+            scale = release.scale / float(Fraction(mechanism.grid))
+            change = min(sensitivity, getattr(run, "limit", None) or sensitivity)
+            loss = (change / scale) ** 2 / 2 if gaussian else change / scale
+            paid = max(release.spent, _paid(run.ledger, release.step))
+            assert paid >= loss * (1 - 1e-6), f"step {release.step} paid {paid} for a loss of {loss:.6g}"
+
+
+def _paid(ledger: Ledger, step: int) -> Fraction:
+    """What a step has been charged, with the periods that it lies in."""
+    if isinstance(ledger, ParallelLedger) or ledger.policy.window is None:
+        return Fraction(0)
+    return ledger.spent(step, step)
 
 
 @check
