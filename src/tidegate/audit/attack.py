@@ -110,7 +110,10 @@ def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
     every = levels.lengths(mechanism, usual)
     for steps in every:
         yield Angle(
-            f"{steps} steps" if steps > 1 else "one step", plain, steps, 3.0 if steps == usual else 1.0
+            f"{steps} steps" if steps > 1 else "one step",
+            plain,
+            steps,
+            6.0 if steps == usual else 2.0 if steps == every[-1] else 1.0,
         )
     for course in COURSES:
         steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)

@@ -55,7 +55,7 @@ class Shipped:
     name: str
     mechanism: Mechanism
     steps: int | None = None
-    seconds: float = 16.0
+    seconds: float = 20.0
 
     def attack(self, error: float = 1e-6, seconds: float | None = None) -> Verdict:
         """Try to refute its claim from every angle."""
