@@ -79,6 +79,10 @@ def intake(folder: Path, position: Any) -> Intake:
     query = Query(aggregate="distinct", columns=Columns(("north", "south")))
     schema = Schema(time="time", unit="unit", column="place")
     steps = Steps(start="1970-01-01", length="1h", count=STEPS)
+    if position is not None and "row" in (
+        position["source"] or {}
+    ):  # of the blocks above: read from the beginning
+        position = {**position, "source": None}
     source = TextSource(events(folder), query.needed(schema), piece=2000)
     return Intake(source, schema, steps, query, position=position)
 

@@ -121,7 +121,7 @@ def test_an_older_state_of_postgresql_is_refused(tmp_path: Path, postgres: Any) 
     target = postgres.new_stream()
     address, schema = target.split("#")
     release(stream_of(tmp_path, f"{tmp_path}/out.csv", target, steps=6))
-    tables = ("charges", "head", "checkpoint", "stream", "releases", "revisions", "sinks")
+    tables = ("charges", "head", "checkpoint", "stream", "releases", "revisions", "sinks", "links")
     with psycopg.connect(address, autocommit=True) as server:
         for table in tables:
             server.execute(f"CREATE TABLE old_{schema}_{table} AS TABLE {schema}.{table}")

@@ -75,6 +75,8 @@ def verify(ledger: Target, as_json: Machine = False) -> None:
             "head": verdict.head,
             "bad_row": verdict.bad_row,
             "test_entropy": verdict.marked,
+            "releases": verdict.releases,
+            "releases_without_hashes": verdict.unchained,
         }
         typer.echo(json.dumps(facts, indent=2))
     else:

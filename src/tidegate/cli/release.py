@@ -123,7 +123,7 @@ def run_release(
             finally:
                 intake.close()
             watcher.stage("checking the ledger")
-            verdict = stream.store.ledger.verify()
+            verdict = stream.store.verify()
             done = _summary(config, stream, before, verdict)
             if report is not None:
                 watcher.stage("writing the report")

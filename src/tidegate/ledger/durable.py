@@ -83,7 +83,14 @@ class DurableLedger(Ledger):
         """Compare what is there with what is wanted, and go on from it."""
         if wanted is not None:
             self._compare(meta, wanted, fingerprint is not None)
-        Ledger.__init__(self, policy or file.stored_policy(meta), int(meta["units"]), _schedule(meta))
+        try:
+            stored = policy or file.stored_policy(meta)
+            units, schedule = int(meta["units"]), _schedule(meta)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise LedgerCorrupt(
+                f"the ledger {self.where} is damaged: nobody can read what it is for; restore it from a backup."
+            ) from None
+        Ledger.__init__(self, stored, units, schedule)
         self.fingerprint = meta.get("fingerprint", "")
         self.name = meta.get("stream", "")
         self.identity = genesis(meta).hex()[:32]

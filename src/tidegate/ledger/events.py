@@ -95,6 +95,8 @@ class Verdict:
     problem: str = ""
     bad_row: int | None = None
     marked: bool = False
+    releases: int = 0  # that were compared with their hashes, where the runtime has stored any
+    unchained: int = 0  # the first of them, stored by a version that had no hashes for them
 
     def __bool__(self) -> bool:
         return self.ok
@@ -114,7 +116,12 @@ class Verdict:
                 f"spent {show(self.spent)})"
             )
         mark = "; test entropy was used, so nothing of this run is private" if self.marked else ""
-        return f"ledger verified: {counted}, {windows} {amount}{mark}"
+        older = (
+            f"; releases 1 to {self.unchained} have no hashes, as of an earlier version"
+            if self.unchained
+            else ""
+        )
+        return f"ledger verified: {counted}, {windows} {amount}{mark}{older}"
 
 
 class Overspent(NamedTuple):

@@ -125,6 +125,8 @@ def told(path: Path) -> Iterator[None]:
             f"the ledger {path} cannot be used ({name or type(error).__name__}); nothing was charged; "
             "check its disk and try again."
         ) from None
+    except UnicodeDecodeError:  # the database quotes what is damaged
+        raise LedgerCorrupt(f"the ledger {path} is damaged; restore it from a backup.") from None
     except OSError as error:
         raise LedgerError(
             f"the ledger {path} cannot be used ({error.strerror}); make its folder writable."
@@ -250,6 +252,8 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 def read_meta(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
     """What the ledger is for; a newer format is refused."""
     meta = dict(connection.execute("SELECT name, value FROM meta"))
+    if not all(isinstance(text, str) for pair in meta.items() for text in pair):
+        raise LedgerCorrupt(f"the ledger {path} is damaged in its description; restore it from a backup.")
     missing = {"format", "policy", "budget", "window", "horizon", "units", "schedule"} - set(meta)
     if missing:
         raise LedgerCorrupt(

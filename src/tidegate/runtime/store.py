@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,11 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import LedgerMismatch, TidegateError
+from tidegate.errors import LedgerCorrupt, LedgerMismatch, TidegateError
 from tidegate.ledger import SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
 from tidegate.policy import Policy
+from tidegate.runtime.chain import LAST_LINK, TABLE, Chain, state_digest
 from tidegate.runtime.chunks import Chunk, Integers, Values
 from tidegate.runtime.errors import StreamChanged
 
@@ -77,11 +78,15 @@ class Store:
         if described is not None:
             text = json.dumps(described, sort_keys=True, ensure_ascii=False)
             with self.transaction():
-                for table in _TABLES:
+                for table in (*_TABLES, TABLE):
                     self._execute(table.format(**ledger.types))
                 if self._execute("SELECT id FROM stream").fetchone() is None:
                     self._execute("INSERT INTO stream VALUES (1, ?, 0, 0, NULL, NULL)", (text,))
-        self._progress = self._read()
+                self._chain = Chain(self._execute, ledger.identity, named=bool(ledger.name))
+                self._chain.begin(self._execute("SELECT number FROM stream").fetchone()[0])
+        else:
+            self._chain = Chain(self._execute, ledger.identity, named=bool(ledger.name))
+        self._progress = self._read(check=True)
 
     # reading ------------------------------------------------------------------------------------------------
 
@@ -90,17 +95,21 @@ class Store:
         """How far the stream has got."""
         return self._progress
 
-    def _read(self) -> Progress:
-        found = self._execute("SELECT step, number, position, state FROM stream").fetchone()
+    def _read(self, *, check: bool = False) -> Progress:
+        chained = check and self._chain.start is not None
+        # one statement sees one state of the database, also while a writer goes on
+        found = self._execute(
+            f"SELECT step, number, position, state{LAST_LINK if chained else ''} FROM stream"
+        ).fetchone()
         if found is None:
             raise LedgerMismatch("the ledger holds no stream; give one that `tidegate release` has written.")
-        step, number, position, state = found
-        return Progress(
-            step,
-            number,
-            None if position is None else json.loads(position),
-            None if state is None else bytes(state),
-        )
+        step, number, position, state, *link = found
+        state = None if state is None else bytes(state)
+        if check:
+            self._chain.check_begun(number)
+        if chained:
+            self._chain.check_state(number, state_digest(step, position, state), *link)
+        return Progress(step, number, None if position is None else json.loads(position), state)
 
     def described(self) -> dict[str, Any]:
         """What the stream was begun with."""
@@ -115,9 +124,42 @@ class Store:
                 "SELECT number, content FROM releases WHERE number > ? ORDER BY number LIMIT 1", (after,)
             ).fetchone()
             if found is None:
+                if after < self._progress.number:
+                    raise LedgerCorrupt(f"release {after + 1} is missing; restore the ledger from a backup.")
                 return
-            yield Chunk.decode(bytes(found[1])).after(after)
+            yield self._decoded(found[0], bytes(found[1])).after(after)
             after = found[0]
+
+    def _decoded(self, number: int, content: bytes) -> Chunk:
+        """Stored releases, after a look at their link."""
+        self._chain.check(number, content)
+        chunk = Chunk.decode(content)
+        if chunk.last != number:
+            raise LedgerCorrupt(f"release {number} is stored under another number; restore a backup.")
+        return chunk
+
+    def verify(self) -> Verdict:
+        """Replay all charges, and compare all releases with their links."""
+        return self._with_releases(self.ledger.verify())
+
+    def _with_releases(self, verdict: Verdict) -> Verdict:
+        """A verdict on the charges, and on the releases as well."""
+        if not verdict.ok:
+            return verdict
+        connection = self.ledger.connection
+        try:
+            with self.ledger.told():
+                connection.execute("BEGIN")  # one consistent view, also while a writer goes on
+                try:
+                    self._chain.verify()
+                    number = self._read(check=True).number
+                finally:
+                    connection.execute("ROLLBACK")
+        except LedgerCorrupt as error:
+            return replace(verdict, ok=False, problem=str(error))
+        return replace(
+            verdict, releases=number, unchained=number if self._chain.start is None else self._chain.start
+        )
 
     def last_values(self) -> Values | None:
         """The first release of the last step; None before any."""
@@ -129,7 +171,7 @@ class Store:
             ).fetchone()
             if found is None:
                 return None
-            chunk = Chunk.decode(bytes(found[1]))
+            chunk = self._decoded(found[0], bytes(found[1]))
             first: Values = chunk.values[chunk.revision == 0]
             if len(first):  # else it is the last word on a stream that has ended
                 last: Values = first[-1]
@@ -147,7 +189,7 @@ class Store:
             ).fetchone()
             if content is None:
                 break
-            chunk = Chunk.decode(bytes(content[1]))
+            chunk = self._decoded(content[0], bytes(content[1]))
             first = chunk.revision == 0
             known = dict(zip(chunk.step[first].tolist(), np.isnan(chunk.values[first]), strict=True))
             for row, step in enumerate(steps.tolist()):
@@ -184,12 +226,17 @@ class Store:
 
     def put(self, chunk: Chunk, step: int, position: Position, state: bytes) -> None:
         """Keep releases with the state and the position they lead to; only inside of a transaction."""
+        content, text = chunk.encode() if len(chunk) else self._content(chunk.last), _compact(position)
         if len(chunk):
-            self._execute("INSERT INTO releases VALUES (?, ?)", (chunk.last, chunk.encode()))
+            self._execute("INSERT INTO releases VALUES (?, ?)", (chunk.last, content))
+        self._chain.add(chunk.last, self.ledger.head, content, state_digest(step, text, state))
         self._execute(
-            "UPDATE stream SET step = ?, number = ?, position = ?, state = ?",
-            (step, chunk.last, _compact(position), state),
+            "UPDATE stream SET step = ?, number = ?, position = ?, state = ?", (step, chunk.last, text, state)
         )
+
+    def _content(self, number: int) -> bytes:
+        found = self._execute("SELECT content FROM releases WHERE number = ?", (number,)).fetchone()
+        return b"" if found is None else bytes(found[0])
 
     def committed(self, progress: Progress) -> None:
         """Tell what the last transaction has made of the stream."""
@@ -275,7 +322,27 @@ def open_durable(target: str | PathLike[str], *arguments: Any, **more: Any) -> D
 
 def verify_target(target: str | PathLike[str]) -> Verdict:
     """Check the ledger in a file or at a URL, without its program or its policy."""
-    return verify_url(str(target)) if is_url(target) else verify_file(Path(target))
+    verdict = verify_url(str(target)) if is_url(target) else verify_file(Path(target))
+    if not verdict.ok:
+        return verdict
+    try:
+        with open_durable(target, read_only=True) as ledger:
+            if not holds_stream(ledger):
+                return verdict
+            return Store(ledger)._with_releases(verdict)
+    except LedgerCorrupt as error:
+        return replace(verdict, ok=False, problem=str(error))
+
+
+def holds_stream(ledger: DurableLedger) -> bool:
+    """Whether the runtime has used a ledger; one that was charged from Python has no stream."""
+    try:
+        with ledger.told():
+            return ledger.connection.execute("SELECT id FROM stream").fetchone() is not None
+    except LedgerCorrupt as error:
+        if "no such table" in str(error) or "lacks a table" in str(error):
+            return False
+        raise
 
 
 def _explain(target: str | PathLike[str], described: dict[str, Any]) -> None:

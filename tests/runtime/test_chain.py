@@ -1,0 +1,157 @@
+"""Releases are chained as charges are: no stored number that has changed is ever published or verified."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.helpers import release, settings
+
+from tidegate.cli import main
+from tidegate.errors import LedgerCorrupt, TidegateError
+from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.store import verify_target
+
+CHANGES = {
+    "a released value": "UPDATE releases SET content = {content} WHERE number = 12",
+    "a release is gone": "DELETE FROM releases WHERE number = 12",
+    "a link is gone": "DELETE FROM links WHERE number = 12",
+    "all links are gone": "DELETE FROM links",
+    "the chain begins later": "DELETE FROM links WHERE number = 0",
+    "the charges before a release": "UPDATE links SET rows = rows - 1 WHERE number = 12",
+    "the state": "UPDATE stream SET state = {state}",
+    "the position": "UPDATE stream SET position = '{{}}'",
+    "the step": "UPDATE stream SET step = step - 1",
+}
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A ledger in each kind of store."""
+    if request.param == "SQLite":
+        return str(tmp_path / "one.ledger")
+    url: str = request.getfixturevalue("postgres").new_stream()
+    return url
+
+
+def change(target: str, statement: str) -> None:
+    """Edit the database of a ledger behind its back."""
+    if "://" not in target:
+        with sqlite3.connect(target) as database:
+            content, state = _changed(database)
+            values = {"content": f"x'{content.hex()}'", "state": f"x'{state.hex()}'"}
+            database.execute(statement.format(**values))
+        database.close()
+        return
+    psycopg = pytest.importorskip("psycopg")
+    address, schema = target.split("#")
+    with psycopg.connect(address, autocommit=True) as server:
+        server.execute(f"SET search_path TO {schema}")
+        content, state = _changed(server)
+        values = {"content": f"'\\\\x{content.hex()}'", "state": f"'\\\\x{state.hex()}'"}
+        server.execute(
+            statement.format(**{name: value.replace("\\\\", "\\") for name, value in values.items()})
+        )
+
+
+def _changed(database: Any) -> tuple[bytes, bytes]:
+    """The last release with another value, and the state with another bit."""
+    content = bytes(database.execute("SELECT content FROM releases WHERE number = 12").fetchone()[0])
+    chunk = Chunk.decode(content)
+    values = chunk.values.copy()
+    values[0, 0] += 1
+    wrong = Chunk(**{**{name: getattr(chunk, name) for name in chunk.__dataclass_fields__}, "values": values})
+    state = bytearray(bytes(database.execute("SELECT state FROM stream").fetchone()[0]))
+    state[-1] ^= 1
+    return wrong.encode(), bytes(state)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_changed_store_is_noticed(tmp_path: Path, target: str, what: str) -> None:
+    """Verify says so, and a sink that is written anew gets nothing from there on."""
+    config = settings(tmp_path, ("window = 4", f'window = 4\nledger = "{target}"'))
+    release(config)
+    verdict = verify_target(target)
+    assert (verdict.ok, verdict.releases, verdict.unchained) == (True, 12, 0)
+    change(target, CHANGES[what])
+    verdict = verify_target(target)
+    assert not verdict.ok
+    assert "restore" in verdict.problem
+    right = (tmp_path / "out.csv").read_bytes()
+    (tmp_path / "out.csv").unlink()
+    with pytest.raises(LedgerCorrupt, match="restore"):
+        release(config)
+    if (tmp_path / "out.csv").exists():
+        assert len((tmp_path / "out.csv").read_bytes().splitlines()) < 13
+        assert right.startswith((tmp_path / "out.csv").read_bytes())
+
+
+def test_bit_flips_publish_no_wrong_number(tmp_path: Path) -> None:
+    """Whichever bit of the file flips, a sink that is written anew has the same bytes, or there is a sentence."""
+    config = settings(tmp_path)
+    release(config)
+    place, output = Path(config.ledger), tmp_path / "out.csv"
+    whole, right = place.read_bytes(), output.read_bytes()
+    spots = [at for at in range(len(whole)) if whole[at]]  # most of a small database is empty
+    noticed = 0
+    for at in random.Random(7).sample(spots, 150):
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << at % 8
+        for side in ("-wal", "-shm"):
+            Path(f"{place}{side}").unlink(missing_ok=True)
+        place.write_bytes(flipped)
+        output.unlink(missing_ok=True)
+        try:
+            release(config)
+        except (TidegateError, sqlite3.Error):
+            noticed += 1
+            continue
+        assert output.read_bytes() == right
+    assert noticed > 50
+
+
+def test_stores_of_earlier_versions_are_chained_from_now_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Readable as they are; what follows is chained, and verify says which releases are not."""
+    config = settings(tmp_path, ("count = 12", "count = 6"))
+    release(config)
+    with sqlite3.connect(config.ledger) as database:  # as 0.1 wrote it: no name, no links
+        database.execute("DROP TABLE links")
+    database.close()
+    named = shutil.copy(config.ledger, tmp_path / "named")
+    assert not verify_target(named).ok  # a ledger that was made with a chain must have it
+    _without_name(config.ledger)
+    verdict = verify_target(config.ledger)
+    assert (verdict.ok, verdict.releases, verdict.unchained) == (True, 6, 6), verdict.problem
+    (tmp_path / "out.csv.receipt").unlink()
+    (tmp_path / "out.csv").unlink()
+    release(settings(tmp_path))
+    verdict = verify_target(config.ledger)
+    assert (verdict.ok, verdict.releases, verdict.unchained) == (True, 12, 6)
+    assert main(["ledger", "verify", config.ledger]) == 0
+    assert "releases 1 to 6 have no hashes" in capsys.readouterr().out
+    change(config.ledger, CHANGES["a released value"])
+    assert not verify_target(config.ledger).ok
+
+
+def _without_name(place: str) -> None:
+    """Make a ledger as one of 0.1: all hashes without the name of the stream."""
+    from tidegate.ledger.rows import Row, chained, genesis
+
+    database = sqlite3.connect(place)
+    database.execute("DELETE FROM meta WHERE name = 'stream'")
+    digest = genesis(dict(database.execute("SELECT name, value FROM meta")))
+    for number, *columns in database.execute(
+        "SELECT row, kind, first, last, units, scope, parts, detail FROM charges ORDER BY row"
+    ).fetchall():
+        digest = chained(digest, Row(*columns).message())
+        database.execute("UPDATE charges SET hash = ? WHERE row = ?", (digest, number))
+    database.execute("UPDATE head SET hash = ?", (digest,))
+    database.execute("DELETE FROM checkpoint")
+    database.commit()
+    database.close()
