@@ -123,7 +123,7 @@ class Chain:
     def _before(self, number: int) -> bytes | None:
         wanted = "SELECT hash FROM links WHERE number < ? ORDER BY number DESC LIMIT 1"
         found = self._execute(wanted, (number,)).fetchone()
-        return None if found is None else bytes(found[0])
+        return None if found is None else stored_bytes(found[0])
 
     def check(self, number: int, content: bytes) -> None:
         """Refuse a stored release that is not the one that was committed."""
@@ -149,7 +149,7 @@ class Chain:
         if rows == 0:  # the identity stands for it, in the first link
             return b""
         found = self._execute("SELECT hash FROM charges WHERE row = ?", (rows,)).fetchone()
-        return b"" if found is None else bytes(found[0])
+        return b"" if found is None else stored_bytes(found[0])
 
     def verify(self) -> None:
         """Refuse the first stored release that is not the one that was committed, or lacks its link."""
@@ -167,7 +167,7 @@ class Chain:
                 content = stored.pop(link.number, None)
                 head = self._head(link.rows)
                 if content is None or link != linked(
-                    before, link.number, link.rows, head, bytes(content), link.state
+                    before, link.number, link.rows, head, stored_bytes(content), link.state
                 ):
                     raise self._damaged(link.number)
                 after, before = link.number, link.hash
@@ -190,4 +190,13 @@ class Chain:
 
 def _link(found: Sequence[Any]) -> Link:
     number, rows, state, digest = found
-    return Link(number, rows, bytes(state), bytes(digest))
+    if not isinstance(number, int) or not isinstance(rows, int):
+        raise LedgerCorrupt("a stored hash is damaged; restore the ledger from a backup.")
+    return Link(number, rows, stored_bytes(state), stored_bytes(digest))
+
+
+def stored_bytes(value: Any) -> bytes:
+    """Bytes from a database; damage may have made anything of them."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise LedgerCorrupt("something stored is damaged; restore the ledger from a backup.")
+    return bytes(value)

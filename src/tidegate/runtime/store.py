@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from tidegate.ledger import SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
 from tidegate.policy import Policy
-from tidegate.runtime.chain import LAST_LINK, TABLE, Chain, state_digest
+from tidegate.runtime.chain import LAST_LINK, TABLE, Chain, state_digest, stored_bytes
 from tidegate.runtime.chunks import Chunk, Integers, Values
 from tidegate.runtime.errors import StreamChanged
 
@@ -40,6 +41,26 @@ _TABLES = (
 
 
 _compact = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    """An object that was stored as JSON."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise _unreadable() from None
+    if not isinstance(found, dict):
+        raise _unreadable()
+    return found
+
+
+def _unreadable() -> LedgerCorrupt:
+    return LedgerCorrupt("a stored position or description is damaged; restore the ledger from a backup.")
+
+
+def _sink_check(name: str, number: int, position: Position) -> str:
+    """Guards what is known of a sink against damage."""
+    return f"{zlib.crc32(_compact([name, number, position]).encode()):08x}"
 
 
 class Rows(Protocol):
@@ -104,17 +125,16 @@ class Store:
         if found is None:
             raise LedgerMismatch("the ledger holds no stream; give one that `tidegate release` has written.")
         step, number, position, state, *link = found
-        state = None if state is None else bytes(state)
+        state = None if state is None else stored_bytes(state)
         if check:
             self._chain.check_begun(number)
         if chained:
             self._chain.check_state(number, state_digest(step, position, state), *link)
-        return Progress(step, number, None if position is None else json.loads(position), state)
+        return Progress(step, number, None if position is None else _loaded(position), state)
 
     def described(self) -> dict[str, Any]:
         """What the stream was begun with."""
-        found: dict[str, Any] = json.loads(self._execute("SELECT described FROM stream").fetchone()[0])
-        return found
+        return _loaded(self._execute("SELECT described FROM stream").fetchone()[0])
 
     def chunks(self, after: int = 0) -> Iterator[Chunk]:
         """All releases with a number greater than `after`, in order."""
@@ -127,7 +147,7 @@ class Store:
                 if after < self._progress.number:
                     raise LedgerCorrupt(f"release {after + 1} is missing; restore the ledger from a backup.")
                 return
-            yield self._decoded(found[0], bytes(found[1])).after(after)
+            yield self._decoded(found[0], stored_bytes(found[1])).after(after)
             after = found[0]
 
     def _decoded(self, number: int, content: bytes) -> Chunk:
@@ -171,7 +191,7 @@ class Store:
             ).fetchone()
             if found is None:
                 return None
-            chunk = self._decoded(found[0], bytes(found[1]))
+            chunk = self._decoded(found[0], stored_bytes(found[1]))
             first: Values = chunk.values[chunk.revision == 0]
             if len(first):  # else it is the last word on a stream that has ended
                 last: Values = first[-1]
@@ -189,7 +209,7 @@ class Store:
             ).fetchone()
             if content is None:
                 break
-            chunk = self._decoded(content[0], bytes(content[1]))
+            chunk = self._decoded(content[0], stored_bytes(content[1]))
             first = chunk.revision == 0
             known = dict(zip(chunk.step[first].tolist(), np.isnan(chunk.values[first]), strict=True))
             for row, step in enumerate(steps.tolist()):
@@ -203,7 +223,13 @@ class Store:
     def sink(self, name: str) -> tuple[int, Position | None]:
         """Up to which number a sink has everything, and its position."""
         found = self._execute("SELECT number, position FROM sinks WHERE name = ?", (name,)).fetchone()
-        return (0, None) if found is None else (found[0], json.loads(found[1]))
+        if found is None:
+            return 0, None
+        number, position = found[0], _loaded(found[1])
+        check = position.pop("check", None)  # positions of version 0.1 have none
+        if check not in (None, _sink_check(name, number, position)):
+            raise _unreadable()
+        return number, position
 
     def revisions(self, steps: Integers) -> Integers:
         """How often each of some steps was revised."""
@@ -236,7 +262,7 @@ class Store:
 
     def _content(self, number: int) -> bytes:
         found = self._execute("SELECT content FROM releases WHERE number = ?", (number,)).fetchone()
-        return b"" if found is None else bytes(found[0])
+        return b"" if found is None else stored_bytes(found[0])
 
     def committed(self, progress: Progress) -> None:
         """Tell what the last transaction has made of the stream."""
@@ -256,7 +282,7 @@ class Store:
         self._execute(
             "INSERT INTO sinks VALUES (?, ?, ?) ON CONFLICT (name) "
             "DO UPDATE SET number = excluded.number, position = excluded.position",
-            (name, number, _compact(position)),
+            (name, number, _compact({**position, "check": _sink_check(name, number, position)})),
         )
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
