@@ -67,8 +67,8 @@ class Config:
     mechanism: Mechanism
 
     def locate(self, location: str) -> str:
-        """A location as a path from here; URLs and "-" stay."""
-        if location == "-" or re.match(r"[a-z]+://", location):
+        """A location as a path from here; URLs, "-" and "serve:" stay."""
+        if location in ("-", "serve:") or re.match(r"[a-z]+://", location):
             return location
         # the slash that says "a folder" also where there is none yet
         return str(self.path.parent / location) + ("/" if location.endswith("/") else "")

@@ -36,7 +36,8 @@ class SourceKeys:
 
     location: str = key(
         'A file, a folder that files arrive in, "-" for standard input, or a broker: '
-        '"mqtt://host:1883/topic/#". Relative paths start at the folder of this file.'
+        '"mqtt://host:1883/topic/#". "serve:" takes what is sent to `tidegate serve`. Relative paths start at the '
+        "folder of this file."
     )
     format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)
     separator: str = key("The character between two fields of CSV.", default=",")

@@ -184,7 +184,7 @@ class _Reader:
                 count=clock.count,
             ),
         )
-        live = self.follow or source.follow or source.location.startswith(("mqtt:", "mqtts:"))
+        live = self.follow or source.follow or source.location.startswith(("mqtt:", "mqtts:", "serve:"))
         self.make("steps", lambda: whole("catch_up", clock.catch_up))
         if clock.count is None and not live:
             raise self.fail(

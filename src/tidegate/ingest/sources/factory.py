@@ -52,6 +52,10 @@ def open_source(
             "format", format, "one of " + ", ".join(FORMATS), 'write for example format="csv"'
         )
     place = str(location)
+    if place == "serve:":
+        raise SourceUnavailable(
+            'events of location = "serve:" are sent by HTTP; start it with `tidegate serve`.'
+        )
     if quoted_lines and (follow or place.startswith(("mqtt:", "mqtts:"))):
         raise InvalidParameter(
             "quoted_lines",
