@@ -5,6 +5,7 @@ For every line on stdin it forks a service; the service says its address on stdo
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -12,13 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from tidegate.mechanisms import Uniform
+from tidegate.mechanisms import Uniform, catalogue
 from tidegate.policy import WEvent
 from tidegate.web import Settings, serve
 
 
 def main(config: Path, port: int) -> None:
     """Fork a service for every line."""
+    catalogue()
+    for name in ("protocols.http.httptools_impl", "loops.uvloop", "lifespan.on"):
+        importlib.import_module(f"uvicorn.{name}")
     # machine code is loaded once, by a run that publishes nothing
     Uniform(WEvent(epsilon="400", w=1), columns=2).start().push_batch(np.zeros((3, 2), dtype=np.int64))
     for _ in sys.stdin:

@@ -170,7 +170,7 @@ def test_kills_under_load(tmp_path: Path) -> None:
     service.close()
     verdict = verify_file(tmp_path / "hall.ledger")
     assert verdict.ok, str(verdict)
-    assert total > 100 * KILLS
+    assert total > 20 * KILLS
     for line in config.with_suffix(".log").read_text().splitlines():
         assert "walrus" not in line
         assert json.loads(line)["event"] != "stream.failed", line
