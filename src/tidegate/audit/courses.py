@@ -182,20 +182,18 @@ def taken_back(mechanism: Mechanism, stream: Stream) -> list[Part]:
 
 
 def restored_together(mechanism: Mechanism, stream: Stream) -> list[Part]:
-    """Two runs that share a ledger are both restored from their snapshots, one with it and one without."""
+    """Two runs that share a ledger in memory, the second begun in the middle, are both restored from snapshots."""
     first: Any = mechanism.start()
-    second = _begun(mechanism, first.ledger)
     half = max(1, len(stream) // 2)
     seen = [_pushed(first, stream[:half], 0)]
-    both: list[Any] = []
-    for run, ledger in ((first, first.ledger), (second, None)):
-        restored_run: Any = None
-        if run is not None:
-            with suppress(TidegateError):
-                restored_run = mechanism.start(ledger, run.snapshot())
-        both.append(restored_run)
-    seen += [_pushed(both[0], stream[half:], half)] if half < len(stream) else []
-    return [*seen, _pushed(both[1], stream, 0)]
+    second = _begun(mechanism, first.ledger)
+    restored_runs: list[Any] = [None, None]
+    for at, run in enumerate((first, second)):
+        with suppress(TidegateError):
+            restored_runs[at] = run and mechanism.start(state=run.snapshot())
+    for run in restored_runs:
+        seen += _from_where_it_stands(run, stream, half, len(stream))
+    return seen
 
 
 AT_ONCE = Course("at once", at_once)
