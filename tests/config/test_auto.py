@@ -42,6 +42,8 @@ def test_tide_on_the_days_of_the_clock():
     assert tuple(chosen().periods) == (24, 168)
     assert tuple(chosen(length="1min").periods) == (1440, 10080)
     assert tuple(chosen(length="7min").periods) == ()
+    assert tuple(chosen(length="24h").periods) == tuple(chosen(length="calendar day").periods) == (7,)
+    assert tuple(chosen(length="calendar week").periods) == ()
 
 
 def test_a_budget_without_a_proof_gets_uniform():

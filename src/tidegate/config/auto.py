@@ -46,9 +46,9 @@ def choose(
     shape: dict[str, Any] = {"columns": columns, "grid": grid, "rounding": rounding}
     day = DAY / seconds
     season = int(day) if day.denominator == 1 and day >= 2 else None
-    periods = [
-        p for p in (season, 7 * season if season else None) if p is not None and 2 <= p <= LONGEST_PERIOD
-    ]
+    # days have a week, too: measured once a week they would all look like the same weekday
+    week = 7 if day == 1 else None if season is None else 7 * season
+    periods = [p for p in (season, week) if p is not None and 2 <= p <= LONGEST_PERIOD]
     if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in Tide.budgets:
         return Uniform(policy, **shape)
     tide = Tide(policy, periods=tuple(periods), nonnegative=nonnegative, **shape)

@@ -29,6 +29,7 @@ from tidegate.exact import whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
 from tidegate.ingest.query import ALL
+from tidegate.ingest.steps import DAY
 from tidegate.mechanisms import Mechanism, catalogue
 from tidegate.policy import Event, Policy, User, WEvent
 
@@ -320,7 +321,10 @@ class _Reader:
                 query.width,
                 Fraction(query.grid),
                 query.rounding,
-                Fraction(steps.boundary(2) - steps.boundary(1), 10**6),
+                # a day is a day, also the one on which summer time begins
+                Fraction(86_400)
+                if steps.length == DAY
+                else Fraction(steps.boundary(2) - steps.boundary(1), 10**6),
                 None if level is None else float(level),
                 nonnegative=self.nonnegative(extra, query),
             ),
