@@ -17,9 +17,10 @@ from tidegate.testing import proofs
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "src").glob("**/*.py"))
 
-# Sample data is public and seeded; all else draws from the one door.
+# Sample data is public and seeded; a process has a key for hashing, so that ids cannot be crafted to collide; all else
+# draws from the one door.
 MADE_UP = ("households", "shapes", "streams", "wide_shapes")
-RANDOM_DOORS = {"noise/entropy.py", *(f"testing/{name}.py" for name in MADE_UP)}
+RANDOM_DOORS = {"noise/entropy.py", "process.py", *(f"testing/{name}.py" for name in MADE_UP)}
 RANDOM_MODULES = {"random", "secrets", "numpy.random"}
 RANDOM_CALLS = {"os.urandom", "os.getrandom", "np.random", "numpy.random", "uuid.uuid4"}
 

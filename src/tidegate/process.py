@@ -1,4 +1,4 @@
-"""Which process this is: a fork must neither reuse a keystream nor spend its parent's budget again."""
+"""Which process this is: a fork must neither reuse a keystream nor spend its parent's budget again; and its secrets."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ os.register_at_fork(after_in_child=_renew)
 def epoch() -> object:
     """A token that stays the same in one process and differs in every fork of it."""
     return _epoch
+
+
+def secret(size: int) -> bytes:
+    """Bytes that nobody outside of this process knows: for keyed hashing, never for noise."""
+    return os.urandom(size)

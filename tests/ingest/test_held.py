@@ -5,29 +5,92 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.ingest import held as module
+from tidegate.ingest import Columns, Query
+from tidegate.ingest.aggregate import Matrix, needed, step_vectors
 from tidegate.ingest.held import Held
 
 batches = st.lists(st.lists(st.integers(1, 6), max_size=4), max_size=20)
 
 
-@given(batches, st.lists(st.integers(0, 6), min_size=1, max_size=4), st.sampled_from([2, 256]))
-def test_nothing_open_is_behind_the_position(found: list[list[int]], closes: list[int], pieces: int) -> None:
+@given(batches, st.lists(st.integers(0, 6), min_size=1, max_size=4))
+def test_nothing_open_is_behind_the_position(found: list[list[int]], closes: list[int]) -> None:
     """Closing takes each row once, and the position is before every batch with an open row, and tight."""
-    before, module._MOST_PIECES = module._MOST_PIECES, pieces
-    try:
-        held = Held()
-        for number, steps in enumerate(found):
-            held.add(pl.DataFrame({"time": steps}), np.array(steps, dtype=np.int64), {"batch": number})
-        taken: list[int] = []
-        for last in sorted(closes):
-            rows, position = held.close(last, {"batch": len(found)})
-            taken += [int(step) for _, numbers in rows for step in numbers]
-            still_open = [number for number, steps in enumerate(found) if steps and max(steps) > last]
-            assert position == {"batch": min(still_open, default=len(found))}
-        everything = [step for steps in found for step in steps if step <= max(closes)]
-        assert sorted(taken) == sorted(everything)
-        assert len(held._marks) <= 6
-        assert len(held._rows) <= max(pieces, 2)
-    finally:
-        module._MOST_PIECES = before
+    held = Held()
+    for number, steps in enumerate(found):
+        held.add(pl.DataFrame({"time": steps}), np.array(steps, dtype=np.int64), {"batch": number})
+    taken: list[int] = []
+    for last in sorted(closes):
+        rows, position = held.close(last, {"batch": len(found)})
+        taken += [int(step) for _, numbers in rows for step in numbers]
+        still_open = [number for number, steps in enumerate(found) if steps and max(steps) > last]
+        assert position == {"batch": min(still_open, default=len(found))}
+    everything = [step for steps in found for step in steps if step <= max(closes)]
+    assert sorted(taken) == sorted(everything)
+    assert len(held._marks) <= 6
+    assert len(held._rows) <= 6
+
+
+QUERIES = [
+    Query(aggregate="count", columns=Columns(("a", "b", "c")), most=2),
+    Query(aggregate="distinct", columns=Columns(("a", "b", "c")), most=2),
+    Query(aggregate="sum", columns=Columns(("a", "b", "c")), most=2, clip=("-5", "5")),
+    Query(aggregate="mean", columns=Columns(("a", "b", "c")), most=1, clip=("-5", "5")),
+    Query(aggregate="given", columns=Columns(("a", "b", "c")), fill="zero"),
+]
+events = st.tuples(
+    st.integers(1, 3), st.integers(0, 3), st.sampled_from("uvw"), st.integers(-1, 2), st.integers(-5, 5)
+)
+
+
+def rows_of(query: Query, found: list[tuple[int, int, str, int, int]]) -> tuple[pl.DataFrame, Matrix]:
+    """Rows as ingest makes them, and their steps."""
+    steps, times, units, columns, values = zip(*found, strict=True) if found else ((), (), (), (), ())
+    parts = {
+        "time": pl.Series(times, dtype=pl.Int64),
+        "unit": pl.Series(units, dtype=pl.String),
+        "value": pl.Series(values, dtype=pl.Int64),
+        "column": pl.Series(columns, dtype=pl.Int32),
+    }
+    if query.aggregate == "given":
+        del parts["unit"]
+    if query.aggregate in ("count", "distinct"):
+        del parts["value"]
+    return pl.DataFrame(parts), np.array(steps, dtype=np.int64)
+
+
+@given(st.sampled_from(QUERIES), st.lists(st.lists(events, max_size=8), max_size=10))
+def test_what_is_left_out_makes_no_difference(
+    query: Query, found: list[list[tuple[int, int, str, int, int]]]
+) -> None:
+    """The vectors of what is held are those of everything that came, and no more is held than they need."""
+    held = Held(lambda rows, numbers: needed(query, rows, numbers))
+    for batch in found:
+        held.add(*rows_of(query, batch), {})
+    pieces, _ = held.close(3, None)
+    rows, numbers = rows_of(query, [event for batch in found for event in batch])
+    whole, _ = step_vectors(query, rows, numbers, 1, 3, finite=False)
+    if pieces:
+        frame = pl.concat([piece for piece, _ in pieces])
+        kept, _ = step_vectors(query, frame, np.concatenate([n for _, n in pieces]), 1, 3, finite=False)
+        np.testing.assert_array_equal(kept, whole)
+    most = 3 * (4 if query.aggregate == "given" else 3 * query.most)
+    assert sum(len(n) for _, n in pieces) <= 2 * most
+
+
+def test_repeats_of_one_unit_take_no_room() -> None:
+    """A million events of a few units, whatever their order: what is held does not grow with them."""
+    query = QUERIES[0]
+    held = Held(lambda rows, numbers: needed(query, rows, numbers))
+    rng = np.random.default_rng(1)
+    largest = 0
+    for _ in range(100):
+        rows = pl.DataFrame(
+            {
+                "time": rng.integers(0, 10**6, 10_000),
+                "unit": pl.Series(rng.integers(0, 5, 10_000)).cast(pl.String),
+                "column": np.zeros(10_000, dtype=np.int32),
+            }
+        )
+        held.add(rows, np.ones(10_000, dtype=np.int64), {})
+        largest = max(largest, len(held))
+    assert largest <= 4 * 5 * query.most

@@ -119,6 +119,7 @@ class Messages(MqttSource):
 
     def _connect(self) -> None:
         self._connected_at = 0.0
+        self._client = SimpleNamespace(ack=lambda *_: None, disconnect=lambda: None, loop_stop=lambda: None)
 
 
 def messages(folder: Path, kind: str, lines: list[bytes], follow: bool) -> Source:

@@ -197,6 +197,7 @@ def _summary(config: Config, stream: Stream, before: int, verdict: Any) -> dict[
         "sink": config.locate(config.sink.location),
         "ledger_file": shown_ledger(config.ledger),
         "guarantee": str(config.guarantee),
+        "assumptions": list(config.assumptions),
         "ledger": str(verdict),
         "ledger_ok": bool(verdict.ok),
         "fullest_window": exactly(verdict.spent),
@@ -238,6 +239,8 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")  # a long path is wrapped, never shortened
     facts.add_row("Guarantee", done["guarantee"])
+    for assumption in done["assumptions"]:
+        facts.add_row("Assumes", assumption)
     facts.add_row("Ledger", done["ledger"])
     if done.get("together_with_earlier"):
         facts.add_row(

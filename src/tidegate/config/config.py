@@ -93,6 +93,19 @@ class Config:
             assumptions.append(_RECORDS)
         return replace(found, assumptions=tuple(assumptions))
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee rests on outside of this program, because of where the events come from."""
+        found = []
+        if self.source.location.startswith(("mqtt:", "mqtts:")):
+            found.append(
+                "the broker drops no message because others send many: no limit on its queues "
+                "(Mosquitto: max_queued_messages 0)"
+            )
+        if self.source.quoted_lines:
+            found.append("no record of the input holds a stray quote: quoted_lines lets one swallow others")
+        return tuple(found)
+
     def open(
         self,
         position: dict[str, Any] | None = None,

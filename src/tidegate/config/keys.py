@@ -85,8 +85,9 @@ class SourceKeys:
     )
     settle: float = key("After how long without change a file is stable.", kind="seconds", default=10.0)
     client: str = key(
-        "The name of the session at the broker: the same at every start, different for every stream.",
-        default="tidegate",
+        "The name of the session at the broker: the same at every start, different for every stream; by default one that "
+        "belongs to the ledger.",
+        default="",
     )
     fields: tuple[str, ...] = key("The fields of a message in CSV, in order.", kind="texts", default=())
 

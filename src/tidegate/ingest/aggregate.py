@@ -14,6 +14,7 @@ from tidegate.errors import InvalidInput
 from tidegate.exact import show
 from tidegate.ingest import kernels
 from tidegate.ingest.arrays import frozen, never_decreases
+from tidegate.ingest.bounding import bounded
 from tidegate.ingest.columns import Columns, Intervals, numbers
 from tidegate.ingest.errors import RepeatedReading
 from tidegate.ingest.query import LARGEST, Query
@@ -173,10 +174,35 @@ def step_vectors(
             raise RepeatedReading(
                 "two readings fall into one step and column; aggregate the input first or use shorter steps."
             )
-    elif "unit" in rows.columns:
-        times, units = frozen(rows["time"].to_numpy()), frozen(unit_codes(rows["unit"]))
-        distinct = query.aggregate == "distinct"
-        kernels.add_bounded(at, times, units, columns, values, query.weight, also, query.most, distinct, out)
     else:
+        if "unit" in rows.columns:
+            columns = frozen(np.where(_bounded(query, rows, at), columns, np.int32(-1)))
         kernels.add_records(at, columns, values, query.weight, also, out)
     return out, missing
+
+
+def _bounded(query: Query, rows: pl.DataFrame, steps: Matrix) -> Mask:
+    """Which rows of units count; steps must not decrease."""
+    values = rows["value"].to_numpy() if "value" in rows.columns else _NOTHING
+    times, units, columns = rows["time"].to_numpy(), unit_codes(rows["unit"]), rows["column"].to_numpy()
+    distinct = query.aggregate == "distinct"
+    return bounded(steps, times, units, columns, values, query.most, distinct, len(query.columns))
+
+
+def needed(query: Query, rows: pl.DataFrame, steps: Matrix) -> tuple[pl.DataFrame, Matrix]:
+    """The rows without which the vectors of their steps would be others, whatever rows may still come.
+
+    Of a unit that is at most `most` rows in a step, of a given reading the last one, of records that are units of their
+    own all. So what is held of open steps is bounded by the number of units, and not by how much one of them sends.
+    """
+    if query.aggregate != "given" and "unit" not in rows.columns:
+        return rows, steps
+    if not never_decreases(steps):
+        order = np.argsort(steps, kind="stable")
+        rows, steps = rows[order], steps[order]
+    if query.aggregate == "given":
+        cells = pl.DataFrame({"step": steps, "column": rows["column"]})
+        kept = cells.select(pl.struct("step", "column").is_last_distinct()).to_series().to_numpy()
+    else:
+        kept = _bounded(query, rows, steps)
+    return (rows, steps) if kept.all() else (rows.filter(kept), steps[kept])

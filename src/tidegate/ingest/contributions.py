@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
-from tidegate.ingest.kernels import add_bounded
+from tidegate.ingest.bounding import bounded
 
 # Steps are computed in 64-bit integers; a clock that ends beyond them would wrap around.
 _LATEST = 2**62
+_NOTHING = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Contributions:
 
     Error
     -----
-    Time O(n·most) and memory O(n) in the number of events.
+    Time O(n log n) and memory O(n) in the number of events, whatever `most` and the units are.
 
     Examples
     --------
@@ -114,18 +115,10 @@ class Contributions:
         step = (time - self.start) // self.length
         order = np.argsort(step, kind="stable")
         counts = np.zeros((self.steps, self.columns), dtype=np.int64)
-        add_bounded(
-            step[order],
-            time[order],
-            unit[order].astype(np.int64),
-            column[order],
-            np.zeros(0, dtype=np.int64),
-            1,
-            0,
-            self.most,
-            True,
-            counts,
-        )
+        step, column = step[order], column[order]
+        events = step, time[order], unit[order].astype(np.int64), column.astype(np.int32), _NOTHING
+        kept = bounded(*events, self.most, True, self.columns)
+        np.add.at(counts, (step[kept], column[kept]), 1)
         return counts
 
 

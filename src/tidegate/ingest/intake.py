@@ -11,11 +11,12 @@ import numpy as np
 import polars as pl
 
 from tidegate.errors import InvalidParameter
-from tidegate.ingest.aggregate import Mask, Matrix, read_rows, readable, step_vectors
+from tidegate.ingest.aggregate import Mask, Matrix, needed, read_rows, readable, step_vectors
 from tidegate.ingest.arrays import never_decreases
 from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.errors import MissingReading, TimeGoesBackwards
 from tidegate.ingest.held import Held
+from tidegate.ingest.keeping import Keeper, packed, unpacked
 from tidegate.ingest.query import MISSING, Query
 from tidegate.ingest.schema import Schema, TextUnits, UnitReader
 from tidegate.ingest.sources.source import Batch, Position, Source
@@ -24,6 +25,7 @@ from tidegate.ingest.steps import PublicClock, Steps
 from tidegate.ingest.times import EachTime, TimeReader
 
 MOST_CELLS = 2**22  # of one block: long gaps come in several
+_FEW_ROWS = 2**16  # that may be put away before it is looked whether all of them are needed
 _LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
 
 
@@ -47,6 +49,10 @@ class Intake:
         Public time in seconds since 1970.
     folder
         Where temporary files go.
+
+    A source that cannot be read twice (a broker, followed standard input) hands its records over to the `keeper`, which
+    a durable stream sets: they are on disk before the source may forget them. Without one they are in memory only, and
+    lost when the process dies.
 
     Privacy
     -------
@@ -87,6 +93,8 @@ class Intake:
         self._from: Position | None = position["source"] if position else None
         self._times = TimeReader(schema.time_format, steps.zone)
         self._units = UnitReader()
+        self.keeper: Keeper | None = None  # set by whoever commits the steps
+        self._kept_rows = 0
         self._stopped = False
         self._rehearsed = False
         self.dropped = 0
@@ -99,7 +107,7 @@ class Intake:
 
     def commit(self, position: Position) -> None:
         """Tell the source that everything up to a block's position is safe."""
-        if position["source"] is not None:
+        if position["source"] is not None and self.source.repeatable:
             self.source.commit(position["source"])
 
     def stop(self) -> None:
@@ -217,13 +225,16 @@ class Intake:
     # live input ---------------------------------------------------------------------------------------------
 
     def _live(self) -> Iterator[StepBlock]:
-        held = Held()
+        held = Held(lambda rows, numbers: needed(self.query, rows, numbers))
+        self._take_up(held)
         after: Position | None = self._from
         batches = self.source.batches(self._from, patience=self._patience)
         now = self.clock()
         for batch in batches:
             rows, numbers = self._accept(batch, latest=self.steps.latest(self.clock()))
-            held.add(rows, numbers, batch.before)
+            rows, numbers = held.add(rows, numbers, batch.before)
+            if not self.source.repeatable:
+                self._put_away(held, rows, numbers, batch)
             after = batch.after
             if batch.caught_up:
                 # as of before the batch was read: whatever had arrived by then is in
@@ -236,6 +247,30 @@ class Intake:
         while self.next_step <= end and not self._stopped:
             yield from self._close(held, min(self.steps.closed_by(self.clock()), end), after)
             _time.sleep(self._patience())
+
+    def _take_up(self, held: Held) -> None:
+        """Hold again what was put away before this start."""
+        if self.keeper is None:
+            self.source.begin("", ())
+            return
+        for step, content in self.keeper.entries():
+            if step >= self.next_step:
+                rows = unpacked(content)
+                held.add(rows, np.full(len(rows), step, dtype=np.int64), {})
+                self._kept_rows += len(rows)
+        if not self.source.repeatable:
+            self.source.begin(self.keeper.identity, self.keeper.arrivals())
+
+    def _put_away(self, held: Held, rows: pl.DataFrame, numbers: Matrix, batch: Batch) -> None:
+        """Put the rows of a batch away; from then on the source may forget them."""
+        if self.keeper is not None and len(numbers):
+            self.keeper.keep(list(packed(rows, numbers)), batch.arrivals)
+            self._kept_rows += len(rows)
+            if self._kept_rows > max(_FEW_ROWS, 4 * len(held)):  # most of them make no difference any more
+                entries = [entry for piece in held.pieces() for entry in packed(*piece)]
+                self.keeper.exchange(entries)
+                self._kept_rows = len(held)
+        self.source.commit(batch.after)
 
     @property
     def _lateness(self) -> int:

@@ -243,6 +243,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA secure_delete=ON")  # rows of steps that were committed are overwritten
         except sqlite3.Error:
             connection.close()
             raise

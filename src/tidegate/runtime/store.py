@@ -19,6 +19,7 @@ from tidegate.ledger import SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
 from tidegate.policy import Policy
+from tidegate.runtime import kept
 from tidegate.runtime.chain import LAST_LINK, TABLE, Chain, state_digest, stored_bytes
 from tidegate.runtime.chunks import Chunk, Integers, Values
 from tidegate.runtime.errors import StreamChanged
@@ -99,7 +100,7 @@ class Store:
         if described is not None:
             text = json.dumps(described, sort_keys=True, ensure_ascii=False)
             with self.transaction():
-                for table in (*_TABLES, TABLE):
+                for table in (*_TABLES, TABLE, *kept.TABLES):
                     self._execute(table.format(**ledger.types))
                 if self._execute("SELECT id FROM stream").fetchone() is None:
                     self._execute("INSERT INTO stream VALUES (1, ?, 0, 0, NULL, NULL)", (text,))
@@ -108,6 +109,7 @@ class Store:
         else:
             self._chain = Chain(self._execute, ledger.identity, named=bool(ledger.name))
         self._progress = self._read(check=True)
+        self.kept = kept.Kept(ledger)
 
     # reading ------------------------------------------------------------------------------------------------
 
@@ -259,6 +261,8 @@ class Store:
         self._execute(
             "UPDATE stream SET step = ?, number = ?, position = ?, state = ?", (step, chunk.last, text, state)
         )
+        with self.ledger.told():
+            self.kept.forget(step)
 
     def _content(self, number: int) -> bytes:
         found = self._execute("SELECT content FROM releases WHERE number = ?", (number,)).fetchone()
@@ -296,8 +300,8 @@ class Store:
 
     @property
     def begun(self) -> bool:
-        """Whether anything was committed: a stream begins with its first commit."""
-        return self._progress.step > 0 or self._progress.number > 0
+        """Whether anything was committed, or a broker was asked for anything under the stream's name."""
+        return self._progress.step > 0 or self._progress.number > 0 or self.kept.in_use
 
     def discard(self) -> None:
         """Give up ledger and store; of a stream that has not begun no file stays behind."""

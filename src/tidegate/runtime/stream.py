@@ -158,6 +158,8 @@ class Stream:
 
     def drive(self, intake: Intake | Iterable[StepBlock]) -> None:
         """Release every block that the intake hands out, until it ends."""
+        if isinstance(intake, Intake):
+            intake.keeper = self.store.kept
         commit = getattr(intake, "commit", None)
         for block in intake:
             chunk = self.take(block)

@@ -27,7 +27,7 @@ def open_source(
     pattern: str = "*",
     completed: str = "rename",
     settle: float = 10.0,
-    client: str = "tidegate",
+    client: str = "",
     fields: Sequence[str] = (),
 ) -> Source:
     """Open a file, a folder, "-" for standard input, or a broker by its URL.

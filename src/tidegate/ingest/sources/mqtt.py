@@ -1,34 +1,52 @@
-"""MQTT: messages of a broker, acknowledged only when the steps they belong to have been committed."""
+"""MQTT: messages of a broker, acknowledged as soon as what they say about open steps is on disk."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import queue
+import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import polars as pl
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import SourceUnavailable
-from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import Arrivals, Batch, Patience, Position, Source, no_patience
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect, records
 
-MOST_IN_FLIGHT = 65_535  # what MQTT's two-byte identifiers allow
+IN_FLIGHT = 1024  # messages that the broker sends before the first of them is acknowledged
+LARGEST_MESSAGE = 4 * 2**20  # bytes; the broker does not deliver larger ones
 _FOREVER = 0xFFFFFFFF
-_AT_ONCE = 20_000  # messages in one batch
+_TAKEN_OVER = 0x8E  # the broker's reason when another client has come under the same name
+_BRIEF, _OFTEN = 5.0, 4  # seconds of a connection that is short, and how many of them in a row are too many
+_KNOWN = struct.Struct("<H16s")  # the identifier of a message, and a digest of what it says
+
+
+class _Message(NamedTuple):
+    """A message that has come."""
+
+    number: int  # ours, in the order of arrival
+    identifier: int  # the broker's, 0 where it wants no acknowledgement
+    digest: bytes
+    payload: bytes
 
 
 class MqttSource(Source):
     """Messages of quality of service 1: a JSON object, a JSON array, JSON lines, or CSV without a header.
 
-    The session is persistent: what was not acknowledged comes again after a restart. A message is
-    acknowledged when all steps of its events have been committed, so at most 65,535 messages can belong to
-    steps that are still open; put several events into a message where there are more. A message that cannot
-    be read is dropped without a word, since one device must not be able to stop the stream of all.
+    The session is persistent: what was not acknowledged comes again after a restart. A message is acknowledged when the
+    intake has put it away, and what is put away of one unit is bounded: so a device that sends without end takes no
+    room from others here. Whether it does in the broker is up to the broker, whose queue must not be limited
+    (`max_queued_messages 0` for Mosquitto), and the guarantee assumes it. What cannot be read is dropped without a word,
+    since one device must not be able to stop the stream of all.
+
+    A message that comes a second time because its acknowledgement was lost is known by its identifier and a digest of
+    what it says, also after a restart.
 
     Parameters
     ----------
@@ -37,7 +55,8 @@ class MqttSource(Source):
     columns
         The needed columns: keys of the JSON objects.
     client
-        The session's name at the broker: the same at every start, different for every stream.
+        The session's name at the broker: the same at every start, different for every stream. By default one that
+        belongs to the stream's ledger.
     format
         "jsonl" or "csv".
     fields
@@ -46,6 +65,7 @@ class MqttSource(Source):
         Seconds after a connection in which a backlog is awaited before any step closes.
     """
 
+    repeatable = False
     lenient = True
 
     def __init__(
@@ -53,7 +73,7 @@ class MqttSource(Source):
         url: str,
         columns: Sequence[str],
         *,
-        client: str = "tidegate",
+        client: str = "",
         format: str = "jsonl",
         fields: Sequence[str] = (),
         separator: str = ",",
@@ -84,23 +104,42 @@ class MqttSource(Source):
                 )
         self.separator = separator
         self.settle = settle
-        self._messages: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        self.client = client
+        self._login = parts.username, parts.password
+        self._encrypted = parts.scheme == "mqtts"
+        self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._outstanding: dict[int, int] = {}  # identifier at the broker → our number
+        self._outstanding: dict[int, int] = {}  # identifier in the present session → our number
+        self._known: dict[int, tuple[int, bytes]] = {}  # identifier → number and digest, of the last messages
         self._last = 0  # the number of the newest message
         self._taken = 0  # the number of the newest that was handed out
+        self._done = 0  # the number of the newest that was put away
         self._connected_at: float | None = None
+        self._began = 0.0  # when the present connection was made
+        self._brief = 0  # how many connections in a row were short
         self._refused: str | None = None
-        self._client = self._make(parts.scheme == "mqtts", client, parts.username, parts.password)
+        self._client: Any = None
+        _paho("client")  # refuses at once where it is not installed
 
-    def _make(self, encrypted: bool, name: str, user: str | None, password: str | None) -> Any:
+    def begin(self, identity: str, arrivals: Iterable[Arrivals]) -> None:
+        """Take the stream's name, and know again what was put away before this start."""
+        self.client = (
+            self.client or f"tidegate-{identity or hashlib.sha256(self.topic.encode()).hexdigest()[:16]}"
+        )
+        for each in arrivals:
+            self._last = self._taken = self._done = max(self._last, each.number)
+            for identifier, digest in _KNOWN.iter_unpack(each.content):
+                self._remember(identifier, each.number, digest)
+
+    def _make(self) -> Any:
         paho = _paho("client")
         client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2, client_id=name, protocol=paho.MQTTv5, manual_ack=True
+            paho.CallbackAPIVersion.VERSION2, client_id=self.client, protocol=paho.MQTTv5, manual_ack=True
         )
+        user, password = self._login
         if user:
             client.username_pw_set(unquote(user), unquote(password) if password else None)
-        if encrypted:
+        if self._encrypted:
             client.tls_set()
         client.reconnect_delay_set(min_delay=1, max_delay=15)
         client.on_connect = self._on_connect
@@ -111,38 +150,68 @@ class MqttSource(Source):
 
     # called by the client's thread --------------------------------------------------------------------------
 
-    def _on_connect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+    def _on_connect(self, client: Any, _data: Any, flags: Any, reason: Any, _properties: Any) -> None:
         if reason.is_failure:
-            self._refused = str(reason)
+            self._refused = f"{self.name} refuses the connection: {reason}; check user and topic."
             return
+        if not flags.session_present:  # identifiers of the session before mean nothing in this one
+            with self._lock:
+                self._outstanding.clear()
+                self._known.clear()
+        self._began = time.monotonic()
         client.subscribe(self.topic, qos=1)
 
     def _on_subscribe(self, _client: Any, _data: Any, _mid: int, reasons: Any, _properties: Any) -> None:
         if any(reason.is_failure for reason in reasons):
-            self._refused = "subscription refused"
+            self._refused = f"{self.name} refuses the subscription; check user and topic."
         else:
             self._connected_at = time.monotonic()
 
-    def _on_disconnect(self, *_: Any) -> None:
-        self._connected_at = None
+    def _on_disconnect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        brief = time.monotonic() - self._began < _BRIEF
+        self._connected_at, self._brief = None, self._brief + 1 if brief else 0
+        # some brokers say why, others just close the connection of whoever was there first
+        if reason.value == _TAKEN_OVER or self._brief >= _OFTEN:
+            self._refused = (
+                f"{self.name} closes the connection again and again, as it does when another program uses the session "
+                f"{self.client!r}; stop that one, or give each stream a client of its own in [source]."
+            )
+            client.disconnect()  # coming back would push the other one out in turn
 
     def _on_message(self, client: Any, _data: Any, message: Any) -> None:
+        identifier = message.mid if message.qos else 0
+        digest = hashlib.blake2b(message.payload, digest_size=16).digest()
         with self._lock:
-            if message.qos and message.mid in self._outstanding:
-                return  # sent again after a lost connection; it is still waiting here
-            self._last += 1
-            if message.qos:
-                self._outstanding[message.mid] = self._last
-            number = self._last
-        self._messages.put((number, message.payload))
+            before = self._known.get(identifier)
+            again = identifier and message.dup and before is not None and before[1] == digest
+            if again:
+                assert before is not None
+                if before[0] > self._done:
+                    self._outstanding[identifier] = before[0]  # still waiting here
+                    return
+            else:
+                self._last += 1
+                number = self._last
+                if identifier:
+                    self._outstanding[identifier] = number
+                    self._remember(identifier, number, digest)
+        if again:
+            client.ack(identifier, 1)
+        else:
+            self._messages.put(_Message(number, identifier, digest, message.payload))
+
+    def _remember(self, identifier: int, number: int, digest: bytes) -> None:
+        """Know a message again. The broker waits for acknowledgements, so that older ones cannot come again."""
+        self._known.pop(identifier, None)
+        self._known[identifier] = number, digest
+        while len(self._known) > 2 * IN_FLIGHT:
+            del self._known[next(iter(self._known))]
 
     # called by the intake -----------------------------------------------------------------------------------
 
     @property
     def status(self) -> str:
         """One line for people: connected, or waiting for what."""
-        if len(self._outstanding) >= MOST_IN_FLIGHT:
-            return f"{self.name} waits for steps to close; put several events into one message"
         return (
             f"connected to {self.name[4:]}" if self._connected_at is not None else f"waiting for {self.name}"
         )
@@ -158,33 +227,40 @@ class MqttSource(Source):
         self._connect()
         while True:
             if self._refused:
-                raise SourceUnavailable(
-                    f"{self.name} refuses the connection: {self._refused}; check user and topic."
-                )
+                raise SourceUnavailable(self._refused)
             settled = self._connected_at is not None and time.monotonic() - self._connected_at >= self.settle
             messages = self._take(max(0.0, patience()))
             before = self._taken
-            self._taken = messages[-1][0] if messages else before
-            frame = self._read([payload for _, payload in messages])
+            self._taken = messages[-1].number if messages else before
             yield Batch(
-                frame, {"message": before}, {"message": self._taken}, settled and self._messages.empty()
+                self._read([message.payload for message in messages]),
+                {"message": before},
+                {"message": self._taken},
+                settled and self._messages.empty(),
+                self._arrivals(messages),
             )
+
+    def _arrivals(self, messages: Sequence[_Message]) -> Arrivals | None:
+        known = [_KNOWN.pack(one.identifier, one.digest) for one in messages if one.identifier]
+        return Arrivals(self._taken, b"".join(known), self._taken - 2 * IN_FLIGHT) if known else None
 
     def _connect(self) -> None:
         properties = _paho("properties").Properties(_paho("packettypes").PacketTypes.CONNECT)
         properties.SessionExpiryInterval = _FOREVER
-        properties.ReceiveMaximum = MOST_IN_FLIGHT
+        properties.ReceiveMaximum = IN_FLIGHT
+        properties.MaximumPacketSize = LARGEST_MESSAGE
+        self._client = self._make()
         self._client.connect_async(
             self.host, self.port, keepalive=30, clean_start=False, properties=properties
         )
         self._client.loop_start()
 
-    def _take(self, seconds: float) -> list[tuple[int, bytes]]:
+    def _take(self, seconds: float) -> list[_Message]:
         try:
             messages = [self._messages.get(timeout=seconds) if seconds else self._messages.get_nowait()]
         except queue.Empty:
             return []
-        while len(messages) < _AT_ONCE:
+        while len(messages) < IN_FLIGHT:
             try:
                 messages.append(self._messages.get_nowait())
             except queue.Empty:
@@ -204,18 +280,24 @@ class MqttSource(Source):
 
     def commit(self, position: Position) -> None:
         """Acknowledge the messages up to a position, in the order in which they came."""
-        done = position.get("message", 0)
         with self._lock:
-            ready = sorted((number, mid) for mid, number in self._outstanding.items() if number <= done)
-            for _, mid in ready:
-                del self._outstanding[mid]
-        for _, mid in ready:
-            self._client.ack(mid, 1)
+            self._done = max(self._done, position.get("message", 0))
+            if self._connected_at is None:
+                return  # in which session they will count is not known yet
+            ready = sorted(
+                (number, identifier)
+                for identifier, number in self._outstanding.items()
+                if number <= self._done
+            )
+            for _, identifier in ready:
+                del self._outstanding[identifier]
+                self._client.ack(identifier, 1)
 
     def close(self) -> None:
         """Leave the broker; the session stays."""
-        self._client.disconnect()
-        self._client.loop_stop()
+        if self._client is not None:
+            self._client.disconnect()
+            self._client.loop_stop()
 
 
 def _paho(module: str) -> Any:

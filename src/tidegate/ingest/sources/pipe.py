@@ -22,7 +22,7 @@ class PipeSource(Source):
 
     Until its end: it is copied to a nameless temporary file first, because nothing may be released before all of it
     has arrived, and a run that starts again is given the same input again. With `follow` lines are taken as
-    they come and cannot be read twice: what the open steps held is lost when the process dies.
+    they come and cannot be read twice: a durable stream puts away what belongs to open steps.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class PipeSource(Source):
         self.format = format
         self.separator = separator
         self.follow = self.lenient = follow
+        self.repeatable = not follow
         self.quoted_lines = quoted_lines
         self.descriptor = sys.stdin.fileno() if descriptor is None else descriptor
         self._copy: IO[bytes] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,25 @@ Patience = Callable[[], float]  # how many seconds a live source may wait for so
 def no_patience() -> float:
     """Do not wait."""
     return 0.0
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """How a source knows messages again that it has handed out, if they are sent a second time.
+
+    Parameters
+    ----------
+    number
+        Of the last of the messages; it grows from arrivals to arrivals.
+    content
+        What the source needs to know them.
+    expired
+        Receipts up to this number are not needed any more.
+    """
+
+    number: int
+    content: bytes
+    expired: int
 
 
 @dataclass(frozen=True)
@@ -32,12 +51,15 @@ class Batch:
         A position from which the next one is read.
     caught_up
         Whether everything that had arrived has been read; only then may the clock close steps.
+    arrivals
+        Of the messages that it came in, where these may be sent a second time.
     """
 
     frame: pl.DataFrame
     before: Position
     after: Position
     caught_up: bool = True
+    arrivals: Arrivals | None = None
 
 
 class Source(ABC):
@@ -52,6 +74,7 @@ class Source(ABC):
     """
 
     typed = False  # whether the format itself knows the types, so that a check need not parse every value
+    repeatable = True  # whether a position can be read from again; else what was read must be put away
     lenient = False  # whether a record that cannot be read is left out, or refuses the whole input
     start: Position = {}  # noqa: RUF012  read only
 
@@ -72,6 +95,9 @@ class Source(ABC):
         A finite source ends; a live one goes on for ever and yields an empty batch whenever its patience is
         over.
         """
+
+    def begin(self, identity: str, arrivals: Iterable[Arrivals]) -> None:  # noqa: B027  for brokers
+        """Before the first batch: whose stream it is, and what was handed out and put away before this start."""
 
     def commit(self, position: Position) -> None:  # noqa: B027  most sources have nothing to tell anybody
         """Everything up to the position is safe: a broker may forget it."""
