@@ -1,13 +1,24 @@
 """Runs on one ledger: rollbacks, refusals inside of transactions, snapshots of what is shared, steps with numbers."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate.errors import BudgetExceeded, LedgerMismatch, SnapshotError
+from tidegate.errors import BudgetExceeded, LedgerError, LedgerMismatch, SnapshotError
 from tidegate.ledger import MemoryLedger
 from tidegate.ledger.sqlite import SQLiteLedger
-from tidegate.mechanisms import BinaryTree, BudgetAbsorption, BudgetDistribution, Sample, Uniform
+from tidegate.mechanisms import (
+    BinaryTree,
+    Blocks,
+    BudgetAbsorption,
+    BudgetDistribution,
+    OptStream,
+    Sample,
+    Uniform,
+)
+from tidegate.mechanisms.snapshot import pack
 from tidegate.testing import fixed_entropy, zero_noise
 
 POLICY = tg.WEvent(epsilon="1", w=4)
@@ -199,3 +210,71 @@ def test_a_run_says_where_its_data_begin():
     assert later.push(1).step == 9
     with pytest.raises(tg.errors.InvalidInput, match="already"):
         later.begin_at(12)
+
+
+def interrupted_at(line, work):
+    """Do some work, with an interruption at the so many-th line of the package's own code; whether it came."""
+    left = line
+
+    def watch(frame, event, argument):
+        nonlocal left
+        if "tidegate" not in frame.f_code.co_filename or "tests" in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return watch
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@PLACES
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Uniform(POLICY),
+        BinaryTree(POLICY, horizon=40),
+        BudgetAbsorption(POLICY),
+        OptStream(POLICY, samples=2),
+        Blocks(Uniform(tg.User(epsilon="1/2", horizon=2))),
+    ],
+    ids=lambda mechanism: type(mechanism).__name__,
+)
+def test_an_interruption_at_any_line_leaves_no_trace_or_ends_the_run(mechanism, place, tmp_path):
+    """The ledger is sound, its file too, and a run that goes on stands where it stood or where its charges stand."""
+    came, line, stride = True, 0, 1 if place == "memory" else 7
+    while came:
+        line += stride
+        folder = tmp_path / str(line)
+        folder.mkdir()
+        ledger = open_ledger(place, folder, mechanism.units, mechanism.policy)
+        run = mechanism.start(ledger=ledger)
+        run.push_batch(np.full((3, 1), 5))
+        before = (pack({}, run._state()), ledger.position, run.step)
+        came = interrupted_at(line, lambda: run.push_batch(np.full((3, 1), 5)))  # noqa: B023  called at once
+        if came:
+            try:
+                run.snapshot()
+            except LedgerError:
+                assert run._unusable or ledger._closed or ledger._batch is not None
+            else:
+                after = (pack({}, run._state()), ledger.position, run.step)
+                assert after == before or (run.step == 6 and ledger.step == 6), f"line {line}"
+        if not (ledger._closed or ledger._batch):
+            assert ledger.verify().ok
+            assert ledger.step in (3, 6) or run._unusable
+        ledger.close()
+        if place == "file":
+            with SQLiteLedger(folder / "l", read_only=True) as again:
+                assert again.verify().ok
+                assert again.step >= 3
+    assert line > 30

@@ -205,33 +205,36 @@ class DurableLedger(Ledger):
 
         An exception rolls the database and the account back. Transactions nest; the outermost commits.
         """
+        if not self._owned():
+            self._depth = 0  # whatever an interruption may have left there
         with self._lock:
             self._check()
             before, rows, digest, marked = self._account.mark(), self._rows, self._digest, self.marked
-            self._depth += 1
+            outer = self._depth  # an interruption may leave another number there
             begun = False
             try:
-                if self._depth == 1:
+                self._depth = outer + 1
+                if not outer:
                     self._begin()
                     begun = True
                 yield
-                if self._depth == 1:
+                if not outer:
                     self._finish(rows)
             except BaseException:
                 if begun and not self.connection.in_transaction and self._committed(rows):
                     raise  # interrupted after the commit: what is on disk stays charged
-                self._undo(rows)
+                self._undo(rows, outer)
                 self._account.undo(before)
                 self._digest, self.marked = digest, marked
                 self._take_back(rows)
                 raise
             finally:
-                self._depth -= 1
+                self._depth = outer
 
-    def _undo(self, rows: int) -> None:
+    def _undo(self, rows: int, outer: int) -> None:
         """Take the rows after so many out of the database, with the whole transaction or out of one that goes on."""
         if self.connection.in_transaction:
-            if self._depth == 1:
+            if not outer:
                 self.connection.execute("ROLLBACK")
             elif self._rows > rows:
                 with self.told():
@@ -292,9 +295,10 @@ class DurableLedger(Ledger):
 
     def verify(self) -> Verdict:
         """Replay the whole account from the first row; the verdict names the first bad row, if any."""
+        owned = self._owned()
         with self._lock:
             self._check()
-            if self._depth:
+            if owned and self._depth:
                 raise LedgerError("a transaction is open on this ledger; verify after it.")
             return verify_connection(self.connection, self.where)
 

@@ -104,7 +104,7 @@ class Ledger:
     @property
     def in_transaction(self) -> bool:
         """Whether somebody has begun a transaction, which may still take back what is charged in it."""
-        return self._depth > 0
+        return self._depth > 0 and self._owned()
 
     def join(self, user: User) -> None:
         """Let a user hear when charges are taken back; nobody is kept alive by this."""
@@ -201,11 +201,14 @@ class Ledger:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All charges inside succeed together; an exception takes them all back."""
+        if not self._owned():
+            self._depth = 0  # whatever an interruption may have left there
         with self._lock:
             self._check()
             before, rows, marked, stamp = self._account.mark(), self._rows, self.marked, self._stamp()
-            self._depth += 1
+            outer = self._depth  # an interruption may leave another number there
             try:
+                self._depth = outer + 1
                 yield
             except BaseException:
                 self._account.undo(before)
@@ -213,7 +216,7 @@ class Ledger:
                 self.marked = marked
                 raise
             finally:
-                self._depth -= 1
+                self._depth = outer
 
     def mark(self) -> None:
         """Record that test entropy was used: nothing of such a run is private."""
@@ -252,6 +255,10 @@ class Ledger:
             refusal = account.place(charge.first, sum(self.rule.cost(size) for size in charge.sizes))
         if refusal is not None:
             self._refuse(refusal)
+
+    def _owned(self) -> bool:
+        """Whether this thread holds the lock, as it does inside of its transactions."""
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def _stamp(self) -> int:
         """What tells rows apart that came to the same place in turn: how often rows were taken back before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -210,8 +211,12 @@ class BlocksRun(Run):
             _, fields = snapshot.unpack(state)
             saved = {name[7:]: value for name, value in fields.items() if name.startswith("ledger.")}
             self._account.restore(saved)
-        with install(Shifted(self.source, self._offset)):
-            self._run = self._inner.start(self._account, state)
+
+        def start() -> Run:
+            with install(Shifted(self.source, self._offset)):
+                return self._inner.start(self._account, state)
+
+        self._run = copy_context().run(start)  # whatever interrupts, nobody else finds the source installed
         self._account.paid = self._run.step > 0
 
     def _state(self) -> State:
