@@ -20,7 +20,7 @@ from tidegate.ledger import verify_file
 from tidegate.web.tokens import Tokens
 
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "20"))
-LATENESS = 15  # seconds that a batch has to arrive in, kills included
+LATENESS = 15 if KILLS <= 20 else 60  # seconds that a batch has to arrive in, kills included
 
 
 class Killable:

@@ -16,6 +16,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.ledger.published import Transcript
 from tidegate.runtime import Chunk
 from tidegate.runtime.chunks import joined
+from tidegate.web.alarms import Alarms
 
 Values = npt.NDArray[np.float64]
 KEPT_CELLS = 2**20  # values of one stream that stay in memory
@@ -58,11 +59,14 @@ class Board:
         The stream's configuration.
     past
         Opens the store for reading, for what is no longer in memory.
+    alarms
+        What is raised by releases.
     """
 
-    def __init__(self, config: Config, past: Past) -> None:
+    def __init__(self, config: Config, past: Past, alarms: Alarms | None = None) -> None:
         self.config = config
         self.labels = config.query.answer_labels
+        self.alarms = alarms or Alarms()
         self._past = past
         self._lock = threading.Lock()
         self._tail: deque[Chunk] = deque()
@@ -76,7 +80,8 @@ class Board:
         fresh = chunk.after(self.number)
         if not len(fresh):
             return
-        answers = self.config.query.answers(fresh.values)
+        answers, low, high = bounds(self.config, fresh)
+        self.alarms.follow(fresh, answers, low, high)
         transcript = self.transcript.after(fresh.first, fresh.step, fresh.revision, answers)
         with self._lock:
             self.transcript = transcript

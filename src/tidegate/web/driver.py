@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config import Config
-from tidegate.errors import InvalidParameter, TidegateError
+from tidegate.errors import InvalidParameter, LedgerError, TidegateError
 from tidegate.ingest import Intake
 from tidegate.ingest.steps import PublicClock
+from tidegate.ledger.durable import DurableLedger
+from tidegate.ledger.published import signing_key
 from tidegate.runtime import Chunk, Store, Stream, open_stream
 from tidegate.runtime.store import open_durable
+from tidegate.web.alarms import read_alarms
 from tidegate.web.board import Board
 from tidegate.web.encoding import Encoder
 from tidegate.web.feed import Feed
+from tidegate.web.hooks import senders
 from tidegate.web.logs import log
 
 Clock = Callable[[], float]
@@ -78,6 +82,8 @@ class Driver:
         self._stop = threading.Event()
         self._intake: Intake | None = None
         self._stream: Stream | None = None
+        self._reading = threading.Lock()
+        self._reader: DurableLedger | None = None
         self._open()
 
     @property
@@ -106,28 +112,48 @@ class Driver:
             self.adds = bool(ledger.rule.adds)
             self.unit = ledger.unit
             self.revises = stream.revises
-            self.board = Board(self.config, self._past)
+            self.board = Board(self.config, self._past, read_alarms(self.config))
             self.encoder = Encoder(self.name, self.config, ledger.unit)
             self.board.load(stream.store.chunks())
             self.feed = Feed(self.board, self.encoder)
+            self.key = signing_key(self.config.path.with_suffix(".key"))
+            hooks, memory = self.board.alarms.hooks, self.config.path.with_suffix(".hooks.json")
+            self.senders = list(senders(hooks, self.board, self.encoder, self.key, memory))
         else:  # after a failure: what was committed and not yet seen
             for chunk in stream.store.chunks(self.board.number):
                 self.released(chunk)
         self.spent = ledger.spent()
 
     @contextmanager
+    def reader(self) -> Iterator[DurableLedger]:
+        """The ledger's database for reading, opened once; one reader at a time."""
+        with self._reading:
+            if self._reader is None:
+                self._reader = open_durable(self.config.ledger, read_only=True)
+            try:
+                yield self._reader
+            except LedgerError:
+                self._reader.close()  # for example because a server has gone away
+                self._reader = None
+                raise
+
+    @contextmanager
     def _past(self, number: int) -> Iterator[Iterator[Chunk]]:
-        with open_durable(self.config.ledger, read_only=True) as ledger:
+        with self.reader() as ledger:
             yield Store(ledger).chunks(number)
 
     def start(self) -> None:
         """Begin to drive."""
         self._thread = threading.Thread(target=self._run, name=f"stream {self.name}", daemon=True)
         self._thread.start()
+        for sender in self.senders:
+            sender.start()
 
     def stop(self) -> None:
         """Ask the stream to end between two blocks."""
         self._stop.set()
+        for sender in self.senders:
+            sender.stop()
         if self._intake is not None:
             self._intake.stop()
 
@@ -137,6 +163,10 @@ class Driver:
             self._thread.join(STOPPING)
         elif self._stream is not None:
             self._stream.close()
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
 
     @property
     def ended(self) -> bool:
@@ -214,6 +244,8 @@ class Driver:
         """Releases were committed."""
         self.board.add(chunk)
         self.feed.publish()
+        for sender in self.senders:
+            sender.wake()
         assert self._stream is not None
         self.spent = self._stream.store.ledger.spent()
         self.committed = time.time()

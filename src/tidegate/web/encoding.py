@@ -6,7 +6,7 @@ import datetime
 import io
 import json
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +18,7 @@ from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.releases import Status
 from tidegate.runtime.chunks import CONFIDENCE
-from tidegate.web.board import Board, Selection
+from tidegate.web.board import Board, Selection, bounds
 
 FORMATS = {
     "json": "application/json",
@@ -87,21 +87,49 @@ class Encoder:
             for number, step, revision, status, units, scale, values, low, high in rows
         ]
 
-    def event(self, board: Board, number: int, most: int) -> list[tuple[int, bytes]]:
-        """Releases after a number as server-sent events, each with its number."""
-        from tidegate.web.board import bounds
-
+    def _after(self, board: Board, number: int, most: int) -> list[dict[str, Any]]:
         chunk = board.after(number, most)
         if not len(chunk):
             return []
         answers, low, high = bounds(self.config, chunk)
         counted = np.arange(chunk.first, chunk.last + 1)
         everything = tuple(range(len(self.labels)))
-        found = Selection(chunk, counted, everything, answers, low, high)
+        return self.objects(Selection(chunk, counted, everything, answers, low, high))
+
+    def alarms(self, board: Board, number: int) -> list[dict[str, Any]]:
+        """The alarms that a release has raised or cleared."""
         return [
-            (each["number"], f"id: {each['number']}\nevent: release\ndata: {_compact(each)}\n\n".encode())
-            for each in self.objects(found)
+            {
+                "id": f"{self.stream}-{event['alarm']}-{event['step']}",
+                "stream": self.name,
+                **event,
+                "column": self.labels[event["column"]],
+                "value": _number(event["value"]),
+                "time": self.time(event["step"]),
+            }
+            for event in board.alarms.events.get(number, [])
         ]
+
+    def event(self, board: Board, number: int, most: int) -> list[tuple[int, bytes]]:
+        """Releases after a number as server-sent events, each with its number; alarms come before their release."""
+        found = []
+        for each in self._after(board, number, most):
+            raised = [
+                f"event: alarm\ndata: {_compact(alarm)}\n\n" for alarm in self.alarms(board, each["number"])
+            ]
+            release = f"id: {each['number']}\nevent: release\ndata: {_compact(each)}\n\n"
+            found.append((each["number"], "".join([*raised, release]).encode()))
+        return found
+
+    def messages(
+        self, board: Board, number: int, most: int, *, releases: bool
+    ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """What a webhook is told about each release after a number."""
+        for each in self._after(board, number, most):
+            told = [{"type": "alarm", **alarm} for alarm in self.alarms(board, each["number"])]
+            if releases:
+                told.append({"type": "release", "stream": self.name, "columns": list(self.labels), **each})
+            yield each["number"], told
 
     def encode(self, kind: str, found: Selection, last: int) -> bytes:
         """The body of an answer."""

@@ -128,14 +128,22 @@ def warnings(driver: Driver, answers: np.ndarray[Any, Any], half: np.ndarray[Any
     found = []
     if driver.state in ("failed", "waiting"):
         found.append(driver.sentence)
+    never = [
+        label for label, column in zip(driver.board.labels, answers.T, strict=True) if np.isnan(column).all()
+    ]
+    if len(answers) and never and driver.config.query.aggregate == "given":
+        found.append(
+            f"no reading was ever released for {', '.join(never[:5])}; check the names of the series."
+        )
     if len(answers) and np.isfinite(half).any():
+        known = np.isfinite(half)
         noise = (
-            np.nanmean(np.where(np.isfinite(half), half, np.nan), axis=0) / 2
-        )  # about the mean of its size
+            np.where(known, half, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1) / 2
+        )  # about its mean size
         small = [
             label
             for label, level, scale in zip(
-                driver.board.labels, np.abs(np.nanmean(answers, axis=0)), noise, strict=True
+                driver.board.labels, np.abs(np.nan_to_num(answers).mean(axis=0)), noise, strict=True
             )
             if scale > level
         ]

@@ -9,8 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.ledger.published import PAGE, public_text, published_head, published_rows, signing_key
-from tidegate.runtime.store import open_durable
+from tidegate.ledger.published import PAGE, public_text, published_head, published_rows
 from tidegate.web.answers import Parameter, Route, answer, read_query
 from tidegate.web.driver import Driver
 from tidegate.web.encoding import numbers
@@ -37,11 +36,7 @@ class Publishing:
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        # a key that cannot be used is refused at the start and not at the first question
-        self.keys = {
-            name: signing_key(driver.config.path.with_suffix(".key"))
-            for name, driver in reading.drivers.items()
-        }
+        self._heads: dict[str, dict[str, Any]] = {}
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -81,10 +76,15 @@ class Publishing:
 
     def _head(self, driver: Driver) -> dict[str, Any]:
         transcript = driver.board.transcript
+        kept = self._heads.get(driver.name)
+        if kept is not None and kept["number"] == transcript.number:  # one signature a release is enough
+            return kept
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        with open_durable(driver.config.ledger, read_only=True) as ledger:
+        with driver.reader() as ledger:
             # what was released is in the ledger, so the ledger is read after it
-            return published_head(ledger, driver.name, now, self.keys[driver.name], transcript)
+            found = published_head(ledger, driver.name, now, driver.key, transcript)
+        self._heads[driver.name] = found
+        return found
 
     async def transcript(self, request: Request) -> Response:
         """Releases in the order in which they left."""
@@ -108,7 +108,7 @@ class Publishing:
         after, driver = read_query(request, (AFTER,))["after"], self.reading.find(request)
 
         def read() -> list[list[Any]]:
-            with open_durable(driver.config.ledger, read_only=True) as ledger:
+            with driver.reader() as ledger:
                 return published_rows(ledger, after)
 
         found = await run_in_threadpool(read)
@@ -116,7 +116,7 @@ class Publishing:
 
     def public(self, name: str) -> str:
         """The public key of a stream."""
-        return public_text(self.keys[name])
+        return public_text(self.reading.drivers[name].key)
 
 
 COLUMNS = ["row", "kind", "first", "last", "units", "scope", "parts", "detail", "hash"]

@@ -47,6 +47,7 @@ AFTER = Parameter(
     "The number of the last release that is known already; Last-Event-ID goes before it. By default only what comes.",
     {"type": "integer", "minimum": 0, "maximum": 2**53},
 )
+MOST_CLIENTS = 10_000  # of all live feeds
 JSON = ("application/json",)
 UNKNOWN = (JSON, "There is no such stream.")
 WRONG = (JSON, "A parameter is wrong; the sentence says which.")
@@ -105,6 +106,7 @@ class Reading:
                 parameters=(NAME, AFTER),
                 answers={
                     200: (("text/event-stream",), "Events, until the client leaves."),
+                    503: (JSON, "Too many clients listen."),
                     404: UNKNOWN,
                     400: WRONG,
                 },
@@ -168,6 +170,10 @@ class Reading:
         resumed = request.headers.get("last-event-id", "")
         if resumed.isascii() and resumed.isdigit() and len(resumed) < 17:
             after = int(resumed)
+        if sum(each.feed.clients for each in self.drivers.values()) >= MOST_CLIENTS:
+            raise Refused(
+                503, "too many clients listen at the moment; try again later.", {"Retry-After": "10"}
+            )
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(driver.feed.events(after), 200, headers, media_type="text/event-stream")
 
@@ -232,6 +238,16 @@ def describe(driver: Driver) -> dict[str, Any]:
         "revises": driver.revises,
         "map": driver.map is not None,
         "takes_events": driver.posted,
+        "alarms": [
+            {
+                "name": alarm.name,
+                "column": board.labels[alarm.column],
+                "above": alarm.above,
+                "below": alarm.below,
+                "raised": board.alarms.on.get(alarm.name, False),
+            }
+            for alarm in board.alarms.alarms
+        ],
         "meaning": meaning(config, revises=driver.revises),
     }
 

@@ -67,6 +67,7 @@ export class Stream {
       this.firsts.clear();
       this.last = 0;
     });
+    feed.addEventListener("alarm", () => this.renew());
     feed.addEventListener("release", (event) => {
       const release = JSON.parse(event.data);
       if (release.number <= this.last) return;

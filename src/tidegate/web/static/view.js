@@ -61,6 +61,9 @@ function refresh() {
 }
 
 function state() {
+  const raised = stream.facts.alarms.filter((alarm) => alarm.raised);
+  at("alarms").replaceChildren(...raised.map((alarm) => make("p", { class: "warning" }, `${alarm.name}: ${alarm.column} is ${
+    alarm.above === null ? `below ${shown(alarm.below)}` : `above ${shown(alarm.above)}`}`)));
   const known = stream.connected ? STATES[stream.facts.state] : stream.facts.state === "ended" ? "complete" : "reconnecting …";
   at("dot").className = `dot ${stream.connected ? stream.facts.state : ""}`;
   const length = stream.facts.clock.length === "calendar day" ? "day" : stream.facts.length;
