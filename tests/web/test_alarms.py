@@ -160,6 +160,7 @@ def test_webhooks_are_signed_and_come_at_least_once(tmp_path: Path, receiver: Re
         '[[alarm]]\nname = "a"\ncolumn = "north"\nabove = 1\nmore = 2',
         '[[alarm]]\nname = "a"\ncolumn = "north"\nabove = 1\n[[alarm]]\nname = "a"\ncolumn = "north"\nabove = 2',
         '[[webhook]]\nurl = "ftp://x/"',
+        '[[webhook]]\nurl = "https://user:secret@example.org/"',
         "[[webhook]]\nurl = 3",
     ],
 )

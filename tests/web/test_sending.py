@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import atexit
 import gzip
 import io
 import json
@@ -25,6 +26,7 @@ from tidegate.web.tokens import Tokens
 
 NDJSON = "application/x-ndjson"
 CLIENT = httpx.Client(verify=False, timeout=30)  # making one takes longer than asking
+atexit.register(CLIENT.close)
 
 
 def posted_text(folder: Path, **more: Any) -> str:

@@ -137,7 +137,14 @@ def _alarm(path: Path, entry: dict[str, Any], labels: tuple[str, ...]) -> Alarm:
 def _hook(path: Path, entry: dict[str, Any]) -> Hook:
     url, releases = entry.get("url"), entry.get("releases", False)
     parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
-    if set(entry) - {"url", "releases"} or parts.scheme not in ("http", "https") or not parts.hostname:
-        sentence = "a webhook needs a url that begins with https:// or http://, and may have releases = true; correct it."
+    if (
+        set(entry) - {"url", "releases"}
+        or parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.username
+    ):
+        sentence = (
+            "a webhook needs a url with https:// or http:// and without a user, and may have releases = true."
+        )
         raise ConfigError(path.name, None, sentence)
     return Hook(str(url), bool(releases))
