@@ -8,6 +8,7 @@ docs/proofs/noise_cube.md.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -19,7 +20,7 @@ from tidegate.errors import InvalidParameter, SnapshotError
 from tidegate.exact import whole
 from tidegate.noise.discrete_laplace import Integers, element_words
 from tidegate.noise.entropy import CHUNK_WORDS, Source, Words
-from tidegate.noise.kernels import REJECTED, UNDECIDED
+from tidegate.noise.kernels import REJECTED, SURELY_KEPT, UNDECIDED, laplace_magnitude
 from tidegate.noise.reference import WORD_BITS
 from tidegate.noise.scale import Scale, prepare
 from tidegate.noise.shared import kernels, reference
@@ -29,6 +30,7 @@ from tidegate.noise.shared.moments import CubeMoments
 # since the mean of a radius is at most LARGEST_MEAN.
 LARGEST_RADIUS = (1 << 61) - 1
 LARGEST_MEAN = 2.0**54
+_UNIT_63 = 2.0**-63
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,29 @@ def _boundaries(columns: int, length: int, exact: Fraction) -> Words:
     ladder = reference.remainder_ladder(columns, length, exact)(WORD_BITS)
     # The last boundary, 1, needs no test.
     return np.array(ladder[:-1], dtype=np.uint64)
+
+
+@lru_cache(maxsize=256)
+def _boundary_list(length: int, exact: Fraction) -> list[int]:
+    return [int(boundary) for boundary in _boundaries(1, length, exact)]
+
+
+def _radius_of(words: list[list[int]], boundaries: list[int], scale: Scale) -> int:
+    """`kernels.fill_radii` for one radius and a call from Python; −1 where it is undecided."""
+    first = words[0][0]
+    total = bisect_right(boundaries, first)
+    if total and first - boundaries[total - 1] <= 1:
+        return -1
+    for leading in words[1:]:
+        value = laplace_magnitude(leading[0] >> 1, scale.part, _UNIT_63)
+        if value < 0:
+            return -1
+        if scale.shift:
+            if leading[1] >> 40 >= SURELY_KEPT:
+                return -1
+            value = (value << scale.shift) | (leading[1] & ((1 << scale.shift) - 1))
+        total += value
+    return total
 
 
 @dataclass(frozen=True)
@@ -162,7 +187,7 @@ class Cube:
         steps
             How many.
         """
-        if steps == 1 and self.width == 1 and state.remaining:
+        if steps == 1 and self.width == 1:
             return self._draw_one(source, stream, step, state)
         out = np.empty((steps, self.width), dtype=np.int64)
         block = max(1, CHUNK_WORDS // self.width)
@@ -195,14 +220,32 @@ class Cube:
     def _draw_one(
         self, source: Source, stream: str, step: int, state: CubeState
     ) -> tuple[Integers, CubeState]:
-        """One step of one column inside an open group."""
-        radius, index = state.radii[0], 0
+        """One step of one column, without the cost of arrays."""
+        place, remaining, radius, index = state.place, state.remaining, state.radii[0], 0
+        if not remaining:
+            remaining = self.lengths[place]
+            radius = self._radius_one(source, f"{stream}/radius", step, remaining)
+            place = (place + 1) % len(self.lengths)
         while (found := reference.below_count(source.word(stream, step, 0, index), 2 * radius + 1)) is None:
             index += 1
-        left = state.remaining - 1
-        after = CubeState(state.place, left, state.radii if left else (0,))
+        left = remaining - 1
+        after = CubeState(place, left, (radius if left else 0,))
         value = found + 1 if found < radius else found - 2 * radius
         return np.array([[value]], dtype=np.int64), after
+
+    def _radius_one(self, source: Source, stream: str, step: int, length: int) -> int:
+        """What `_fill_radii` draws for one group of one column."""
+        scale, count = self.prepared, 2 if self.prepared.shift else 1
+        taken: list[list[int]] = [[] for _ in range(length + 2)]
+        if length <= reference.MOST_SUMMED:
+            taken = [[source.word(stream, step, v, i) for i in range(count)] for v in range(length + 2)]
+            radius = _radius_of(taken, _boundary_list(length, scale.exact), scale)
+            if radius >= 0:
+                return min(radius, LARGEST_RADIUS)
+        variables = [
+            element_words(source, stream, step, self._variables, v, words) for v, words in enumerate(taken)
+        ]
+        return min(reference.radius(1, length, scale.exact, variables), LARGEST_RADIUS)
 
     def _fill_radii(
         self, source: Source, stream: str, step: int, starts: Integers, lengths: Integers, out: Integers

@@ -265,6 +265,17 @@ class Order:
         """The upper 32 bits of `boundaries`."""
         return (self.boundaries >> np.uint64(32)).astype(np.uint32)
 
+    def row(self, state: int) -> list[int]:
+        """`boundaries` of one state as Python integers."""
+        found = self._rows.get(state)
+        if found is None:
+            found = self._rows[state] = self.boundaries[state].tolist()
+        return found
+
+    @cached_property
+    def _rows(self) -> dict[int, list[int]]:
+        return {}
+
     def choose(self, state: int, words: Iterator[int]) -> int:
         """Which step of the window is placed next, exactly."""
         return reference.choose(self.ladder(state), words)

@@ -10,6 +10,7 @@ See docs/proofs/noise_semiorder.md.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -22,6 +23,7 @@ from tidegate.errors import SnapshotError
 from tidegate.exact import whole
 from tidegate.noise.discrete_laplace import Integers, fit
 from tidegate.noise.entropy import Source, Words
+from tidegate.noise.kernels import log
 from tidegate.noise.reference import WORD_BITS, UniformReal
 from tidegate.noise.scale import Scale, prepare
 from tidegate.noise.shared import kernels, reference
@@ -89,6 +91,34 @@ class Track:
         }
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Line:
+    """A track of one copy and one column in plain numbers, for runs that take one step at a time. SECRET.
+
+    The fields are those of `Track`; depths and errors are those of the gaps, as `kernels.add_depths` has them.
+    """
+
+    placed: int
+    node: int
+    ahead: int
+    marks: list[int]
+    gaps: list[int]
+    depths: list[int]
+    errors: list[int]
+    more: dict[int, list[int]]
+
+    def numbers(self) -> dict[str, Any]:
+        """Plain numbers, as of a track."""
+        return {
+            "placed": [self.placed],
+            "nodes": [self.node],
+            "ahead": [self.ahead],
+            "marks": [[[mark] for mark in self.marks]],
+            "gaps": [list(self.gaps)],
+            "more": [[0, gap, *words] for gap, words in sorted(self.more.items())],
+        }
+
+
 @dataclass(frozen=True)
 class SemiorderState:
     """Where a run of a semiorder stands. SECRET: it determines noise that was and noise that will be seen.
@@ -102,7 +132,7 @@ class SemiorderState:
     """
 
     steps: int
-    tracks: tuple[Track, ...] = field(repr=False)
+    tracks: tuple[Track | Line, ...] = field(repr=False)
 
     def numbers(self) -> dict[str, Any]:
         """The state as plain numbers, for a snapshot that is kept as secret as raw values."""
@@ -218,18 +248,97 @@ class Semiorder:
         steps
             How many.
         """
-        out = np.empty((steps, self.copies * self.columns), dtype=np.int64)
         first = step - state.steps
         tracks = list(state.tracks)
+        if steps == 1 and self.copies == self.columns == 1:
+            number = state.steps % self.classes
+            value, tracks[number] = self._draw_one(
+                source, f"{stream}/{number}", first, self._line(tracks[number])
+            )
+            return np.array([[value]], dtype=np.int64), SemiorderState(state.steps + 1, tuple(tracks))
+        out = np.empty((steps, self.copies * self.columns), dtype=np.int64)
         for i in range(min(self.classes, steps)):
             number = (state.steps + i) % self.classes
             rows = out[i :: self.classes]
             for start in range(0, len(rows), BLOCK_STEPS):
                 block = np.empty((min(BLOCK_STEPS, len(rows) - start), rows.shape[1]), dtype=np.int64)
                 address = f"{stream}/{number}"
-                tracks[number] = self._draw_block(source, address, first, tracks[number], block)
+                track = self._track(tracks[number])
+                tracks[number] = self._draw_block(source, address, first, track, block)
                 rows[start : start + BLOCK_STEPS] = block
         return out, SemiorderState(state.steps + steps, tuple(tracks))
+
+    def _line(self, track: Track | Line) -> Line:
+        if isinstance(track, Line):
+            return track
+        numbers = track.numbers()
+        known = [_depth(word) for word in numbers["gaps"][0]]
+        return Line(
+            numbers["placed"][0],
+            numbers["nodes"][0],
+            numbers["ahead"][0],
+            [row[0] for row in numbers["marks"][0]],
+            numbers["gaps"][0],
+            [depth for depth, _ in known],
+            [error for _, error in known],
+            {gap: list(words) for (_, gap), words in track.more.items()},
+        )
+
+    def _track(self, track: Track | Line) -> Track:
+        return track if isinstance(track, Track) else self._restore_track(track.numbers())
+
+    def _draw_one(self, source: Source, stream: str, first: int, line: Line) -> tuple[int, Line]:
+        """The next step of one column: what `kernels.run_tracks` does, without the cost of calling it."""
+        row = self.width - 1
+        placed, node, ahead = line.placed, line.node, line.ahead - 1
+        marks = [*line.marks, -1]
+        gaps, depths, errors = line.gaps.copy(), line.depths.copy(), line.errors.copy()
+        if ahead < 0:
+            while marks[row] < 0:
+                word = source.word(stream, first + placed, 0, 0)
+                boundaries = self.order.row(node)
+                choice = bisect_right(boundaries, word)
+                if choice and word - boundaries[choice - 1] <= 1:
+                    further = self._further(source, stream, first, placed, 0, 1)
+                    choice = self.order.choose(node, _prepend(word, further))
+                gap = source.word(stream, first + placed, 1, 0)
+                depth, error = _depth(gap)
+                placed += 1
+                gaps.append(gap)
+                depths.append(depth)
+                errors.append(error)
+                marks[row + choice] = len(gaps)
+                node = node + (1 << choice - 1) if choice else int(self.order.done[node])
+            ahead = 0
+            while row + 1 + ahead < len(marks) and marks[row + 1 + ahead] >= 0:
+                ahead += 1
+        stop, more = marks[row], line.more
+        value = _rounded(sum(depths[:stop]), sum(errors[:stop]), self.prepared.value)
+        if value < 0:
+            more = {gap: list(words) for gap, words in more.items()}
+            value = self._decide_one(source, stream, first + placed - len(gaps), gaps[:stop], more)
+        if gaps[stop - 1] & 1:
+            value = -value
+        before = max(marks[0], 0)
+        after = marks[1:]
+        if before:
+            after = [mark - before if mark > before else (0 if mark >= 0 else -1) for mark in after]
+        if more:
+            more = {gap - before: words for gap, words in more.items() if gap > before}
+        return value, Line(placed, node, ahead, after, gaps[before:], depths[before:], errors[before:], more)
+
+    def _decide_one(
+        self, source: Source, stream: str, base: int, gaps: list[int], more: dict[int, list[int]]
+    ) -> int:
+        """Round the sum of the first gaps exactly; the first of them is that of placement `base`."""
+        uniforms = []
+        for gap, word in enumerate(gaps, 1):
+            known = more.get(gap, [])
+            further = self._further(source, stream, base, gap - 1, 1, 1 + len(known))
+            uniforms.append(_uniform(word, known, further))
+        value = fit(reference.rounded_sum(uniforms, self.prepared.exact))
+        more |= {gap: _split(u) for gap, u in enumerate(uniforms, 1) if u.bits > WORD_BITS}
+        return value
 
     def _words(self, source: Source, stream: str, first: int, placed: Integers, count: int) -> Words:
         """Two words (choice and gap) of each of the next placements of every copy, (copies, count, 2)."""
@@ -340,6 +449,27 @@ class Semiorder:
     def radius(self, probability: float) -> int:
         """The least r with P(|z| ≤ r) ≥ probability: half the width of an interval around a release."""
         return self.moments.radius(probability)
+
+
+def _depth(word: int) -> tuple[int, int]:
+    """−ln u of a gap and its error, in units: `kernels.add_depths` for one word."""
+    leading = word >> 1
+    depth = int(-log((leading or 1) * 2.0**-63) * kernels.UNITS)
+    if leading >= kernels.LEAST_FINE:
+        return depth, kernels.FINE
+    return depth, kernels.COARSE if leading >= kernels.LEAST_COARSE else kernels.UNKNOWN
+
+
+def _rounded(units: int, error: int, scale: float) -> int:
+    """`kernels.rounded` for a call from Python; −1 where it is undecided."""
+    depth = units * (1.0 / kernels.UNITS) * scale
+    slack = error * (1.0 / kernels.UNITS) * scale + depth * 2.0**-50 + 2.0**-50
+    raised = depth + 0.5
+    if error >= kernels.UNKNOWN or raised >= 2.0**50:
+        return -1
+    value = int(raised)
+    rest = raised - value
+    return value if (rest > slack or value < 1) and rest < 1.0 - slack else -1
 
 
 def _prepend(leading: int, further: Iterator[int]) -> Iterator[int]:
