@@ -1,6 +1,7 @@
 // The releases of one stream in the browser: loaded once, then kept up to date by the live feed.
 
-const AT_FIRST = 2500; // steps
+const AT_FIRST = 2500; // steps, fewer where there are many columns
+const MOST_VALUES = 300000;
 
 export class Stream {
   constructor(name) {
@@ -16,7 +17,8 @@ export class Stream {
 
   async open() {
     this.facts = await this.ask(this.address);
-    const since = Math.max(1, this.facts.step - AT_FIRST);
+    const steps = Math.min(AT_FIRST, Math.max(50, Math.floor(MOST_VALUES / this.facts.labels.length)));
+    const since = Math.max(1, this.facts.step - steps);
     await this.load(since);
     this.follow();
   }
@@ -37,7 +39,9 @@ export class Stream {
   }
 
   async all() {
-    if (this.from > 1) await this.load(1);
+    const asked = this.facts.step * this.facts.labels.length;
+    // beyond that a picture has fewer dots than values anyway, and the download has them all
+    if (this.from > 1) await this.load(Math.max(1, Math.floor(this.facts.step * (1 - Math.min(1, (5 * MOST_VALUES) / asked)))));
   }
 
   take(release) {
