@@ -5,11 +5,49 @@ No message ever carries a record, a raw value or a count of them: messages name 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from fractions import Fraction
+from urllib.parse import SplitResult
+
+
+def without_secrets(text: str) -> str:
+    """A text whose addresses have lost their users and passwords, also those that are not quite addresses.
+
+    Examples
+    --------
+    >>> without_secrets("mqtt://ann:se#cr/et@host/topic and postgress:/ann:secret@host?password=secret&port=1")
+    'mqtt://…@host/topic and postgress:/…@host?password=…&port=1'
+    """
+    text = re.sub(r"(:/{1,3})[^\s'\"]*@", r"\1…@", text)
+    return re.sub(r"(?i)\b(\w*(?:password|passwd|secret|token|passfile))=[^&\s'\"#;]+", r"\1=…", text)
 
 
 class TidegateError(Exception):
-    """Base of every error that Tidegate raises on purpose."""
+    """Base of every error that Tidegate raises on purpose; no sentence ever holds a password."""
+
+    def __init__(self, *words: object) -> None:
+        super().__init__(*(without_secrets(word) if isinstance(word, str) else word for word in words))
+
+
+def check_scheme(name: str, location: str, known: Sequence[str]) -> None:
+    """Refuse what looks like an address but is none: as a file's name it would show its password to everybody."""
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", location)
+    if found and found[1] not in known:
+        schemes = ", ".join(f"{scheme}://" for scheme in known)
+        raise InvalidParameter(name, f"{found[1]}://…", f"a file, or begin with {schemes}", "correct it")
+
+
+def port_of(name: str, parts: SplitResult) -> int | None:
+    """The port of an address; one that cannot be is refused."""
+    try:
+        if parts.port != 0:
+            return parts.port
+    except ValueError:
+        pass
+    raise InvalidParameter(
+        name, f"{parts.scheme}://…", "an address with a port between 1 and 65535", "correct the port"
+    )
 
 
 class InvalidParameter(TidegateError, ValueError):

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import audit, datasets, demo, init, ledger, plan, release, repro, serve, verify
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, without_secrets
 from tidegate.version import __version__
 
 # Pretty exceptions print local variables, and a local variable may be a record.
@@ -103,6 +103,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(sentence: str, code: int) -> int:
-    text = " ".join(sentence.split())
+    text = " ".join(without_secrets(sentence).split())
     typer.echo(f"tidegate: {text}", err=True)
     return code

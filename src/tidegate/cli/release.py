@@ -69,6 +69,10 @@ def release(
         )
     if compare_truth and report is None:
         raise InvalidParameter("compare-truth", True, "used with --report", "write --report report.html")
+    if report is not None:
+        from tidegate.runtime.files import check_report
+
+        check_report(report)
     begun = time.perf_counter()
     done = run_release(
         settings,
@@ -116,10 +120,10 @@ def run_release(
             watcher.begin(stream)
             intake = config.open(stream.store.progress.position, follow=live)
             try:
-                with stopped_by_signals(intake, live=live), told_of_waiting(intake, watcher):
+                with stopped_by_signals(intake, live=live) as stopped, told_of_waiting(intake, watcher):
                     stream.drive(intake)
                     watcher.stage("finishing")
-                    stream.finish()
+                    stream.finish(stopped)
             finally:
                 intake.close()
             watcher.stage("checking the ledger")
@@ -135,22 +139,24 @@ def run_release(
 
 
 @contextmanager
-def stopped_by_signals(intake: Intake, *, live: bool) -> Iterator[None]:
+def stopped_by_signals(intake: Intake, *, live: bool) -> Iterator[threading.Event]:
     """While following, the first interruption ends the stream in order; a second one, at once."""
+    stopped = threading.Event()
     if not live:
-        yield
+        yield stopped
         return
     before: dict[int, Any] = {}
     numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
     def stop(number: int, _frame: object) -> None:
         intake.stop()
+        stopped.set()
         signal.signal(number, before[number])
 
     for number in numbers:
         before[number] = signal.signal(number, stop)
     try:
-        yield
+        yield stopped
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -187,6 +193,7 @@ def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
 
 
 def _summary(config: Config, stream: Stream, before: int, verdict: Any) -> dict[str, Any]:
+    from tidegate.errors import without_secrets
     from tidegate.exact import show as exactly
 
     return {
@@ -194,27 +201,16 @@ def _summary(config: Config, stream: Stream, before: int, verdict: Any) -> dict[
         "steps_now": stream.step - before,
         "releases": stream.store.progress.number,
         "columns": list(config.query.answer_labels),
-        "sink": config.locate(config.sink.location),
-        "ledger_file": shown_ledger(config.ledger),
+        "sink": without_secrets(config.locate(config.sink.location)),
+        "ledger_file": without_secrets(config.ledger),
         "guarantee": str(config.guarantee),
         "assumptions": list(config.assumptions),
         "ledger": str(verdict),
         "ledger_ok": bool(verdict.ok),
         "fullest_window": exactly(verdict.spent),
         "together_with_earlier": stream.together or None,
+        "sinks_behind": stream.behind,
     }
-
-
-def shown_ledger(target: str) -> str:
-    """Where a ledger is, without a password."""
-    if "://" not in target:
-        return target
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(target)
-    port = f":{parts.port}" if parts.port else ""
-    fragment = f"#{parts.fragment}" if parts.fragment else ""
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}{fragment}"
 
 
 def show(done: dict[str, Any], *, aside: bool) -> None:
@@ -242,6 +238,8 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     for assumption in done["assumptions"]:
         facts.add_row("Assumes", assumption)
     facts.add_row("Ledger", done["ledger"])
+    for name in done.get("sinks_behind", ()):
+        facts.add_row("Waiting", f"{name} lacks releases; they are kept, and sent at the next start")
     if done.get("together_with_earlier"):
         facts.add_row(
             "Earlier", f"this is not the first stream of this sink: {done['together_with_earlier']}"

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
+import os
 import re
+import socket
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError
+from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, port_of
 from tidegate.ledger import replay
 
+ANSWER = 30.0  # seconds that a server may take for one statement, all of which are short
 SCHEMES = ("postgresql", "postgres")
 # What the two databases spell differently.
 _SPELT = {
@@ -39,12 +45,13 @@ class Place:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self.schema) or self.schema.startswith("pg_"):
             raise InvalidParameter(
                 "ledger",
-                f"#{self.schema}",
-                "a URL that ends in # and a name of small letters, digits and _",
+                f"{parts.scheme}://…#…",  # a # in a password puts its end here
+                "a URL that ends in # and a name of small letters, digits and _, and a # in a password written as %23",
                 "write for example postgresql://host/database#campus",
             )
         self.address = urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, ""))
-        host = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
+        port = port_of("ledger", parts)
+        host = f"{parts.hostname or ''}{f':{port}' if port else ''}"
         self.shown = f"{parts.scheme}://{host}{parts.path}#{self.schema}"
 
     @property
@@ -52,6 +59,38 @@ class Place:
         """The number of the advisory lock."""
         digest = hashlib.sha256(f"tidegate ledger {self.schema}".encode()).digest()
         return int.from_bytes(digest[:8], "big", signed=True)
+
+
+class Watchdog:
+    """Ends a session whose server has not answered for a while, so that nobody waits for ever.
+
+    A server that hangs still acknowledges packets, so no time-out of the network ends the wait. One thread looks at
+    a deadline; setting and clearing it costs nothing.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=os.dup(descriptor))
+        self._deadline = math.inf
+        self._ended = threading.Event()
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def __enter__(self) -> None:
+        self._deadline = time.monotonic() + ANSWER
+
+    def __exit__(self, *_: object) -> None:
+        self._deadline = math.inf
+
+    def _look(self) -> None:
+        while not self._ended.wait(min(1.0, ANSWER / 2)):
+            if time.monotonic() > self._deadline:
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+                break
+        self._socket.close()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._ended.set()
 
 
 class Connection:
@@ -68,6 +107,7 @@ class Connection:
         self._spelt: dict[str, str] = dict(_SPELT)
         with self.told():
             self._connection = self._psycopg.connect(place.address, autocommit=True, connect_timeout=10)
+        self._watchdog = Watchdog(self._connection.fileno())
         # a worker that has vanished without a word loses its session, and with it the lease, within half a minute
         for setting, value in (
             ("synchronous_commit", "on"),
@@ -115,7 +155,7 @@ class Connection:
         text = self._spelt.get(statement)
         if text is None:
             text = self._spelt[statement] = statement.replace("?", "%s")
-        with self.told():
+        with self.told(), self._watchdog:
             return self._connection.execute(text, values or None)
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -125,7 +165,7 @@ class Connection:
 
     def leased(self) -> Any:
         """Begin a transaction and lock the lease: the number of the worker that may write."""
-        with self.told():
+        with self.told(), self._watchdog:
             cursor = self._connection.execute(_LEASED)
             cursor.nextset()
             return cursor.fetchone()
@@ -139,4 +179,5 @@ class Connection:
 
     def close(self) -> None:
         """End the session, and with it the lease."""
+        self._watchdog.close()
         self._connection.close()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tidegate.errors import InvalidParameter
 from tidegate.noise.entropy import fresh_name
+
+_HTML = b"<!doctype html>"
 
 
 def unused_name(path: Path) -> Path:
@@ -28,3 +31,23 @@ def earlier_name(path: Path) -> Path:
     while (found := path.with_name(f"{path.stem}.earlier-{number}{path.suffix}")).exists():
         number += 1
     return found
+
+
+def check_report(path: Path) -> None:
+    """Refuse to replace a file that is no report: a slip of the pen would cost a ledger or the data."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(len(_HTML))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InvalidParameter(
+            "report", str(path), f"a file that can be written ({error.strerror})", "name another"
+        ) from None
+    if begin.lower() not in (b"", _HTML):
+        raise InvalidParameter(
+            "report",
+            str(path),
+            "a new file or an earlier report, and this one holds something else",
+            "name another",
+        )

@@ -21,6 +21,7 @@ from tidegate.policy import ZeroConcentrated
 from tidegate.releases import Status
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import SinkError
+from tidegate.runtime.files import check_report, unused_name
 from tidegate.runtime.pictures import Series, draw_budget, draw_status, draw_stream
 from tidegate.runtime.store import Store
 from tidegate.runtime.style import STYLE
@@ -59,9 +60,11 @@ def write_report(
     newest = latest(joined(store.chunks(), width))
     truth = true_values(config, len(newest)) if compare_truth else None
     text = "".join(_page(config, store, verdict, newest, truth))
-    fresh = path.with_name(f".{path.name}.tmp")
+    check_report(path)  # again, since much may have happened while the stream ran
+    fresh = unused_name(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if compare_truth else 0o644)
+        descriptor = os.open(fresh, flags, 0o600 if compare_truth else 0o644)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         fresh.replace(path)

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import LedgerCorrupt, LedgerMismatch, TidegateError
+from tidegate.errors import LedgerCorrupt, LedgerMismatch, TidegateError, check_scheme
 from tidegate.ledger import SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
+from tidegate.ledger.postgres_connection import SCHEMES
 from tidegate.policy import Policy
 from tidegate.runtime import kept
 from tidegate.runtime.chain import LAST_LINK, TABLE, Chain, state_digest, stored_bytes
@@ -347,6 +348,7 @@ def open_durable(target: str | PathLike[str], *arguments: Any, **more: Any) -> D
     """The ledger in a file or, by URL, in PostgreSQL; parameters as for `SQLiteLedger`."""
     if is_url(target):
         return PostgresLedger(str(target), *arguments, **more)
+    check_scheme("ledger", str(target), SCHEMES)
     return SQLiteLedger(Path(target), *arguments, **more)
 
 

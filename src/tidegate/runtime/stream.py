@@ -9,6 +9,7 @@ byte for byte, to every sink that lacks them.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.store import Progress, Store, open_store
 
 SYNC_EVERY = 1.0  # seconds between two moments at which sinks make sure of what they took
+SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
 RETRY_EVERY = 1.0  # seconds between two attempts at a sink that cannot be reached
 
 
@@ -149,6 +151,11 @@ class Stream:
             outlet.sink.set_aside()
             if outlet.receipt is not None:
                 outlet.receipt.begin_anew()
+
+    @property
+    def behind(self) -> list[str]:
+        """The sinks that lack releases, which they get at the next start."""
+        return [outlet.sink.name for outlet in self._outlets if outlet.waits]
 
     @property
     def together(self) -> str:
@@ -313,10 +320,22 @@ class Stream:
                 if outlet.receipt is not None:
                     outlet.receipt.sync()
 
-    def finish(self) -> None:
-        """Wait until every sink has everything, and record that."""
+    def finish(self, stopped: threading.Event | None = None) -> None:
+        """Wait until every sink has everything, and record that.
+
+        Parameters
+        ----------
+        stopped
+            Set when the process was asked to end: then a sink that cannot be reached is waited for a few seconds only,
+            and gets what it lacks at the next start.
+        """
         self._end()
+        asked: float | None = None
         while any(outlet.waits for outlet in self._outlets):
+            if stopped is not None and stopped.is_set():
+                asked = asked or time.monotonic()
+                if time.monotonic() - asked >= SHUTDOWN:
+                    break
             time.sleep(RETRY_EVERY)
             self.send()
         for outlet in self._outlets:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.errors import InvalidParameter
+from tidegate.errors import InvalidParameter, check_scheme
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.parquet import ParquetFileSink, ParquetFolderSink
 from tidegate.runtime.sinks.sink import Sink
@@ -27,6 +27,7 @@ def open_sink(location: str, layout: Layout, *, format: str = "auto", follow: bo
     follow
         Whether the stream goes on, so that the sink must be up to date after every step.
     """
+    check_scheme("location", location, ("mqtt", "mqtts"))
     if location.startswith(("mqtt:", "mqtts:")):
         from tidegate.runtime.sinks.mqtt import MqttSink
 

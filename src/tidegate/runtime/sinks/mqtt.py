@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tidegate.errors import InvalidParameter
+from tidegate.errors import InvalidParameter, port_of
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError, SinkUnavailable
 from tidegate.runtime.sinks.layout import Layout
@@ -39,12 +39,12 @@ class MqttSink(Sink):
         if not parts.hostname or not topic or "+" in topic or "#" in url:
             raise InvalidParameter(
                 "location",
-                f"{parts.scheme}://{parts.hostname or ''}",  # never the password
+                f"{parts.scheme}://…",  # never the password, which a # may have put anywhere
                 "a broker and a topic without # and +",
                 'write for example "mqtt://localhost:1883/released"',
             )
         self.host = parts.hostname
-        self.port = parts.port or (8883 if parts.scheme == "mqtts" else 1883)
+        self.port = port_of("location", parts) or (8883 if parts.scheme == "mqtts" else 1883)
         self.topic = topic
         super().__init__(f"broker {self.host}:{self.port}/{topic}")
         self._layout = layout
