@@ -203,8 +203,8 @@ def test_no_ledger_empty_truncated_and_newer_files(path, filled):
     with pytest.raises(LedgerMismatch, match="not a ledger"):
         SQLiteLedger(path, POLICY, 8)
     path.write_bytes(good)
-    edit(path, "UPDATE meta SET value = '2' WHERE name = 'format'")
-    with pytest.raises(LedgerMismatch, match="format 2"):
+    edit(path, "UPDATE meta SET value = '3' WHERE name = 'format'")
+    with pytest.raises(LedgerMismatch, match="format 3"):
         SQLiteLedger(path, POLICY, 8)
 
 

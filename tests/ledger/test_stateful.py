@@ -1,4 +1,4 @@
-"""No sequence of charges, refusals, batches, spans, snapshots and reopenings leaves a window over the budget."""
+"""No sequence of charges, refusals, batches, groups, snapshots and reopenings leaves a window over the budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tidegate.errors import BudgetExceeded, LedgerError
-from tidegate.ledger import MemoryLedger
+from tidegate.ledger import Group, MemoryLedger
+from tidegate.ledger.kernels import (
+    ACCEPTED,
+    BEYOND,
+    REFUSED,
+    account_charge,
+    account_charge_group,
+    account_extend_group,
+)
 from tidegate.ledger.replay import verify_file
 from tidegate.ledger.sqlite import SQLiteLedger
 from tidegate.policy import Event, User, WEvent
@@ -31,6 +39,25 @@ POLICIES = {
 }
 
 
+def rehearsed(ledger, first, units, groups, extended):
+    """The same charges by a loop that asks the kernels, as a mechanism's own does."""
+    with ledger.begin_batch(len(units), len(groups)) as batch:
+        arrays = batch.entries, batch.state
+        answers = [account_extend_group(*arrays, *row) for row in extended]
+        waiting = list(groups)
+        for step, amount in enumerate(units, start=first):
+            while waiting and waiting[0][0] == step:
+                answers.append(account_charge_group(*arrays, *waiting.pop(0)))
+            answers.append(account_charge(*arrays, step, amount))
+        assert set(answers) <= {ACCEPTED, REFUSED, BEYOND}
+        try:
+            batch.record(first, units, groups=groups, extended=extended)
+        except (BudgetExceeded, LedgerError):
+            assert set(answers) & {REFUSED, BEYOND}
+            raise
+        assert set(answers) == {ACCEPTED}
+
+
 def machine(oracle, policy, units, schedule, durable):
     """A state machine that drives one ledger and the oracle side by side."""
 
@@ -41,6 +68,7 @@ def machine(oracle, policy, units, schedule, durable):
             self.ledger = self.fresh()
             self.truth = oracle(policy, self.ledger.unit)
             self.exact = self.ledger.rule.adds or schedule == "public"
+            self.groups = []
 
         def fresh(self):
             if durable:
@@ -52,7 +80,7 @@ def machine(oracle, policy, units, schedule, durable):
             before = self.ledger.step, self.ledger.spent(), self.ledger.rows
             fits = self.truth.holds(charges)
             closed = policy.window is not None and charges[0][0] <= before[0] - policy.window
-            beyond = policy.horizon is not None and charges[-1][1] > policy.horizon
+            beyond = policy.horizon is not None and max(last for _, last, _ in charges) > policy.horizon
             try:
                 act()
             except BudgetExceeded:
@@ -93,6 +121,83 @@ def machine(oracle, policy, units, schedule, durable):
             first = max(1, self.ledger.step + ahead)
             charge = (first, first + length, units)
             self.attempt([charge], lambda: self.ledger.charge_span(*charge))
+
+        @rule(ahead=st.integers(-5, 5), length=st.integers(0, 9), units=st.integers(0, 3))
+        def charge_group(self, ahead, length, units):
+            first = max(1, self.ledger.step + ahead)
+            charge = (first, first + length, units)
+            rows = self.ledger.rows
+            self.attempt([charge], lambda: self.ledger.charge_group(*charge))
+            if self.ledger.rows > rows and units:
+                self.groups.append(charge)
+
+        def near(self, group):
+            """Whether a group meets the present window, or did so just before (and is kept)."""
+            now, window = self.ledger.step, policy.window
+            return window is None or group[1] >= max(now - window, now - 2 * window + 2)
+
+        @rule(which=st.integers(0, 3), more=st.integers(1, 7))
+        def extend_group(self, which, more):
+            """A group that meets the present window, or enters it again, reaches on; any other is refused."""
+            if not self.groups:
+                return
+            group = self.groups[which % len(self.groups)]
+            first, last, units = group
+            before = self.ledger.step, self.ledger.spent(), self.ledger.rows
+            further = (first, last + more, units)
+            others = list(self.truth.charges)
+            others.remove(group)
+            kept, self.truth.charges = self.truth.charges, others
+            fits = self.truth.holds([further])
+            over = not self.near(group)
+            beyond = policy.horizon is not None and last + more > policy.horizon
+            try:
+                assert self.ledger.extend_group(Group(*group), last + more) == further
+            except (BudgetExceeded, LedgerError) as error:
+                self.truth.charges = kept
+                refused = isinstance(error, BudgetExceeded)
+                assert (not fits or not self.exact) if refused else (over or beyond)
+                assert (self.ledger.step, self.ledger.spent(), self.ledger.rows) == before
+            else:
+                assert fits
+                assert not over
+                self.truth.charges.append(further)
+                self.groups.remove(group)
+                self.groups.append(further)
+                assert self.ledger.step == max(before[0], last + more)
+
+        @rule(
+            ahead=st.integers(-2, 3),
+            units=st.lists(st.integers(0, 1), min_size=1, max_size=12),
+            places=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 6), st.integers(0, 2)), max_size=3),
+            more=st.integers(0, 9),
+            compiled=st.booleans(),
+        )
+        def batch_with_groups(self, ahead, units, places, more, compiled):
+            """Steps, groups that begin among them and one that reaches on: all or none."""
+            first = max(1, self.ledger.step + (max(ahead, 1) if compiled else ahead))
+            begun = sorted((first + at, first + at + more, n) for at, more, n in places if at < len(units))
+            grown = list(filter(self.near, self.groups))[-1:] if more else []
+            extended = [(*group, group[1] + more) for group in grown]
+            kept = list(self.truth.charges)
+            for group in grown:
+                self.truth.charges.remove(group)
+            after = [(begin, further, size) for begin, _, size, further in extended]
+            charges = [(first + n, first + n, amount) for n, amount in enumerate(units)]
+
+            def act():
+                if compiled and self.ledger.rule.adds:
+                    rehearsed(self.ledger, first, units, begun, extended)
+                else:
+                    self.ledger.charge_batch(first, units, groups=begun, extended=extended)
+
+            rows = self.ledger.rows
+            self.attempt([*charges, *begun, *after], act)
+            if self.ledger.rows == rows:
+                self.truth.charges = kept
+                return
+            self.groups = [group for group in self.groups if group not in grown] + after
+            self.groups += [group for group in begun if group[2]]
 
         @rule(steps=st.integers(1, 5))
         def failed_transaction(self, steps):

@@ -248,7 +248,7 @@ def asked_first(mechanism: Mechanism, stream: npt.NDArray[np.int64]) -> Problem 
 
     if hasattr(run.ledger, "parts") or hasattr(run, "_inner"):
         return None  # others are asked on its behalf
-    for name in ("charge", "charge_batch", "charge_span", "begin_batch"):
+    for name in ("charge", "charge_batch", "charge_span", "charge_group", "extend_group", "begin_batch"):
         setattr(run.ledger, name, watched(getattr(run.ledger, name)))
     recorder = run.source = _Recorder(run.source, lambda: asked)
     for at, row in enumerate(stream):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 
 from tidegate.ledger.batch import Batch
-from tidegate.ledger.events import Charge, Verdict
+from tidegate.ledger.events import Charge, Group, Verdict
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.memory import MemoryLedger
 from tidegate.ledger.replay import verify_file
@@ -15,6 +15,7 @@ from tidegate.ledger.sqlite import SQLiteLedger
 __all__ = [
     "Batch",
     "Charge",
+    "Group",
     "Ledger",
     "MemoryLedger",
     "Rule",

@@ -7,13 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.errors import SnapshotError
+from tidegate.errors import LedgerMismatch, SnapshotError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.events import Overspent
 from tidegate.ledger.kernels import Integers
-from tidegate.ledger.late import place_late
+from tidegate.ledger.late import place_late, place_late_group
 
 SMALLEST = 512  # rows of `entries` to begin with: 8 KiB
+FEW = 4  # groups to have room for, at least
+FIRST_NUMBERS = 16  # numbers of an account in format 1
+AT_ONCE = 4096  # steps of a batch with groups that are charged before room is made again
+NO_GROUPS: Integers = np.zeros((0, 3), dtype=np.int64)
 
 
 class Mark(NamedTuple):
@@ -55,7 +59,7 @@ class Account:
         merges: bool = True,
     ) -> None:
         self.entries: Integers = np.zeros((SMALLEST, 2), dtype=np.int64)
-        self.state: Integers = np.zeros(k.SPANS + 3 * 4, dtype=np.int64)
+        self.state: Integers = np.zeros(k.GROUPS + 3 * FEW, dtype=np.int64)
         self.state[[k.WINDOW, k.LIMIT, k.SINGLE, k.HORIZON, k.MERGES]] = (
             window or 0, limit, single, horizon or 0, int(merges)
         )  # fmt: skip
@@ -88,6 +92,10 @@ class Account:
         self.state[k.END] = kept
         self.entries = entries
 
+    def make_group_room(self, count: int) -> None:
+        """Have room for `count` more groups."""
+        self._set_groups(self.groups(), max(count, self[k.GROUP_END]))
+
     def mark(self) -> Mark:
         """Remember this moment."""
         return Mark(self.entries, self.state.copy(), self.entries[max(0, self[k.END] - 1)].copy())
@@ -109,7 +117,7 @@ class Account:
             return None
         if code == k.LATE:
             return place_late(self, step, np.array([units], dtype=np.int64))
-        spent = self[k.LIMIT] - int(k.account_remaining(self.entries, self.state, step))
+        spent = self.limit_at(step) - int(k.account_remaining(self.entries, self.state, step))
         return Overspent(step, step, spent, units)
 
     def place_batch(self, first: int, units: Integers) -> Overspent | None:
@@ -153,18 +161,86 @@ class Account:
             self.undo(before)
         return refusal
 
-    def place_span(self, first: int, last: int, units: int) -> Overspent | None:
-        """Charge a span once in each window that meets it; it may not begin before the last step."""
-        remaining = int(k.account_remaining(self.entries, self.state, first))
-        if units > remaining:
-            return Overspent(first, first, self[k.LIMIT] - remaining, units)
-        refusal = self.place(first, 0)  # moves the window on
-        assert refusal is None
-        self.state[k.TOTAL] += units
-        if self[k.TOTAL] > self[k.WORST]:
-            self.state[k.WORST], self.state[k.WORST_END] = self[k.TOTAL], first
-        if self[k.WINDOW] and units:
-            self._set_spans(np.vstack([self.spans(), [[first, last, units]]]))
+    def place_group(self, first: int, last: int, units: int) -> Overspent | None:
+        """Charge a group once in each window that meets it."""
+        code = k.account_place_group(self.entries, self.state, first, last, units)
+        if code == k.FULL:
+            self.make_group_room(FEW)
+            code = k.account_place_group(self.entries, self.state, first, last, units)
+        if code == k.ACCEPTED:
+            return None
+        if code == k.LATE:
+            return place_late_group(self, first, last, units)
+        spent = self.limit_at(first) - int(k.account_remaining(self.entries, self.state, first))
+        return Overspent(first, first, spent, units)
+
+    def place_extension(
+        self, group: tuple[int, int, int], last: int, *, moves: bool = True
+    ) -> Overspent | None:
+        """Let a group reach on to a later step, where the account then stands unless it `moves` not."""
+        code = k.account_extend_group(self.entries, self.state, *group, last)
+        if code in (k.UNKNOWN, k.LATE):
+            raise LedgerMismatch(
+                f"the group of steps {group[0]} to {group[1]} cannot be extended: the ledger, at step "
+                f"{self[k.LAST]}, has no such group in its present window; charge a new group."
+            )
+        if code != k.ACCEPTED:
+            return Overspent(group[1] + 1, self[k.LAST], self[k.TOTAL], group[2])
+        now = self[k.LAST]
+        if moves and last > now:
+            self.place(last, 0)
+            self.state[k.STEPS] += last - now - 1  # each of the steps is charged, by the group
+        return None
+
+    def place_mixed(
+        self, first: int, units: Integers, groups: Integers, extended: Integers
+    ) -> Overspent | None:
+        """Charge consecutive steps, the groups that begin among them, and what groups gain: all or none.
+
+        `groups` has rows (first, last, units) in order of `first`; `extended` has rows (first, last, units, further).
+        """
+        before = self.mark()
+        try:
+            refusal = self._place_mixed(first, units, groups, extended)
+        except BaseException:
+            self.undo(before)
+            raise
+        if refusal is not None:
+            self.undo(before)
+        else:
+            self._set_groups(self.groups(), FEW)  # no more room than is needed: marks copy it
+        return refusal
+
+    def _place_mixed(
+        self, first: int, units: Integers, groups: Integers, extended: Integers
+    ) -> Overspent | None:
+        for *group, further in extended.tolist():
+            refusal = self.place_extension((group[0], group[1], group[2]), further, moves=False)
+            if refusal is not None:
+                return refusal
+        begin = min(max(0, self[k.LAST] - first + 1), len(units))  # steps that were charged already
+        group = int(np.searchsorted(groups[:, 0], self[k.LAST], side="right"))
+        refusal = self.place_batch(first, units[:begin]) if begin else None
+        for early in groups[:group].tolist():
+            refusal = refusal or self.place_group(*early)
+        if refusal is not None:
+            return refusal
+        while begin < len(units):
+            part = np.array(units[begin : begin + AT_ONCE])
+            self.make_room(len(part))
+            code, done, group = k.account_place_mixed(
+                self.entries, self.state, first + begin, part, groups, group
+            )
+            begin += done
+            if code == k.FULL:
+                self.make_group_room(AT_ONCE)
+            elif code != k.ACCEPTED:
+                step = first + begin
+                asked = int(units[begin])
+                if group < len(groups) and groups[group, 0] <= step:
+                    asked = int(groups[group, 2])
+                spent = self.limit_at(step) - int(k.account_remaining(self.entries, self.state, step))
+                return Overspent(step, step, spent, asked)
         return None
 
     # reading
@@ -180,20 +256,34 @@ class Account:
         self.state[k.END] = len(rows)
         self.state[k.HEAD] = np.searchsorted(rows[:, 0], self[k.LAST] - self[k.WINDOW], side="right")
 
-    def spans(self) -> Integers:
-        """The kept spans as rows (first, last, units)."""
-        return self.state[k.SPANS : k.SPANS + 3 * self[k.SPAN_END]].reshape(-1, 3)
+    def groups(self) -> Integers:
+        """The kept groups as rows (first, last, units)."""
+        return self.state[k.GROUPS : k.GROUPS + 3 * self[k.GROUP_END]].reshape(-1, 3)
 
-    def _set_spans(self, spans: Integers) -> None:
+    def limit_at(self, end: int) -> int:
+        """Units that the window which ends at a step may spend."""
+        return int(k.limit_at(self.state, end))
+
+    def limits(self, ends: Integers) -> Integers:
+        """Units that the windows which end at these steps may spend."""
+        raised_from = self[k.RAISED_FROM] or 2**62
+        return np.where(ends >= raised_from, self[k.RAISED], self[k.LIMIT])
+
+    def _set_groups(self, groups: Integers, room: int) -> None:
+        """Keep these groups, as far as a window may still meet them, and have room for more."""
         now = self[k.LAST]
-        spans = spans[spans[:, 1] > now - 2 * self[k.WINDOW] + 1]
-        spans = spans[np.argsort(spans[:, 1], kind="stable")]
-        state = np.zeros(k.SPANS + 3 * (len(spans) + 4), dtype=np.int64)
-        state[: k.SPANS] = self.state[: k.SPANS]
-        state[k.SPANS : k.SPANS + 3 * len(spans)] = spans.ravel()
-        state[k.SPAN_END] = len(spans)
-        state[k.SPAN_HEAD] = np.searchsorted(spans[:, 1], now - self[k.WINDOW], side="right")
+        groups = groups[groups[:, 1] > now - 2 * self[k.WINDOW] + 1]
+        groups = groups[np.argsort(groups[:, 1], kind="stable")]
+        state = np.zeros(k.GROUPS + 3 * (len(groups) + room), dtype=np.int64)
+        state[: k.GROUPS] = self.state[: k.GROUPS]
+        state[k.GROUPS : k.GROUPS + 3 * len(groups)] = groups.ravel()
+        state[k.GROUP_END] = len(groups)
+        state[k.GROUP_HEAD] = np.searchsorted(groups[:, 1], now - self[k.WINDOW], side="right")
         self.state = state
+
+    def keep_group(self, first: int, last: int, units: int) -> None:
+        """Keep one more group, wherever it begins."""
+        self._set_groups(np.vstack([self.groups(), [[first, last, units]]]), FEW)
 
     def window_totals(self, rows: Integers, ends: Integers) -> Integers:
         """Units of the windows that end at the given steps."""
@@ -202,18 +292,18 @@ class Account:
         upper = np.searchsorted(rows[:, 0], ends, side="right")
         lower = np.searchsorted(rows[:, 0], begins, side="right")
         totals: Integers = sums[upper] - sums[lower]
-        for first, last, units in self.spans():
+        for first, last, units in self.groups():
             totals = totals + np.where((first <= ends) & (last > begins), units, 0)
         return totals
 
     def total(self, first: int, last: int) -> int:
-        """Units charged to the steps first to last, spans that meet them included."""
+        """Units charged to the steps first to last, groups that meet them included."""
         if not self[k.WINDOW]:
             return self[k.TOTAL]
-        rows, spans = self.rows(), self.spans()
+        rows, groups = self.rows(), self.groups()
         inside = (rows[:, 0] >= first) & (rows[:, 0] <= last)
-        met = (spans[:, 0] <= last) & (spans[:, 1] >= first)
-        return int(rows[inside, 1].sum()) + int(spans[met, 2].sum())
+        met = (groups[:, 0] <= last) & (groups[:, 1] >= first)
+        return int(rows[inside, 1].sum()) + int(groups[met, 2].sum())
 
     def remaining(self, step: int) -> int:
         """Units that a charge to `step` may have: what is left in the fullest window that contains it."""
@@ -221,16 +311,17 @@ class Account:
             return int(k.account_remaining(self.entries, self.state, max(step, self[k.LAST])))
         if step <= self[k.LAST] - self[k.WINDOW]:
             return 0
-        ends = np.unique(np.concatenate([self.rows()[:, 0], self.spans()[:, 0], [step, self[k.LAST]]]))
+        ends = np.unique(np.concatenate([self.rows()[:, 0], self.groups()[:, 0], [step, self[k.LAST]]]))
         ends = ends[(ends >= step) & (ends < step + self[k.WINDOW])]
-        return self[k.LIMIT] - int(self.window_totals(self.rows(), ends).max())
+        return int((self.limits(ends) - self.window_totals(self.rows(), ends)).min())
 
     def consistent(self) -> bool:
         """Whether the running total is the sum of the rows of the last window."""
+        most = max(self[k.LIMIT], self[k.RAISED], self[k.CARRIED])
         if not self[k.WINDOW]:
-            return 0 <= self[k.TOTAL] <= self[k.LIMIT]
+            return 0 <= self[k.TOTAL] <= most
         now = np.array([self[k.LAST]])
-        return int(self.window_totals(self.rows(), now)[0]) == self[k.TOTAL] <= self[k.WORST] <= self[k.LIMIT]
+        return int(self.window_totals(self.rows(), now)[0]) == self[k.TOTAL] <= self[k.WORST] <= most
 
     # snapshots
 
@@ -241,39 +332,43 @@ class Account:
         if self[k.MERGES] and len(rows):
             steps, where = np.unique(rows[:, 0], return_index=True)
             rows = np.column_stack([steps, np.add.reduceat(rows[:, 1], where)])
-        numbers = self.state[: k.SPANS].copy()
-        numbers[[k.HEAD, k.END, k.SPAN_HEAD, k.SPAN_END]] = (
+        numbers = self.state[: k.GROUPS].copy()
+        numbers[[k.HEAD, k.END, k.GROUP_HEAD, k.GROUP_END]] = (
             0  # where things lie says nothing about the account
         )
-        spans = self.spans()
+        if not numbers[FIRST_NUMBERS:].any():
+            numbers = numbers[:FIRST_NUMBERS]  # as an account of format 1
+        groups = self.groups()
         pairs = np.column_stack([np.diff(rows[:, 0], prepend=0), rows[:, 1]])
         starts = np.flatnonzero(np.any(np.diff(pairs, axis=0, prepend=-1) != 0, axis=1))
         counts = np.diff(np.append(starts, len(pairs)))
         return {
             "numbers": numbers,
-            "spans": spans[spans[:, 1] > self[k.LAST] - 2 * self[k.WINDOW] + 1],
+            "spans": groups[groups[:, 1] > self[k.LAST] - 2 * self[k.WINDOW] + 1],
             "runs": np.column_stack([pairs[starts], counts]).astype(np.int64),
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Become what a snapshot of an account with the same rule was; refused when it contradicts itself."""
-        numbers, spans, runs = (
+        numbers, groups, runs = (
             np.asarray(snapshot[name], dtype=np.int64) for name in ("numbers", "spans", "runs")
         )
+        if numbers.shape == (FIRST_NUMBERS,):
+            numbers = np.concatenate([numbers, np.zeros(k.GROUPS - FIRST_NUMBERS, dtype=np.int64)])
         fixed = [k.WINDOW, k.LIMIT, k.SINGLE, k.HORIZON, k.MERGES]
-        if numbers.shape != (k.SPANS,) or (numbers[fixed] != self.state[fixed]).any():
+        if numbers.shape != (k.GROUPS,) or (numbers[fixed] != self.state[fixed]).any():
             raise SnapshotError(
                 "the ledger snapshot is of another policy; restore it into a ledger of its own policy."
             )
-        runs, spans = runs.reshape(-1, 3), spans.reshape(-1, 3)
-        if (runs < 0).any() or int(runs[:, 2].sum()) > 2**31 or (spans < 0).any():
+        runs, groups = runs.reshape(-1, 3), groups.reshape(-1, 3)
+        if (runs < 0).any() or int(runs[:, 2].sum()) > 2**31 or (groups < 0).any():
             raise SnapshotError("the ledger snapshot is damaged; take an earlier one.")
         pairs = np.repeat(runs[:, :2], runs[:, 2], axis=0)
         rows = np.column_stack([np.cumsum(pairs[:, 0]), pairs[:, 1]])
         before = self.mark()
-        self.state = np.concatenate([numbers, np.zeros(12, dtype=np.int64)])
+        self.state = np.concatenate([numbers, np.zeros(3 * FEW, dtype=np.int64)])
         self.replace_rows(rows)
-        self._set_spans(spans)
+        self._set_groups(groups, FEW)
         if not self.consistent():
             self.undo(before)
             raise SnapshotError("the ledger snapshot is damaged; take an earlier one.")

@@ -37,8 +37,8 @@ class Batch:
     ([0, 0, 0], 3)
     """
 
-    def __init__(self, ledger: Ledger, count: int) -> None:
-        self._ledger, self._count = ledger, count
+    def __init__(self, ledger: Ledger, count: int, groups: int = 0) -> None:
+        self._ledger, self._count, self._groups = ledger, count, groups
         self._before: Mark | None = None
 
     def _return(self) -> None:
@@ -48,16 +48,24 @@ class Batch:
             ledger._batch = None
         self._before = None
 
-    def record(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
-        """Charge what the loop charged: units[i] to step first + i."""
+    def record(
+        self,
+        first: int,
+        units: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        extended: ArrayLike | None = None,
+        scope: str = "",
+    ) -> None:
+        """Charge what the loop charged: units[i] to step first + i, and its groups; see `Ledger.charge_batch`."""
         with self._ledger._lock:
             self._return()
-            self._ledger.charge_batch(first, units, scope=scope)
+            self._ledger.charge_batch(first, units, groups=groups, extended=extended, scope=scope)
 
     def refuse(self, step: int, units: int) -> None:
         """Take the whole batch back and raise the refusal of one step in it."""
         with self._ledger._lock:
-            spent = self.state[k.LIMIT] - k.account_remaining(self.entries, self.state, step)
+            spent = k.limit_at(self.state, step) - k.account_remaining(self.entries, self.state, step)
             self._return()
             self._ledger._refuse(Overspent(step, step, int(spent), units))
 
@@ -67,6 +75,8 @@ class Batch:
             ledger._check()
             account = ledger._account
             account.make_room(self._count)
+            if self._groups:
+                account.make_group_room(self._groups)
             self._before = account.mark()
             self.entries: Integers = account.entries
             self.state: Integers = account.state
@@ -112,6 +122,36 @@ def whole_units(units: ArrayLike) -> Integers:
     if repeats(amounts):
         return np.broadcast_to(np.int64(amounts[0]), amounts.shape)
     return np.ascontiguousarray(amounts, dtype=np.int64)
+
+
+def whole_groups(groups: ArrayLike | None, columns: int, first: int, last: int) -> Integers:
+    """Read the groups of a batch: rows (first, last, units), or those and the step to which a group reaches on."""
+    if groups is None:
+        return np.zeros((0, columns), dtype=np.int64)
+    rows = np.asarray(groups)
+    if not rows.size:
+        return np.zeros((0, columns), dtype=np.int64)
+    if rows.ndim != 2 or rows.shape[1] != columns or rows.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"groups of a batch must be an array of whole numbers with {columns} columns; pass int64 rows."
+        )
+    rows = np.ascontiguousarray(rows, dtype=np.int64)
+    begins, ends = (rows[:, 0], rows[:, 1]) if columns == 3 else (rows[:, 1] + 1, rows[:, 3])
+    if (
+        int(rows[:, 2].min()) < 0
+        or int(rows[:, 2].max()) > MOST_UNITS
+        or (ends < begins).any()
+        or begins.min() < 1
+    ):
+        raise InvalidInput(
+            "a group of a batch ends before it begins, or has negative or too many units; check how it was computed."
+        )
+    if columns == 3 and (int(begins.min()) < first or int(begins.max()) > last):
+        raise InvalidInput(
+            f"groups of a batch must begin at its steps, {first} to {last}; charge others by themselves."
+        )
+    order = np.argsort(begins, kind="stable")
+    return rows if (order[1:] > order[:-1]).all() else np.ascontiguousarray(rows[order])
 
 
 def repeats(amounts: Integers) -> bool:

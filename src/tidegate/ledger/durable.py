@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from tidegate import process
@@ -16,11 +17,20 @@ from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, Snapshot
 from tidegate.exact import whole
 from tidegate.ledger import file
 from tidegate.ledger import kernels as k
-from tidegate.ledger.events import Charge, Verdict
+from tidegate.ledger.events import Charge, Group, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.replay import BadRowError, Replay, checkpoint_digest, units_between, verify_connection
-from tidegate.ledger.rows import account_bytes, account_from, chained, decode_batch, genesis, row_of
+from tidegate.ledger.rows import (
+    NEW_KINDS,
+    Row,
+    account_bytes,
+    account_from,
+    chained,
+    decode_batch,
+    genesis,
+    row_of,
+)
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 from tidegate.ledger.secrets_rule import amendment_of
 from tidegate.noise.entropy import fresh_name
@@ -58,6 +68,7 @@ class DurableLedger(Ledger):
     identity: str  # digits that no other ledger has, unless both were begun by version 0.1 for the same
     _digest: bytes  # the hash of the last row
     _checkpoint_row: int
+    _format: int  # of the rows, so far
 
     def told(self) -> AbstractContextManager[None]:
         """Every failure of the database as one sentence."""
@@ -95,6 +106,7 @@ class DurableLedger(Ledger):
         self.name = meta.get("stream", "")
         self.identity = genesis(meta).hex()[:32]
         self.marked = meta.get("marked") == "1"
+        self._format = int(meta["format"])
         self._load(meta)
 
     def _compare(self, meta: Mapping[str, str], wanted: Mapping[str, str], fingerprint: bool) -> None:
@@ -127,6 +139,7 @@ class DurableLedger(Ledger):
                 raise BadRowError(rows, f"the head of the ledger does not belong to its last row, {rows}.")
             marks = database.execute("SELECT row FROM charges WHERE kind = 'mark' LIMIT 1").fetchone()
             self.marked = self.marked or marks is not None
+            self._format = self._format_of_rows(rows)
         except BadRowError as error:
             raise LedgerCorrupt(f"the ledger {self.where} is damaged: {error}") from None
         finally:
@@ -147,6 +160,13 @@ class DurableLedger(Ledger):
         except (SnapshotError, ValueError, zlib.error):
             return 0, start
         return row, digest
+
+    def _format_of_rows(self, rows: int) -> int:
+        """The newest format that the rows say."""
+        if self._format == file.FORMAT or not rows:
+            return self._format
+        found = self.connection.execute("SELECT 1 FROM charges WHERE kind = 'format' LIMIT 1").fetchone()
+        return self._format if found is None else file.FORMAT
 
     def _load_amendments(self, row: int) -> None:
         """Changes of Swellfish specifications up to the checkpoint, which keeps only charges."""
@@ -174,15 +194,28 @@ class DurableLedger(Ledger):
         with self.transaction():
             super().charge(step, units, scope=scope, groups=groups, levels=levels)
 
-    def charge_batch(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
-        """Charge consecutive steps, all or none; one row, on disk before this returns."""
+    def charge_batch(
+        self,
+        first: int,
+        units: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        extended: ArrayLike | None = None,
+        scope: str = "",
+    ) -> None:
+        """Charge consecutive steps, all or none; one row, on disk before this returns. See `Ledger.charge_batch`."""
         with self.transaction():
-            super().charge_batch(first, units, scope=scope)
+            super().charge_batch(first, units, groups=groups, extended=extended, scope=scope)
 
-    def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
-        """Charge a span of steps; on disk before this returns. See `Ledger.charge_span`."""
+    def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
+        """Charge a group of steps; on disk before this returns. See `Ledger.charge_group`."""
         with self.transaction():
-            super().charge_span(first, last, units, scope=scope)
+            return super().charge_group(first, last, units, scope=scope)
+
+    def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
+        """Let a group reach on; on disk before this returns. See `Ledger.extend_group`."""
+        with self.transaction():
+            return super().extend_group(group, last, scope=scope)
 
     def mark(self) -> None:
         """Record, in the chain, that test entropy was used."""
@@ -192,8 +225,18 @@ class DurableLedger(Ledger):
                 self._record("mark", Charge(step, step, 0, "test entropy"))
                 self.marked = True
 
-    def _record(self, kind: str, charge: Charge, detail: Integers | None = None) -> None:
-        row = row_of(kind, charge, detail)
+    def _record(self, kind: str, charge: Charge, detail: Integers | bytes | None = None) -> None:
+        if kind in NEW_KINDS and self._format < file.FORMAT:
+            self._upgrade()
+        self._insert(row_of(kind, charge, detail))
+
+    def _upgrade(self) -> None:
+        """Say in the chain of a ledger of format 1 that rows follow which it did not know."""
+        step = max(self.step, 1)
+        self._insert(row_of("format", Charge(step, step), np.array([file.FORMAT], dtype=np.int64)))
+        self._format = file.FORMAT
+
+    def _insert(self, row: Row) -> None:
         digest = chained(self._digest, row.message())
         with self.told():
             self.connection.execute(_INSERT, (self._rows + 1, *row, digest))
@@ -209,7 +252,8 @@ class DurableLedger(Ledger):
             self._depth = 0  # whatever an interruption may have left there
         with self._lock:
             self._check()
-            before, rows, digest, marked = self._account.mark(), self._rows, self._digest, self.marked
+            before, rows, digest = self._account.mark(), self._rows, self._digest
+            marked, version = self.marked, self._format
             outer = self._depth  # an interruption may leave another number there
             begun = False
             try:
@@ -225,7 +269,7 @@ class DurableLedger(Ledger):
                     raise  # interrupted after the commit: what is on disk stays charged
                 self._undo(rows, outer)
                 self._account.undo(before)
-                self._digest, self.marked = digest, marked
+                self._digest, self.marked, self._format = digest, marked, version
                 self._take_back(rows)
                 raise
             finally:

@@ -21,7 +21,7 @@ class Charge:
     Parameters
     ----------
     first, last
-        The steps whose data are touched: one step, or a span that counts once in each window that meets it.
+        The steps whose data are touched: one step, or a group of steps that counts once in each window that meets it.
     units
         The amount that every release costs, whatever its scope.
     scope
@@ -72,6 +72,14 @@ class Charge:
     def total(self) -> int:
         """The units of the charge: plain units, the largest group, and all levels."""
         return sum(self.sizes)
+
+
+class Group(NamedTuple):
+    """Steps that one mechanism reads together, as they were charged: plain numbers, to be kept in a run's state."""
+
+    first: int
+    last: int
+    units: int
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,15 @@ from tidegate.ledger.rows import genesis
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 from tidegate.policy.swellfish import Swellfish, policy_from
 
-FORMAT = 1
+FORMAT = 2  # of new ledgers; docs/ledger.md
+READABLE = ("1", "2")
 APPLICATION = 0x54494445  # "TIDE", in the file's header
 MAGIC = b"SQLite format 3\0"
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE charges (
     row INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL,      -- step, batch, span or mark
+    kind TEXT NOT NULL,      -- see docs/ledger.md
     first INTEGER NOT NULL,  -- the steps whose data were touched
     last INTEGER NOT NULL,
     units INTEGER NOT NULL,  -- of the unit in meta; a batch's sum
@@ -260,9 +261,9 @@ def read_meta(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
         raise LedgerCorrupt(
             f"the ledger {path} lacks {', '.join(sorted(missing))}; restore it from a backup."
         )
-    if meta["format"] != str(FORMAT):
+    if meta["format"] not in READABLE:
         raise LedgerMismatch(
-            f"the ledger {path} has format {meta['format']} and this program reads format {FORMAT}; "
+            f"the ledger {path} has format {meta['format']} and this program reads formats up to {FORMAT}; "
             "use the version of Tidegate that wrote it, or a newer one."
         )
     return meta

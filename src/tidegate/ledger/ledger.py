@@ -15,15 +15,17 @@ from types import TracebackType
 from typing import Protocol, Self
 from weakref import WeakSet
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from tidegate import process
 from tidegate.errors import BudgetExceeded, LedgerBusy, LedgerError, LedgerMismatch
 from tidegate.exact import whole
 from tidegate.ledger import kernels as k
-from tidegate.ledger.batch import Batch, batch_charge, whole_units
-from tidegate.ledger.events import MOST_STEPS, Charge, Overspent, Verdict
+from tidegate.ledger.batch import Batch, batch_charge, batch_total, whole_groups, whole_units
+from tidegate.ledger.events import MOST_STEPS, Charge, Group, Overspent, Verdict
 from tidegate.ledger.kernels import Integers
+from tidegate.ledger.rows import encode_arrays
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 from tidegate.ledger.secrets_rule import SecretsAccount
 
@@ -71,7 +73,7 @@ class Ledger:
 
     # what a store adds
 
-    def _record(self, kind: str, charge: Charge, detail: Integers | None = None) -> None:
+    def _record(self, kind: str, charge: Charge, detail: Integers | bytes | None = None) -> None:
         """Keep a row of what was charged."""
         self._rows += 1
 
@@ -161,42 +163,152 @@ class Ledger:
             self._place(charge)
             self._record("step", charge)
 
-    def charge_batch(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
-        """Charge consecutive steps from `first` on, units[i] to step first + i: all of them or none."""
+    def charge_batch(
+        self,
+        first: int,
+        units: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        extended: ArrayLike | None = None,
+        scope: str = "",
+    ) -> None:
+        """Charge consecutive steps from `first` on, units[i] to step first + i: all of them or none.
+
+        Parameters
+        ----------
+        first, units
+            The steps, and what each of them is charged; ``numpy.broadcast_to(0, count)`` where groups pay for all.
+        groups
+            Rows (first, last, units): groups that begin at a step of the batch, each as by `charge_group`.
+        extended
+            Rows (first, last, units, further): groups charged before that reach on to the step `further`, each as
+            by `extend_group`.
+        scope
+            A label for people.
+
+        Raises
+        ------
+        BudgetExceeded
+            When any window would be overspent by the whole of it. Nothing is charged then.
+        """
         amounts = whole_units(units)
         first = whole("first", first, most=MOST_STEPS)
         with self._lock:
             self._check()
             if not len(amounts):
                 return
-            self._within_horizon(first + len(amounts) - 1)
+            last = first + len(amounts) - 1
+            self._within_horizon(last)
+            if groups is not None or extended is not None:
+                begun = whole_groups(groups, 3, first, last)
+                gained = whole_groups(extended, 4, first, last)
+                if len(begun) or len(gained):
+                    self._charge_mixed(first, amounts, begun, gained, scope)
+                    return
             refusal = self._account.place_batch(first, self.rule.costs(amounts))
             if refusal is not None:
                 self._refuse(refusal)
             self._record("batch", batch_charge(first, amounts, scope), amounts)
 
-    def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
-        """Charge a span of steps: the units count once in each window that meets it.
+    def _charge_mixed(
+        self, first: int, amounts: Integers, groups: Integers, extended: Integers, scope: str
+    ) -> None:
+        """Charge a batch that has groups; one row."""
+        self._within_horizon(int(max(groups[:, 1].max(initial=0), extended[:, 3].max(initial=0))))
+        costs = groups.copy()
+        costs[:, 2] = self.rule.costs(groups[:, 2])
+        gained = extended.copy()
+        gained[:, 2] = self.rule.costs(extended[:, 2])
+        refusal = self._account.place_mixed(first, self.rule.costs(amounts), costs, gained)
+        if refusal is not None:
+            self._refuse(refusal)
+        charge = batch_charge(first, amounts, scope)
+        total = min(charge.units + batch_total(groups[:, 2]), 2**63 - 1)
+        object.__setattr__(charge, "units", total)
+        self._record("groups", charge, encode_arrays(amounts, groups, extended))
 
-        A span is charged at the latest at its first step, so that no window has been judged without it.
+    def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
+        """Charge the steps first to last as one group: the units count once in every window that meets it.
+
+        For one mechanism that reads these steps together, such as noise that they share, and whose whole loss,
+        however many of them change, is `units`. The last step may lie ahead, and may be put off by `extend_group`.
+        The ledger then stands at `first`; every step still makes a charge of its own before it draws, of 0 units
+        where the group has paid, so that a stale snapshot is noticed. A group that begins before the last charged
+        step is checked against every window that it meets, also those that have passed.
+
+        Returns
+        -------
+        Group
+            Three numbers, to be kept by the caller and given to `extend_group`.
+
+        Raises
+        ------
+        BudgetExceeded
+            When a window that meets the group would be overspent. Nothing is charged then.
+
+        Examples
+        --------
+        >>> from tidegate.ledger import MemoryLedger
+        >>> from tidegate.policy import WEvent
+        >>> ledger = MemoryLedger(WEvent(epsilon="1", w=4), units=2)
+        >>> group = ledger.charge_group(1, 3, 1)
+        >>> ledger.charge_batch(1, [0, 0, 0])
+        >>> group = ledger.extend_group(group, 4)
+        >>> ledger.spent()
+        Fraction(1, 2)
         """
         with self._lock:
             self._check()
             charge = Charge(first, last, units, scope)
             self._within_horizon(charge.last)
-            if charge.first < self.step:
-                raise LedgerMismatch(
-                    f"the span of steps {charge.first} to {charge.last} is refused: the ledger stands at "
-                    f"step {self.step} already; charge a span at its first step or earlier."
-                )
-            refusal = self._account.place_span(charge.first, charge.last, self.rule.cost(charge.units))
+            late = charge.first < self.step
+            refusal = self._account.place_group(charge.first, charge.last, self.rule.cost(charge.units))
             if refusal is not None:
                 self._refuse(refusal)
-            self._record("span", charge)
+            self._record("group" if late else "span", charge)
+            return Group(charge.first, charge.last, charge.units)
 
-    def begin_batch(self, count: int) -> Batch:
-        """Lend the account to a compiled loop that makes at most `count` charges; see `Batch`."""
-        return Batch(self, whole("count", count, least=0))
+    def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
+        """Let a group reach on to a later step, before that step's noise is drawn; the ledger then stands there.
+
+        The units count in the windows that the group newly meets, which are checked again. A group can be extended
+        while it meets the present window, or begins to again at the next step.
+
+        Returns
+        -------
+        Group
+            The group as it is now.
+
+        Raises
+        ------
+        BudgetExceeded
+            When a window that it would newly meet would be overspent. Nothing is changed then.
+        LedgerMismatch
+            When there is no such group in the present window.
+        """
+        with self._lock:
+            self._check()
+            first, end, units = group
+            charge = Charge(end + 1, whole("last", last, least=end + 1, most=MOST_STEPS), units, scope)
+            self._within_horizon(charge.last)
+            refusal = self._account.place_extension((first, end, self.rule.cost(units)), charge.last)
+            if refusal is not None:
+                self._refuse(refusal)
+            self._record("extend", charge, np.array([first], dtype=np.int64))
+            return Group(first, charge.last, units)
+
+    def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
+        """`charge_group` for a group that is charged at its first step at the latest, and stays as it is."""
+        if first < self.step:
+            raise LedgerMismatch(
+                f"the span of steps {first} to {last} is refused: the ledger stands at "
+                f"step {self.step} already; charge a span at its first step or earlier."
+            )
+        self.charge_group(first, last, units, scope=scope)
+
+    def begin_batch(self, count: int, groups: int = 0) -> Batch:
+        """Lend the account to a compiled loop that charges at most so many steps and groups; see `Batch`."""
+        return Batch(self, whole("count", count, least=0), whole("groups", groups, least=0))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

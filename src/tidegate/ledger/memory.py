@@ -13,8 +13,8 @@ import numpy as np
 from tidegate.errors import SnapshotError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account
-from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Verdict
-from tidegate.ledger.kernels import account_place
+from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Group, Verdict
+from tidegate.ledger.kernels import account_extend_group, account_place
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.rules import LedgerPolicy, Schedule
 from tidegate.ledger.secrets_rule import told
@@ -98,6 +98,25 @@ class MemoryLedger(Ledger):
                     self._rows += 1
                     return
         super().charge(step, units, scope=scope, groups=groups, levels=levels)
+
+    def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
+        """Let a group reach on to a later step; see `Ledger.extend_group`."""
+        # the path of every push with noise that slides: one more step; all else falls through to the general path
+        first, end, units = group
+        if type(last) is int and 0 < end < last <= MOST_STEPS and 0 <= units <= self._plain_most:
+            with self._lock:
+                account = self._account
+                if (
+                    self._epoch is epoch()
+                    and not self._closed
+                    and self._batch is None
+                    and account.state.item(k.LAST) == last - 1
+                    and account_extend_group(account.entries, account.state, first, end, units, last) == 0
+                ):
+                    account_place(account.entries, account.state, last, 0)
+                    self._rows += 1
+                    return Group(first, last, units)
+        return super().extend_group(group, last, scope=scope)
 
     def verify(self) -> Verdict:
         """Check the account against its own rows and report the running verdict."""

@@ -15,10 +15,19 @@ import numpy as np
 from tidegate.errors import TidegateError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account
+from tidegate.ledger.batch import whole_groups
 from tidegate.ledger.events import Verdict
-from tidegate.ledger.file import connect, read_meta, stored_policy, told
+from tidegate.ledger.file import FORMAT, connect, read_meta, stored_policy, told
 from tidegate.ledger.kernels import Integers
-from tidegate.ledger.rows import Row, account_bytes, chained, decode_batch, genesis, plain_hashes
+from tidegate.ledger.rows import (
+    Row,
+    account_bytes,
+    chained,
+    decode_arrays,
+    decode_batch,
+    genesis,
+    plain_hashes,
+)
 from tidegate.ledger.rules import Rule
 from tidegate.ledger.secrets_rule import SecretsAccount, amendment_of
 from tidegate.ledger.secrets_rule import told as told_by_rule
@@ -31,6 +40,7 @@ _PLAIN = (
     "max(scope), group_concat(first), group_concat(units), CAST(group_concat(hash, '') AS BLOB) "
     "FROM charges WHERE row BETWEEN ? AND ?"
 )
+NO_GROUPS, NO_EXTENDED = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 4), dtype=np.int64)
 _FULL = f"SELECT row, hash, {_COLUMNS} FROM charges WHERE row BETWEEN ? AND ? ORDER BY row"
 
 
@@ -46,6 +56,8 @@ def place_row(account: Account, rule: Rule, row: Row) -> bool:
     """Charge a recorded row to an account: whether that was allowed."""
     if row.kind == "mark":
         return True
+    if row.kind == "format":
+        return np.array_equal(decode_batch(row.detail or b""), [FORMAT])
     if row.kind == "amend":
         return place_amendment(account, row)
     horizon = rule.policy.horizon
@@ -56,16 +68,37 @@ def place_row(account: Account, rule: Rule, row: Row) -> bool:
         if len(units) != row.last - row.first + 1 or int(units.min(initial=0)) < 0:
             return False
         return account.place_batch(row.first, rule.costs(units)) is None
+    if row.kind == "groups":
+        return place_mixed(account, rule, row)
     charge = row.charge()
-    if row.kind == "span":
-        if charge.first < account[k.LAST]:
+    if row.kind in ("span", "group"):
+        if row.kind == "span" and charge.first < account[k.LAST]:
             return False
-        return account.place_span(charge.first, charge.last, rule.cost(charge.units)) is None
+        return account.place_group(charge.first, charge.last, rule.cost(charge.units)) is None
+    if row.kind == "extend":
+        (first,) = decode_batch(row.detail or b"").tolist()
+        group = (first, charge.first - 1, rule.cost(charge.units))
+        return account.place_extension(group, charge.last) is None
     if row.kind != "step":
         return False
     if rule.adds or rule.schedule != "public":
         return account.place(charge.first, sum(rule.cost(size) for size in charge.sizes)) is None
     return all(account.place(charge.first, size) is None for size in [0, *charge.sizes])
+
+
+def place_mixed(account: Account, rule: Rule, row: Row) -> bool:
+    """Charge a recorded batch with groups to an account: whether that was allowed."""
+    units, groups, extended = decode_arrays(row.detail or b"")
+    if len(units) != row.last - row.first + 1 or int(units.min(initial=0)) < 0:
+        return False
+    groups = whole_groups(groups, 3, row.first, row.last)
+    extended = whole_groups(extended, 4, row.first, row.last)
+    horizon = rule.policy.horizon
+    last = int(max(groups[:, 1].max(initial=0), extended[:, 3].max(initial=0)))
+    if horizon is not None and last > horizon:
+        return False
+    groups[:, 2], extended[:, 2] = rule.costs(groups[:, 2]), rule.costs(extended[:, 2])
+    return account.place_mixed(row.first, rule.costs(units), groups, extended) is None
 
 
 def place_amendment(account: Account, row: Row) -> bool:
@@ -261,15 +294,25 @@ def _verify(replay: Replay, meta: dict[str, str]) -> None:
 
 
 def units_between(connection: sqlite3.Connection, rule: Rule, first: int, last: int) -> int:
-    """What all rows charged to the steps first to last, spans that meet them included."""
+    """What all rows charged to the steps first to last, groups that meet them included."""
     total = 0
-    wanted = f"SELECT {_COLUMNS} FROM charges WHERE first <= ? AND last >= ?"
+    # groups of a batch may reach further than its steps do
+    wanted = f"SELECT {_COLUMNS} FROM charges WHERE first <= ? AND (last >= ? OR kind = 'groups')"
     for columns in connection.execute(wanted, (last, first)):
         row = Row(*columns)
-        if row.kind == "batch":
-            units = rule.costs(decode_batch(row.detail or b""))
-            total += int(units[max(0, first - row.first) : last - row.first + 1].sum())
-        elif row.kind != "mark":
+        if row.kind in ("batch", "groups"):
+            units, groups, extended = (
+                decode_arrays(row.detail or b"")
+                if row.kind == "groups"
+                else (decode_batch(row.detail or b""), NO_GROUPS, NO_EXTENDED)
+            )
+            inside = rule.costs(units)[max(0, first - row.first) : max(0, last - row.first + 1)]
+            met = groups[(groups[:, 0] <= last) & (groups[:, 1] >= first), 2]
+            entered = extended[(extended[:, 1] < first) & (extended[:, 3] >= first), 2]
+            total += sum(int(rule.costs(part).sum()) for part in (met, entered)) + int(inside.sum())
+        elif row.kind == "extend":  # counted already where the group had met these steps before
+            total += rule.cost(row.units) if row.first <= first else 0
+        elif row.kind not in ("mark", "format", "amend"):
             total += sum(rule.cost(size) for size in row.charge().sizes)
     return total
 

@@ -23,6 +23,8 @@ from tidegate.ledger.kernels import Integers
 _PLAIN = struct.Struct("<cqq")
 _FULL = struct.Struct("<cqqqIIII")
 _BATCH_MOST = 2**31  # steps in one row
+_COUNTS = struct.Struct("<III")
+NEW_KINDS = frozenset({"group", "extend", "groups"})  # what format 1 did not know
 
 
 class Row(NamedTuple):
@@ -64,12 +66,12 @@ class Row(NamedTuple):
         return Charge(self.first, self.last, plain, self.scope, groups, levels)
 
 
-def row_of(kind: str, charge: Charge, detail: Integers | None) -> Row:
+def row_of(kind: str, charge: Charge, detail: Integers | bytes | None) -> Row:
     """The row that records a charge."""
     parts = {name: part for name in ("groups", "levels") if (part := dict(getattr(charge, name)))}
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False) if parts else ""
     units = charge.total if parts else charge.units
-    packed = None if detail is None else encode_batch(detail)
+    packed = detail if detail is None or isinstance(detail, bytes) else encode_batch(detail)
     return Row(kind, charge.first, charge.last, units, charge.scope, text, packed)
 
 
@@ -127,6 +129,45 @@ def decode_batch(packed: bytes) -> Integers:
             return np.repeat(runs[:, 0], runs[:, 1]).astype(np.int64)
         return np.frombuffer(content, dtype=f"<i{int(kind)}").astype(np.int64)
     except (zlib.error, ValueError, TypeError):
+        raise LedgerCorrupt("a batch in the ledger cannot be read; restore the file from a backup.") from None
+
+
+def encode_arrays(units: Integers, groups: Integers, extended: Integers) -> bytes:
+    """A batch with groups as bytes: the units of its steps, and its tables of groups column by column.
+
+    Columns of steps are written as differences, which repeat where groups have one length.
+    """
+    columns = [np.diff(groups[:, 0], prepend=0), groups[:, 1] - groups[:, 0], groups[:, 2]]
+    gained = [np.diff(extended[:, 1], prepend=0), extended[:, 1] - extended[:, 0], extended[:, 2]]
+    gained.append(extended[:, 3] - extended[:, 1])
+    pieces = [encode_batch(units)]
+    pieces += [encode_batch(np.ascontiguousarray(column)) for column in columns if len(groups)]
+    pieces += [encode_batch(np.ascontiguousarray(column)) for column in gained if len(extended)]
+    lengths = np.array([len(piece) for piece in pieces], dtype="<u4").tobytes()
+    return _COUNTS.pack(len(pieces), len(groups), len(extended)) + lengths + b"".join(pieces)
+
+
+def decode_arrays(packed: bytes) -> tuple[Integers, Integers, Integers]:
+    """The units, groups and extended groups that `encode_arrays` packed."""
+    try:
+        count, groups, extended = _COUNTS.unpack_from(packed)
+        at = _COUNTS.size + 4 * count
+        pieces = []
+        for length in np.frombuffer(packed, dtype="<u4", count=count, offset=_COUNTS.size).tolist():
+            pieces.append(decode_batch(packed[at : at + length]))
+            at += length
+        begun, gained = np.zeros((groups, 3), dtype=np.int64), np.zeros((extended, 4), dtype=np.int64)
+        if groups:
+            steps, lengths, begun[:, 2] = pieces[1:4]
+            begun[:, 0] = np.cumsum(steps)
+            begun[:, 1] = begun[:, 0] + lengths
+        if extended:
+            steps, lengths, gained[:, 2], further = pieces[-4:]
+            gained[:, 1] = np.cumsum(steps)
+            gained[:, 0] = gained[:, 1] - lengths
+            gained[:, 3] = gained[:, 1] + further
+        return pieces[0], begun, gained
+    except (struct.error, ValueError, IndexError, OverflowError):
         raise LedgerCorrupt("a batch in the ledger cannot be read; restore the file from a backup.") from None
 
 

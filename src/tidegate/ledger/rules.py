@@ -156,17 +156,18 @@ class MultisetAccount(Account):
 
     def _window(self, end: int) -> Counter[int]:
         """The multiset of charges in the window that ends at a step."""
-        rows, spans = self.rows(), self.spans()
+        rows, groups = self.rows(), self.groups()
         begin = end - self[k.WINDOW]
         inside = rows[(rows[:, 0] > begin) & (rows[:, 0] <= end), 1]
-        met = spans[(spans[:, 1] > begin) & (spans[:, 0] <= end), 2]
+        met = groups[(groups[:, 1] > begin) & (groups[:, 0] <= end), 2]
         values, counts = np.unique(np.concatenate([inside, met]), return_counts=True)
         return Counter({int(value): int(count) for value, count in zip(values, counts, strict=True)})
 
-    def _judge(self, step: int, units: int) -> Overspent | None:
-        """Check every window that contains a charge just made."""
-        ends = {step, *self.rows()[:, 0].tolist(), *self.spans()[:, 0].tolist()}
-        for end in sorted(end for end in ends if step <= end < step + self[k.WINDOW]):
+    def _judge(self, step: int, units: int, last: int | None = None) -> Overspent | None:
+        """Check every window that meets a charge just made, to a step or from there to a last one."""
+        last = step if last is None else last
+        ends = {step, *self.rows()[:, 0].tolist(), *self.groups()[:, 0].tolist()}
+        for end in sorted(end for end in ends if step <= end < last + self[k.WINDOW]):
             sizes = self._window(end)
             if not self._fits(sizes):
                 return Overspent(step, end, sum(size * count for size, count in sizes.items()) - units, units)
@@ -190,17 +191,44 @@ class MultisetAccount(Account):
                 return refusal
         return None
 
-    def place_span(self, first: int, last: int, units: int) -> Overspent | None:
-        """Charge a span if every window that meets it still composes to the budget."""
+    def place_group(self, first: int, last: int, units: int) -> Overspent | None:
+        """Charge a group if every window that meets it still composes to the budget."""
         before = self.mark()
-        refusal = super().place_span(first, last, units) or self._judge(first, units)
+        refusal = super().place_group(first, last, units) or self._judge(first, units, last)
         if refusal is not None:
             self.undo(before)
         return refusal
 
+    def place_extension(
+        self, group: tuple[int, int, int], last: int, *, moves: bool = True
+    ) -> Overspent | None:
+        """Extend a group if the window that it may have entered again still composes to the budget."""
+        before = self.mark()
+        refusal = super().place_extension(group, last, moves=False) or self._judge(self[k.LAST], group[2])
+        if refusal is not None:
+            self.undo(before)
+        elif moves and last > self[k.LAST]:
+            self.state[k.STEPS] += last - self[k.LAST] - 1
+            super().place(last, 0)
+        return refusal
+
+    def _place_mixed(
+        self, first: int, units: Integers, groups: Integers, extended: Integers
+    ) -> Overspent | None:
+        """Charge one by one, since every window is composed."""
+        refusal: Overspent | None = None
+        for *group, further in extended.tolist():
+            refusal = refusal or self.place_extension((group[0], group[1], group[2]), further, moves=False)
+        waiting = groups.tolist()
+        for step, amount in enumerate(units.tolist(), start=first):
+            while waiting and waiting[0][0] <= step and refusal is None:
+                refusal = self.place_group(*waiting.pop(0))
+            refusal = refusal or self.place(step, amount)
+        return refusal
+
     def remaining(self, step: int) -> int:
         """How many charges of one unit a step may still have, one after another."""
-        ends = {step, *self.rows()[:, 0].tolist(), *self.spans()[:, 0].tolist()}
+        ends = {step, *self.rows()[:, 0].tolist(), *self.groups()[:, 0].tolist()}
         windows = [self._window(end) for end in ends if step <= end < step + self[k.WINDOW]]
         low, high = -1, self.rule.units + 1
         while high - low > 1:

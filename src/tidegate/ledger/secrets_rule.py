@@ -30,8 +30,8 @@ from tidegate.policy import Specification, Swellfish
 from tidegate.policy.promises import PIECE, Promises, promises_of
 from tidegate.policy.swellfish import check_clock, specification_from
 
-SHARE = k.SPAN_END + 1  # the fullest placement's share of its promise, times 2^40
-SHARE_END = k.SPAN_END + 2  # and its last step
+SHARE = k.GROUP_END + 1  # the fullest placement's share of its promise, times 2^40
+SHARE_END = k.GROUP_END + 2  # and its last step
 FULL_SHARE = 2**40
 
 
@@ -78,9 +78,21 @@ class SecretsAccount(Account):
             self.state[SHARE], self.state[SHARE_END] = worst[0], worst[1]
         return refusal
 
-    def place_span(self, first: int, last: int, units: int) -> Overspent | None:
-        """Spans have no meaning here: a placement may meet a part of one."""
-        raise LedgerError("a span cannot be charged under Swellfish; charge each of its steps.")
+    def place_group(self, first: int, last: int, units: int) -> Overspent | None:
+        """Groups have no meaning here: a placement may meet a part of one."""
+        raise LedgerError("a group cannot be charged under Swellfish; charge each of its steps.")
+
+    def place_extension(
+        self, group: tuple[int, int, int], last: int, *, moves: bool = True
+    ) -> Overspent | None:
+        """As for `place_group`."""
+        return self.place_group(*group)
+
+    def place_mixed(
+        self, first: int, units: Integers, groups: Integers, extended: Integers
+    ) -> Overspent | None:
+        """As for `place_group`."""
+        return self.place_group(first, first, 0)
 
     def _charges(self, low: int, high: int) -> Integers:
         """The units charged to each of the steps low to high, as far as they are kept."""

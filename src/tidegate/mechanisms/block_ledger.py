@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tidegate.ledger import Ledger, MemoryLedger
+from tidegate.ledger import Group, Ledger, MemoryLedger
 from tidegate.ledger import kernels as k
 from tidegate.ledger.events import Overspent
 from tidegate.ledger.kernels import Integers
@@ -104,20 +104,46 @@ class BlockLedger(MemoryLedger):
             self._move_on(step, step)
         super().charge(step, units, scope=scope, groups=groups, levels=levels)
 
-    def charge_batch(self, first: int, units: ArrayLike, *, scope: str = "") -> None:
+    def charge_batch(
+        self,
+        first: int,
+        units: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        extended: ArrayLike | None = None,
+        scope: str = "",
+    ) -> None:
         """Charge the whole, then the block."""
         amounts = np.asarray(units)
         if self._share:
-            self._whole.charge_batch(first + self._offset, amounts * self._share, scope=scope)
+            tables = [self._of_whole(table) for table in (groups, extended)]
+            self._whole.charge_batch(
+                first + self._offset, amounts * self._share, groups=tables[0], extended=tables[1], scope=scope
+            )
         else:
             self._move_on(first, first + len(amounts) - 1)
-        super().charge_batch(first, amounts, scope=scope)
+        super().charge_batch(first, amounts, groups=groups, extended=extended, scope=scope)
 
-    def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
+    def _of_whole(self, groups: ArrayLike | None) -> Integers | None:
+        """Rows of groups in the steps and units of the whole: every column but the units is a step."""
+        if groups is None or not np.size(groups):
+            return None
+        rows = np.array(groups, dtype=np.int64) + self._offset
+        rows[:, 2] = (rows[:, 2] - self._offset) * self._share
+        return rows
+
+    def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
         """Charge the whole, then the block."""
         end = last_step(self._whole, last + self._offset)
-        self._whole.charge_span(first + self._offset, end, units * self._share, scope=scope)
-        super().charge_span(first, last, units, scope=scope)
+        self._whole.charge_group(first + self._offset, end, units * self._share, scope=scope)
+        return super().charge_group(first, last, units, scope=scope)
+
+    def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
+        """Let the group reach on in the whole, then in the block."""
+        first, end, units = group
+        known = Group(first + self._offset, end + self._offset, units * self._share)
+        self._whole.extend_group(known, last + self._offset, scope=scope)
+        return super().extend_group(group, last, scope=scope)
 
     def _move_on(self, first: int, last: int) -> None:
         """Let the whole, which has paid, stand where the block stands, unless it stands there already."""
