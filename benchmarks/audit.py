@@ -11,7 +11,7 @@ import time
 import timing  # noqa: F401  one thread, before numpy is loaded
 
 from tidegate.audit import audit
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.policy import Event
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from tidegate.errors import TidegateError
 from tidegate.mechanisms import Blocks, Fast, Mechanism, catalogue
-from tidegate.mechanisms.blocks import blocks_met
+from tidegate.mechanisms.plain.blocks import blocks_met
 from tidegate.plan import Description
 from tidegate.policy import User, WEvent
 from tidegate.repro.across import benchmark

@@ -23,7 +23,7 @@ import numpy as np
 from timing import best
 
 from tidegate.mechanisms import BinaryTree, ClippedSum, Factorization, HybridTree, Uniform
-from tidegate.mechanisms.clip_parameters import optimise, suggested_lag
+from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag
 from tidegate.policy import Event
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,7 +20,7 @@ from optstream_tables import TABLES
 
 import tidegate as tg
 from tidegate.mechanisms import HierarchicalOptStream, OptStream
-from tidegate.mechanisms.feature_trees import parts_of_day, whole_period
+from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
 from tidegate.queries import Hierarchy
 
 

@@ -12,7 +12,7 @@ import polars as pl
 
 import tidegate as tg
 from tidegate.mechanisms import Mechanism
-from tidegate.mechanisms.feature_trees import parts_of_day, whole_period
+from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
 from tidegate.queries import Hierarchy
 
 Integers = npt.NDArray[np.int64]

@@ -23,9 +23,9 @@ from optstream_data import (
 
 import tidegate as tg
 from tidegate.mechanisms import Fourier, HierarchicalOptStream, Mechanism, OptStream, PeGaSus, Sample, Uniform
-from tidegate.mechanisms.deviation import whole_deviation
-from tidegate.mechanisms.feature_trees import whole_period
-from tidegate.mechanisms.reconstruction import Reconstruction
+from tidegate.mechanisms.optstream.feature_trees import whole_period
+from tidegate.mechanisms.optstream.reconstruction import Reconstruction
+from tidegate.mechanisms.pegasus.deviation import whole_deviation
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import current, laplace
 

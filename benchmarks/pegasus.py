@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from tidegate.datasets.shapes import shape
 from tidegate.mechanisms import BackwardSmoothing, HierarchicalPeGaSus, PeGaSus, SlidingWindowTree, Uniform
 from tidegate.policy import Event
 from tidegate.queries import Consistent, Hierarchy, History, WindowSum
-from tidegate.testing.shapes import shape
 
 RUNS = 20
 SINGLE = ("Low_5", "Med_5", "High_5")

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 import tidegate as tg
+from tidegate.datasets import households
 from tidegate.policy import Specification
 from tidegate.policy.promises import Promises
 from tidegate.queries.truncation import SmoothWhereNoisy, truncate
 from tidegate.releases import Releases
-from tidegate.testing import households
 
 STEPS = 157_680
 DAYS = STEPS // 96 - 1

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import tidegate as tg
-from tidegate.mechanisms.swellfish_picture import FAINT, INK, NOISE, QUIET, SECRET, draw
+from tidegate.mechanisms.swellfish.picture import FAINT, INK, NOISE, QUIET, SECRET, draw
 from tidegate.policy import Secret, Specification, read_policy
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "docs" / "examples"

@@ -38,9 +38,9 @@ from tidegate.mechanisms import (
     Tide,
     Uniform,
 )
-from tidegate.queries.kernels import state_space, tracking
-from tidegate.queries.state_space_model import Prior, Size, Structure, estimate, parameters_of
-from tidegate.queries.state_space_tracker import Tracker
+from tidegate.structures.kernels import state_space, tracking
+from tidegate.structures.state_space_model import Prior, Size, Structure, estimate, parameters_of
+from tidegate.structures.state_space_tracker import Tracker
 
 STEPS = 6000
 Stream = tuple[np.ndarray, tuple[int, ...]]

@@ -18,13 +18,13 @@ from timing import best as _  # noqa: F401  isort: skip  sets the number of thre
 import numpy as np
 from scipy.optimize import minimize
 
-from tidegate.mechanisms.kernels import tide as loop
-from tidegate.mechanisms.kernels.tide_forecast import predicted_error
-from tidegate.mechanisms.tide_schedule import choices
-from tidegate.queries.kernels import state_space as k
-from tidegate.queries.kernels.hearing import effective_noise
-from tidegate.queries.kernels.searching import SEARCHED
-from tidegate.queries.state_space_model import (
+from tidegate.mechanisms.tide.kernels import loop
+from tidegate.mechanisms.tide.kernels.forecast import predicted_error
+from tidegate.mechanisms.tide.schedule import choices
+from tidegate.structures.kernels import state_space as k
+from tidegate.structures.kernels.hearing import effective_noise
+from tidegate.structures.kernels.searching import SEARCHED
+from tidegate.structures.state_space_model import (
     CENTRES,
     SURENESS,
     VARIANCES,

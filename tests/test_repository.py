@@ -20,7 +20,7 @@ SOURCES = sorted((ROOT / "src").glob("**/*.py"))
 # Sample data is public and seeded; a process has a key for hashing, so that ids cannot be crafted to collide; all else
 # draws from the one door.
 MADE_UP = ("households", "shapes", "streams", "wide_shapes")
-RANDOM_DOORS = {"noise/entropy.py", "process.py", *(f"testing/{name}.py" for name in MADE_UP)}
+RANDOM_DOORS = {"noise/entropy.py", "process.py", *(f"datasets/{name}.py" for name in MADE_UP)}
 RANDOM_MODULES = {"random", "secrets", "numpy.random"}
 RANDOM_CALLS = {"os.urandom", "os.getrandom", "np.random", "numpy.random", "uuid.uuid4"}
 
@@ -122,7 +122,7 @@ def test_every_mechanism_has_a_proof_and_tests() -> None:
     lacking = []
     for name, mechanism in tidegate.mechanisms.catalogue().items():
         module = mechanism.__module__.rpartition(".")[2]
-        source = f"src/tidegate/mechanisms/{module}.py"
+        source = f"src/{mechanism.__module__.replace('.', '/')}.py"
         if source not in covered:
             lacking.append(f"{name} has no proof: write docs/proofs/{module}.md with `Covers: {source}`")
         if not any(re.search(rf"\b{name}\b", text) for text in tests):

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from tidegate.datasets.shapes import SHAPES, shape
 from tidegate.errors import InvalidParameter
-from tidegate.testing.shapes import SHAPES, shape
 
 
 @pytest.mark.parametrize("name", SHAPES)

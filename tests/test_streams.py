@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidegate.datasets.streams import BUILDINGS, campus
 from tidegate.ingest import Contributions
-from tidegate.testing.streams import BUILDINGS, campus
 
 
 def test_the_same_seed_gives_the_same_stream() -> None:

@@ -16,7 +16,7 @@ import polars as pl
 
 import tidegate as tg
 from tidegate.mechanisms import Fast, Mechanism, RescueDP, Sample, Uniform
-from tidegate.mechanisms.pid import Pid
+from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.testing.entropy import fixed_entropy
 
 PROPORTIONAL = {"proportional": 1.0, "integral": 0.0, "derivative": 0.0}  # the controller without its memory

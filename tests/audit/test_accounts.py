@@ -7,12 +7,12 @@ from tidegate.audit import accounts
 from tidegate.audit.zoo.noise import thin
 from tidegate.audit.zoo.operations import ChargedAfterRelease, ChargedByHalf
 from tidegate.audit.zoo.publishing import OneNullifiedStepShort
-from tidegate.mechanisms.budget_absorption import BudgetAbsorption
-from tidegate.mechanisms.budget_distribution import BudgetDistribution
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.pegasus import PeGaSus
-from tidegate.mechanisms.sample import Sample
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Event, WEvent
 
 SOUND: list[Mechanism] = [

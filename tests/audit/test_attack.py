@@ -14,10 +14,10 @@ from tidegate.audit.neighbours import chooser, library, placed
 from tidegate.audit.shipped import shipped
 from tidegate.audit.verdicts import CLEAN, VIOLATES
 from tidegate.ledger import MemoryLedger
-from tidegate.mechanisms.budget_absorption import BudgetAbsorption
-from tidegate.mechanisms.pegasus import PeGaSus
-from tidegate.mechanisms.sample import Sample
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise import current, laplace
 from tidegate.policy import Event, WEvent
 

@@ -14,7 +14,7 @@ from tidegate.audit.zoo import find, zoo
 from tidegate.audit.zoo.animal import MODEL, PAIR, SEARCH, Animal
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import catalogue
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import current, laplace
 from tidegate.policy import Event, WEvent
 

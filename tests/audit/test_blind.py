@@ -13,7 +13,7 @@ HALVED = """
 [[mutant]]
 name = "half"
 why = "scale is Δ/(2ε)"
-module = "tidegate.mechanisms.uniform"
+module = "tidegate.mechanisms.plain.uniform"
 function = "Uniform.scale"
 find = "self.units / budget.epsilon"
 replace = "self.units / (2 * budget.epsilon)"
@@ -51,7 +51,7 @@ def test_a_mutant_is_caught_and_the_same_configuration_unchanged_is_not(file: Pa
     [
         ("self.units / budget.epsilon", "no such text", "occurs 0 times"),
         ('function = "Uniform.scale"', 'function = "Uniform.none"', "names 0 functions"),
-        ("tidegate.mechanisms.uniform", "tidegate.policy.budget", "must be in one of"),
+        ("tidegate.mechanisms.plain.uniform", "tidegate.policy.budget", "must be in one of"),
         ("(2 * budget.epsilon)", "(2 * budget.epsilon", "cannot be made"),
         ('why = "scale is Δ/(2ε)"', "", "lacks 'why'"),
         ("loss = 2.0", "lost = 2.0", "unknown field 'lost'"),
@@ -69,16 +69,16 @@ def test_a_wrong_file_is_one_sentence(file: Path, before: str, after: str, words
 
 def test_edits_are_not_made_in_files_or_in_loaded_modules() -> None:
     """A module that is loaded already cannot be changed any more, and its file never is."""
-    import tidegate.mechanisms.uniform
+    import tidegate.mechanisms.plain.uniform
 
-    path = patching.path_of("tidegate.mechanisms.uniform")
+    path = patching.path_of("tidegate.mechanisms.plain.uniform")
     before = path.read_bytes()
-    edit = Edit("tidegate.mechanisms.uniform", "self.units / budget.epsilon", "1", "Uniform.scale")
+    edit = Edit("tidegate.mechanisms.plain.uniform", "self.units / budget.epsilon", "1", "Uniform.scale")
     patching.check([edit])
     with pytest.raises(ValueError, match="imported already"):
         patching.install([edit])
     assert path.read_bytes() == before
-    assert tidegate.mechanisms.uniform.__file__ == str(path)
+    assert tidegate.mechanisms.plain.uniform.__file__ == str(path)
 
 
 def test_unknown_configurations_are_one_sentence() -> None:

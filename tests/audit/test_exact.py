@@ -10,10 +10,10 @@ from tidegate.audit import exact, models
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.subjects import Configured
 from tidegate.audit.zoo import find
-from tidegate.mechanisms.budget_absorption import BudgetAbsorption
-from tidegate.mechanisms.budget_distribution import BudgetDistribution
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.pegasus import PeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Event, WEvent
 from tidegate.testing import statistics
 

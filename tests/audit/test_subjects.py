@@ -8,15 +8,15 @@ import pytest
 from tidegate.audit.copies import widened
 from tidegate.audit.publishing import MEASURED, PublishingReplicas
 from tidegate.audit.subjects import Callee, Configured, Failure
-from tidegate.mechanisms.budget_absorption import BudgetAbsorption
-from tidegate.mechanisms.budget_distribution import BudgetDistribution
-from tidegate.mechanisms.fast import Fast
-from tidegate.mechanisms.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate.mechanisms.pegasus import PeGaSus
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise import current
 from tidegate.policy import Event, WEvent
-from tidegate.queries.hierarchy import Hierarchy
+from tidegate.structures.hierarchy import Hierarchy
 from tidegate.testing import statistics
 
 STREAM = np.array([[0, 3], [4, 3], [4, 0], [90, 1]])

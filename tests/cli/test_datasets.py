@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from tidegate.cli import main
-from tidegate.cli.downloads import DOWNLOADS
+from tidegate.datasets.downloads import DOWNLOADS
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from tidegate.cli import main
-from tidegate.testing.streams import BUILDINGS
+from tidegate.datasets.streams import BUILDINGS
 
 
 def test_json_states_guarantee_verdict_and_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tidegate.errors import BudgetExceeded
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BinaryTree, Blocks, Fast, PeGaSus, RescueDP, Sample, Uniform
-from tidegate.mechanisms.blocks import repeats
-from tidegate.mechanisms.fast_run import FastRun
-from tidegate.mechanisms.grouping import Grouping
-from tidegate.mechanisms.uniform import UniformRun
+from tidegate.mechanisms.plain.blocks import repeats
+from tidegate.mechanisms.plain.uniform import UniformRun
+from tidegate.mechanisms.sampled.fast_run import FastRun
+from tidegate.mechanisms.sampled.grouping import Grouping
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import User, WEvent
 from tidegate.releases import Releases
@@ -87,7 +87,7 @@ def test_blocks_in_one_go_are_the_blocks_one_by_one(kind, monkeypatch):
     ends = []
     for quick in (True, False):
         if not quick:
-            monkeypatch.setattr("tidegate.mechanisms.blocks.repeats", lambda kind: False)
+            monkeypatch.setattr("tidegate.mechanisms.plain.blocks.repeats", lambda kind: False)
         with fixed_entropy(4):
             run = mechanism.start()
             run.push(rows[0])
@@ -260,7 +260,7 @@ def test_large_batches_are_handled_in_pieces(monkeypatch):
     with fixed_entropy(5):
         expected = mechanism.start().push_batch(rows)
         for cells in (1, 24, 60):
-            monkeypatch.setattr("tidegate.mechanisms.sampled_run.CELLS", cells)
+            monkeypatch.setattr("tidegate.mechanisms.sampled.run.CELLS", cells)
             assert same(expected, mechanism.start().push_batch(rows))
 
 

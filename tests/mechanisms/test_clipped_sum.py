@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BinaryTree, ClippedSum
-from tidegate.mechanisms.clip_parameters import optimise, suggested_lag
+from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag
 from tidegate.noise import current
 from tidegate.policy import Event, User, WEvent
 from tidegate.releases import Status

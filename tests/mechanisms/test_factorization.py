@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tidegate.composition import zcdp_delta
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.mechanisms import BinaryTree, Factorization, blt, toeplitz
-from tidegate.mechanisms.kernels import factorization as loop
+from tidegate.mechanisms import BinaryTree, Factorization
+from tidegate.mechanisms.counters import blt, toeplitz
+from tidegate.mechanisms.counters.kernels import factorization as loop
 from tidegate.policy import Event, User, WEvent
 from tidegate.queries.decayed import Exponential, Polynomial, Window
 from tidegate.testing.entropy import zero_noise

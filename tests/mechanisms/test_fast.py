@@ -6,8 +6,8 @@ import pytest
 
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Fast
-from tidegate.mechanisms.kalman import Kalman
-from tidegate.mechanisms.pid import Pid
+from tidegate.mechanisms.sampled.kalman import Kalman
+from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.noise import current, laplace, variance_laplace
 from tidegate.policy import User, WEvent
 from tidegate.releases import Status

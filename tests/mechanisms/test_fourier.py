@@ -9,7 +9,7 @@ import pytest
 import tidegate as tg
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import Fourier
-from tidegate.mechanisms.fourier import ONE, real_fourier
+from tidegate.mechanisms.optstream.fourier import ONE, real_fourier
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 
 

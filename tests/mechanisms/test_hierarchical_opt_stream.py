@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 import tidegate as tg
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import HierarchicalOptStream, OptStream
-from tidegate.mechanisms.feature_trees import equal_parts, parts_of_day, whole_period
+from tidegate.mechanisms.optstream.feature_trees import equal_parts, parts_of_day, whole_period
 from tidegate.queries import Hierarchy
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.testing.sampling import sample_chances

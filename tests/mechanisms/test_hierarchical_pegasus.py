@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import HierarchicalPeGaSus, PeGaSus
-from tidegate.mechanisms.kernels import hierarchy as loop
+from tidegate.mechanisms.pegasus.kernels import pruning as loop
 from tidegate.queries import Hierarchy, Jump, Monitor, WindowSum
+from tidegate.structures.kernels.hierarchy import sum_up
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 
 RAGGED = Hierarchy.from_names(["a/1/x", "a/1/y", "a/2", "b", "c/3/z/deep", "c/3/z/deeper"])
@@ -79,7 +80,7 @@ def test_the_pruning_kernel_follows_the_reference(forest, pruning, seed):
     rows = random.integers(0, 20, (5, len(forest.leaves)))
     counts = np.empty((5, len(forest.names)), dtype=np.int64)
     parents, levels = np.array(forest.parents), np.array(forest.levels)
-    loop.sum_up(rows, np.array(forest.leaves), parents, counts)
+    sum_up(rows, np.array(forest.leaves), parents, counts)
     assert (counts == forest.sum(rows)).all()
     noise = random.integers(-9, 9, counts.shape)
     part = np.empty(counts.shape, dtype=np.int8)

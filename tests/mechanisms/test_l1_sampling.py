@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.mechanisms import OptStream
-from tidegate.mechanisms.kernels import sampling as loop
-from tidegate.mechanisms.l1_sampling import L1Sampler, L1Sampling, line_score
+from tidegate.mechanisms.optstream.kernels import sampling as loop
+from tidegate.mechanisms.optstream.l1_sampling import L1Sampler, L1Sampling, line_score
 from tidegate.noise import current
 from tidegate.testing.entropy import zero_noise
 from tidegate.testing.sampling import sample_chances

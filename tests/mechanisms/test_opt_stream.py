@@ -13,8 +13,8 @@ import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import OptStream, Uniform
-from tidegate.mechanisms.choose_samples import Prediction
-from tidegate.mechanisms.feature_trees import equal_parts, parts_of_day, whole_period
+from tidegate.mechanisms.optstream.choose_samples import Prediction
+from tidegate.mechanisms.optstream.feature_trees import equal_parts, parts_of_day, whole_period
 from tidegate.releases import Status
 from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install, zero_noise
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerMismatch
 from tidegate.mechanisms import PeGaSus
-from tidegate.mechanisms.deviation import whole_deviation
-from tidegate.mechanisms.grouper import Grouper
+from tidegate.mechanisms.pegasus.deviation import whole_deviation
+from tidegate.mechanisms.pegasus.grouper import Grouper
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import current, laplace_one
 from tidegate.testing.entropy import fixed_entropy, zero_noise

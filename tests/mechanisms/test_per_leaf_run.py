@@ -14,11 +14,11 @@ import tidegate as tg
 from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import HierarchicalOptStream
-from tidegate.mechanisms.feature_trees import equal_parts, parts_of_day, whole_period
-from tidegate.mechanisms.kernels import node_curves
-from tidegate.mechanisms.kernels import sampling as loop
-from tidegate.mechanisms.l1_sampling import L1Sampler, L1Sampling, chosen_steps
-from tidegate.mechanisms.reconstruction import Reconstruction
+from tidegate.mechanisms.optstream.feature_trees import equal_parts, parts_of_day, whole_period
+from tidegate.mechanisms.optstream.kernels import node_curves
+from tidegate.mechanisms.optstream.kernels import sampling as loop
+from tidegate.mechanisms.optstream.l1_sampling import L1Sampler, L1Sampling, chosen_steps
+from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.noise import current, laplace
 from tidegate.queries import Hierarchy
 from tidegate.releases import Status
@@ -131,7 +131,7 @@ def test_the_release_is_the_joint_optimum(seed, nonnegative, features, hierarchy
 
     rows = np.random.default_rng(seed).integers(0, 12, (2 * w, mechanism.columns))
     with fixed_entropy(seed), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.mechanisms.per_leaf_run.node_curves.fit_nodes", watched)
+        patch.setattr("tidegate.mechanisms.optstream.per_leaf_run.node_curves.fit_nodes", watched)
         final = mechanism.start().push_batch(rows).final.values[w:, list(hierarchy.leaves)]
     curves, variances, _, _, sums, factors, _, _, precisions, *_ = seen["given"]
     matrix, right = dense_problem(mechanism, curves, variances, sums, factors, precisions)

@@ -13,8 +13,9 @@ import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution
-from tidegate.mechanisms.dissimilarity import Dissimilarity
-from tidegate.mechanisms.kernels import publishing as loop
+from tidegate.mechanisms.kernels.publication_scale import publication_scale
+from tidegate.mechanisms.w_event import kernels as loop
+from tidegate.mechanisms.w_event.dissimilarity import Dissimilarity
 from tidegate.noise import current, install, laplace
 from tidegate.noise.discrete_laplace import PIECE
 from tidegate.releases import Status
@@ -81,7 +82,7 @@ def reference(mechanism, rows):
                 if score > len(chosen) * Fraction(delta) / spend:
                     fresh.extend(chosen)
         if fresh:
-            width = loop.publication_scale(mechanism.whole_scale, int(spend / unit))
+            width = publication_scale(mechanism.whole_scale, int(spend / unit))
             cells = laplace(current(), "publication", step, width, (columns,))
             last[fresh] = row[fresh] + cells[fresh]
             spends[step - 1], latest = spend, step

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.mechanisms import RescueDP
-from tidegate.mechanisms.grouping import Grouping
-from tidegate.mechanisms.kalman import Kalman
-from tidegate.mechanisms.kernels import rescue as loop
-from tidegate.mechanisms.kernels.grouping import form_groups
-from tidegate.mechanisms.pid import Pid
+from tidegate.mechanisms.sampled.grouping import Grouping
+from tidegate.mechanisms.sampled.kalman import Kalman
+from tidegate.mechanisms.sampled.kernels import rescue as loop
+from tidegate.mechanisms.sampled.kernels.grouping import form_groups
+from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.noise import current, laplace
 from tidegate.policy import User, WEvent
 from tidegate.testing.entropy import fixed_entropy, zero_noise

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter, SnapshotError
 from tidegate.mechanisms import Fast, RescueDP
-from tidegate.mechanisms.grouping import Grouping
-from tidegate.mechanisms.kalman import Kalman
-from tidegate.mechanisms.pid import Pid
+from tidegate.mechanisms.sampled.grouping import Grouping
+from tidegate.mechanisms.sampled.kalman import Kalman
+from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.policy import User, WEvent
 from tidegate.testing.entropy import fixed_entropy
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.mechanisms.l1_sampling import line_score
-from tidegate.mechanisms.reconstruction import Reconstruction
-from tidegate.mechanisms.sampling_times import BestTimes, equally_spaced, fitting, read_times
+from tidegate.mechanisms.optstream.l1_sampling import line_score
+from tidegate.mechanisms.optstream.reconstruction import Reconstruction
+from tidegate.mechanisms.optstream.sampling_times import BestTimes, equally_spaced, fitting, read_times
 
 
 @given(st.integers(1, 300), st.data())

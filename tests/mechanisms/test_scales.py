@@ -20,7 +20,7 @@ import tidegate as tg
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import Mechanism, Run, catalogue
 from tidegate.policy import Clock, Event, Secret, Specification, Swellfish, User, WEvent
-from tidegate.queries.hierarchy import Hierarchy
+from tidegate.structures.hierarchy import Hierarchy
 
 W = 4  # of windows
 END = 6  # of finite streams

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.composition import delta_of, largest_step
+from tidegate.datasets import households
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter
-from tidegate.mechanisms import optimal_schedule
+from tidegate.mechanisms.swellfish import optimal_schedule
 from tidegate.policy import Clock, Secret, Specification
-from tidegate.testing import fixed_entropy, households
+from tidegate.testing import fixed_entropy
 
 Mechanism = tg.mechanisms.Swellfish
 HOME = Secret(1, 2, "always", 1, "home")
@@ -483,7 +484,7 @@ def test_recurring_secrets_follow_the_clock_through_a_change():
 
 def test_the_picture_of_a_specification(tmp_path):
     """A PNG of moderate size, also with many secrets."""
-    from tidegate.mechanisms.swellfish_picture import draw
+    from tidegate.mechanisms.swellfish.picture import draw
 
     policy = tg.Swellfish(specifications=households.recorded(2, 14), horizon=14 * 96, derived=True)
     draw(Mechanism(policy, grid="0.01", experiment=True), tmp_path / "house.png", 1, 192, house=1)

@@ -12,9 +12,10 @@ from scipy.stats import norm
 
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger
-from tidegate.mechanisms import Threshold, smooth_sensitivity
-from tidegate.mechanisms.kernels.clipping import smooth_quantile
-from tidegate.mechanisms.released_threshold import ReleasedThreshold
+from tidegate.mechanisms import Threshold
+from tidegate.mechanisms.clipping import smooth_sensitivity
+from tidegate.mechanisms.clipping.kernels import smooth_quantile
+from tidegate.mechanisms.clipping.released_threshold import ReleasedThreshold
 from tidegate.noise import install
 from tidegate.policy import Event, Secret, Specification, Swellfish, User, WEvent
 from tidegate.testing.entropy import CountingEntropy

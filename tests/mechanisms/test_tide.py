@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import Sample, Tide, Uniform
-from tidegate.mechanisms.kernels import tide as loop
-from tidegate.mechanisms.tide_schedule import choices, numbers_of_measurements
+from tidegate.mechanisms.tide.kernels import loop
+from tidegate.mechanisms.tide.schedule import choices, numbers_of_measurements
 from tidegate.testing import fixed_entropy
 
 
@@ -102,7 +102,7 @@ def test_no_window_is_ever_overspent(window, epsilon, seed):
 
 def test_decisions_depend_on_measurements_only(monkeypatch):
     """Two raw streams with equal measurements have equal schedules, states and releases, whatever lies between."""
-    import tidegate.mechanisms.tide_run as module
+    import tidegate.mechanisms.tide.run as module
 
     policy = tg.WEvent(epsilon="0.5", w=24)
     one = daily(400, 24)

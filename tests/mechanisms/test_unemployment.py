@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tidegate.mechanisms import BudgetAbsorption, Fast, Sample, Uniform
-from tidegate.mechanisms.kalman import Kalman
+from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.policy import WEvent
 from tidegate.testing.entropy import fixed_entropy
 

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.datasets import households
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.policy import Clock, Intervals, Recurring, Secret, Specification, read_policy
 from tidegate.policy.composition_of_secrets import after_releases, after_split
 from tidegate.policy.promises import Promises
 from tidegate.policy.swellfish import policy_from
-from tidegate.testing import households
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 OVEN = Secret(3, 2, [(1, 4)], 1, "oven")

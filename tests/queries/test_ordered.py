@@ -5,9 +5,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.mechanisms.deviation import clip, deviation, whole_deviation
-from tidegate.queries.kernels import ordered as tree
-from tidegate.queries.ordered import OrderedSets
+from tidegate.mechanisms.pegasus.deviation import clip, deviation, whole_deviation
+from tidegate.structures.kernels import ordered as tree
+from tidegate.structures.ordered import OrderedSets
 
 numbers = st.integers(-(2**40), 2**40) | st.integers(-3, 3)
 

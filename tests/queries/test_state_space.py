@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.queries.kernels import hearing
-from tidegate.queries.kernels import state_space as k
-from tidegate.queries.kernels.replaying import likelihood, phases_of
-from tidegate.queries.kernels.searching import SEARCHED
 from tidegate.queries.state_space import StateSpace
-from tidegate.queries.state_space_model import Prior, Size, Structure, estimate, parameters_of
-from tidegate.queries.state_space_tracker import Tracker
 from tidegate.releases import Releases, Status
+from tidegate.structures.kernels import hearing
+from tidegate.structures.kernels import state_space as k
+from tidegate.structures.kernels.replaying import likelihood, phases_of
+from tidegate.structures.kernels.searching import SEARCHED
+from tidegate.structures.state_space_model import Prior, Size, Structure, estimate, parameters_of
+from tidegate.structures.state_space_tracker import Tracker
 
 STRUCTURE = Structure((12, 30), (2, 1))
 SEARCH = np.array([0.1, 1.0, 0.3, 1.5, 1.2, 0.5, -2.0])

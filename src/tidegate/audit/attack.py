@@ -17,7 +17,7 @@ from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Configured, Subject
 from tidegate.audit.verdicts import CLEAN, Verdict
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.publishing import Publishing
+from tidegate.mechanisms.w_event.publishing import Publishing
 
 SECOND = 3  # angles that are tried again, for longer
 FIRST_SHARE = 0.5  # of the time, for all angles together

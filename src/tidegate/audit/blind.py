@@ -10,7 +10,7 @@ The file is TOML, with one table for each mutant::
     [[mutant]]
     name = "Uniform: noise of half the scale"
     why = "scale is Δw/(2ε), so each window loses 2 ε"
-    module = "tidegate.mechanisms.uniform"        # in tidegate.mechanisms, .ledger or .noise, kernels included
+    module = "tidegate.mechanisms.plain.uniform"        # in tidegate.mechanisms, .ledger or .noise, kernels included
     function = "Uniform.scale"                    # optional: where `find` must occur exactly once
     find = "self.units / budget.epsilon"          # exactly as it stands in the file, several lines if need be
     replace = "self.units / (2 * budget.epsilon)"
@@ -177,8 +177,8 @@ def configuration(words: str) -> Any:
     from tidegate import policy
     from tidegate.audit.shipped import shipped
     from tidegate.mechanisms import catalogue
-    from tidegate.mechanisms.feature_trees import whole_period
-    from tidegate.queries.hierarchy import Hierarchy
+    from tidegate.mechanisms.optstream.feature_trees import whole_period
+    from tidegate.structures.hierarchy import Hierarchy
 
     for each in shipped():
         if each.name == words:

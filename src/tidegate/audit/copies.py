@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.mechanisms.blocks import Blocks
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.queries.hierarchy import Hierarchy
+from tidegate.mechanisms.plain.blocks import Blocks
+from tidegate.structures.hierarchy import Hierarchy
 
 COLUMNWISE = (
     "Uniform",

@@ -8,7 +8,7 @@ import numpy as np
 
 from tidegate.audit.neighbours import BIG
 from tidegate.audit.subjects import Callee, Floats, Stream
-from tidegate.mechanisms.publishing import Publishing
+from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.policy import Policy
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.mechanisms.kernels import publishing as loop
+from tidegate.mechanisms.w_event import kernels as loop
 
 _DONE = loop.DONE
 _publish = loop.publish

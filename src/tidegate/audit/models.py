@@ -9,12 +9,12 @@ import numpy as np
 
 from tidegate.audit.exact import Draw, Program
 from tidegate.audit.neighbours import Stream
-from tidegate.mechanisms.budget_absorption import BudgetAbsorption
-from tidegate.mechanisms.budget_distribution import BudgetDistribution
-from tidegate.mechanisms.deviation import whole_deviation
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.sample import Sample
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.pegasus.deviation import whole_deviation
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Pure
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit import kernels
-from tidegate.mechanisms.grouped import GroupedRun
-from tidegate.mechanisms.kernels import publishing as loop
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.publishing import Publishing
-from tidegate.mechanisms.publishing_run import INLINE, PublishingRun
+from tidegate.mechanisms.w_event import kernels as loop
+from tidegate.mechanisms.w_event.column_groups import GroupedRun
+from tidegate.mechanisms.w_event.publishing import Publishing
+from tidegate.mechanisms.w_event.publishing_run import INLINE, PublishingRun
 from tidegate.noise import Source, current, install
 from tidegate.noise.entropy import Elements, Words
 from tidegate.releases import Status

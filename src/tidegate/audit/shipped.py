@@ -9,31 +9,31 @@ from tidegate.audit.attack import attack
 from tidegate.audit.auditor import audit
 from tidegate.audit.verdicts import Verdict
 from tidegate.mechanisms import catalogue
-from tidegate.mechanisms.backward_smoothing import BackwardSmoothing
-from tidegate.mechanisms.binary_tree import BinaryTree
-from tidegate.mechanisms.blocks import Blocks
-from tidegate.mechanisms.budget_absorption import BudgetAbsorption
-from tidegate.mechanisms.budget_distribution import BudgetDistribution
-from tidegate.mechanisms.clipped_sum import ClippedSum
-from tidegate.mechanisms.factorization import Factorization
-from tidegate.mechanisms.fast import Fast
-from tidegate.mechanisms.feature_trees import whole_period
-from tidegate.mechanisms.fourier import Fourier
-from tidegate.mechanisms.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate.mechanisms.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate.mechanisms.hybrid_tree import HybridTree
+from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.hybrid_tree import HybridTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.opt_stream import OptStream
-from tidegate.mechanisms.pegasus import PeGaSus
-from tidegate.mechanisms.rescue_dp import RescueDP
-from tidegate.mechanisms.sample import Sample
-from tidegate.mechanisms.sliding_window_tree import SlidingWindowTree
-from tidegate.mechanisms.swellfish import Swellfish
-from tidegate.mechanisms.tide import Tide
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.optstream.feature_trees import whole_period
+from tidegate.mechanisms.optstream.fourier import Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+from tidegate.mechanisms.plain.blocks import Blocks
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
+from tidegate.mechanisms.swellfish.swellfish import Swellfish
+from tidegate.mechanisms.tide.tide import Tide
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Event, Secret, Specification, User, WEvent
 from tidegate.policy import Swellfish as SwellfishPolicy
-from tidegate.queries.hierarchy import Hierarchy
+from tidegate.structures.hierarchy import Hierarchy
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ location = "released.csv"
 @app.command("list", epilog=LIST_EXAMPLE)
 def list_(as_json: Machine = False) -> None:
     """List the streams that can be made or loaded."""
-    from tidegate.cli.downloads import DOWNLOADS
+    from tidegate.datasets.downloads import DOWNLOADS
 
     found = [
         {
@@ -96,7 +96,7 @@ def make(
     weeks, devices = whole("weeks", weeks, most=52), whole("devices", devices, most=1_000_000)
     with stages(2, quiet=as_json) as begin:
         begin("making up a campus")
-        from tidegate.testing.streams import campus
+        from tidegate.datasets.streams import campus
 
         events = campus(weeks=weeks, devices=devices)
         begin("writing events")
@@ -123,8 +123,8 @@ def load(
     as_json: Machine = False,
 ) -> None:
     """Turn a downloaded public stream into events, with a configuration that releases them."""
-    from tidegate.cli.downloads import DOWNLOADS
     from tidegate.cli.progress import stages
+    from tidegate.datasets.downloads import DOWNLOADS
     from tidegate.errors import InvalidInput, InvalidParameter
     from tidegate.ingest.errors import attempt
 

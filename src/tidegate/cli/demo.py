@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tidegate.datasets.streams import Events
     from tidegate.releases import Releases
-    from tidegate.testing.streams import Events
 
 OUT = Path("tidegate-demo")
 EXAMPLE = "Example: tidegate demo --out week --weeks 1 --epsilon 1/2 --window 12"
@@ -59,7 +59,7 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
     with stages(5, quiet=quiet) as begin:
         begin("making up a campus")
         watch = _Stopwatch()
-        from tidegate.testing.streams import campus
+        from tidegate.datasets.streams import campus
 
         events = campus(weeks=weeks)
         columns = len(events.names)

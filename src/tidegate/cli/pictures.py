@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from tidegate.datasets.streams import Events
     from tidegate.policy import WEvent
     from tidegate.releases import Releases
-    from tidegate.testing.streams import Events
 
 INK, QUIET, FAINT = "#1d2733", "#66717e", "#dfe3e8"
 TRUE, RELEASED = "#aeb6c0", "#0b6e8f"

@@ -8,8 +8,8 @@ from typing import Any
 
 from tidegate.errors import TidegateError
 from tidegate.mechanisms import Mechanism
-from tidegate.mechanisms.tide import Tide
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.tide.tide import Tide
 from tidegate.plan import Description, make_plan
 from tidegate.policy import Policy
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tidegate.clock.steps import DAY
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
 from tidegate.config.keys import (
@@ -29,7 +30,6 @@ from tidegate.exact import whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
 from tidegate.ingest.query import ALL
-from tidegate.ingest.steps import DAY
 from tidegate.mechanisms import Mechanism, catalogue
 from tidegate.policy import Event, Policy, User, WEvent
 

@@ -1,5 +1,6 @@
 """From events to steps: a public clock, and a bound on what one unit contributes."""
 
+from tidegate.clock.steps import PublicClock, Steps
 from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.columns import Columns, Intervals
 from tidegate.ingest.contributions import Contributions
@@ -7,7 +8,6 @@ from tidegate.ingest.intake import Intake
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema
 from tidegate.ingest.sources import Source, open_source
-from tidegate.ingest.steps import PublicClock, Steps
 
 __all__ = [
     "Columns",

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from tidegate.clock.steps import PublicClock, Steps
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.aggregate import Mask, Matrix, needed, read_rows, readable, step_vectors
 from tidegate.ingest.arrays import never_decreases
@@ -21,7 +22,6 @@ from tidegate.ingest.query import MISSING, Query
 from tidegate.ingest.schema import Schema, TextUnits, UnitReader
 from tidegate.ingest.sources.source import Batch, Position, Source
 from tidegate.ingest.spool import Spool
-from tidegate.ingest.steps import PublicClock, Steps
 from tidegate.ingest.times import EachTime, TimeReader
 
 MOST_CELLS = 2**22  # of one block: long gaps come in several

@@ -1,7 +1,7 @@
-"""The catalogue of mechanisms: one algorithm a file, found by its name.
+"""The catalogue of mechanisms: a family a folder, one algorithm a file, found by its name.
 
-``tidegate.mechanisms.BudgetAbsorption`` stands in ``budget_absorption.py``: a new mechanism is a new file here,
-and nothing else has to be edited.
+``tidegate.mechanisms.BudgetAbsorption`` stands in ``w_event/budget_absorption.py``: a new mechanism is a new file in a
+family's folder, and nothing else has to be edited.
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ __all__ = ["Mechanism", "Run", "catalogue"]
 
 @cache
 def _files() -> dict[str, str]:
-    names = (path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
-    return {name.replace("_", ""): name for name in names}
+    """Where each file stands, by its name without underscores: "fast" is at "sampled.fast"."""
+    found = Path(__file__).parent.glob("*/*.py")
+    homes = (path for path in found if not path.stem.startswith("_") and "kernels" not in path.parts[-2:])
+    return {
+        path.stem.replace("_", ""): f"{path.parent.name}.{path.stem}"
+        for path in homes
+        if path.stem != "kernels"
+    }
 
 
 def __getattr__(name: str) -> Any:

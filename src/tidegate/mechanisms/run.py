@@ -410,3 +410,9 @@ def _beyond() -> InvalidInput:
     return InvalidInput(
         f"a value lies beyond ±{LARGEST} grid units, the range in which integers are exact; choose a coarser grid."
     )
+
+
+def last_step(ledger: Ledger, end: int) -> int:
+    """Where a period that would end at a step ends: with the stream, if that is earlier."""
+    horizon = ledger.policy.horizon
+    return end if horizon is None else min(end, horizon)

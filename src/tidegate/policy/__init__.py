@@ -1,7 +1,7 @@
 """Units of protection, neighbours and guarantees."""
 
+from tidegate.clock.calendar_rules import Clock, Recurring
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
-from tidegate.policy.calendar_rules import Clock, Recurring
 from tidegate.policy.documents import read_policy
 from tidegate.policy.guarantee import Guarantee
 from tidegate.policy.secrets import Intervals, Secret

@@ -14,8 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from tidegate.clock.calendar_rules import Clock, seconds_of
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.policy.calendar_rules import Clock, seconds_of
 from tidegate.policy.secrets import Secret
 from tidegate.policy.specification import Specification
 from tidegate.policy.swellfish import Swellfish, check_clock

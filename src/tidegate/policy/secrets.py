@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.clock.calendar_rules import Clock, Recurring
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show, whole
-from tidegate.policy.calendar_rules import Clock, Recurring
 
 Integers = npt.NDArray[np.int64]
 

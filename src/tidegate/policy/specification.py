@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.clock.calendar_rules import Clock
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
-from tidegate.policy.calendar_rules import Clock
 from tidegate.policy.secrets import FOREVER, Secret
 
 Integers = npt.NDArray[np.int64]

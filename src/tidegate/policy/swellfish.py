@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.clock.calendar_rules import Clock
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
 from tidegate.policy import neighbours
-from tidegate.policy.calendar_rules import Clock
 from tidegate.policy.secrets import FOREVER, Secret
 from tidegate.policy.specification import Specification
 from tidegate.policy.units import LONGEST, Matrix, Policy, WEvent

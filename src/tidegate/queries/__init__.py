@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidegate.queries.board import Board
     from tidegate.queries.consistency import Consistent
-    from tidegate.queries.hierarchy import Hierarchy
     from tidegate.queries.history import History
     from tidegate.queries.monitors import Jump, LowSignal, Monitor
     from tidegate.queries.query import Query
     from tidegate.queries.state_space import StateSpace
     from tidegate.queries.windows import UnitCounts, WindowSum
+    from tidegate.structures.hierarchy import Hierarchy
 
 _HOMES = {
-    "Board": "board",
-    "Consistent": "consistency",
-    "Hierarchy": "hierarchy",
-    "History": "history",
-    "Jump": "monitors",
-    "LowSignal": "monitors",
-    "Monitor": "monitors",
-    "Query": "query",
-    "StateSpace": "state_space",
-    "UnitCounts": "windows",
-    "WindowSum": "windows",
+    "Board": "tidegate.queries.board",
+    "Consistent": "tidegate.queries.consistency",
+    "Hierarchy": "tidegate.structures.hierarchy",
+    "History": "tidegate.queries.history",
+    "Jump": "tidegate.queries.monitors",
+    "LowSignal": "tidegate.queries.monitors",
+    "Monitor": "tidegate.queries.monitors",
+    "Query": "tidegate.queries.query",
+    "StateSpace": "tidegate.queries.state_space",
+    "UnitCounts": "tidegate.queries.windows",
+    "WindowSum": "tidegate.queries.windows",
 }
 
 __all__ = [
@@ -46,7 +46,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

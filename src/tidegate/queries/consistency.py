@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidInput
-from tidegate.queries.hierarchy import Hierarchy
 from tidegate.queries.kernels import consistency as loop
 from tidegate.releases import GroupedRelease, GroupedReleases, Release, Releases
+from tidegate.structures.hierarchy import Hierarchy
 
 Values = npt.NDArray[np.float64]
 SUREST = 1e-6  # deviations below this part of the largest are taken as this part

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
 from tidegate.queries.kernels import history as loop
-from tidegate.queries.ordered import OrderedSets
 from tidegate.releases import GroupedRelease, GroupedReleases, Release, Releases
+from tidegate.structures.ordered import OrderedSets
 
 Values = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
-from tidegate.queries.kernels import tracking as t
-from tidegate.queries.kernels.smoothing import WIDER, smooth
-from tidegate.queries.state_space_model import Floats, Structure
-from tidegate.queries.state_space_tracker import Tracker
 from tidegate.releases import Release, Releases
+from tidegate.structures.kernels import tracking as t
+from tidegate.structures.kernels.smoothing import WIDER, smooth
+from tidegate.structures.state_space_model import Floats, Structure
+from tidegate.structures.state_space_tracker import Tracker
 
 NOISES = ("laplace", "gaussian")
 

@@ -2,7 +2,7 @@
 
 A page under ``docs/proofs`` has two lines::
 
-    Covers: src/tidegate/mechanisms/uniform.py
+    Covers: src/tidegate/mechanisms/plain/uniform.py
     Read against: 0123456789abcdef
 
 When a covered source changes, the page is stale until somebody has read the proof against the new source and

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.mechanisms.l1_sampling import L1Sampling, line_score
+from tidegate.mechanisms.optstream.l1_sampling import L1Sampling, line_score
 
 Floats = npt.NDArray[np.float64]
 

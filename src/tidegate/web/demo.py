@@ -18,8 +18,8 @@ import numpy.typing as npt
 import polars as pl
 
 from tidegate.config import Config, parse_config
+from tidegate.datasets.streams import Events, campus
 from tidegate.runtime import open_stream
-from tidegate.testing.streams import Events, campus
 from tidegate.web.service import Settings, serve
 from tidegate.web.tokens import Tokens
 

@@ -11,10 +11,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from tidegate.clock.steps import PublicClock
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter, LedgerError, TidegateError
 from tidegate.ingest import Intake
-from tidegate.ingest.steps import PublicClock
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.published import signing_key
 from tidegate.runtime import Chunk, Store, Stream, open_stream

@@ -9,7 +9,7 @@ import numpy as np
 
 from tidegate.audit.zoo.animal import Floats, bent, original
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import current, laplace
 
 

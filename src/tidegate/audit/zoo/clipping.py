@@ -13,10 +13,10 @@ import numpy as np
 from tidegate.audit.subjects import Callee
 from tidegate.audit.zoo.animal import PAIR, PRINTED, Animal, Floats, Stream, bent, original, pair
 from tidegate.ledger import Ledger
-from tidegate.mechanisms import smooth_sensitivity as smooth
-from tidegate.mechanisms.binary_tree import BinaryTree
-from tidegate.mechanisms.clipped_sum import ClippedSum
-from tidegate.mechanisms.threshold import Threshold
+from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
+from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.noise import current
 from tidegate.policy import Event, Policy
 

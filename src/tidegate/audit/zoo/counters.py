@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import ClassVar
 
 from tidegate.audit.zoo.animal import Animal
-from tidegate.mechanisms.binary_tree import BinaryTree
-from tidegate.mechanisms.factorization import Factorization
-from tidegate.mechanisms.hybrid_tree import HybridTree
-from tidegate.mechanisms.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.hybrid_tree import HybridTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.policy import Event, WEvent
 
 

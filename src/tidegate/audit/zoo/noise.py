@@ -33,8 +33,8 @@ from tidegate.composition import largest_step
 from tidegate.exact import float_up
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.sample import Sample
-from tidegate.mechanisms.uniform import Uniform
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import gaussian
 from tidegate.policy import Event, Policy, WEvent
 

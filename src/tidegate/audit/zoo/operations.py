@@ -14,7 +14,7 @@ from tidegate.audit.subjects import Callee
 from tidegate.audit.zoo.animal import FAILURE, MISUSED, MODEL, REPLAY, Animal, Floats, Stream, noise
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Row
-from tidegate.mechanisms.uniform import Uniform, UniformRun
+from tidegate.mechanisms.plain.uniform import Uniform, UniformRun
 from tidegate.noise.entropy import Elements, Keystream, Words
 from tidegate.policy import Event
 from tidegate.releases import Release

@@ -13,12 +13,12 @@ from tidegate.audit import models
 from tidegate.audit.subjects import Configured
 from tidegate.audit.zoo.animal import EXACT, PRINTED, Animal, Floats, pair
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate.mechanisms.kernels import pegasus as loop
-from tidegate.mechanisms.pegasus import PeGaSus
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.kernels import grouper as loop
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.policy import Event
-from tidegate.queries.hierarchy import Hierarchy
+from tidegate.structures.hierarchy import Hierarchy
 
 
 class _Grouped(PeGaSus):

@@ -23,10 +23,10 @@ from tidegate.audit.zoo.animal import (
     pair,
 )
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.budget_absorption import BudgetAbsorption
-from tidegate.mechanisms.budget_distribution import BudgetDistribution
-from tidegate.mechanisms.kernels import publishing as loop
-from tidegate.mechanisms.publishing import Publishing
+from tidegate.mechanisms.w_event import kernels as loop
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
+from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.policy import WEvent
 from tidegate.releases import Releases
 

@@ -12,15 +12,15 @@ import numpy as np
 
 from tidegate.audit.zoo.animal import PAIR, PRINTED, REPLAY, Animal, bent, original, pair
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.fast import Fast
-from tidegate.mechanisms.feature_trees import whole_period
-from tidegate.mechanisms.fourier import Fourier
-from tidegate.mechanisms.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate.mechanisms.kalman import Kalman
-from tidegate.mechanisms.opt_stream import OptStream
-from tidegate.mechanisms.rescue_dp import RescueDP
+from tidegate.mechanisms.optstream.feature_trees import whole_period
+from tidegate.mechanisms.optstream.fourier import Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.sampled.kalman import Kalman
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.policy import WEvent
-from tidegate.queries.hierarchy import Hierarchy
+from tidegate.structures.hierarchy import Hierarchy
 
 
 class ThinRescue(RescueDP):

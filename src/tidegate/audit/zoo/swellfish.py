@@ -16,7 +16,7 @@ from tidegate.audit.subjects import Configured
 from tidegate.audit.zoo.animal import PRINTED, Animal, Stream, bent, original
 from tidegate.errors import InvalidInput
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.swellfish import Swellfish
+from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.policy import Secret, Specification
 from tidegate.policy import Swellfish as SwellfishPolicy
 

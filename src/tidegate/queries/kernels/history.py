@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.queries.kernels.ordered import WEIGHT, clear, insert, pick
+from tidegate.structures.kernels.ordered import WEIGHT, clear, insert, pick
 
 # columns of `memory`, one row for each stream
 START = 0  # the first step of the last group; 0 before any

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tidegate.mechanisms import Fourier, Mechanism, OptStream, Uniform
-from tidegate.mechanisms.feature_trees import parts_of_day, whole_period
+from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
 from tidegate.policy import WEvent
 from tidegate.repro.comparison import ratio_with_interval, short
 from tidegate.repro.data import french_loads_2016, french_loads_2026

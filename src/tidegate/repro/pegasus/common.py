@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tidegate.datasets.shapes import SHAPES, shape
 from tidegate.repro.comparison import COLOURS, logarithmic, ratio_with_interval
 from tidegate.repro.data import folder, people, room
 from tidegate.repro.streams import load
-from tidegate.testing.shapes import SHAPES, shape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

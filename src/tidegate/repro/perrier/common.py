@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.datasets.shapes import spendings, trip_minutes
 from tidegate.repro.data import folder, observations
-from tidegate.testing.shapes import spendings, trip_minutes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

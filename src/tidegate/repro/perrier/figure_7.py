@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from tidegate.datasets.shapes import trip_minutes
 from tidegate.mechanisms import BinaryTree, ClippedSum
-from tidegate.mechanisms.clip_parameters import optimise
+from tidegate.mechanisms.clipping.clip_parameters import optimise
 from tidegate.policy import Event
 from tidegate.repro.comparison import COLOURS, ratio_with_interval
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Table
 from tidegate.repro.perrier.common import BETA, DELTA, MADE_UP, STREAMS, tidy
 from tidegate.repro.perrier.last_sums import Plan, Stream, last_sums, tree_errors
-from tidegate.testing.shapes import trip_minutes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,12 +14,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from tidegate.datasets.shapes import spendings, trip_minutes
 from tidegate.mechanisms import BinaryTree, ClippedSum
-from tidegate.mechanisms.clip_parameters import ClipParameters, optimise
+from tidegate.mechanisms.clipping.clip_parameters import ClipParameters, optimise
 from tidegate.noise import current, laplace
 from tidegate.policy import Event
 from tidegate.repro.perrier.common import BETA, DELTA, P_MAX, STREAMS, Floats, Integers, values_of
-from tidegate.testing.shapes import spendings, trip_minutes
 
 LAG = 50_000
 BATCH = 1_000_000

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tidegate.mechanisms.clip_parameters import optimise
+from tidegate.datasets.shapes import spendings, trip_minutes
+from tidegate.mechanisms.clipping.clip_parameters import optimise
 from tidegate.policy import Event
 from tidegate.repro.comparison import COLOURS
 from tidegate.repro.experiment import Judgement, Outcome, Row
 from tidegate.repro.metrics import interval_of_mean
 from tidegate.repro.perrier.common import BETA, DELTA, STREAMS, names_here, tidy, values_of
-from tidegate.testing.shapes import spendings, trip_minutes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.datasets import households
 from tidegate.mechanisms import Mechanism, RescueDP, Swellfish, Uniform
 from tidegate.policy import Specification, User
 from tidegate.policy import Swellfish as SwellfishPolicy
 from tidegate.queries.truncation import SmoothWhereNoisy
-from tidegate.testing import households
 
 Values = npt.NDArray[np.float64]
 DAY, WEEK = 96, 672  # steps of a quarter of an hour

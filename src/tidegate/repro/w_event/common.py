@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.datasets.wide_shapes import rome, world_cup_urls
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Fast, Mechanism, Sample, Uniform
 from tidegate.policy import WEvent
 from tidegate.repro.comparison import draw_curves, errors_in, legend_below, ratios_of
 from tidegate.repro.experiment import Judgement, Outcome, Table
-from tidegate.testing.wide_shapes import rome, world_cup_urls
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tidegate.mechanisms import BudgetAbsorption, Fast, Mechanism, Sample, Uniform
-from tidegate.mechanisms.kalman import Kalman
+from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.policy import WEvent
 from tidegate.repro.comparison import COLOURS, errors_of
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Table

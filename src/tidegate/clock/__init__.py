@@ -1,0 +1,1 @@
+"""The public clock: steps, calendars and durations, one reading of each."""

@@ -1,0 +1,289 @@
+"""Threshold: below which value nearly all observations lie, as a charged release of its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch
+from tidegate.exact import ExactLike, exact, float_up, positive, show, whole
+from tidegate.ledger import Ledger, MemoryLedger
+from tidegate.ledger.unenforced import UnenforcedLedger
+from tidegate.mechanisms.clipping import quantile
+from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
+from tidegate.mechanisms.clipping.released_threshold import ReleasedThreshold
+from tidegate.mechanisms.mechanism import BOUNDED, PUBLIC_CLOCK
+from tidegate.noise import Source, current, gaussian, laplace, laplace_one
+from tidegate.policy import Approximate, Event, Guarantee, Policy, Pure, WEvent
+
+Integers = npt.NDArray[np.int64]
+METHODS = ("quantile", "smooth", "smooth-gaussian")
+PRINTED_LOSS = Fraction(47)  # exhibited with ties
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Release a value that nearly all of the first `sample` observations stay below.
+
+    The default walks up a public geometric grid and stops at the first value v that enough observations do not exceed,
+    a question that is asked with noise on both sides (sparse vector). It needs no δ and no bound worth the name. The
+    paper's way, a quantile with noise scaled to its smooth sensitivity, is there for comparison.
+
+    Parameters
+    ----------
+    policy
+        What is protected, and the budget of this release: `Event`, or `WEvent` for "quantile". ``max_change`` is B.
+    sample
+        The number m of observations.
+    above
+        How many of them may exceed the threshold: the rank is P = m − above.
+    exceeding
+        The same as a fraction λp, P = ⌈(1 − λp)·m⌉; one of the two.
+    bound
+        B, by default the policy's ``max_change``; "unknown" for a grid that ends at 2^44 grid units.
+    grid
+        The public resolution of the values.
+    method
+        "quantile" (default, ε), "smooth" (Laplace noise, ε and δ) or "smooth-gaussian".
+    per_doubling
+        Grid values to a factor of two.
+    too_low
+        For the smooth methods: the chance β_lt that the threshold falls below the quantile because of noise.
+    calibration
+        "sound", or "paper" for the printed quantile and constants, which are not private where values tie.
+
+    Privacy
+    -------
+    One observation replaced (`WEvent`: up to w consecutive ones) moves every count #{σ ≤ v} by at most 1 (w), and for one
+    observation all in the same direction; so discrete Laplace noise of scale 2/ε on the rank and 2/ε (4w/ε where
+    directions may differ) on each test is ε-differentially private, however long the walk is. Smooth: fixed rank P,
+    a = ε/2 and b = ln(1 + ε/(2·ln(2/δ))); Gaussian: its own constants. Departures from the paper: the rank is fixed
+    (the printed quantile loses 47 ε with ties), constants are those that a proof gives, the scale comes from a public
+    ladder, the result is clamped to [grid, B].
+
+    Error
+    -----
+    quantile: the rank is off by (2/ε)·ln(candidates/β) with chance β, and the value by one step of the grid. Time
+    O(m·log m), once.
+
+    Examples
+    --------
+    >>> threshold = Threshold(Event(epsilon="1", max_change=1440), sample=1000, above=10)
+    >>> released = threshold.release(np.arange(1000))
+    >>> 1 <= released.value <= 1440
+    True
+
+    References
+    ----------
+    Perrier, Asghar, Kaafar: Private continual release of real-valued data streams. NDSS 2019.
+    Nissim, Raskhodnikova, Smith: Smooth sensitivity and sampling in private data analysis. STOC 2007.
+    Lyu, Su, Li: Understanding the sparse vector technique for differential privacy. PVLDB 2017.
+    """
+
+    policy: Policy
+    sample: int
+    above: int | None = None
+    exceeding: ExactLike | None = None
+    bound: ExactLike | None = None
+    grid: ExactLike = 1
+    method: str = "quantile"
+    per_doubling: int = 32
+    too_low: float = 0.005
+    calibration: str = "sound"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        if not isinstance(self.policy, Event | WEvent):
+            raise InvalidParameter(
+                "policy",
+                type(self.policy).__name__,
+                "Event or WEvent, since one user could own every observation of the sample",
+                "use Event or WEvent, or a public bound",
+            )
+        if self.method not in METHODS or self.calibration not in ("sound", "paper"):
+            name = "method" if self.method not in METHODS else "calibration"
+            allowed = METHODS if name == "method" else ("sound", "paper")
+            raise InvalidParameter(name, getattr(self, name), " or ".join(map(repr, allowed)), "leave it out")
+        if not isinstance(self.policy.budget, Pure | Approximate):
+            raise InvalidParameter("policy", str(self.policy.budget), "ε, or ε and δ", 'write epsilon="1"')
+        if self.method != "quantile" and not (isinstance(self.policy, Event) and self.policy.delta):
+            raise InvalidParameter(
+                "method",
+                self.method,
+                "'quantile' unless the policy is Event with a delta",
+                "leave method out, or give δ",
+            )
+        put(self, "sample", whole("sample", self.sample, most=2**31))
+        put(self, "grid", positive("grid", self.grid))
+        put(self, "per_doubling", whole("per_doubling", self.per_doubling, most=4096))
+        if not 0.0 < self.too_low < 0.5:
+            raise InvalidParameter(
+                "too_low", self.too_low, "above 0 and below 0.5", "write for example too_low=0.005"
+            )
+        self._validate_rank()
+        if self.method != "quantile" and (
+            self.bound == "unknown" or self._constants.kappa / self._constants.a * self.largest > 2**54
+        ):
+            raise InvalidParameter(
+                "bound", self.bound, f"known, and small enough for {self.method!r}", 'use method="quantile"'
+            )
+
+    def _validate_rank(self) -> None:
+        if (self.above is None) == (self.exceeding is None):
+            raise InvalidParameter(
+                "above", self.above, "given, or else exceeding", "write for example above=10"
+            )
+        if self.exceeding is not None:
+            share = exact("exceeding", self.exceeding)
+            if not 0 < share <= Fraction(1, 2):
+                raise InvalidParameter(
+                    "exceeding", self.exceeding, "above 0 and at most 1/2", 'write exceeding="0.005"'
+                )
+            object.__setattr__(self, "exceeding", share)
+            if share * self.sample < 1:
+                least = math.ceil(1 / share)
+                raise InvalidParameter(
+                    "sample",
+                    self.sample,
+                    f"at least 1/exceeding = {least}",
+                    "wait longer, or raise exceeding",
+                )
+        elif not 0 <= whole("above", self.above or 0, least=0) < self.sample:
+            raise InvalidParameter("above", self.above, f"below the sample of {self.sample}", "lower it")
+
+    @property
+    def rank(self) -> int:
+        """P: how many observations must not exceed the threshold."""
+        if self.exceeding is not None:
+            return math.ceil((1 - Fraction(self.exceeding)) * self.sample)
+        assert self.above is not None
+        return self.sample - self.above
+
+    @cached_property
+    def largest(self) -> int:
+        """B in grid units."""
+        if self.bound == "unknown":
+            return quantile.LARGEST
+        bound = positive("bound", self.policy.max_change if self.bound is None else self.bound)
+        return max(1, math.floor(bound / Fraction(self.grid)))
+
+    @cached_property
+    def candidates(self) -> Integers:
+        """The public grid of possible thresholds, in grid units."""
+        return quantile.candidates(self.largest, self.per_doubling)
+
+    @cached_property
+    def scales(self) -> tuple[float, float]:
+        """Noise scales of the rank and of each test, rounded up."""
+        changes, epsilon = self.policy.steps_charged, Fraction(self.policy.epsilon or 0)
+        monotone = changes == 1
+        return float_up(2 * changes / epsilon), float_up((2 if monotone else 4) * changes / epsilon)
+
+    @cached_property
+    def _constants(self) -> smooth.Constants:
+        epsilon, delta = float(Fraction(self.policy.epsilon or 0)), float(Fraction(self.policy.delta))
+        gaussian_noise = self.method == "smooth-gaussian"
+        if self.calibration == "paper":
+            return smooth.printed_constants(epsilon, delta, self.too_low, gaussian=gaussian_noise)
+        make = smooth.gaussian_constants if gaussian_noise else smooth.laplace_constants
+        return make(epsilon, delta, self.too_low)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proved; reads as a sentence."""
+        if self.calibration == "paper" and self.method != "quantile":
+            return Guarantee("Threshold", self.policy, calibration="paper", loss=PRINTED_LOSS)
+        return Guarantee("Threshold", self.policy, (PUBLIC_CLOCK, BOUNDED))
+
+    def release(
+        self, values: npt.ArrayLike, ledger: Ledger | None = None, first_step: int = 1
+    ) -> ReleasedThreshold:
+        """Charge the sample's steps (first_step, first_step + 1, …), then release.
+
+        Parameters
+        ----------
+        values
+            The m observations on the grid, in the values' unit; what lies outside [0, B] counts as 0 or B.
+        ledger
+            Whom to charge: an account of the same policy, whose budget may be larger; by default one of its own.
+        first_step
+            The step of the first observation.
+        """
+        rows = self._on_grid(values)
+        book = ledger if ledger is not None else self._own_ledger()
+        self._check_ledger(book)
+        amount = Fraction(self.policy.epsilon or 0) / self.policy.steps_charged / book.unit
+        if isinstance(self.policy.budget, Approximate):
+            amount = Fraction(book.units)  # smooth noise cannot be composed step by step: the whole budget
+        if amount.denominator != 1:
+            raise InvalidParameter(
+                "ledger",
+                f"in units of {show(book.unit)}",
+                f"able to charge {amount} of them",
+                "open it with more units",
+            )
+        charge = int(amount) * (int(PRINTED_LOSS) if self.guarantee.calibration == "paper" else 1)
+        book.charge_batch(first_step, np.full(self.sample, charge, dtype=np.int64), scope="threshold")
+        if current().marked:
+            book.mark()
+        return self.draw(rows, current(), first_step + self.sample - 1)
+
+    def _check_ledger(self, book: Ledger) -> None:
+        """Refuse an account of anything but this policy; only its budget may be larger."""
+        own, other = self.policy, book.policy
+        if (
+            not isinstance(other, Policy)
+            or type(own.budget) is not type(other.budget)
+            or replace(other, epsilon=own.epsilon, delta=own.delta) != own
+        ):
+            raise LedgerMismatch(
+                "the ledger keeps the account of another policy than this threshold's, whose unit, window, bounds and "
+                "kind of budget it must share; open it with the policy of this threshold."
+            )
+        if isinstance(own.budget, Approximate) and not own.budget.within(other.budget):
+            raise LedgerMismatch(
+                "the ledger's whole budget is smaller than what this threshold spends; "
+                "open it with the policy of this threshold."
+            )
+
+    def draw(self, rows: Integers, source: Source, step: int) -> ReleasedThreshold:
+        """Release from m grid values; for a mechanism that has charged its ledger already."""
+        rows = np.clip(rows, 0, self.largest)
+        if self.method == "quantile":
+            start_scale, test_scale = self.scales
+            start = laplace_one(source, "threshold rank", step, 0, start_scale)
+            tests = laplace(source, "threshold test", step, test_scale, (len(self.candidates),))
+            found = int(self.candidates[quantile.first_above(rows, self.candidates, self.rank, start, tests)])
+        else:
+            found = self._smooth(np.sort(rows), source, step)
+        return ReleasedThreshold(found * Fraction(self.grid), found, self.sample)
+
+    def _smooth(self, ordered: Integers, source: Source, step: int) -> int:
+        value, rank = int(ordered[self.rank - 1]), self.rank
+        if self.calibration == "paper":
+            share = 1 - self.rank / self.sample if self.exceeding is None else float(Fraction(self.exceeding))
+            value, rank = smooth.printed_quantile(ordered, share, self.largest)
+        scale = self._constants.scale(ordered, rank, self.largest)
+        draw = gaussian if self.method == "smooth-gaussian" else laplace
+        noise = int(draw(source, "threshold", step, scale, (1,))[0])
+        moved = value + math.floor(scale * self._constants.offset + 0.5) + noise
+        return min(max(moved, 1), self.largest)
+
+    def _own_ledger(self) -> Ledger:
+        kind = UnenforcedLedger if self.guarantee.calibration == "paper" else MemoryLedger
+        return kind(self.policy, self.policy.steps_charged)
+
+    def _on_grid(self, values: npt.ArrayLike) -> Integers:
+        given = np.asarray(values)
+        if given.shape != (self.sample,) or given.dtype.kind not in "iufb" or not np.all(np.isfinite(given)):
+            raise InvalidInput(
+                f"a threshold is taken from {self.sample} finite numbers in one dimension and these have the shape "
+                f"{given.shape}; pass exactly the sample."
+            )
+        scaled = np.clip(given.astype(np.float64) / float(Fraction(self.grid)), -1.0, float(self.largest))
+        return np.floor(scaled + 0.5).astype(np.int64)

@@ -1,0 +1,1 @@
+"""Running, decayed and sliding sums: trees and factorisations."""

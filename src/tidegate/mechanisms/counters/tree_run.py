@@ -1,0 +1,155 @@
+"""A tree counter at work: charge, draw the noise of the nodes that are complete, count."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidInput
+from tidegate.mechanisms.counters.kernels.tree import count_on_tree
+from tidegate.mechanisms.counters.tree import Block, TreeCounter
+from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.noise import gaussian, laplace
+from tidegate.policy import ZeroConcentrated
+from tidegate.releases import Release, Releases, Status, Values
+
+CELLS = 1 << 17  # node sums that a batch handles at once: their noise stays in the cache
+
+
+def refuse_beyond(horizon: int, step: int, steps: int) -> None:
+    """Refuse what exceeds a counter's horizon, before anything is charged."""
+    if step + steps > horizon:
+        raise InvalidInput(
+            f"the counter was built for {horizon} steps and {steps} more would make {step + steps}; nothing was "
+            "charged: start a run with a longer horizon, or use HybridTree, which has none."
+        )
+
+
+class TreeRun(Run):
+    """A tree counter at work."""
+
+    mechanism: TreeCounter
+    label = "tree"  # of its streams of noise
+
+    def _begin(self, state: State | None) -> None:
+        mechanism = self.mechanism
+        self._draw = gaussian if isinstance(mechanism.policy.budget, ZeroConcentrated) else laplace
+        self._charge = self.ledger.units // mechanism.units
+        if state is None:
+            self._base = np.zeros(self._columns)
+            self._base_variance = 0.0
+            self._open(mechanism.block(1))
+            return
+        own = self.step - self.origin
+        block = mechanism.block(max(own, 1))
+        self._open(block)
+        self._base, self._base_variance = state["base"], state["base_variance"]
+        self._total, self._marks, self._siblings = state["total"], state["marks"], state["siblings"]
+        # everything else follows from the position and the siblings
+        self._digits[:] = mechanism.digits(own - block.first + 1, block.levels)
+        for level in range(block.levels - 1, -1, -1):
+            self._above[level] = self._above[level + 1] + self._siblings[level]
+            self._spread[level] = self._spread[level + 1] + self._digits[level] * self._variances[level]
+
+    def _open(self, block: Block) -> None:
+        """Begin a tree."""
+        mechanism, levels = self.mechanism, block.levels
+        self._block = block
+        self._weights = mechanism.own_weights(levels)
+        self._variances = mechanism.node_variances(levels)
+        self._scale = mechanism.scale_of(levels)
+        self._digits = np.zeros(levels, dtype=np.int64)
+        self._total = np.zeros(self._columns, dtype=np.int64)
+        self._marks = np.zeros((levels, self._columns), dtype=np.int64)
+        self._siblings = np.zeros((levels, self._columns))
+        self._above = np.zeros((levels + 1, self._columns))
+        self._spread = np.zeros(levels + 1)
+
+    def _state(self) -> State:
+        return {
+            "base": self._base,
+            "base_variance": float(self._base_variance),
+            "total": self._total,
+            "marks": self._marks,
+            "siblings": self._siblings,
+        }
+
+    def _push(self, row: Row) -> Release:
+        self.ledger.charge(self.step, self._charge)
+        values, deviations = self.count(row[np.newaxis], self.step - self.origin)
+        return Release(
+            self.step,
+            values[0],
+            Status.FRESH,
+            self.step,
+            float(deviations[0]),
+            self._charge,
+            self.ledger.unit,
+        )
+
+    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
+        steps = len(matrix)
+        units = np.broadcast_to(np.int64(self._charge), steps)
+        self.ledger.charge_batch(first_step, units)
+        values, deviations = self.count(matrix, first_step - self.origin)
+        status = np.broadcast_to(np.int8(Status.FRESH), steps)
+        return Releases(first_step, values, status, None, deviations, units, self.ledger.unit)
+
+    def count(self, matrix: Matrix, first_step: int) -> tuple[Values, Values]:
+        """The running sums after each step, and their standard deviations; the caller has charged the ledger.
+
+        `first_step` counts the run's own steps, from 1: the nodes that it completes are all nodes of this run.
+        """
+        values = np.empty(matrix.shape)
+        deviations = np.empty(len(matrix))
+        at = 0
+        while at < len(matrix):
+            position = first_step + at - self._block.first
+            if position == self._block.size:
+                self._base = self._base + self._above[0]
+                self._base_variance += float(self._spread[0])
+                self._open(self.mechanism.block(first_step + at))
+                position = 0
+            stop = min(
+                len(matrix), at + self._block.size - position, at + max(1, CELLS // (2 * self._columns))
+            )
+            noise, offsets = self._node_noise(position, stop - at)
+            count_on_tree(
+                matrix[at:stop],
+                self.mechanism.branching,
+                self._weights,
+                self._variances,
+                noise,
+                offsets,
+                self._digits,
+                self._total,
+                self._marks,
+                self._siblings,
+                self._above,
+                self._spread,
+                self._base,
+                self._base_variance,
+                self._grid,
+                values[at:stop],
+                deviations[at:stop],
+            )
+            at = stop
+        return values, deviations
+
+    def _node_noise(self, position: int, steps: int) -> tuple[Matrix, npt.NDArray[np.int64]]:
+        """The noise of all nodes that the next steps complete, level after level, and where each level begins."""
+        pieces: list[Matrix] = []
+        offsets = np.zeros(self._block.levels, dtype=np.int64)
+        drawn = 0
+        for level in range(self._block.levels):
+            size = self.mechanism.branching**level
+            first, last = position // size, (position + steps) // size
+            offsets[level] = drawn
+            if last == first:
+                if size > position + steps:
+                    break
+                continue
+            stream = f"{self.label} {self._block.number} level {level}"
+            pieces.append(self._draw(self.source, stream, first, self._scale, (last - first, self._columns)))
+            drawn += last - first
+        return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)), offsets

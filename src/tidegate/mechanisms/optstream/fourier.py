@@ -1,0 +1,253 @@
+"""Fourier: measure the lowest frequencies of every period."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.exact import float_up, sqrt_up, whole
+from tidegate.ledger import Ledger
+from tidegate.mechanisms.mechanism import Matrix, Mechanism
+from tidegate.mechanisms.optstream.choose_samples import absolute_error, sample_numbers
+from tidegate.mechanisms.optstream.period_blocks import Floats, Integers
+from tidegate.mechanisms.optstream.periodic import Periodic
+from tidegate.mechanisms.optstream.periods import PeriodicRun
+from tidegate.mechanisms.optstream.sampling_times import read_profile
+from tidegate.noise import variance_laplace
+from tidegate.policy import Policy, WEvent
+
+ONE = 1 << 16  # the rows of the transform are whole multiples of 2^-16
+ROUNDED = Fraction(51, 100)  # rounding an entry to such a multiple moves it by less than this many of them
+PARTS = 2**20  # units of a step, where steps are charged by what they contribute
+
+
+def real_fourier(w: int, coefficients: int) -> Floats:
+    """The first rows of the orthonormal real discrete Fourier transform, lowest frequency first (rows × w).
+
+    Examples
+    --------
+    >>> rows = real_fourier(6, 6)
+    >>> bool(np.allclose(rows @ rows.T, np.eye(6)))
+    True
+    """
+    rows = np.empty((coefficients, w))
+    angle = 2 * np.pi * np.arange(w) / w
+    for number in range(coefficients):
+        frequency = (number + 1) // 2
+        wave = np.sin if number and number % 2 == 0 else np.cos
+        single = number == 0 or 2 * frequency == w
+        rows[number] = wave(frequency * angle) * np.sqrt((1 if single else 2) / w)
+    return rows
+
+
+@dataclass(frozen=True)
+class Fourier(Periodic):
+    """Measure the K lowest frequencies of each period of w steps, and release the curve they make.
+
+    A baseline for streams that are smooth and periodic. Before its period ends, a step shows the curve of the
+    last period.
+
+    Parameters
+    ----------
+    policy, columns, grid, rounding
+        As for every :class:`Mechanism`; the period is the policy's w.
+    coefficients
+        K, the real numbers that are measured: the mean, then a cosine and a sine for each frequency. By default a
+        fifth of w. Public.
+    nonnegative
+        Whether the stream is known not to be negative: then no release is. A configuration file derives it from its
+        query.
+
+    Privacy
+    -------
+    Unit and neighbours: the policy's. The transform has orthonormal rows, rounded to multiples of 2^-16 so that
+    coefficients are exact integers on that grid. A change of a of a period's steps by at most Δ each moves
+    the coefficients by at most √(K·c·a)·Δ in L1, c the number of columns a unit may be in (1 for fixed units,
+    else all), and by at most Σⱼ|φⱼ(t)|·Δ for each step. A window meets one period or two. The smaller of two
+    scales is used: √(2Kcw)Δ/ε, charged as ε/4 once to the period and ε/2w to each step; or the sum of the
+    rows' L1 norms times Δ/ε, charged to each step by its part. Proof: docs/proofs/fourier.md.
+
+    Departure: the printed transform is not normalised and its noise is too small by far; it is not offered.
+    Values beyond 2^44/w grid units are clipped. Coefficients of the open period begin as noise; a snapshot and the
+    period's release differ by what arrived in between, so guard snapshots like data.
+
+    Error
+    -----
+    About 1.6·K·√c·Δ/ε from noise, and what higher frequencies would add. Time O(K·w) a period, memory O(K).
+
+    Examples
+    --------
+    >>> mechanism = Fourier(WEvent(epsilon="1", w=48), coefficients=9)
+    >>> round(mechanism.scale, 2)
+    29.4
+    >>> releases = mechanism.start().push_batch(np.full((100, 1), 5000))
+    >>> releases.revised.values.shape
+    (96, 1)
+
+    References
+    ----------
+    Rastogi, Nath: Differentially private aggregation of distributed time-series. SIGMOD 2010.
+    Fioretto, Van Hentenryck: OptStream: Releasing time series privately. JAIR 2019.
+    """
+
+    coefficients: int | None = None
+    nonnegative: bool = False
+
+    causal: ClassVar[str] = "last period"
+    adaptive: ClassVar[bool] = False
+    sample_count: ClassVar[int] = 0
+    sample_times: ClassVar[tuple[int, ...]] = ()
+    sample_scales: ClassVar[float] = 1.0
+
+    def validate(self) -> None:
+        """Check the number of coefficients and the size of the noise."""
+        given = max(1, self.window // 5) if self.coefficients is None else self.coefficients
+        object.__setattr__(self, "coefficients", whole("coefficients", given, most=self.window))
+        widest = math.inf if self.window > 2**24 else self.sum_scales
+        self.check_noise(widest, 2**52, 36, "raise epsilon, or choose a coarser grid")
+
+    @property
+    def sum_count(self) -> int:
+        """K."""
+        assert self.coefficients is not None
+        return self.coefficients
+
+    @cached_property
+    def rows(self) -> Integers:
+        """The transform, in multiples of 2^-16."""
+        scaled = np.rint(real_fourier(self.window, self.sum_count) * ONE)
+        return np.asarray(scaled, dtype=np.int64)
+
+    @cached_property
+    def _together(self) -> Fraction:
+        """The scale from the L2 norm of a whole period, in multiples of 2^-16 grid units."""
+        count, w = self.sum_count, self.window
+        columns = 1 if self.policy.mobility == "fixed" else self.columns
+        # the operator norm of the rounded rows
+        norm = ONE + ROUNDED * Fraction(sqrt_up(Fraction(count * w)))
+        return Fraction(sqrt_up(Fraction(2 * count * columns * w))) * norm * self._change
+
+    @property
+    def _change(self) -> Fraction:
+        return Fraction(self.sensitivity) / self._epsilon
+
+    @cached_property
+    def _parts(self) -> Integers:
+        """What each step is charged where steps pay for what they contribute; at most PARTS·w together."""
+        each = np.abs(self.rows).sum(axis=0)
+        whole_budget, total = PARTS * self.window, int(each.sum())
+        return np.array([max(1, whole_budget * int(part) // total) for part in each], dtype=np.int64)
+
+    @cached_property
+    def _apart(self) -> Fraction:
+        """The scale from the contributions of single steps, in multiples of 2^-16 grid units."""
+        each = np.abs(self.rows).sum(axis=0)
+        budget = PARTS * self.window
+        if int(self._parts.sum()) > budget:
+            return self._together + 1
+        return (
+            max(Fraction(int(part) * budget, int(paid)) for part, paid in zip(each, self._parts, strict=True))
+            * self._change
+        )
+
+    @property
+    def charges_period(self) -> bool:
+        """Whether a part of the budget is charged once to each period."""
+        return self._together <= self._apart
+
+    @cached_property
+    def units(self) -> int:
+        """As many as make every charge a whole number of them."""
+        return 4 * self.window if self.charges_period else PARTS * self.window
+
+    def charges(self, times: Sequence[int] = ()) -> tuple[int, Integers]:
+        """The units of a period, and those of each of its steps."""
+        if self.charges_period:
+            return self.window, np.full(self.window, 2, dtype=np.int64)
+        return 0, self._parts
+
+    @cached_property
+    def sum_scales(self) -> float:
+        """The noise scale of a coefficient in multiples of 2^-16 grid units; rounded up."""
+        return float_up(min(self._together, self._apart))
+
+    @property
+    def scale(self) -> float:
+        """The noise scale of a coefficient in grid units."""
+        return self.sum_scales / ONE
+
+    @property
+    def shown_scale(self) -> float:
+        """The noise scale of a coefficient in the values' unit."""
+        return self.scale * float(Fraction(self.grid))
+
+    def predicted_error(self, profile: npt.ArrayLike) -> float:
+        """The mean absolute error of final values to expect on streams like a public profile (T × d, whole periods)."""
+        values = read_profile(profile, self.window).reshape(-1, self.window, self.columns)
+        rows = real_fourier(self.window, self.sum_count)
+        offsets = np.einsum("kt,ks,psc->ptc", rows, rows, values) - values
+        unit = float(Fraction(self.grid)) / ONE
+        variance = (rows**2).sum(axis=0) * variance_laplace(self.sum_scales) * unit**2
+        return float(absolute_error(offsets, variance[np.newaxis, :, np.newaxis], normal=True).mean())
+
+    @classmethod
+    def from_profile(cls, policy: WEvent, profile: npt.ArrayLike, **options: Any) -> Self:
+        """The number of coefficients with the least predicted error on public data or earlier releases."""
+        first = cls(policy, **options)
+        candidates = [replace(first, coefficients=count) for count in sample_numbers(first.window)]
+        return min(candidates, key=lambda candidate: candidate.predicted_error(profile))
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> FourierRun:
+        """Begin, or go on with, a run."""
+        return FourierRun(self, ledger, state)
+
+    @classmethod
+    def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
+        """From the mean alone to half of the coefficients."""
+        w = policy.steps_charged
+        counts = sorted({min(w, count) for count in (1, 3, 5, 9, 17)} | {max(1, w // 2)})
+        return [cls(policy, columns=columns, coefficients=count, nonnegative=True) for count in counts]
+
+    @classmethod
+    def examples(cls) -> list[Mechanism]:
+        """Small configurations on which the conformance suite runs."""
+        return [
+            cls(WEvent(epsilon="1", w=12), coefficients=5, nonnegative=True),
+            cls(WEvent(epsilon="1", w=12, mobility="fixed"), columns=3, coefficients=12),
+            cls(WEvent(epsilon="1", w=7, adjacency="replace"), columns=2, coefficients=2, grid="0.5"),
+            cls(WEvent(epsilon="1", w=1)),
+        ]
+
+
+class FourierRun(PeriodicRun):
+    """Fourier at work."""
+
+    mechanism: Fourier
+
+    def _prepare(self) -> None:
+        self._bound = 2**60 // ONE // self._w  # of values: coefficients stay below 2^60
+        self._basis = real_fourier(self._w, self.mechanism.sum_count)
+
+    def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
+        rows = np.clip(measured, -self._bound, self._bound)
+        sums += self.mechanism.rows[:, position : position + len(rows)] @ rows
+
+    def _add_periods_to_sums(self, measured: Matrix, sums: Integers) -> None:
+        rows = np.clip(measured, -self._bound, self._bound).reshape(len(sums), self._w, -1)
+        sums += self.mechanism.rows @ rows
+
+    def _finish(self, known: Floats, times: Integers, sums: Integers, length: int) -> Floats:
+        measured = sums / ONE
+        if length < self._w and self._memory["has_curve"]:
+            # what a period that was cut short lacks, the one before lends
+            measured = measured + self._basis[:, length:] @ self._memory["curve"][length:]
+        values = np.einsum("kt,pkc->ptc", self._basis[:, :length], measured)
+        return np.asarray(np.maximum(values, 0.0) if self.mechanism.nonnegative else values)

@@ -1,0 +1,101 @@
+"""How OptStream splits the budget of a window among tests, samples and features, and what its periods are charged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from tidegate.mechanisms.optstream.period_blocks import Integers
+
+
+@dataclass(frozen=True)
+class PeriodBudget:
+    """The budget of a window of w steps, as parts of 1.
+
+    Parameters
+    ----------
+    window, samples
+        w and k.
+    weights
+        Of tests, samples and features; 0 for parts that are off.
+    adaptive
+        Whether samples depend on the data, so that a window that straddles two periods may have more than k of them.
+    printed
+        Split as printed: periods are counted as if no window straddled two of them, features as if one step changed.
+    leaf
+        Which part of a sample's budget leaves have that choose their samples for themselves; the rest belongs to
+        nodes with k public times. 1 where all samples are taken at the same times.
+
+    Privacy
+    -------
+    Every charge is public. Of adaptive samples the first and the last step of a period are certain; the k − 2 in
+    between may be anywhere, so they are charged to the period as a whole, as the tests are: once in each window
+    that meets it. That is 2(k − 2) + 2 samples in a window that straddles two periods, and k in one that does not.
+    Where 2k − 2 > w it is cheaper to charge every step with a sample.
+    """
+
+    window: int
+    samples: int
+    weights: tuple[Fraction, Fraction, Fraction]
+    adaptive: bool = False
+    printed: bool = False
+    leaf: Fraction = Fraction(1)
+
+    @property
+    def most(self) -> int:
+        """The samples that a window of w steps can contain."""
+        return min(2 * self.samples - 2, self.window) if self.adaptive else self.samples
+
+    @cached_property
+    def shares(self) -> tuple[Fraction, Fraction, Fraction]:
+        """What one period's tests, one sample, and one step's features cost."""
+        tests, samples, features = self.weights
+        k, w = self.samples, self.window
+        if self.printed:
+            total = tests + samples + features
+            return tests / total, samples / total / k, features / total
+        total = 2 * tests + samples * self.most / k + features
+        return tests / total, samples / total / k, features / total / w
+
+    @property
+    def public_sample(self) -> Fraction:
+        """What a sample at one of k public times costs where leaves have times of their own: a window has only k."""
+        return self.shares[1] if self.printed else self.shares[1] * self.most / self.samples
+
+    @cached_property
+    def _parts(self) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+        """The costs of a period, of a certain sample of the leaves, of a public sample above them, and of a step."""
+        tests, sample, step = self.shares
+        certain = self.leaf * sample
+        spread = self.adaptive and 2 * self.samples - 2 <= self.window
+        span = tests + (self.samples - 2) * certain if spread else tests
+        if self.adaptive and not spread:
+            certain, step = Fraction(0), step + certain
+        return span, certain, (1 - self.leaf) * self.public_sample, step
+
+    @cached_property
+    def units(self) -> int:
+        """As many as make every charge a whole number of them."""
+        return math.lcm(*(part.denominator for part in (*self.shares, *self._parts)))
+
+    def charges(self, times: Sequence[int], above: Sequence[int] = ()) -> tuple[int, Integers]:
+        """The units of a period and of its steps: samples of the leaves, if certain, and of the nodes above them."""
+        span, certain, public, step = (int(part * self.units) for part in self._parts)
+        steps = np.full(self.window, step, dtype=np.int64)
+        steps[np.array([1, self.window] if self.adaptive else times, dtype=np.int64) - 1] += certain
+        steps[np.array(above, dtype=np.int64) - 1] += public
+        return span, steps
+
+    def printed_loss(self, samples: int) -> Fraction:
+        """How many times ε the printed scales lose when all w steps change and a window has so many leaf samples.
+
+        A feature's parts change by wΔ together, which costs w times what it is charged.
+        """
+        _, sample, step = self.shares
+        leaves = samples * self.leaf * sample
+        return max(Fraction(1), leaves + self.samples * (1 - self.leaf) * sample + self.window * step)

@@ -1,0 +1,127 @@
+"""Public sample times: the positions of a period at which a stream is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.exact import whole
+from tidegate.mechanisms.optstream.kernels import sampling as loop
+
+Integers = npt.NDArray[np.int64]
+LARGEST = 2**38  # of a profile's values: scores of periods up to 2^11 steps stay within 64 bits
+
+
+def equally_spaced(w: int, samples: int) -> tuple[int, ...]:
+    """k positions of a period of w steps, as far apart as possible; the last step is one of them.
+
+    Examples
+    --------
+    >>> equally_spaced(48, 4), equally_spaced(5, 3)
+    ((12, 24, 36, 48), (2, 4, 5))
+    """
+    k = whole("samples", samples, most=w)
+    return tuple(-(-w * number // k) for number in range(1, k + 1))
+
+
+def read_times(times: Sequence[int], w: int) -> tuple[int, ...]:
+    """Check positions: ascending, between 1 and w, the last one w."""
+    read = tuple(whole("times", time, most=w) for time in times)
+    if not read or read[-1] != w or any(a >= b for a, b in pairwise(read)):
+        raise InvalidParameter(
+            "times",
+            list(read),
+            f"ascending positions that end with {w}",
+            f"sample the last step, {w}, as well",
+        )
+    return read
+
+
+def fitting(old: Sequence[int], new: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Which samples of new times can be taken in the first period that has them, after periods with the old ones.
+
+    A window that straddles the change contains the old samples after its beginning and the new ones up to its
+    end. Samples that would make it more than it may have are left out; from the next period on all are taken.
+
+    Examples
+    --------
+    >>> fitting((6, 12), (8, 12)), fitting((6, 12), (3, 12))
+    (array([ True,  True]), array([False,  True]))
+    """
+    taken: list[int] = []
+    for time in new:
+        if sum(s > time for s in old) + len(taken) < len(old):
+            taken.append(time)
+    return np.isin(np.array(new), taken)
+
+
+class BestTimes:
+    """For each number of samples the positions with the least interpolation error on a public profile.
+
+    Minimises equation 4 of the OptStream paper, the sum of the distances from the straight lines between samples,
+    over all periods and columns of the profile, by dynamic programming in O(w² log w + k·w²). The line to a period's
+    first sample begins at the last step of the period before.
+
+    Parameters
+    ----------
+    profile
+        Public or earlier released values, T × d with T a multiple of w.
+    w
+        Steps of a period.
+    most
+        The largest number of samples that will be asked for; w by default.
+
+    Examples
+    --------
+    >>> curve = [0, 0, 0, 0, 0, 0, 9, 9, 9, 9, 9, 9]
+    >>> BestTimes(np.array(curve), 12).of(4)
+    (1, 6, 7, 12)
+    """
+
+    def __init__(self, profile: npt.ArrayLike, w: int, most: int | None = None) -> None:
+        self.w = w
+        self.most = w if most is None else whole("most", most, most=w)
+        self.profile = read_profile(profile, w)
+
+    @cached_property
+    def _paths(self) -> tuple[npt.NDArray[np.float64], Integers]:
+        flat = self.profile
+        largest = float(np.abs(flat).max(initial=0.0)) or 1.0
+        scaled = np.rint(flat * (LARGEST / self.w / largest)).astype(np.int64)
+        costs = np.zeros((self.w + 1, self.w + 1))
+        for period in range(len(flat) // self.w):
+            begin = period * self.w
+            # before the first period of the profile its own last step stands in
+            before = scaled[begin - 1] if period else scaled[self.w - 1]
+            loop.segment_costs(np.vstack([before[None], scaled[begin : begin + self.w]]), costs)
+        best = np.empty((self.most + 1, self.w + 1))
+        came = np.zeros(best.shape, dtype=np.int64)
+        loop.cheapest_paths(costs, self.most, best, came)
+        return best, came
+
+    def of(self, samples: int) -> tuple[int, ...]:
+        """The best positions for so many samples."""
+        k = whole("samples", samples, most=self.most)
+        _, came = self._paths
+        times, at = [self.w], self.w
+        for number in range(k, 1, -1):
+            at = int(came[number, at])
+            times.append(at)
+        return tuple(reversed(times))
+
+
+def read_profile(profile: npt.ArrayLike, w: int) -> npt.NDArray[np.float64]:
+    """A profile as T × d floats; T must be a multiple of w, and every value finite."""
+    values = np.asarray(profile, dtype=np.float64)
+    values = values[:, np.newaxis] if values.ndim == 1 else values
+    if values.ndim != 2 or not len(values) or len(values) % w or not np.isfinite(values).all():
+        raise InvalidInput(
+            f"a profile has the values of whole periods of {w} steps, without gaps; this one has the shape "
+            f"{values.shape}: cut it to whole periods and fill its gaps."
+        )
+    return values

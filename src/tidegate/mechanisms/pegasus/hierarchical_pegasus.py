@@ -1,0 +1,296 @@
+"""HierarchicalPeGaSus: PeGaSus on every node of a forest of aggregations, small branches pruned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import ExactLike, exact, float_up
+from tidegate.ledger import Ledger
+from tidegate.ledger.unenforced import UnenforcedLedger
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
+from tidegate.mechanisms.pegasus.hierarchical_run import HierarchicalPeGaSusRun
+from tidegate.mechanisms.pegasus.kernels import pruning as loop
+from tidegate.mechanisms.pegasus.printed_pruning import two_noise_loss
+from tidegate.mechanisms.sparse_vector import SparseVector
+from tidegate.policy import Event, Guarantee, Policy, User, WEvent
+from tidegate.structures.hierarchy import Hierarchy
+
+PRUNINGS = ("counts", "privtree", "none")
+LN2 = Fraction(6_931_472, 10_000_000)  # a little above ln 2
+
+
+@dataclass(frozen=True)
+class HierarchicalPeGaSus(Mechanism):
+    """Release every node of a hierarchy, and spend nothing on branches in which there is nothing.
+
+    At each step the hierarchy is walked from its roots. Where a noisy test says that a node's count is
+    small, the nodes below it are pruned: they are 0 at this step, and the budget of their levels goes to
+    the node itself. Every node that is not pruned is measured, grouped and smoothed as in :class:`PeGaSus`;
+    groups skip the steps at which their node was pruned, and measurements are weighed by their precision.
+
+    Parameters
+    ----------
+    policy, columns, grid, rounding
+        As for every :class:`Mechanism`; the number of columns is that of the hierarchy's leaves.
+    hierarchy
+        A :class:`tidegate.queries.Hierarchy`, links child → parent, or nested names of the columns such as
+        "building/floor/room/ap". Releases have a column for each node, in the order of its names.
+    pruning
+        "counts": a node's noisy count is compared with the public `prune_below`. "privtree": the test of
+        PrivTree, whose noise does not grow with the height. "none": nothing is pruned.
+    prune_below
+        β: branches with a smaller count are pruned. By default four times the noise scale of one level's
+        Perturber. Public.
+    pruning_share
+        The part of the budget that tests for pruning spend, where there are any.
+    perturber_share
+        The part of what remains that the Perturbers spend; the Groupers have the rest.
+    threshold, threshold_factor, smoother, longest_group, snapshots
+        As for :class:`PeGaSus`, with a level's budget for grouping.
+    calibration
+        "sound", or "paper" for the printed test of pruning, which is not private for four levels or more.
+
+    Privacy
+    -------
+    Unit and neighbours: the policy's. One unit changes the nodes of each level by at most Δ together, so
+    what is spent along a path from a root to a leaf adds up and nothing else does (paper, Theorem 5.1).
+    Every level has 1/h of ε_p + ε_g; the node at which a path ends, by pruning or because a leaf stands
+    higher than others, spends what is left for its path (also what is left of ε_pr, a departure from the
+    paper that makes every path spend exactly ε). Which nodes end their paths is decided by private tests,
+    before anything else of the step is drawn.
+
+    Departure: the printed PRUNE is unsound for h ≥ 4. "counts" adds a single Lap((h−1)Δ/ε_pr) to the count
+    and compares with a noiseless threshold; a leaf is not tested. "privtree" tests max(c − (level−1)·δ, β −
+    δ) + Lap(3Δ/ε_pr) > β with δ ≥ ln 2 · 3Δ/ε_pr, on counts from which negative ones are left out. Proofs
+    in docs/proofs/hierarchical_pegasus.md. ``calibration="paper"`` tests c + Lap(2Δ/ε_pr) < β +
+    Lap(2Δ/ε_pr), and its guarantee states what that loses.
+
+    Memory and snapshots hold the raw counts of open groups, see :class:`PeGaSus`.
+
+    Error
+    -----
+    Without pruning that of :class:`PeGaSus` with ε/h; a pruned branch has the error of its true counts.
+    Time O(log n) a node and step, memory O(n) for open groups of n different counts.
+
+    Examples
+    --------
+    >>> campus = Hierarchy.from_names(["library/1/a", "library/1/b", "library/2/c", "gym/hall"])
+    >>> mechanism = HierarchicalPeGaSus(Event(epsilon="1"), hierarchy=campus)
+    >>> run = mechanism.start()
+    >>> releases = run.push_batch(np.zeros((20, 4), dtype=np.int64))
+    >>> releases.values.shape, run.ledger.verify().ok
+    ((20, 8), True)
+
+    References
+    ----------
+    Chen, Machanavajjhala, Hay, Miklau: PeGaSus: Data-adaptive differentially private stream processing. CCS
+    2017. Zhang, Xiao, Xie: PrivTree: A differentially private algorithm for hierarchical decompositions.
+    SIGMOD 2016.
+    """
+
+    hierarchy: Hierarchy | Mapping[str, str | None] | Sequence[str] | None = None
+    pruning: str = "counts"
+    prune_below: ExactLike | None = None
+    pruning_share: ExactLike = "0.2"
+    perturber_share: ExactLike = "0.8"
+    threshold: ExactLike | None = None
+    threshold_factor: ExactLike = 5
+    smoother: str = "median"
+    longest_group: int = 2**16
+    snapshots: str = "open"
+    calibration: str = "sound"
+
+    supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
+    keeps_raw_values: ClassVar[bool] = True  # the open groups' counts; see Privacy
+
+    def validate(self) -> None:
+        """Check the hierarchy and the public parameters."""
+        put = object.__setattr__
+        if isinstance(self.hierarchy, Mapping):
+            put(self, "hierarchy", Hierarchy.from_parents(self.hierarchy))
+        elif isinstance(self.hierarchy, list | tuple):
+            put(self, "hierarchy", Hierarchy.from_names(self.hierarchy))
+        if not isinstance(self.hierarchy, Hierarchy):
+            raise InvalidParameter(
+                "hierarchy", self.hierarchy, "a Hierarchy", "write hierarchy=Hierarchy.from_names([…])"
+            )
+        leaves = len(self.hierarchy.leaves)
+        if self.columns not in (1, leaves):
+            raise InvalidParameter("columns", self.columns, f"the number of leaves, {leaves}", "leave it out")
+        put(self, "columns", leaves)
+        for name, allowed in (("pruning", PRUNINGS), ("calibration", ("sound", "paper"))):
+            if getattr(self, name) not in allowed:
+                raise InvalidParameter(
+                    name, getattr(self, name), " or ".join(map(repr, allowed)), "leave it out"
+                )
+        if self.calibration == "paper" and self.pruning != "counts":
+            raise InvalidParameter(
+                "pruning", self.pruning, "'counts' in the printed calibration", "leave it out"
+            )
+        put(self, "pruning_share", pegasus_parameters.share("pruning_share", self.pruning_share))
+        if self.prune_below is not None:
+            put(self, "prune_below", exact("prune_below", self.prune_below))
+        pegasus_parameters.check(self)
+        widest = max(
+            float(self.scales.max()), self.grouping.question_scale, self.limit, abs(self.prune_limit)
+        )
+        pegasus_parameters.check_noise(self, max(widest, self.prune_scale))
+
+    # how the budget is shared ----------------------------------------------------------------------------------
+
+    @property
+    def forest(self) -> Hierarchy:
+        """The hierarchy."""
+        assert isinstance(self.hierarchy, Hierarchy)
+        return self.hierarchy
+
+    @property
+    def outputs(self) -> int:
+        """The columns of a release: one for each node."""
+        return len(self.forest.names)
+
+    @property
+    def units(self) -> int:
+        """One unit a step; a thousand in the printed calibration, so that its real loss can be written down."""
+        return self.policy.steps_charged * (1 if self.calibration == "sound" else 1000)
+
+    @property
+    def prunes(self) -> bool:
+        """Whether there is anything to prune, and it is asked for."""
+        return self.pruning != "none" and self.forest.height > 1
+
+    @cached_property
+    def budgets_of_step(self) -> tuple[Fraction, Fraction, Fraction]:
+        """(ε_pr, ε_p, ε_g) of one step."""
+        total = self.policy.budget.total / self.policy.steps_charged
+        pruning = Fraction(self.pruning_share) * total if self.prunes else Fraction(0)
+        perturbing = Fraction(self.perturber_share) * (total - pruning)
+        return pruning, perturbing, total - pruning - perturbing
+
+    def spends(self, node: int, ends: bool) -> tuple[Fraction, Fraction, Fraction]:
+        """(test, Perturber, Grouper) of one node at one step, if its paths go on below it or end there."""
+        _, perturbing, grouping = self.budgets_of_step
+        height, level = self.forest.height, self.forest.levels[node]
+        leaf = bool(self.forest.is_leaf[node])
+        tested = Fraction(0) if leaf or not self.prunes else self._test_epsilon
+        if not ends:
+            return tested, perturbing / height, grouping / height
+        left = (perturbing + grouping) * (height - level + 1) / height - grouping / height
+        if self.prunes and self._test_adds:  # tests that this path will not make
+            left += (height - 1 - (level - 1 if leaf else level)) * self._test_epsilon
+        return tested, left, grouping / height
+
+    @property
+    def _test_adds(self) -> bool:
+        """Whether the tests on a path add up; those of PrivTree do not."""
+        return self.pruning == "counts" and self.calibration == "sound"
+
+    @cached_property
+    def _test_epsilon(self) -> Fraction:
+        """What one test spends; for tests that do not add up, what all of a path spend, counted at its root."""
+        return self.budgets_of_step[0] / (self.forest.height - 1) if self._test_adds else Fraction(0)
+
+    # scales and public limits ----------------------------------------------------------------------------------
+
+    @cached_property
+    def prune_scale(self) -> float:
+        """The noise scale of a test for pruning in grid units; rounded up."""
+        if not self.prunes:
+            return 1.0
+        factor = (
+            3 if self.pruning == "privtree" else 2 if self.calibration == "paper" else self.forest.height - 1
+        )
+        return float_up(factor * self.sensitivity / self.budgets_of_step[0])
+
+    @cached_property
+    def prune_decay(self) -> int:
+        """PrivTree's δ in grid units: at least ln 2 · its scale."""
+        return math.ceil(Fraction(self.prune_scale) * LN2)
+
+    @cached_property
+    def prune_limit(self) -> int:
+        """β in grid units, rounded up."""
+        if self.prune_below is None:
+            return math.ceil(4 * self.sensitivity * self.forest.height / self.budgets_of_step[1])
+        return math.ceil(Fraction(self.prune_below) / Fraction(self.grid))
+
+    @cached_property
+    def grouping(self) -> SparseVector:
+        """One group of one node is one run of this."""
+        return SparseVector(self.budgets_of_step[2] / self.forest.height, 2 * self.sensitivity)
+
+    @cached_property
+    def limit(self) -> int:
+        """The threshold θ in grid units; rounded up."""
+        return pegasus_parameters.limit(self)
+
+    @cached_property
+    def scales(self) -> npt.NDArray[np.float64]:
+        """The Perturber's noise scale by (how a node takes part, node), in grid units; rounded up."""
+        found = np.ones((3, self.outputs))
+        for node in range(self.outputs):
+            for part, ends in ((loop.PASSES, False), (loop.ENDS, True)):
+                found[part, node] = float_up(self.sensitivity / self.spends(node, ends)[1])
+        return found
+
+    @cached_property
+    def weights(self) -> npt.NDArray[np.int64]:
+        """How precise a measurement is, by (how a node takes part, node): 0 where it is pruned."""
+        found = np.zeros((3, self.outputs), dtype=np.int64)
+        least = self.scales[1:].max()
+        found[1:] = np.maximum(np.rint(16 * least / self.scales[1:]), 1)
+        return found
+
+    # what everybody uses ---------------------------------------------------------------------------------------
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proved, under which assumptions."""
+        if self.calibration == "sound" or not self.prunes:
+            return super().guarantee
+        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self.printed_loss())
+
+    def printed_loss(self) -> Fraction:
+        """How many times the budget the printed test of pruning loses on a path of counts 0 that become Δ."""
+        pruning, perturbing, grouping = self.budgets_of_step
+        one = two_noise_loss(self.prune_scale, self.prune_limit, self.sensitivity)
+        lost = max(one * (self.forest.height - 1), float(pruning))
+        times = 1 + (lost - float(pruning)) / float(pruning + perturbing + grouping)
+        return Fraction(math.floor(1000 * times), 1000)
+
+    def start(
+        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
+    ) -> HierarchicalPeGaSusRun:
+        """Begin, or go on with, a run."""
+        if self.calibration == "paper" and ledger is None and state is None:
+            ledger = UnenforcedLedger(self.policy, self.units)
+        return HierarchicalPeGaSusRun(self, ledger, state)
+
+    @classmethod
+    def examples(cls) -> list[Mechanism]:
+        """Small configurations on which the conformance suite runs."""
+        ragged = Hierarchy.from_names(["a/1/x", "a/1/y", "a/2", "b", "c/3/z/deep", "c/3/z/deeper"])
+        return [
+            cls(Event(epsilon="5"), hierarchy=Hierarchy.balanced(8)),
+            cls(Event(epsilon="5"), hierarchy=ragged, pruning="privtree", prune_below=30),
+            cls(
+                WEvent(epsilon="20", w=3),
+                hierarchy=ragged,
+                prune_below=60,
+                smoother="average",
+                longest_group=9,
+            ),
+            cls(User(epsilon="3000", horizon=9000), hierarchy=Hierarchy.balanced(3, 3), pruning="none"),
+            cls(Event(epsilon="2", adjacency="replace"), hierarchy=Hierarchy.from_parents({"one": None})),
+        ]

@@ -1,0 +1,63 @@
+"""The public parameters that PeGaSus has alone and in a hierarchy: the Perturber's part, the threshold, the groups."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import ExactLike, exact, positive, show, whole
+from tidegate.mechanisms.pegasus.grouper import LONGEST, SMOOTHERS
+
+if TYPE_CHECKING:
+    from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+    from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+
+LARGEST_SCALE = 2**50
+
+
+def share(name: str, value: ExactLike) -> Fraction:
+    """Read a part of the budget: above 0 and below 1."""
+    part = exact(name, value)
+    if not 0 < part < 1:
+        raise InvalidParameter(name, value, "above 0 and below 1", f'write for example {name}="0.8"')
+    return part
+
+
+def check(mechanism: PeGaSus | HierarchicalPeGaSus) -> None:
+    """Check the split, the threshold, the smoother, the cap and what snapshots do."""
+    read = {
+        "perturber_share": share("perturber_share", mechanism.perturber_share),
+        "threshold_factor": positive("threshold_factor", mechanism.threshold_factor),
+        "longest_group": whole("longest_group", mechanism.longest_group, most=LONGEST),
+    }
+    if mechanism.threshold is not None:
+        read["threshold"] = positive("threshold", mechanism.threshold)
+    for name, value in read.items():
+        object.__setattr__(mechanism, name, value)
+    if mechanism.smoother not in SMOOTHERS:
+        raise InvalidParameter(
+            "smoother", mechanism.smoother, " or ".join(map(repr, SMOOTHERS)), "write 'median'"
+        )
+    if mechanism.snapshots not in ("open", "closed"):
+        raise InvalidParameter("snapshots", mechanism.snapshots, "'open' or 'closed'", "leave it out")
+
+
+def check_noise(mechanism: PeGaSus | HierarchicalPeGaSus, widest: float) -> None:
+    """Refuse noise, or a limit, that would leave the numbers."""
+    if widest > LARGEST_SCALE:
+        raise InvalidParameter(
+            "epsilon",
+            show(mechanism.policy.budget.total),
+            f"large enough that noise stays below 2^50 grid units ({show(Fraction(mechanism.grid))})",
+            "raise epsilon, or choose a coarser grid",
+        )
+
+
+def limit(mechanism: PeGaSus | HierarchicalPeGaSus) -> int:
+    """The threshold θ in grid units, rounded up: as given, or a number of noise scales of the Grouper."""
+    if mechanism.threshold is not None:
+        return math.ceil(Fraction(mechanism.threshold) / Fraction(mechanism.grid))
+    factor = Fraction(mechanism.threshold_factor)
+    return math.ceil(factor * mechanism.sensitivity / Fraction(mechanism.grouping.epsilon))

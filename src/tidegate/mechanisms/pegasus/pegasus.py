@@ -1,0 +1,235 @@
+"""PeGaSus: perturb every count, group stable stretches privately, and smooth within the groups."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from tidegate.exact import ExactLike, float_up, whole
+from tidegate.ledger import Ledger
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, State
+from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
+from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
+from tidegate.mechanisms.sparse_vector import SparseVector
+from tidegate.noise import expected_absolute_laplace, laplace
+from tidegate.policy import Event, Policy, User, WEvent
+from tidegate.releases import GroupedRelease, GroupedReleases, Status
+
+
+@dataclass(frozen=True)
+class PeGaSus(Mechanism):
+    """Measure every step, and let steps of a stable stretch share their measurements.
+
+    The Perturber adds noise to every count. The Grouper, which spends a budget of its own, extends the last
+    group by the new step as long as a noisy test says that the group's counts deviate little from their
+    mean. The Smoother answers the step from all noisy counts of its group. Every column is grouped for
+    itself, and a step is answered when it arrives. The releases carry the noisy counts and the groups, so
+    that any number of other questions (:mod:`tidegate.queries`: windows, monitors, aggregations) are
+    answered from them at no further budget.
+
+    Parameters
+    ----------
+    policy, columns, grid, rounding
+        As for every :class:`Mechanism`.
+    perturber_share
+        The part of the budget that the Perturber spends; the Grouper has the rest.
+    threshold
+        How far a group's counts may deviate from their mean, summed (θ); by default `threshold_factor`·Δ/ε_g.
+        Public.
+    threshold_factor
+        5 as in the paper. The noise of a test has the scale 8Δ/ε_g, so that with 5 a constant stream is cut into
+        groups of three steps on average; 20 to 40 suits streams that stand still for long (docs/pegasus.md).
+    smoother
+        "median", "average" or "james-stein".
+    longest_group
+        A group of so many steps is closed, which is public and free, so that an endless constant stream
+        needs bounded memory. At most 2^20.
+    snapshots
+        "open": a snapshot keeps the raw counts of the open groups. "closed": taking one closes them; see
+        Privacy.
+
+    Privacy
+    -------
+    Unit and neighbours: the policy's. At event level the Perturber adds Lap(Δ/ε_p) to every count. A group
+    is one run of the sparse vector technique with ρ ~ Lap(4Δ/ε_g) for its threshold and ν ~ Lap(8Δ/ε_g) for
+    each test, since one unit changes the deviation by less than 2Δ. The count that fails a test becomes a
+    closed group of its own, so each count enters exactly one run (paper, Theorems 3.1 and 3.4; sound as
+    printed). Columns do not multiply the loss, because Δ bounds the change over all of them together. Under
+    a w-event policy all budgets are divided by w, under a user-level policy by the horizon. Departures:
+    deviations are rounded down to the grid, θ up to it; for the Grouper alone, counts are clipped to
+    ±2^60/longest_group grid units, which cannot raise a sensitivity.
+
+    Memory and snapshots hold raw data: the deviation of an open group needs its counts, so a run keeps them,
+    as a sorted multiset, until the group closes, together with the group's noisy threshold. A snapshot with
+    ``snapshots="open"`` contains them and must be guarded like the stream itself. With
+    ``snapshots="closed"`` taking a snapshot closes the open groups first and the bytes contain only private
+    output; the releases then depend on when snapshots were taken, and frequent ones shorten the groups. The
+    releases never contain raw data.
+
+    Error
+    -----
+    For a group of n nearly equal counts about 1/√n of the Laplace mechanism's with ε_p (:meth:`expected_error`).
+    Where counts move fast compared with θ, smoothing adds a bias that can exceed the noise several times: use
+    :class:`Uniform` there (docs/pegasus.md has numbers). Smoothing pays where the deviation is below
+    :meth:`deviation_that_pays` (Theorem 3.6). Time O(log n) a step, memory O(n) for open groups of n
+    different counts.
+
+    Examples
+    --------
+    >>> mechanism = PeGaSus(Event(epsilon="0.1"))
+    >>> mechanism.scale, mechanism.grouping.threshold_scale, mechanism.limit
+    (12.5, 200.0, 250)
+    >>> run = mechanism.start()
+    >>> releases = run.push_batch(np.zeros(1000, dtype=np.int64))
+    >>> releases.values.shape, releases.groups.shape, run.ledger.verify().ok
+    ((1000, 1), (1000, 1), True)
+
+    References
+    ----------
+    Chen, Machanavajjhala, Hay, Miklau: PeGaSus: Data-adaptive differentially private stream processing. CCS
+    2017.
+    """
+
+    perturber_share: ExactLike = "0.8"
+    threshold: ExactLike | None = None
+    threshold_factor: ExactLike = 5
+    smoother: str = "median"
+    longest_group: int = 2**16
+    snapshots: str = "open"
+
+    supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
+    keeps_raw_values: ClassVar[bool] = True  # the open groups' counts; see Privacy
+
+    def validate(self) -> None:
+        """Check the split, the threshold, the smoother and the cap."""
+        pegasus_parameters.check(self)
+        pegasus_parameters.check_noise(self, max(self.scale, self.grouping.question_scale, self.limit))
+
+    @property
+    def units(self) -> int:
+        """One unit a step."""
+        return self.policy.steps_charged
+
+    @property
+    def step_epsilon(self) -> Fraction:
+        """The budget of one step."""
+        return self.policy.budget.total / self.units
+
+    @cached_property
+    def scale(self) -> float:
+        """The noise scale of the Perturber in grid units; rounded up."""
+        return float_up(self.sensitivity / (Fraction(self.perturber_share) * self.step_epsilon))
+
+    @cached_property
+    def grouping(self) -> SparseVector:
+        """One group is one run of this: its questions are deviations, of sensitivity 2Δ."""
+        return SparseVector((1 - Fraction(self.perturber_share)) * self.step_epsilon, 2 * self.sensitivity)
+
+    @cached_property
+    def limit(self) -> int:
+        """The threshold θ in grid units; rounded up."""
+        return pegasus_parameters.limit(self)
+
+    def expected_error(self, group: int = 1) -> float:
+        """The mean absolute error of a step that is the n-th of equal counts in its group, for large n about.
+
+        The mean of n Laplace values has the variance 2b²/n and their median about b²/n.
+        """
+        size, scale = whole("group", group), self.scale * float(Fraction(self.grid))
+        if size < 3:  # the median of two is their mean, whose absolute value is 3b/4 on average
+            return expected_absolute_laplace(self.scale) * float(Fraction(self.grid)) * (1.0, 0.75)[size - 1]
+        variance = scale * scale / size * (1 if self.smoother == "median" else 2)
+        return math.sqrt(2 / math.pi * variance)
+
+    def deviation_that_pays(self, group: int) -> float:
+        """Theorem 3.6: up to which deviation averaging n steps has a smaller error than no smoothing.
+
+        Examples
+        --------
+        >>> round(PeGaSus(Event(epsilon="0.1")).deviation_that_pays(100), 1)
+        30.7
+        """
+        size = whole("group", group, least=2)
+        scale = self.scale * float(Fraction(self.grid))
+        return math.sqrt(2 * max(size - math.log(size) - 1, 0.0)) / (1 + math.log(size - 1)) * scale
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> PeGaSusRun:
+        """Begin, or go on with, a run."""
+        return PeGaSusRun(self, ledger, state)
+
+    @classmethod
+    def examples(cls) -> list[Mechanism]:
+        """Small configurations on which the conformance suite runs."""
+        return [
+            cls(Event(epsilon="1")),
+            cls(Event(epsilon="1/3", adjacency="replace"), columns=3, smoother="average", longest_group=7),
+            cls(WEvent(epsilon="10", w=6), columns=2, perturber_share="1/2", threshold=40),
+            cls(WEvent(epsilon="3", w=2, max_change="0.5"), grid="0.25", smoother="james-stein"),
+            cls(User(epsilon="900", horizon=9000), columns=2),
+        ]
+
+
+class PeGaSusRun(GrouperRun):
+    """PeGaSus at work."""
+
+    mechanism: PeGaSus
+
+    def _begin(self, state: State | None) -> None:
+        super()._begin(state)
+        self._shown_scale = self.mechanism.scale * self._grid
+
+    def _push(self, row: Row) -> GroupedRelease:
+        self.ledger.charge(self.step, self._charge)
+        rows = row[np.newaxis]
+        values, noisy, groups = np.empty(rows.shape), np.empty(rows.shape), np.empty_like(rows)
+        with self._closing_groups():
+            self._release(rows, self.step, values, noisy, groups)
+        scale, unit = self._shown_scale, self.ledger.unit
+        fields = (self.step, values[0], Status.FRESH, self.step, scale, self._charge, unit)
+        return GroupedRelease(*fields, noisy=noisy[0], groups=groups[0], weights=np.ones_like(row))
+
+    def _push_batch(self, matrix: Matrix, first_step: int) -> GroupedReleases:
+        steps = len(matrix)
+        units = np.broadcast_to(np.int64(self._charge), steps)
+        self.ledger.charge_batch(first_step, units)
+        values, noisy = np.empty(matrix.shape), np.empty(matrix.shape)
+        groups = np.empty(matrix.shape, dtype=np.int64)
+        length = max(1, BLOCK // self._columns)
+        with self._closing_groups():
+            for start in range(0, steps, length):
+                block = slice(start, start + length)
+                self._release(matrix[block], first_step + start, values[block], noisy[block], groups[block])
+        return GroupedReleases(
+            first_step,
+            values,
+            np.broadcast_to(np.int8(Status.FRESH), steps),
+            None,
+            np.broadcast_to(np.float64(self._shown_scale), steps),
+            units,
+            self.ledger.unit,
+            noisy=noisy,
+            groups=groups,
+            weights=np.broadcast_to(np.int64(1), matrix.shape),
+        )
+
+    def _release(
+        self,
+        rows: Matrix,
+        step: int,
+        values: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+        noisy: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+        groups: Matrix,
+    ) -> None:
+        mechanism, grouping, shape = self.mechanism, self.mechanism.grouping, rows.shape
+        measured = rows + laplace(self.source, "perturber", step, mechanism.scale, shape)
+        tests = laplace(self.source, "test", step, grouping.question_scale, shape)
+        thresholds = laplace(self.source, "threshold", step, grouping.threshold_scale, shape)
+        weights = np.ones(shape, dtype=np.int64)
+        self._grouper.advance(step, rows, measured, weights, tests, thresholds, values, groups)
+        np.multiply(measured, self._grid, out=noisy)

@@ -1,0 +1,1 @@
+"""Adaptive sampling with a filter: FAST (Fan and Xiong 2014) and RescueDP (Wang et al. 2016)."""

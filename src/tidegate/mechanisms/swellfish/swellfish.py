@@ -1,0 +1,306 @@
+"""Swellfish: noise that follows public specifications of what is to be hidden, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidParameter
+from tidegate.exact import ExactLike, exact, show
+from tidegate.ledger import Ledger
+from tidegate.mechanisms.mechanism import PUBLIC_CLOCK, Mechanism
+from tidegate.mechanisms.swellfish.run import SwellfishRun
+from tidegate.mechanisms.swellfish.schedules import FORMS, Schedule
+from tidegate.policy import Approximate, Clock, Guarantee, Policy, Pure, Secret, Specification
+from tidegate.policy import Swellfish as SwellfishPolicy
+from tidegate.policy.promises import ENDLESS, promises_of
+
+FINEST, COARSEST = (
+    20,
+    8,
+)  # a window of the longest event has 2^20 units a step, or fewer where sums would overflow
+PUBLIC = "the specifications are public and were not derived from what they hide"
+EXPERIMENT = (
+    "nobody lives in the households of this experiment: its specifications were derived from recorded use"
+)
+GAPS_SHOWN = "which readings are missing is not protected"
+
+
+@dataclass(frozen=True)
+class Swellfish(Mechanism):
+    """Add at each step as much noise as the secrets that are relevant there need, and no more.
+
+    A specification says which events (height p, duration T) must not be recognised inside which hiding intervals,
+    each at a level ε. At step t the temporal sensitivity Δ_t of a specification is the sum of the heights of its
+    relevant secrets, and noise of scale Δ_t·max T/ε hides any of them. With many specifications the largest scale
+    serves all. Where only low, short or lenient secrets are relevant, the noise is low.
+
+    Parameters
+    ----------
+    policy
+        A :class:`tidegate.policy.Swellfish` with its specifications. Each has a baseline secret that is relevant at
+        every step (``intervals="always"``, or every day from 00:00 to 24:00), since a step without noise would be
+        published as it is.
+    columns, grid, rounding
+        As for every :class:`Mechanism`. Heights are multiples of the grid. With rounding="nearest" the policy's
+        `allowance` is at least the grid for every column that a household touches.
+    schedule
+        "windowed" (default): Δ_t·max T_s/ε_s. "printed": Δ_t·(max T_s)/(min ε_s), the paper's Theorem 8, never
+        smaller. "optimal": the convex program over the whole horizon, never worse in mean squared error (for the
+        windowed promise without δ).
+    share
+        The part of every promise that this release may use, where several releases share one ledger (Theorem 5).
+    fill
+        What stands in for a missing reading (NaN): "released" for the last released value, or a public number.
+        None refuses missing readings.
+    gap_change
+        By how much a filled reading can differ from the true one, at most. If given, and no more than the height of
+        every baseline secret, a gap is hidden like the baseline event: filled steps get noise like all others.
+    experiment
+        Accepts specifications that were derived from recorded use; nothing of such a run protects anybody.
+
+    Privacy
+    -------
+    Unit and neighbours: one placement of one secret's event, at most T_s consecutive steps inside its hiding interval,
+    each changed by at most Δ_t (the policy's "windowed" promise); with promise="joint" also one occurrence of every
+    event at once, seen inside one hiding interval (Definitions 7 and 13 read literally; scale max A_s/ε_s,
+    A_s = Σ p·min(T, |J ∩ J_s|), and the larger of both). docs/proofs/swellfish.md.
+    The ledger checks for every secret and every placement that Σ Δ_t/λ_t ≤ ε_s before noise is drawn. With δ, each
+    placement is an optimal composition of T_s steps (Theorem 11 with the exact composition in place of the printed
+    bound). Departures from the paper: Theorem 8's proof covers one placement only, so that is what is claimed by
+    default; max T/ε replaces max T/min ε; a baseline secret is mandatory. Specifications are public. A missing reading
+    that is not `gap_change`-bounded is published as missing (status "approximated"), without noise or charge.
+
+    Error
+    -----
+    Mean absolute error close to λ_t at step t, in each column. Time O(d) and memory of the longest event a step,
+    besides O(steps + length of all hiding intervals) for making the schedule of a stretch.
+
+    Examples
+    --------
+    >>> from tidegate.policy import Secret, Specification, Swellfish as Policy
+    >>> oven = Secret(3, 2, [(1, 4)], 1, "oven")
+    >>> home = Secret(1, 1, "always", 1, "somebody is at home")
+    >>> mechanism = Swellfish(Policy(specifications=[Specification((oven, home), "house 1")]))
+    >>> mechanism.scales(1, 6).round(6).tolist()
+    [8.0, 8.0, 8.0, 8.0, 1.0, 1.0]
+    >>> run = mechanism.start()
+    >>> run.push_batch([5, 8, 8, 5, 5, 5]).values.shape
+    (6, 1)
+    >>> print(run.ledger.verify())
+    ledger verified: 6 steps, every placement of every secret kept its promise (the fullest lost 100 % of its ε, ...)
+
+    References
+    ----------
+    Tex, Schäler, Böhm: Swellfish privacy: publishing continuous private sum aggregates with high utility.
+    """
+
+    schedule: str = "windowed"
+    share: ExactLike = 1
+    fill: ExactLike | None = None
+    gap_change: ExactLike | None = None
+    experiment: bool = False
+
+    plain: ClassVar[bool] = True
+    supports: ClassVar[tuple[type[Policy], ...]] = (SwellfishPolicy,)
+    budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate")
+
+    def validate(self) -> None:
+        """Check that every step has noise, and that heights, grid and promises fit together."""
+        policy = self.secrets_policy
+        if self.schedule not in FORMS:
+            raise InvalidParameter(
+                "schedule",
+                self.schedule,
+                " or ".join(map(repr, FORMS)),
+                "write schedule='windowed' if unsure",
+            )
+        share = exact("share", self.share)
+        if not 0 < share <= 1:
+            raise InvalidParameter(
+                "share", self.share, "above 0 and at most 1", 'write for example share="1/2"'
+            )
+        object.__setattr__(self, "share", share)
+        if policy.derived and not self.experiment:
+            raise InvalidParameter(
+                "policy",
+                "derived specifications",
+                "written by people, not derived from recorded use, which they would reveal",
+                "let each household declare its secrets, or write experiment=True where nobody's data are used",
+            )
+        if policy.delta and policy.promise == "joint":
+            raise InvalidParameter("delta", policy.delta, "0 under the joint promise", "drop delta")
+        if self.schedule == "optimal" and (policy.horizon is None or policy.delta):
+            raise InvalidParameter(
+                "schedule",
+                "optimal",
+                "'windowed' without a horizon or with delta",
+                "give the policy a horizon",
+            )
+        if self.schedule == "optimal" and policy.promise == "joint":
+            raise InvalidParameter(
+                "schedule",
+                "optimal",
+                "'windowed' or 'printed' under the joint promise, which the optimal schedule does not know",
+                "use the windowed schedule, or promise='windowed'",
+            )
+        self._check_fill()
+        for specification in policy.specifications:
+            self.check_specification(specification)
+
+    def check_specification(self, specification: Specification) -> None:
+        """Refuse a specification with a step without noise, with heights off the grid, or too low to hide gaps."""
+        policy, grid = self.secrets_policy, Fraction(self.grid)
+        bare = specification.uncovered(policy.clock, policy.horizon)
+        if bare is not None:
+            raise InvalidParameter(
+                "specifications",
+                specification.label,
+                f"complete with a baseline secret: nothing is hidden at step {bare}, which would have no noise",
+                'add a secret with intervals="always"',
+            )
+        for secret in specification.secrets:
+            if (Fraction(secret.height) / grid).denominator != 1:
+                above = -(-Fraction(secret.height) // grid) * grid
+                raise InvalidParameter(
+                    "height",
+                    show(Fraction(secret.height)),
+                    f"a multiple of the grid of {show(grid)}",
+                    f'write height="{show(above)}" or choose a finer grid',
+                )
+        touched = min(self.columns, policy.touches or self.columns)
+        needed = grid * touched * (2 if policy.adjacency == "replace" and self.columns > 1 else 1)
+        if self.rounding == "nearest" and Fraction(policy.allowance) < needed:
+            raise InvalidParameter(
+                "rounding",
+                "nearest",
+                f"covered by the policy's allowance, which is {show(Fraction(policy.allowance))}",
+                f'write allowance="{show(needed)}" in the policy',
+            )
+
+        self._check_gaps(specification)
+        ends = max(int(secret.intervals.rows[:, 1].max(initial=0)) for secret in specification.secrets)
+        if policy.promise == "joint" and policy.horizon is None and ends >= ENDLESS:
+            raise InvalidParameter(
+                "promise",
+                "joint",
+                "'windowed' where a secret is hidden for ever",
+                "hide the baseline anew every day, or give the policy a horizon",
+            )
+
+    def _check_gaps(self, specification: Specification) -> None:
+        """Refuse a specification whose baseline event is lower than what a filled gap can change."""
+        if self.gap_change is None:
+            return
+        change = self.columns * Fraction(self.gap_change)  # a step may miss the readings of all columns
+        if not any(secret.endless and Fraction(secret.height) >= change for secret in specification.secrets):
+            raise InvalidParameter(
+                "gap_change",
+                show(Fraction(self.gap_change)),
+                "at most the height of every specification's baseline secret, divided among the columns",
+                "raise the baseline, or drop gap_change to leave gaps unprotected",
+            )
+
+    def _check_fill(self) -> None:
+        if self.fill is not None and self.fill != "released":
+            object.__setattr__(self, "fill", exact("fill", self.fill))
+        if self.gap_change is not None:
+            object.__setattr__(self, "gap_change", exact("gap_change", self.gap_change))
+            if self.fill is None:
+                raise InvalidParameter(
+                    "gap_change", self.gap_change, "absent without fill", "say what fills gaps"
+                )
+
+    @property
+    def secrets_policy(self) -> SwellfishPolicy:
+        """The policy, as what it is."""
+        assert isinstance(self.policy, SwellfishPolicy)
+        return self.policy
+
+    @property
+    def hides_gaps(self) -> bool:
+        """Whether it stays hidden which readings are missing: every specification in force was checked for it."""
+        return self.gap_change is not None
+
+    @cached_property
+    def units(self) -> int:
+        """So many that the strictest secret spends 2^20 a step, or fewer where sums would leave 64 bits."""
+        for bits in range(FINEST, COARSEST, -1):
+            try:
+                promises_of(self.secrets_policy, self.secrets_policy.window << bits)
+            except InvalidParameter:
+                continue
+            return self.secrets_policy.window << bits
+        return self.secrets_policy.window << COARSEST
+
+    @cached_property
+    def plan(self) -> Schedule:
+        """What each step may spend, as long as the specifications stay as they are."""
+        return Schedule(self, promises_of(self.secrets_policy, self.units))
+
+    def scales(self, first: int, last: int) -> npt.NDArray[np.float64]:
+        """The noise scales λ_t of the steps first to last, in the values' unit."""
+        return self.plan.scales(self.plan.units(first, last)) * float(Fraction(self.grid))
+
+    def expected_error(self, first: int = 1, last: int | None = None) -> float:
+        """The mean absolute error of the values of some steps (by default the horizon, or one longest event)."""
+        last = last or self.policy.horizon or self.policy.steps_charged
+        inverse = 1 / (self.scales(first, last) / float(Fraction(self.grid)))
+        return float(np.mean(1 / np.sinh(np.minimum(inverse, 700)))) * float(Fraction(self.grid))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee takes for granted."""
+        gaps = GAPS_SHOWN
+        if self.fill is None:
+            gaps = "no reading is missing"
+        elif self.hides_gaps:
+            gaps = (
+                f"a filled reading differs from the true one by at most {show(Fraction(self.gap_change or 0))}, so that "
+                "a gap no longer than the baseline event is hidden like it"
+            )
+        bounded = "no event is higher or longer than its specification says"
+        return (PUBLIC_CLOCK, EXPERIMENT if self.secrets_policy.derived else PUBLIC, bounded, gaps)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proved: the sentence names the largest ε, which holds for every secret, and the smallest."""
+        policy = self.secrets_policy
+        levels = [Fraction(secret.epsilon) for secret in policy.secrets]
+        delta = Fraction(policy.delta)
+        budget = Approximate(max(levels), delta) if delta else Pure(max(levels))
+        unit = f"{policy.unit()} (each at its own ε, the strictest at {show(min(levels))})"
+        return Guarantee(type(self).__name__, policy, self.assumptions, unit=unit, budget=budget)
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> SwellfishRun:
+        """Begin, or go on with, a run."""
+        return SwellfishRun(self, ledger, state)
+
+    @classmethod
+    def examples(cls) -> list[Mechanism]:
+        """Small configurations on which the conformance suite runs."""
+        home = Secret(1, 2, "always", 1, "somebody is at home")
+        oven = Secret(3, 2, [(1, 4), (20, 29), (50, 55)], "0.5", "oven")
+        away = Secret(2, 9, [(12, 40)], "0.2", "holiday")
+        evening = Secret(2, 3, [], "1/3", "cooking", recurring=("every day 18:00-23:00",))
+        daily = Secret(1, 2, [], 1, "somebody is at home", recurring=("every day 00:00-24:00",))
+        clock = Clock("2026-03-28T00:00", "1 h", "Europe/Berlin")
+        one, two = Specification((home, oven, away), "one"), Specification((home, evening), "two")
+        described: dict[str, Any] = {"specifications": (one, two), "clock": clock}
+        return [
+            cls(SwellfishPolicy(specifications=(one,))),
+            cls(SwellfishPolicy(**described), columns=2, schedule="printed"),
+            cls(SwellfishPolicy(**described, delta="1e-6"), share="1/2"),
+            cls(SwellfishPolicy(specifications=(one,), horizon=4000), schedule="optimal"),
+            cls(
+                SwellfishPolicy(
+                    specifications=(Specification((daily, evening), "two"),), clock=clock, promise="joint"
+                )
+            ),
+        ]

@@ -1,0 +1,203 @@
+"""Compiled bookkeeping around the filter: one step on, one measurement in, with what fitting and smoothing need later.
+
+A tracker's arrays travel as one tuple, `book`, in the order of `FIELDS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tidegate.compiled import kernel
+from tidegate.structures.kernels.hearing import effective_noise, heard
+from tidegate.structures.kernels.state_space import (
+    UNSEEN,
+    absorb,
+    expected,
+    follow,
+    look_ahead,
+    phase_at,
+    turn_to,
+)
+
+FIELDS = (
+    "state",  # columns × states, as of the last measurement
+    "covariance",  # classes × states × states, as of the last measurement
+    "parameters",  # classes × PARAMETERS
+    "kind",  # the class of each column
+    "phase",  # cosines and sines of the harmonics at the present step
+    "clock",  # whole numbers, below
+    "health",  # real numbers, below
+    "history_steps",  # of the measurements that hyper-parameters are estimated from
+    "history_values",
+    "history_noise",
+    "sampled",  # the columns that the history has
+    "kept_spread",  # rings over the last steps, for smoothing
+    "kept_variance",
+    "kept_total",
+    "kept_innovation",
+    "kept_value",
+    "settled",  # variances of smoothed values, while nothing changes
+)
+
+# positions in `clock`
+GAP = 0  # steps since the last measurement
+COUNT = 1  # measurements so far
+LAST = 2  # the step of the last one; 0 before any
+NEXT_FIT = 3  # the number of measurements at which hyper-parameters are estimated again
+ROWS = 4  # measurements in the history
+DROPPED = 5  # measurements that the history has forgotten
+LAPLACE = 6  # 1 where noise is taken as Laplace, 0 where as Gaussian
+CLOCK = 7
+
+# positions in `health`
+MISFIT = 0  # recent mean of squared standardised innovations: 1 where the model fits
+FACTOR = 1  # by how much intervals are wider than the model says
+HEALTH = 2
+
+RECENT = 8.0  # measurements that the misfit looks back on
+# a square counts no more than SURPRISE: Laplace noise alone exceeds it at one of 300 steps; but it never does IMPOSSIBLE
+SURPRISE, IMPOSSIBLE = 16.0, 100.0
+LEARNING = 0.05  # how fast the factor follows the share of innovations outside
+OUTSIDE, EDGE = 0.1, 1.6448536269514722  # 10 % of a Gaussian are beyond so many deviations
+LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
+
+
+@kernel
+def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None:
+    """Predict the next step; `room` = (work, spread, variance, total, made, values, before)."""
+    state, covariance, parameters, kind, phase, clock = book[:6]
+    rings, ring_variance, ring_total, _, ring_value = book[11:16]
+    work, spread, variance, _, made, values, _ = room
+    keep = rings.shape[0]
+    gap = 0
+    if clock[LAST] > 0:
+        clock[GAP] += 1
+        gap = clock[GAP]
+        turn_to(once, step, phase)
+    else:
+        phase_at(once, step, phase)
+    for c in range(parameters.shape[0]):
+        variance[c] = look_ahead(covariance[c], parameters[c], weight, gap, phase, work, spread[c])
+    expected(state, parameters, kind, gap, phase, made, values)
+    if keep:
+        at = step % keep
+        rings[at] = spread
+        ring_variance[at] = variance
+        ring_total[at] = 0.0
+        ring_value[at] = values
+
+
+@kernel
+def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room: Any) -> None:
+    """Correct by the measurements of the present step, made with noise of this variance; values become corrected."""
+    state, covariance, parameters, kind, _, clock, health, times, history, variances, sampled = book[:11]
+    rings, _, ring_total, ring_innovation = book[11:15]
+    _, spread, variance, total, made, values, before = room
+    keep = rings.shape[0]
+    columns = kind.size
+    gap = clock[GAP]
+    squares, outside = 0.0, 0
+    laplace = clock[LAPLACE] == 1
+    for c in range(parameters.shape[0]):
+        total[c] = variance[c] + (effective_noise(variance[c], noise) if laplace else noise)
+    limit = EDGE * health[FACTOR]
+    for j in range(columns):
+        c = kind[j]
+        innovation = measured[j] - values[j]
+        square = innovation * innovation / (variance[c] + noise)
+        squares += square if square > IMPOSSIBLE else min(square, SURPRISE)
+        outside += square > limit * limit
+        before[j] = values[j]
+        values[j] = innovation
+        if laplace:
+            mean, _ = heard(innovation, variance[c], noise)
+            values[j] = mean * total[c] / variance[c]
+    if keep:
+        ring_total[step % keep] = total
+        ring_innovation[step % keep] = values
+    follow(state, kind, made, spread, total, values)
+    for j in range(columns):
+        c = kind[j]
+        values[j] = before[j] + variance[c] / total[c] * values[j]
+    for c in range(parameters.shape[0]):
+        absorb(covariance[c], parameters[c], weight, gap, spread[c], total[c])
+        variance[c] *= 1.0 - variance[c] / total[c]
+    if clock[COUNT] > 0:
+        health[MISFIT] += (squares / columns - health[MISFIT]) / RECENT
+        moved = health[FACTOR] * np.exp(LEARNING * (outside / columns - OUTSIDE))
+        health[FACTOR] = min(max(moved, LEAST_FACTOR), LARGEST_FACTOR)
+    _remember(step, times, history, variances, sampled, clock, noise, measured)
+    clock[GAP] = 0
+    clock[COUNT] += 1
+    clock[LAST] = step
+
+
+@kernel
+def _remember(
+    step: int, times: Any, history: Any, variances: Any, sampled: Any, clock: Any, noise: float, measured: Any
+) -> None:
+    """Keep a measurement for estimates; a full history forgets its oldest quarter."""
+    rows = clock[ROWS]
+    if rows == times.size:
+        forgotten = max(1, rows // 4)
+        for row in range(rows - forgotten):
+            times[row] = times[row + forgotten]
+            variances[row] = variances[row + forgotten]
+            history[row] = history[row + forgotten]
+        rows -= forgotten
+        clock[DROPPED] += forgotten
+    times[rows] = step
+    variances[rows] = noise
+    for at in range(sampled.size):
+        history[rows, at] = measured[sampled[at]]
+    clock[ROWS] = rows + 1
+
+
+@kernel
+def refreshed(book: Any, weight: Any, room: Any) -> None:
+    """Value and variance now, after hyper-parameters or states were replaced at a measured step."""
+    state, covariance, parameters, kind, phase = book[:5]
+    work, spread, variance, _, made, values, _ = room
+    expected(state, parameters, kind, 0, phase, made, values)
+    for c in range(parameters.shape[0]):
+        variance[c] = max(look_ahead(covariance[c], parameters[c], weight, 0, phase, work, spread[c]), 0.0)
+
+
+@kernel
+def track(
+    steps_first: int,
+    given: Any,
+    noise: Any,
+    begin: int,
+    book: Any,
+    once: Any,
+    weight: Any,
+    room: Any,
+    values: Any,
+    deviations: Any,
+) -> Any:
+    """Filter rows given[begin:]; noise[i] ≥ 0 where row i is a measurement, else negative. Stops for a fit."""
+    clock = book[5]
+    for index in range(begin, given.shape[0]):
+        step = steps_first + index
+        one_step_on(book, step, once, weight, room)
+        fit = False
+        if noise[index] >= 0.0:
+            take_in(book, step, weight, noise[index], given[index], room)
+            fit = clock[COUNT] >= clock[NEXT_FIT]
+        if fit:
+            return index
+        write(book, room, values[index], deviations[index])
+    return given.shape[0]
+
+
+@kernel
+def write(book: Any, room: Any, values: Any, deviations: Any) -> None:
+    """Copy the present values and their standard deviations out; infinite deviations before any measurement."""
+    parameters, kind, clock, health = book[2], book[3], book[5], book[6]
+    for j in range(kind.size):
+        values[j] = room[5][j]
+        variance = room[2][kind[j]] + parameters[kind[j], UNSEEN]
+        deviations[j] = np.sqrt(variance) * health[FACTOR] if clock[COUNT] > 0 else np.inf
