@@ -94,6 +94,12 @@ def memory(process: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
+def processor(process: int) -> float:
+    """Seconds of processor time that a process has taken."""
+    ticks = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 # clients of the live feed -----------------------------------------------------------------------------------
 
 
@@ -218,12 +224,15 @@ def ingest() -> None:
                 await asyncio.gather(*(produce(host, port, token, queue, late) for _ in range(PRODUCERS)))
                 return time.perf_counter() - begun, len(late)
 
+            before = processor(process)
             seconds, late = asyncio.run(run())
+            used = processor(process) - before
             sent = EVENTS / seconds
             print(
                 f"  {EVENTS:,} events ({size / 2**20:.0f} MB of NDJSON) by {PRODUCERS} producers in batches of {BATCH:,}:"
             )
             print(f"  {seconds:.1f} s, {sent:,.0f} events/s acknowledged; {late} batches were put off")
+            print(f"  {used:.1f} s of processor time: {EVENTS / used:,.0f} events a second of one core")
             print(f"  memory {idle:.0f} MB idle, {memory(process):.0f} MB with all of them held")
         other = configured(
             folder / "file.toml", location="events.jsonl", length=3600, behind=1800, more="count = 1"
@@ -247,9 +256,9 @@ def streams() -> None:
         with service(files, folder / "tokens.json") as (_, _, process):
             time.sleep(30)
             size = memory(process)
-            cpu = sum(map(int, Path(f"/proc/{process}/stat").read_text().split()[13:15]))
+            before = processor(process)
             time.sleep(10)
-            used = (sum(map(int, Path(f"/proc/{process}/stat").read_text().split()[13:15])) - cpu) / 1000
+            used = (processor(process) - before) / 10
         events = [json.loads(line) for line in (folder / "service.log").read_text().splitlines()]
         released = [event for event in events if event["event"] == "stream.released"]
         last = max(event["step"] for event in released)

@@ -21,7 +21,7 @@ from tidegate.config import parse_config
 from tidegate.web import Service
 from tidegate.web.tokens import Tokens
 
-REQUESTS = int(os.environ.get("TIDEGATE_REQUESTS", "600"))  # over all routes
+REQUESTS = int(os.environ.get("TIDEGATE_REQUESTS", "400"))  # over all routes
 Fuzzed = tuple[Any, httpx.Client, dict[str, str], Service]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import json
+import os
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -244,3 +246,30 @@ def test_a_stream_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
         until(lambda: service.drivers["attic"].state == "running")
         until(lambda: service.drivers["attic"].board.step > 0)
         assert httpx.get(f"{address}/readyz").status_code == 200
+
+
+def test_the_made_up_campus(tmp_path: Path) -> None:
+    """`make serve`: two weeks are there at once, hours go by quickly, and nothing is left when it ends."""
+    command = [sys.executable, "-m", "tidegate", "serve", "demo", "--port", "0", "--hour", "0.5", "--json"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
+    assert process.stdout is not None
+    try:
+        ready = json.loads(process.stdout.readline())
+        address = ready["address"]
+        step = lambda: httpx.get(f"{address}streams/campus").json()["step"]  # noqa: E731
+        first = step()
+        assert first >= 336
+        until(lambda: step() >= first + 3)
+        late = httpx.get(f"{address}streams/campus/releases?since={first + 2}").json()["releases"][0]
+        assert sum(late["values"]) > 200  # events are sent and counted
+        assert httpx.get(f"{address}view/campus").status_code == 200
+        operator = {"Authorization": f"Bearer {ready['operator_token']}"}
+        assert httpx.get(f"{address}operator/streams/campus", headers=operator).json()["warnings"] is not None
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        process.stdout.close()
+    assert list(tmp_path.glob("tidegate-campus-*")) == []

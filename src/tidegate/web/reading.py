@@ -213,7 +213,8 @@ def describe(driver: Driver) -> dict[str, Any]:
     limit = driver.limit
     return {
         **short(driver),
-        "guarantee": str(config.mechanism.guarantee),
+        "guarantee": str(config.guarantee),
+        "assumptions": list(config.assumptions),
         "mechanism": config.mechanism_keys.name,
         "aggregate": config.query.aggregate,
         "labels": list(board.labels),
