@@ -235,7 +235,7 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")  # a long path is wrapped, never shortened
     facts.add_row("Guarantee", done["guarantee"])
-    for assumption in done["assumptions"]:
+    for assumption in done.get("assumptions", ()):
         facts.add_row("Assumes", assumption)
     facts.add_row("Ledger", done["ledger"])
     for name in done.get("sinks_behind", ()):
