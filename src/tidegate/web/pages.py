@@ -47,6 +47,7 @@ class Pages:
             Path("/view/{name}", self.view),
             Path("/operator", self.operator),
             Path("/static/{file}", self.file),
+            Path("/favicon.ico", self.icon),
         ]
 
     async def home(self, request: Request) -> Response:
@@ -65,6 +66,10 @@ class Pages:
     async def file(self, request: Request) -> Response:
         """A script, a style or a licence."""
         return self._send(request, request.path_params["file"])
+
+    async def icon(self, request: Request) -> Response:
+        """The icon, where browsers look for one."""
+        return self._send(request, "icon.svg")
 
     def _send(self, request: Request, name: str) -> Response:
         content = self.files.get(name)
