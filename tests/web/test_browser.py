@@ -105,7 +105,8 @@ class Page:
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": theme})
-        self.browser.get(self.live.service.address + "/healthz")  # no page that may remember something meanwhile
+        # no page that may remember something meanwhile
+        self.browser.get(self.live.service.address + "/healthz")
         self.run("localStorage.clear(); sessionStorage.clear()")
         self.browser.get(self.live.service.address + path)
         return self
