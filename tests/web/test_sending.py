@@ -291,3 +291,34 @@ def test_a_spool_hands_over_in_order(tmp_path: Path) -> None:
         str(number) for number in range(600)
     ]
     spool.close()
+
+
+def test_a_stream_that_was_opened_anew_has_all_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the failed intake held in memory is handed over again from disk, once."""
+    from tidegate.errors import LedgerError
+    from tidegate.runtime import Stream
+
+    token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
+    config = parse_config(posted_text(tmp_path, seconds=2), tmp_path / "hall.toml")
+    take, failures = Stream.take, [0]
+
+    def fails(self: Stream, block: Any) -> Any:
+        failures[0] += 1
+        if failures[0] <= 2:
+            raise LedgerError("the disk is full.")
+        return take(self, block)
+
+    monkeypatch.setattr(Stream, "take", fails)
+    with served([config], tokens=tmp_path / "tokens.json") as (address, service):
+        driver = service.drivers["hall"]
+        until(lambda: driver.state == "running")
+        assert (
+            post(address, token, b"".join(record(f"walrus{number}") for number in range(30))).status_code
+            == 200
+        )
+        until(lambda: driver.board.step >= 2)
+        assert failures[0] > 2
+        assert driver.board.select().answers.sum() == 30
+        assert marked(tmp_path) == []
