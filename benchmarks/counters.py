@@ -10,7 +10,6 @@ python benchmarks/counters.py pictures   docs/pictures/sums_*.png
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 import tracemalloc
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from timing import best
+from timing import best, data_file
 
 from tidegate.mechanisms import BinaryTree, ClippedSum, Factorization, HybridTree, Uniform
 from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag
@@ -150,10 +149,10 @@ def load(name: str) -> np.ndarray:
     import polars as pl
 
     file, column, _ = STREAMS[name]
-    folder = Path(os.environ.get("TIDEGATE_DATA") or ROOT.parent / "shared" / "data")
-    if not (folder / file).is_file():
-        sys.exit(f"{file} is not in the data folder; set TIDEGATE_DATA to a folder that has it.")
-    return pl.read_parquet(folder / file)[column].drop_nulls().to_numpy().astype(np.int64)[:, np.newaxis]
+    path = data_file(file)
+    if path is None:
+        sys.exit()
+    return pl.read_parquet(path)[column].drop_nulls().to_numpy().astype(np.int64)[:, np.newaxis]
 
 
 def contenders(name: str, count: int) -> dict[str, Any]:

@@ -6,13 +6,13 @@ python benchmarks/pegasus.py figures     the comparisons of Figures 3 to 8, 20 r
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from timing import data_file
 
 from tidegate.datasets.shapes import shape
 from tidegate.mechanisms import BackwardSmoothing, HierarchicalPeGaSus, PeGaSus, SlidingWindowTree, Uniform
@@ -271,14 +271,13 @@ def real_streams() -> None:
     """Unit counts of streams on which nothing was tuned."""
     import polars as pl
 
-    default = Path(__file__).parent.parent.parent / "shared" / "data"
-    folder = Path(os.environ.get("TIDEGATE_DATA") or default)
-    if not folder.is_dir():
-        print("there is no data folder; set TIDEGATE_DATA to one.")
+    names = ("calit2_people_30min.csv.gz", "wifi_rooms_5min.csv.gz", "worldcup98_requests_per_minute.parquet")
+    people_file, rooms_file, web_file = map(data_file, names)
+    if people_file is None or rooms_file is None or web_file is None:
         return
-    people = pl.read_csv(folder / "calit2_people_30min.csv.gz").filter(pl.col("flow") == "in")
-    rooms = pl.read_csv(folder / "wifi_rooms_5min.csv.gz").sort("ts_utc")
-    web = pl.read_parquet(folder / "worldcup98_requests_per_minute.parquet")
+    people = pl.read_csv(people_file).filter(pl.col("flow") == "in")
+    rooms = pl.read_csv(rooms_file).sort("ts_utc")
+    web = pl.read_parquet(web_file)
     streams = {"people in": people["count"]}
     for room in rooms["room"].unique().sort():
         streams[f"room {room}"] = rooms.filter(pl.col("room") == room)["associated"]

@@ -1,14 +1,13 @@
 """Swellfish: speed of schedules, and the two experiments of the paper on 20 zones.
 
 ``python benchmarks/swellfish.py`` times schedules, the ledger and the optimal program (best of five, warm) and runs
-the experiments where the data are (TIDEGATE_DATA, or a folder `shared/data` beside the repository).
+the experiments where the data are (TIDEGATE_DATA).
 ``--pictures FOLDER`` draws them, ``--repeats`` sets how often each release is drawn, ``--quick`` leaves the rest out.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from timing import data_file
 
 import tidegate as tg
 from tidegate.datasets import households
@@ -96,10 +96,8 @@ def zones() -> dict[int, Values] | None:
     """The loads of 20 zones, kW, hours interpolated to quarters."""
     import polars as pl
 
-    folder = Path(os.environ.get("TIDEGATE_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
-    path = folder / "gefcom2012_load_hourly.parquet"
-    if not path.is_file():
-        print(f"{path.name} is not in the data folder; set TIDEGATE_DATA to a folder that has it.")
+    path = data_file("gefcom2012_load_hourly.parquet")
+    if path is None:
         return None
     table = pl.read_parquet(path).with_columns(
         load=pl.coalesce("load_kw", "load_kw_solution").cast(pl.Float64),

@@ -1,13 +1,13 @@
 """Accuracy of Tide on public streams, against the papers' mechanisms with the best parameters in hindsight.
 
-    python benchmarks/tide_accuracy.py DATA_FOLDER [--only NAME] [--epsilon 0.1 1] [--window 24 120] [--runs 2]
+    python benchmarks/tide_accuracy.py [DATA_FOLDER] [--only NAME] [--epsilon 0.1 1] [--window 24 120] [--runs 2]
 
 For each stream, ε and w: mean absolute error (values cut at 0 for all) of Tide at once and smoothed, of Uniform, of the
 best causal rival and of the best delayed one. Rivals' parameters are chosen in hindsight, which nobody has; Tide is told
 the periods (day and week in steps) and nothing else. Then the medians of the ratios, the worst ratio to Uniform, and how
 many steps the 90 % intervals cover. --hindsight adds what the same model could reach if it knew everything:
-hyper-parameters from the raw stream, and the best even schedule. DATA_FOLDER holds the public streams; none of them is
-part of the project. Rivals are slow to run: --rivals FILE keeps their errors.
+hyper-parameters from the raw stream, and the best even schedule. DATA_FOLDER (or TIDEGATE_DATA)
+holds the public streams; none of them is part of the project. Rivals are slow to run: --rivals FILE keeps their errors.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -213,7 +214,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", default=os.environ.get("TIDEGATE_DATA"))
     parser.add_argument("--only", default="", help="streams whose name contains this")
     parser.add_argument("--epsilon", nargs="+", default=["0.01", "0.1", "1"])
     parser.add_argument("--window", nargs="+", type=int, default=[24, 48, 120, 240])
@@ -222,6 +223,9 @@ def main() -> None:
     parser.add_argument("--rivals", type=Path, help="where errors of rivals are kept")
     parser.add_argument("--cells", type=Path, help="write all cells there, as JSON")
     given = parser.parse_args()
+    if given.folder is None or not given.folder.is_dir():
+        print("the public streams are not here; name their folder, or set TIDEGATE_DATA to it.")
+        return
     known = json.loads(given.rivals.read_text()) if given.rivals and given.rivals.exists() else {}
     cells = []
     for name, stream in streams(given.folder):

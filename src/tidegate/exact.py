@@ -87,12 +87,6 @@ def float_up(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
-def float_down(value: Fraction) -> float:
-    """The largest float that is not above the value: for spends, which round down."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
-
-
 def sqrt_up(value: Fraction) -> float:
     """The smallest float whose square is not below the value; infinite where the value is no float."""
     try:

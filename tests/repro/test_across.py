@@ -26,9 +26,21 @@ def setting(stream="unemployment", **changes):
     return {"stream": stream, "w": 24, "epsilons": ["1"], "runs": 2, "steps": 200, **changes}
 
 
-def test_registering_a_mechanism_adds_it(monkeypatch, shared_data):
+@pytest.fixture
+def kept_at(shared_data, monkeypatch):
+    """``kept_at(name)``: let the experiments find a file, real or made up, where they look for it."""
+
+    def put(name):
+        monkeypatch.setenv("TIDEGATE_DATA", str(shared_data(name).parent))
+        load.cache_clear()
+
+    yield put
+    load.cache_clear()
+
+
+def test_registering_a_mechanism_adds_it(monkeypatch, kept_at):
     """A class in the catalogue has rows without any list being edited."""
-    shared_data("unemployment_478_months.csv")
+    kept_at("unemployment_478_months.csv")
     known = {"Dummy": Dummy, "Uniform": Uniform, "Sample": Sample}
     monkeypatch.setattr(mechanisms, "catalogue", lambda: known)
     monkeypatch.setattr(benchmark, "catalogue", lambda: known)
@@ -100,9 +112,9 @@ def test_errors_in_blocks_are_the_plain_ones():
 
 
 @pytest.mark.parametrize("name", list(STREAMS))
-def test_streams(name, shared_data):
+def test_streams(name, kept_at):
     """Every stream is read as whole numbers that are not negative, with the number of columns that its name says."""
-    shared_data(STREAMS[name].file)
+    kept_at(STREAMS[name].file)
     matrix = load(name)
     columns = next((int(word) for word in name.split() if word.isdigit() and "house" not in name), 1)
     assert matrix.shape[1] == columns

@@ -1,7 +1,6 @@
 """The experiments: every file is found and complete, the runner keeps what it must, small runs of all of them."""
 
 import json
-import os
 import re
 from dataclasses import replace
 
@@ -171,17 +170,10 @@ def test_without_any_data(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def small_results(tmp_path_factory, shared_folder):
+def small_results(tmp_path_factory):
     """All experiments in small, in two processes."""
-    os.environ.setdefault("TIDEGATE_DATA", str(shared_folder))
     folder = tmp_path_factory.mktemp("repro")
     return folder, run_all(list(experiments().values()), folder, small=True, workers=2)
-
-
-@pytest.fixture(scope="module")
-def shared_folder(request):
-    """The folder of public data, whether it is there or not."""
-    return request.config.rootpath.parent / "shared" / "data"
 
 
 def test_all_experiments_run(small_results):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidegate.audit.verdicts import Verdict
 
 INK, QUIET, FAINT = "#1d2733", "#5c6773", "#d5dbe1"
-CLAIM, FOUND, SAFE = "#5c6773", "#c2410c", "#0f766e"
+FOUND, SAFE = "#c2410c", "#0f766e"
 MOST = 12.0  # losses beyond it end in an arrow
 
 

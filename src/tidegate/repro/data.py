@@ -22,9 +22,21 @@ if TYPE_CHECKING:
 Matrix = npt.NDArray[np.int64]
 
 
-def folder() -> Path:
-    """Where the user keeps public data."""
-    return Path(os.environ.get("TIDEGATE_DATA", "../shared/data"))
+def is_here(file: str) -> bool:
+    """Whether the user's folder of public data is named and has a file."""
+    named = os.environ.get("TIDEGATE_DATA")
+    return bool(named) and Path(named or "", file).exists()
+
+
+def located(file: str) -> Path:
+    """A file of the user's folder of public data; MissingData where it is not here."""
+    named = os.environ.get("TIDEGATE_DATA")
+    if not named:
+        raise MissingData(f"{file} is needed and TIDEGATE_DATA is not set; set it to the folder that has it.")
+    path = Path(named, file)
+    if not path.exists():
+        raise MissingData(f"{file} is not in {named}; set TIDEGATE_DATA to the folder that has it.")
+    return path
 
 
 def filled(frame: pl.DataFrame) -> Matrix:
@@ -59,11 +71,8 @@ def observations(file: str, column: str) -> npt.NDArray[np.int64]:
     """One number a row of a file, rounded to whole numbers, in the order of the file and without the gaps."""
     import polars as pl
 
-    path = folder() / file
-    if not path.exists():
-        raise MissingData(f"{file} is not in {folder()}; set TIDEGATE_DATA to the folder that has it.")
     values: npt.NDArray[np.int64] = (
-        pl.read_parquet(path, columns=[column])[column].drop_nulls().cast(pl.Int64).to_numpy()
+        pl.read_parquet(located(file), columns=[column])[column].drop_nulls().cast(pl.Int64).to_numpy()
     )
     return values
 
@@ -72,10 +81,7 @@ def table(file: str) -> pl.DataFrame:
     """A Parquet file of the folder; MissingData where it is not here."""
     import polars as pl
 
-    path = folder() / file
-    if not path.exists():
-        raise MissingData(f"{file} is not in {folder()}; set TIDEGATE_DATA to the folder that has it.")
-    return pl.read_parquet(path)
+    return pl.read_parquet(located(file))
 
 
 @lru_cache(maxsize=2)

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidegate.repro.data import Matrix, filled, folder, people, room
-from tidegate.repro.experiment import MissingData
+from tidegate.repro.data import Matrix, filled, is_here, located, people, room
 
 Read = Callable[[Path], Matrix]
 
@@ -48,17 +47,14 @@ class NamedStream:
 def load(name: str) -> Matrix:
     """A stream by its name, whole numbers, gaps filled with the last value; MissingData where it is not here."""
     stream = STREAMS[name]
-    path = folder() / stream.file
-    if not path.exists():
-        raise MissingData(f"{stream.file} is not in {folder()}; set TIDEGATE_DATA to the folder that has it.")
-    matrix = np.ascontiguousarray(stream.read(path))
+    matrix = np.ascontiguousarray(stream.read(located(stream.file)))
     matrix.setflags(write=False)
     return matrix
 
 
 def here() -> list[str]:
     """The streams whose files are at hand."""
-    return [name for name, stream in STREAMS.items() if (folder() / stream.file).exists()]
+    return [name for name, stream in STREAMS.items() if is_here(stream.file)]
 
 
 def _frame(path: Path) -> pl.DataFrame:

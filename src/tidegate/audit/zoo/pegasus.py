@@ -14,7 +14,6 @@ from tidegate.audit.subjects import Configured
 from tidegate.audit.zoo.animal import EXACT, PRINTED, Animal, Floats, pair
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate.mechanisms.pegasus.kernels import grouper as loop
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.policy import Event
@@ -71,25 +70,6 @@ class TestNoiseKept(_Grouped):
             values,
             groups,
         )
-
-
-class FailedCountStaysOpen(_Grouped):
-    """The count that fails a test begins the next group, so that it is tested twice.
-
-    At large: it loses more than its claim in very rare transcripts of long groups only.
-    """
-
-    def advance(self, grouper: Any, advance: Any, *given: Any) -> None:
-        """Step by step; what was closed is begun again by the same count."""
-        first, counts, noisy, weights, tests, thresholds, values, groups = given
-        unused = np.empty((1, counts.shape[1]))
-        for at in range(len(counts)):
-            row = slice(at, at + 1)
-            advance(first + at, counts[row], noisy[row], weights[row], tests[row], thresholds[row], values[row],
-                    groups[row])  # fmt: skip
-            closed = (grouper.memory[:, loop.OPEN] == 0).astype(np.int64)[np.newaxis]
-            advance(first + at, counts[row], noisy[row], closed, tests[row], thresholds[row], unused,
-                    np.empty_like(groups[row]))  # fmt: skip
 
 
 class DeviationOfOne(PeGaSus):

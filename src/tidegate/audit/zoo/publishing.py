@@ -62,8 +62,8 @@ class QuietTest(_Loose):
         return 0.01
 
 
-class HalfTest(_Loose):
-    """The dissimilarity has half of its noise."""
+class QuarterTest(_Loose):
+    """The dissimilarity has a quarter of its noise."""
 
     @cached_property
     def score_scale(self) -> float:
@@ -197,7 +197,7 @@ def animals() -> list[Animal]:
         Animal("BA, test without noise", "whether a step is published is exact",
                lambda: QuietTest(WEvent(epsilon="1", w=2)), math.inf, steps=3),
         Animal("BA, test with a quarter of the noise", "tests spend four times their share",
-               lambda: HalfTest(WEvent(epsilon="2", w=2)), 2.5, steps=3),
+               lambda: QuarterTest(WEvent(epsilon="2", w=2)), 2.5, steps=3),
         Animal("BA, publications take all of ε", "and tests another half",
                lambda: WholePool(WEvent(epsilon="2", w=2)), 1.5, steps=3),
         Animal("BD, budget recycled too early", "after one step, not after w",

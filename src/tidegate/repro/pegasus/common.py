@@ -13,7 +13,7 @@ import polars as pl
 
 from tidegate.datasets.shapes import SHAPES, shape
 from tidegate.repro.comparison import COLOURS, logarithmic, ratio_with_interval
-from tidegate.repro.data import folder, people, room
+from tidegate.repro.data import is_here, located, people, room
 from tidegate.repro.streams import load
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def stream(name: str, steps: int | None = None) -> Counts:
         counts = shape(name)
     else:
         file, read = _REAL[name]
-        counts = load("web requests") if read is None else read(folder() / file)
+        counts = load("web requests") if read is None else read(located(file))
     if steps is None or steps >= len(counts):
         return counts
     sums = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
@@ -56,7 +56,7 @@ def stream(name: str, steps: int | None = None) -> Counts:
 
 def real_names() -> list[str]:
     """The real streams whose files are at hand."""
-    return [name for name, (file, _) in _REAL.items() if (folder() / file).exists()]
+    return [name for name, (file, _) in _REAL.items() if is_here(file)]
 
 
 def compared(

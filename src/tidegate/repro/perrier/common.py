@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.datasets.shapes import spendings, trip_minutes
-from tidegate.repro.data import folder, observations
+from tidegate.repro.data import is_here, observations
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ class Observations:
     @property
     def here(self) -> bool:
         """Whether it is generated, or its file is at hand."""
-        return not self.file or (folder() / self.file).exists()
+        return not self.file or is_here(self.file)
 
 
 def _from(file: str, column: str, divisor: int = 1) -> Callable[[int], Integers]:

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from tidegate.repro.comparison import short
-from tidegate.repro.data import folder
-from tidegate.repro.experiment import Judgement, MissingData, Outcome, Row
+from tidegate.repro.data import located
+from tidegate.repro.experiment import Judgement, Outcome, Row
 from tidegate.repro.perrier.common import P_MAX, distribution, tail_of, tidy
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def settings(small: bool, period: str) -> list[dict[str, Any]]:
 def measure(setting: dict[str, Any]) -> list[Row]:
     """For each hour or day: its distribution, and how its tail compares with an exponential one."""
     file, start, column, divisor = FILES[setting["stream"]]
-    if not (folder() / file).exists():
-        raise MissingData(f"{file} is not in {folder()}; set TIDEGATE_DATA to the folder that has it.")
-    frame = pl.read_parquet(folder() / file, columns=[start, column]).drop_nulls()
+    frame = pl.read_parquet(located(file), columns=[start, column]).drop_nulls()
     moment = pl.col(start).dt.hour() if setting["period"] == "hour" else pl.col(start).dt.weekday()
     frame = frame.select(
         when=moment.cast(pl.Int64),
