@@ -273,3 +273,20 @@ def test_the_made_up_campus(tmp_path: Path) -> None:
         assert process.wait(60) == 0
         process.stdout.close()
     assert list(tmp_path.glob("tidegate-campus-*")) == []
+
+
+def test_release_does_not_take_what_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A stream of sent events is for the service; the sentence says so."""
+    (tmp_path / "hall.toml").write_text(live_text(tmp_path).replace(f"{tmp_path}/events.csv", "serve:"))
+    assert main(["release", str(tmp_path / "hall.toml")]) == 2
+    assert "start it with `tidegate serve`" in capsys.readouterr().err
+
+
+def test_without_the_extra_the_service_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence, for the service and for its tokens."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for words in (["serve", "hall.toml"], ["serve", "token", "list"], ["serve", "demo"]):
+        assert main(words) == 2
+        assert "install tidegate[web]" in capsys.readouterr().err

@@ -186,6 +186,7 @@ def web_room() -> Any:
 
 
 def _tokens(path: Path) -> Tokens:
+    web_room()
     from tidegate.web.tokens import Tokens
 
     return Tokens(path)
