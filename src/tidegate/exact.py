@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from tidegate.errors import InvalidParameter
 
+_LONGEST = 1000  # characters, or powers of ten: longer numbers only keep the machine busy
 ExactLike = str | int | Fraction | Decimal
 
 
@@ -31,6 +33,14 @@ def exact(name: str, value: ExactLike) -> Fraction:
     if isinstance(value, Decimal) and value.is_finite():
         return Fraction(value)
     if isinstance(value, str):
+        found = re.search(r"[eE][+-]?0*(\d+)\s*$", value)
+        if len(value) > _LONGEST or (found and (len(found[1]) > 4 or int(found[1]) > _LONGEST)):
+            raise InvalidParameter(
+                name,
+                value[:20] + "…" * (len(value) > 20),
+                f"of at most {_LONGEST} digits",
+                "write it shorter",
+            )
         try:
             return Fraction(value.strip().replace("_", ""))
         except (ValueError, ZeroDivisionError, InvalidOperation):

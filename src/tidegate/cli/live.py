@@ -90,7 +90,7 @@ class View:
             table.add_column("step", justify="right")
             labels = self.config.query.answer_labels
             for label in labels[:WIDEST]:
-                table.add_column(label, justify="right", overflow="ellipsis", no_wrap=True)
+                table.add_column(Text(label), justify="right", overflow="ellipsis", no_wrap=True)
             table.add_column("…" if len(labels) > WIDEST else "")
             for step, values, status in self.last:
                 table.add_row(

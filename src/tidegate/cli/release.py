@@ -218,7 +218,8 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, file=sys.stderr if aside else sys.stdout)
+    # a path or a name may hold anything, also what looks like markup
+    console = Console(highlight=False, markup=False, file=sys.stderr if aside else sys.stdout)
     steps, now = done["steps"], done["steps_now"]
     width = len(done["columns"])
     columns = f"{width} column{'' if width == 1 else 's'}"

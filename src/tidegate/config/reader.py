@@ -34,6 +34,7 @@ from tidegate.mechanisms import Mechanism, catalogue
 from tidegate.policy import Event, Policy, User, WEvent
 
 _T = TypeVar("_T")
+_LAST_YEAR = 253_370_764_800_000_000  # when the year 9999 begins, in microseconds since 1970
 LARGEST_FILE = 256 * 2**20
 DATA = {".csv", ".parquet", ".jsonl", ".ndjson"}  # what is given by mistake
 _GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
@@ -187,6 +188,7 @@ class _Reader:
         )
         live = self.follow or source.follow or source.location.startswith(("mqtt:", "mqtts:", "serve:"))
         self.make("steps", lambda: whole("catch_up", clock.catch_up))
+        self.make("steps", lambda: _check_end(steps))
         if clock.count is None and not live:
             raise self.fail(
                 "a finite input needs the key 'count', because the last event must not decide where the "
@@ -341,6 +343,14 @@ class _Reader:
         if isinstance(value, dict):
             return {key: self.parameter(name, item, annotation) for key, item in value.items()}
         return value
+
+
+def _check_end(steps: Steps) -> None:
+    """Refuse steps whose times nobody could write down."""
+    if steps.count is not None and steps.boundary(steps.count + 1) >= _LAST_YEAR:
+        raise InvalidParameter(
+            "count", steps.count, "such that the last step ends before the year 9999", "use fewer steps"
+        )
 
 
 def _query(keys: QueryKeys) -> Query:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -61,7 +62,10 @@ def draw_stream(times: Times, many: Sequence[Series]) -> str:
         if one.truth is not None:
             axes.plot(moments, _averages(one.truth, bins), color=TRUE, linewidth=1.4)
         axes.plot(moments, values, color=RELEASED, linewidth=1.0)
-        axes.set_title(one.name, loc="left", fontsize=10, fontweight="bold", color=INK, pad=3)
+        # a dollar would begin a formula
+        axes.set_title(
+            one.name.replace("$", r"\$"), loc="left", fontsize=10, fontweight="bold", color=INK, pad=3
+        )
         _plain(axes, times)
     for axes in grid.ravel()[len(many) :]:
         axes.set_visible(False)
@@ -134,7 +138,11 @@ def _svg(figure: Figure) -> str:
     from matplotlib import rc_context
 
     text = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tidegate", "font.family": "sans-serif"}):
+    with (
+        rc_context({"svg.fonttype": "none", "svg.hashsalt": "tidegate", "font.family": "sans-serif"}),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Glyph")  # of a name that the font cannot write
         figure.savefig(text, format="svg", metadata={"Date": None})
     found = text.getvalue()
     return found[found.index("<svg") :]
