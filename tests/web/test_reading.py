@@ -116,7 +116,7 @@ def test_old_releases_come_from_the_store(hall: Hall, monkeypatch: pytest.Monkey
     _, service = hall
     driver = service.drivers["hall"]
     whole = driver.board.select()
-    monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 8)
+    monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 40)
     small = Board(driver.config, driver._past)
     for at in range(48):
         small.add(whole.chunk[at : at + 1])
@@ -126,6 +126,23 @@ def test_old_releases_come_from_the_store(hall: Hall, monkeypatch: pytest.Monkey
     assert small.select(since=47).answers.tolist() == whole.answers[46:].tolist()
     assert small.after(3, 5).step.tolist() == [4, 5, 6, 7, 8]
     assert small.after(46, 5).step.tolist() == [47, 48]
+
+
+def test_small_chunks_are_put_together(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that releases one step at a time for ever keeps few and large pieces, and reads the same."""
+    _, service = hall
+    driver = service.drivers["hall"]
+    whole = driver.board.select()
+    monkeypatch.setattr("tidegate.web.board.TOGETHER", 10)
+    board = Board(driver.config, driver._past)
+    for at in range(48):
+        board.add(whole.chunk[at : at + 1])
+        assert board.number == at + 1
+        assert len(board._tail) <= at // 10 + 10
+    assert len(board._tail) == 4 + 8
+    assert board.select().answers.tolist() == whole.answers.tolist()
+    assert board.after(37, 5).step.tolist() == [38, 39, 40, 41, 42]
+    assert board.transcript == driver.board.transcript
 
 
 def test_every_answer_has_a_strict_policy(hall: Hall) -> None:

@@ -20,6 +20,7 @@ from tidegate.web.alarms import Alarms
 
 Values = npt.NDArray[np.float64]
 KEPT_CELLS = 2**20  # values of one stream that stay in memory
+TOGETHER = 256  # small chunks that become one
 MOST_CELLS = 4 * 2**20  # values in one answer
 
 Past = Callable[[int], AbstractContextManager[Iterator[Chunk]]]  # releases after a number, from the store
@@ -71,6 +72,7 @@ class Board:
         self._lock = threading.Lock()
         self._tail: deque[Chunk] = deque()
         self._cells = 0
+        self._small = 0  # chunks at the end that are not yet put together
         self.number = 0  # of the last release
         self.step = 0  # the last step that was released
         self.transcript = Transcript()
@@ -85,11 +87,20 @@ class Board:
         transcript = self.transcript.after(fresh.first, fresh.step, fresh.revision, answers)
         with self._lock:
             self.transcript = transcript
-            self._tail.append(fresh)
-            self._cells += fresh.values.size
+            self._append(fresh)
             self.number, self.step = fresh.last, max(self.step, int(fresh.step.max()))
-            while len(self._tail) > 1 and self._cells - self._tail[0].values.size >= KEPT_CELLS:
-                self._cells -= self._tail.popleft().values.size
+            while len(self._tail) > 1 and self._cells - _cells(self._tail[0]) >= KEPT_CELLS:
+                self._cells -= _cells(self._tail.popleft())
+
+    def _append(self, fresh: Chunk) -> None:
+        """Keep releases; many small chunks become one, which takes less room than they do."""
+        self._tail.append(fresh)
+        self._cells += _cells(fresh)
+        self._small = self._small + 1 if len(fresh) < TOGETHER else 0
+        if self._small >= TOGETHER:
+            pieces = [self._tail.pop() for _ in range(min(self._small, len(self._tail)))][::-1]
+            self._tail.append(joined(pieces, fresh.values.shape[1]))
+            self._small = 0
 
     def load(self, chunks: Iterable[Chunk]) -> None:
         """Take what was committed before this start."""
@@ -164,6 +175,11 @@ class Board:
             return _within(tail, first, last, width)
         with self._past(0) as older:
             return _within(older, first, last, width)
+
+
+def _cells(chunk: Chunk) -> int:
+    """How much room releases take, counted in values."""
+    return chunk.values.size + 8 * len(chunk)
 
 
 def _first(most: int, chunks: Iterable[Chunk]) -> list[Chunk]:
