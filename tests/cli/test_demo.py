@@ -21,7 +21,9 @@ def test_json_states_guarantee_verdict_and_error(tmp_path: Path, capsys: pytest.
     assert report["ledger_ok"] is True
     assert report["steps"] == 168
     # n = 1008 values of |Lap(24)|: their mean is off by 6, a quarter, with α < 1e-11 (Chernoff).
-    assert abs(report["mean_absolute_error"] - report["expected_error"]) < 6
+    assert abs(report["rival_absolute_error"] - report["expected_error"]) < 6
+    assert (report["mechanism"], report["rival"]) == ("Tide", "Uniform")
+    assert report["mean_absolute_error"] < report["rival_absolute_error"]
     assert abs(report["expected_error"] - 24) < 0.1
     assert sorted(Path(file).name for file in report["files"]) == [
         "campus_events.parquet",
@@ -29,7 +31,9 @@ def test_json_states_guarantee_verdict_and_error(tmp_path: Path, capsys: pytest.
         "released.csv",
     ]
     released = pl.read_csv(folder / "released.csv")
-    assert released.columns == ["time", *BUILDINGS, "scale", "spent"]
+    ends = [f"{name} {end}" for name in BUILDINGS for end in ("low", "high")]
+    assert released.columns == ["time", *BUILDINGS, *ends, "scale", "spent"]
+    assert (released["Library low"] <= released["Library"]).all()
     assert released["time"][0] == "2026-03-02T00:00Z"
     assert len(released) == 168
     assert len(pl.read_parquet(folder / "campus_events.parquet")) == report["events"]

@@ -170,3 +170,43 @@ def test_a_stream_that_is_stopped_before_its_first_step_says_so(capsys: pytest.C
     facts = {"steps": 0, "steps_now": 0, "seconds": 1.0, "columns": ["a"], "guarantee": "", "ledger": ""}
     show({**facts, "sink": "out.csv", "ledger_file": "out.ledger"}, aside=False)
     assert "Nothing yet" in capsys.readouterr().out
+
+
+def test_noise_above_the_numbers_is_said_with_what_would_help(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three devices under a noise of 4: it is said, and longer steps, larger ε and fewer columns are predicted."""
+    settings(tmp_path)
+    assert main(["release", str(tmp_path / "tidegate.toml"), "--json"]) == 0
+    off = json.loads(capsys.readouterr().out)["accuracy"]
+    assert off["half_width"] == pytest.approx(4 * 2.3026, abs=1)
+    assert off["too_noisy"] == (0.45 * off["half_width"] > off["typical_value"])
+    (tmp_path / "loud").mkdir()
+    settings(tmp_path / "loud", ('epsilon = "1"', 'epsilon = "1/100"'))
+    assert main(["release", str(tmp_path / "loud" / "tidegate.toml")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    if "noise is larger" in shown:  # released means of noise alone may be large by chance
+        assert "Would help" in shown
+        assert "ε = 0.04" in shown
+
+
+def test_remedies_are_predictions() -> None:
+    """A larger ε divides the error of Uniform by as much, and steps 24 times as long by about 24 · 24."""
+    from fractions import Fraction
+
+    from tidegate.mechanisms import Uniform
+    from tidegate.plan import Description
+    from tidegate.plan.remedies import remedies
+    from tidegate.policy import WEvent
+
+    now, *others = remedies(
+        WEvent(epsilon="1", w=24),
+        Description(level=30, columns=3, noise=0.0, spread=0.0),
+        Fraction(3600),
+        lambda policy, columns, seconds: Uniform(policy, columns=columns),
+    )
+    found = {remedy.words: remedy for remedy in others}
+    assert now.absolute == pytest.approx(24 * 0.8, rel=0.25)  # cut at 0, which is free
+    assert found["ε = 4"].absolute == pytest.approx(6, rel=0.2)
+    assert found["steps 24 times as long"].relative == pytest.approx(1 / 720, rel=0.3)
+    assert found["one column for all 3"].relative < now.relative / 2

@@ -60,9 +60,9 @@ def test_the_fingerprint_knows_what_matters() -> None:
     [
         ("aggregate =", "agregate =", "agregate", "did you mean 'aggregate'"),
         ("[protect]", "[protection]", "[protection]", "did you mean 'protect'"),
-        ('name = "Uniform"', 'name = "uniforn"', "uniforn", "did you mean 'Uniform'?"),
-        ('name = "Uniform"', 'name = "Wavelet"', "Wavelet", "there are auto, "),
-        ('name = "Uniform"', 'name = "Uniform"\nsampels = 3', "sampels", "unknown key 'sampels'"),
+        ('name = "auto"', 'name = "uniforn"', "uniforn", "did you mean 'Uniform'?"),
+        ('name = "auto"', 'name = "Wavelet"', "Wavelet", "there are auto, "),
+        ('name = "auto"', 'name = "Uniform"\nsampels = 3', "sampels", "unknown key 'sampels'"),
         ('epsilon = "1"', "epsilon = 0.1", "epsilon", 'write epsilon = "0.1"'),
         ('epsilon = "1"', "epsilon = true", "epsilon", "epsilon must be"),
         ('epsilon = "1"', 'epsilon = "-1"', "epsilon", "greater than 0"),
@@ -118,9 +118,7 @@ def test_the_printed_calibration_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
     known = catalogue() | {"Printed": Printed}
     monkeypatch.setattr("tidegate.config.reader.catalogue", lambda: known)
-    text = changed(
-        'name = "Uniform"', 'name = "Printed"\nthreshold = 0.5\npair = [1, 2]\ncalibration = "sound"'
-    )
+    text = changed('name = "auto"', 'name = "Printed"\nthreshold = 0.5\npair = [1, 2]\ncalibration = "sound"')
     mechanism = parse_config(text).mechanism
     assert (mechanism.threshold, mechanism.pair) == (0.5, (1, 2))  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r'line .*calibration must be "sound"'):

@@ -19,11 +19,12 @@ from tests.runtime.helpers import release, settings
 
 from tidegate.errors import InvalidParameter, LedgerCorrupt
 from tidegate.releases import Release, Status
-from tidegate.runtime import Chunk, SinkError
+from tidegate.runtime import Chunk, SinkError, open_stream
 from tidegate.runtime.chunks import joined
 from tidegate.runtime.sinks import open_sink
 from tidegate.runtime.sinks.layout import Layout, plain
 from tidegate.runtime.sinks.parquet import PART, ParquetFolderSink
+from tidegate.runtime.sinks.rounding import rounded
 from tidegate.runtime.sinks.text import TextFileSink
 
 
@@ -247,3 +248,94 @@ def test_bad_locations_are_one_sentence(location: str, more: dict[str, object], 
         open_sink(location, layout(), **more)  # type: ignore[arg-type]
     assert words in str(refusal.value)
     assert "secret" not in str(refusal.value)
+
+
+TIDE = ('name = "Uniform"', 'name = "Tide"\ndelay = 4')
+
+
+def steps_of(file: Path) -> list[str]:
+    """The step of every row."""
+    return [row["step"] for row in csv.DictReader(io.StringIO(file.read_text()))]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.jsonl", "out.parquet"])
+def test_a_finished_file_has_one_row_a_step(tmp_path: Path, name: str) -> None:
+    """The newest release of each, once; the store keeps all; started again and continued, the file follows."""
+    for count in (8, 8, 12):
+        config = settings(tmp_path, TIDE, ("out.csv", name), ("count = 12", f"count = {count}"))
+        stream = release(config)
+        assert stream.store.progress.number > stream.step == count
+        file = tmp_path / name
+        if name == "out.csv":
+            found = steps_of(file)
+            assert "revision" not in file.read_text()
+        elif name == "out.jsonl":
+            found = [str(json.loads(line)["step"]) for line in file.read_text().splitlines()]
+        else:
+            found = [str(step) for step in pl.read_parquet(file)["step"]]
+        assert found == [str(step) for step in range(1, count + 1)]
+
+
+def test_a_file_of_the_newest_releases_replaces_its_own_only(tmp_path: Path) -> None:
+    """A changed file is refused and stays; one that is gone, or was written just before a crash, is no trouble."""
+    config = settings(tmp_path, TIDE)
+    release(config)
+    file = tmp_path / "out.csv"
+    whole = file.read_bytes()
+    file.unlink()
+    release(config)
+    assert file.read_bytes() == whole
+    with open_stream(config) as stream, stream.store.transaction():  # as if killed before it was recorded
+        stream.store.put_sink(
+            f"file {file.resolve()}", 0, {"intervals": True, "rounds": True, "newest": True}
+        )
+    release(config)
+    assert file.read_bytes() == whole
+    file.write_bytes(whole + b"mine\n")
+    with pytest.raises(SinkError, match="something else"):
+        release(config)
+    assert file.read_bytes() == whole + b"mine\n"
+
+
+def test_all_revisions_on_request(tmp_path: Path) -> None:
+    """Then the file only ever grows, with a column that counts the releases of a step."""
+    release(settings(tmp_path, TIDE, ("[sink]", '[sink]\nrevisions = "all"')))
+    found = steps_of(tmp_path / "out.csv")
+    assert len(found) > 12
+    assert set(found) == {str(step) for step in range(1, 13)}
+    with pytest.raises(InvalidParameter, match="revisions"):
+        open_stream(
+            settings(tmp_path, TIDE, ("[sink]", '[sink]\nrevisions = "newest"')), follow=True, backfill=True
+        )
+
+
+def test_a_file_that_was_begun_with_all_revisions_goes_on_so(tmp_path: Path) -> None:
+    """Rows of one file stay alike when the default changes: also those with every digit."""
+    config = settings(tmp_path, TIDE, ("[sink]", '[sink]\nrevisions = "all"'), ("count = 12", "count = 6"))
+    release(config)
+    before = (tmp_path / "out.csv").read_bytes()
+    release(settings(tmp_path, TIDE))
+    assert (tmp_path / "out.csv").read_bytes().startswith(before)
+
+
+def test_digits_that_noise_made_meaningless_are_left_out() -> None:
+    """As many decimals as a twentieth of the interval; ends outwards; one release reads as it does among many."""
+    values = np.array([[12.3456789, 1234.56], [0.123456, -5.5]])
+    many = Chunk.of(1, [Release(1 + k, values[k], Status.FRESH, 1, 1.0, 1, Fraction(1)) for k in range(2)])
+    many = replace(many, radius=np.array([[3.0, 55.0], [0.05, 2.0]]))
+    form = replace(layout(), rounds=True)
+    text = form.csv(many).decode()
+    assert text.splitlines()[0].split(",")[2:8] == ["12.3", "1235", "9.3", "15.4", "1179", "1290"]
+    assert text.splitlines()[1].split(",")[2:8] == ["0.123", "-5.5", "0.073", "0.174", "-7.5", "-3.5"]
+    assert b"".join(form.csv(many[k : k + 1]) for k in range(2)) == text.encode()
+
+
+@given(st.floats(-1e12, 1e12), st.floats(1e-9, 1e9))
+def test_rounding_costs_little_and_intervals_still_hold(value: float, half: float) -> None:
+    """A fortieth of the half width at most, and no end moves inwards."""
+    low, high = np.array([[value - half]]), np.array([[value + half]])
+    shown, least, most = rounded(np.array([[value]]), low, high, np.ones(1))
+    slack = 1e-15 * abs(value)
+    assert abs(shown[0, 0] - value) <= max(half / 40, 0.5 * (half >= 20) * 1.0, 1e-12) + slack + 1e-12
+    assert least[0, 0] <= low[0, 0] + slack
+    assert most[0, 0] >= high[0, 0] - slack

@@ -205,7 +205,12 @@ def test_a_step_may_be_released_again(tmp_path: Path) -> None:
 def test_mechanisms_that_revise(tmp_path: Path, name: str) -> None:
     """Every step is released at once and again later; also the last ones, when the stream has ended."""
     more = "\nsamples = 2" if name == "OptStream" else "\ndelay = 3"
-    config = settings(tmp_path, ('name = "Uniform"', f'name = "{name}"{more}'), ("count = 12", "count = 10"))
+    config = settings(
+        tmp_path,
+        ('name = "Uniform"', f'name = "{name}"{more}'),
+        ("count = 12", "count = 10"),
+        ("[sink]", '[sink]\nrevisions = "all"'),
+    )
     for _ in range(2):
         stream = release(config)
     assert stream.step == 10

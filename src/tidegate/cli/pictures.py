@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,16 +57,19 @@ def draw_demo(
         rows, 2, width_ratios=(2.9, 1), gridspec_kw={"hspace": 0.5, "wspace": 0.07}, squeeze=False
     )
     figure.subplots_adjust(left=LEFT, right=0.985, top=1 - 1.2 / height, bottom=0.32 / height)
-    half_band = releases.scale * math.log(10)  # P(|Lap(b)| ≤ b·ln 10) = 0.9
+    low, high = releases.interval()
+    half_bands = (high - low) / 2
+    typical = float(np.nanmean(half_bands))
     times = np.arange(events.steps) / 24
     day = _close_up(counts)
     for column, name in enumerate(events.names):
-        top = 1.1 * max(float(counts[:, column].max()), float(half_band.max()))
+        half_band = half_bands[:, column]
+        top = 1.1 * max(float(counts[:, column].max()), typical)
         for axes, hours in zip(grid[column], (slice(0, events.steps), day), strict=True):
             _panel(
                 axes, times[hours], counts[hours, column], releases.values[hours, column], half_band[hours]
             )
-            axes.set_ylim(-0.9 * float(half_band.max()), top)
+            axes.set_ylim(-0.9 * typical, top)
         grid[column, 0].set_title(name, loc="left", fontsize=11, fontweight="bold", color=INK, pad=3)
         _weeks_axis(grid[column, 0], events, named=column == rows - 1)
         _day_axis(grid[column, 1], day, named=column == rows - 1)
@@ -86,7 +88,7 @@ def draw_demo(
                 )
     date = datetime.datetime.fromtimestamp(events.start + day.start * events.length, datetime.UTC)
     grid[0, 1].set_title(f"{date:%A}, {date.day} {date:%B}", loc="left", fontsize=10, color=QUIET, pad=3)
-    _headline(figure, policy, float(half_band.max()))
+    _headline(figure, policy, typical)
     figure.savefig(file, metadata={"Software": None}, pil_kwargs={"optimize": True})
 
 
@@ -161,7 +163,7 @@ def _headline(figure: Figure, policy: WEvent, half_band: float) -> None:
         ("true counts", "#7d8894", "bold"),
         (", which stay inside, and ", QUIET, "normal"),
         ("released counts", RELEASED, "bold"),
-        (f" with their 90 % band, ±{half_band:,.0f} everywhere.", QUIET, "normal"),
+        (f" with their 90 % band, ± {half_band:,.0f} on average.", QUIET, "normal"),
     )
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]  # the Agg canvas has one
     at = LEFT

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidegate.ingest import Intake
     from tidegate.runtime import Stream
 
+RECENT = 20_000  # releases by which accuracy is judged
 GRACE = 3  # seconds without a broker that are not worth a word
 UNKNOWN_COST = "what the earlier releases have cost adds to this stream's budget"
 EXAMPLE = "Example: tidegate release tidegate.toml --report report.html"
@@ -129,6 +130,7 @@ def run_release(
             watcher.stage("checking the ledger")
             verdict = stream.store.verify()
             done = _summary(config, stream, before, verdict)
+            done["accuracy"] = _accuracy(config, stream)
             if report is not None:
                 watcher.stage("writing the report")
                 from tidegate.runtime.report import write_report
@@ -213,6 +215,29 @@ def _summary(config: Config, stream: Stream, before: int, verdict: Any) -> dict[
     }
 
 
+def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
+    """How far the last releases are off, as they themselves say, and what would help where that is too far."""
+    from tidegate.runtime.accuracy import accuracy, what_would_help
+    from tidegate.runtime.chunks import joined, latest
+    from tidegate.runtime.wording import Words
+
+    number = stream.store.progress.number
+    recent = joined(stream.store.chunks(max(0, number - RECENT)), config.query.width)
+    found = accuracy(config, latest(recent))
+    if found is None:
+        return None
+    helpful = what_would_help(config, found) if found.too_noisy else []
+    words = Words(config)
+    return {
+        "half_width": found.half,
+        "typical_value": found.typical,
+        "too_noisy": found.too_noisy,
+        "columns_below_their_error": list(found.drowned),
+        "in_words": words.accuracy(found),
+        "what_would_help": [str(remedy) for remedy in helpful[1:]],
+    }
+
+
 def show(done: dict[str, Any], *, aside: bool) -> None:
     """The summary for people."""
     from rich.console import Console
@@ -238,6 +263,11 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     facts.add_row("Guarantee", done["guarantee"])
     for assumption in done.get("assumptions", ()):
         facts.add_row("Assumes", assumption)
+    off = done.get("accuracy")
+    if off:
+        facts.add_row("Accuracy", off["in_words"])
+        for number, remedy in enumerate(off["what_would_help"]):
+            facts.add_row("" if number else "Would help", remedy)
     facts.add_row("Ledger", done["ledger"])
     for name in done.get("sinks_behind", ()):
         facts.add_row("Waiting", f"{name} lacks releases; they are kept, and sent at the next start")

@@ -6,12 +6,20 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tidegate.config.keys import MechanismKeys, ProtectKeys, QueryKeys, SinkKeys, SourceKeys, StepsKeys
+from tidegate.config.keys import (
+    AboutKeys,
+    MechanismKeys,
+    ProtectKeys,
+    QueryKeys,
+    SinkKeys,
+    SourceKeys,
+    StepsKeys,
+)
 from tidegate.ingest import Intake, Query, Schema, Steps, open_source
 from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
@@ -40,6 +48,8 @@ class Config:
         The mechanism's own parameters.
     schema, steps, query, policy, mechanism
         What they mean.
+    about
+        Words for people.
 
     Examples
     --------
@@ -65,6 +75,7 @@ class Config:
     query: Query
     policy: Policy
     mechanism: Mechanism
+    about: AboutKeys = field(default_factory=AboutKeys)
 
     def locate(self, location: str) -> str:
         """A location as a path from here; URLs, "-" and "serve:" stay."""

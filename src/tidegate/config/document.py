@@ -35,7 +35,7 @@ epsilon = "1"
 window = 24
 
 [mechanism]
-name = "Uniform"
+name = "auto"
 
 [sink]
 location = "released.csv"

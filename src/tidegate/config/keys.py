@@ -243,7 +243,7 @@ class MechanismKeys:
     name: str = key(
         "The mechanism's name, or auto: Tide on the days and weeks of the clock, or, where the key level says the "
         "order of magnitude of a value, what a plan predicts to be clearly better.",
-        default="Uniform",
+        default="auto",
     )
 
 
@@ -258,9 +258,38 @@ class SinkKeys:
         default="wide",
         choices=("wide", "long"),
     )
+    revisions: str = key(
+        "Of a mechanism that releases steps again when it knows more about them: newest writes one row a step, the last "
+        "word on it, when a finite input has ended; all appends a row for every release. auto: newest where the input "
+        "is finite, all where it is followed. The ledger's database keeps all.",
+        default="auto",
+        choices=("auto", "newest", "all"),
+    )
     receipt: str | None = key(
         "A file that remembers from which ledger and how far the releases were made, so that a lost ledger, or an "
         "older copy of it, is noticed; by default beside the output, or, where that is no file, beside the ledger.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AboutKeys:
+    """Words for the people who read the report and the card. Nothing here changes a number."""
+
+    title: str | None = key("The title of the report.", default=None)
+    publisher: str | None = key("Who publishes the numbers.", default=None)
+    contact: str | None = key("Where questions go.", default=None)
+    unit: str | None = key(
+        'One protected unit in words: "device", "household"; by default the name of the column.', default=None
+    )
+    units: str | None = key("Several of them; by default the unit with an s.", default=None)
+    counted: str | None = key(
+        'What a value is, in words, several of them: "devices", "kWh", "trips"; by default what the query counts.',
+        default=None,
+    )
+    chosen: str | None = key(
+        'How the parameters were chosen: "public knowledge", "tuned with ε = 1/10". Without it the report says that '
+        "this is not stated.",
         default=None,
     )
 
@@ -272,6 +301,7 @@ SECTIONS: dict[str, type[Any]] = {
     "protect": ProtectKeys,
     "mechanism": MechanismKeys,
     "sink": SinkKeys,
+    "about": AboutKeys,
 }
 OPEN = {"mechanism"}  # sections with keys of their own
 

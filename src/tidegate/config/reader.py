@@ -214,6 +214,7 @@ class _Reader:
             query,
             policy,
             mechanism,
+            sections["about"],
         )
 
     def make(self, section: str, build: Callable[[], _T]) -> _T:

@@ -70,7 +70,7 @@ epsilon = "1"
 window = 24
 {protect}
 [mechanism]
-name = "Uniform"
+name = "auto"
 
 [sink]
 location = "released.csv"

@@ -196,7 +196,7 @@ def make_plan(
 
 
 def _make_plan(policy: Policy, stream: Stream, runs: int, curves: bool, tell: Callable[[str], None]) -> Plan:
-    steps, columns = _size(policy, stream, CELLS)
+    steps, columns = size_of(policy, stream, CELLS)
     truths = [stream.sample(steps, run)[:, :columns] for run in range(runs)]
     predictions = []
     for name, kind in catalogue().items():
@@ -266,7 +266,7 @@ def _note(
     errors.setdefault(delay, []).append(float(np.abs(np.maximum(values, 0.0) - truth).mean()))
 
 
-def _size(policy: Policy, stream: Stream, cells: int) -> tuple[int, int]:
+def size_of(policy: Policy, stream: Stream, cells: int) -> tuple[int, int]:
     """Steps and columns of a made-up stream: several windows and a few weeks, within the number of cells."""
     length = policy.window or policy.horizon or FEWEST_STEPS
     wanted = max(FEWEST_STEPS, 8 * min(length, 2_000), 21 * (stream.season or 1))
@@ -294,7 +294,7 @@ def _curves(
     """The error of each mechanism's best choice in other settings; choices that do not fit there are left out."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for at, other in settings:
-        steps, columns = _size(other, stream, CURVE_CELLS)
+        steps, columns = size_of(other, stream, CURVE_CELLS)
         truth = [stream.sample(steps, 0)[:, :columns]]
         for name, best in shown.items():
             candidates = choices(type(best.mechanism), other, columns, stream.season)

@@ -197,6 +197,14 @@ def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
     return Chunk(found[0].first, values=values, radius=_joined_radius(found), **columns)
 
 
+def latest(chunk: Chunk) -> Chunk:
+    """One release a step, the last revision of each, in the order of the steps."""
+    order = np.lexsort((chunk.revision, chunk.step))
+    last = np.append(np.diff(chunk.step[order]) != 0, True)[: len(order)]
+    chosen = order[last.astype(bool)]
+    return replace(chunk.picked(chosen), first=1)
+
+
 def _joined_radius(chunks: Sequence[Chunk]) -> Values | None:
     known = [chunk.radius for chunk in chunks if chunk.radius is not None]
     if not known:

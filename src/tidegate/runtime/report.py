@@ -7,7 +7,6 @@ import html
 import os
 import zoneinfo
 from collections.abc import Iterator
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tidegate.exact import show
 from tidegate.ledger import Verdict
 from tidegate.policy import ZeroConcentrated
 from tidegate.releases import Status
-from tidegate.runtime.chunks import Chunk, joined
+from tidegate.runtime.chunks import Chunk, joined, latest
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_report, unused_name
 from tidegate.runtime.pictures import Series, draw_budget, draw_status, draw_stream
@@ -73,14 +72,6 @@ def write_report(
         raise SinkError(
             f"the report {path} cannot be written ({error.strerror}); the releases are safe: start again."
         ) from None
-
-
-def latest(chunk: Chunk) -> Chunk:
-    """One release a step, the last revision of each, in the order of the steps."""
-    order = np.lexsort((chunk.revision, chunk.step))
-    last = np.append(np.diff(chunk.step[order]) != 0, True)[: len(order)]
-    chosen = order[last.astype(bool)]
-    return replace(chunk.picked(chosen), first=1)
 
 
 def windows(units: npt.NDArray[np.int64], window: int | None) -> npt.NDArray[np.int64]:

@@ -409,22 +409,41 @@ def open_stream(
             most = config.steps_keys.catch_up
             now = (clock or time.time)()
             check_clock(config.steps, stream.step, now, most=most, backfill=backfill)
-        layout = layout_of(config, store, revised=stream.revises)
-        location = config.locate(config.sink.location)
-        outlet: Sink = Readers()
-        if sink:
-            outlet = open_sink(location, layout, format=config.sink.format, follow=follow)
-            _, position = store.sink(outlet.name)
-            if position is not None and not position.get("intervals"):
-                # begun before there were any, and its rows stay alike
-                layout = replace(layout, intervals=False)
-                outlet = open_sink(location, layout, format=config.sink.format, follow=follow)
-            outlet.remembers = {"intervals": layout.intervals}
+        outlet: Sink = configured_sink(config, stream, follow=follow) if sink else Readers()
         stream.open_sinks([outlet], receipt=receipt_of(config, outlet), begin_anew=begin_anew)
     except BaseException:
         stream.close()
         raise
     return stream
+
+
+def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
+    """The sink of a configuration; rows of one that was begun earlier stay like those it has."""
+    store, wanted = stream.store, config.sink.revisions
+    location, format = config.locate(config.sink.location), config.sink.format
+    if follow and wanted == "newest":
+        raise InvalidParameter(
+            "revisions",
+            wanted,
+            "auto or all while the input is followed, because rows that were read stay",
+            "drop it",
+        )
+    layout = layout_of(config, store, revised=stream.revises)
+    appended = location.startswith(("mqtt:", "mqtts:")) or location.endswith("/") or Path(location).is_dir()
+    whole = stream.revises and not appended and (wanted == "newest" or (wanted == "auto" and not follow))
+    plain = replace(layout, revised=layout.revised and not whole)
+    outlet = open_sink(location, plain, format=format, follow=follow, newest=whole)
+    _, position = store.sink(outlet.name)
+    if position is not None:
+        if wanted == "auto" and not position.get("newest"):
+            whole = False
+        layout = replace(
+            layout, intervals=bool(position.get("intervals")), rounds=bool(position.get("rounds"))
+        )
+        plain = replace(layout, revised=layout.revised and not whole)
+        outlet = open_sink(location, plain, format=format, follow=follow, newest=whole)
+    outlet.remembers = {"intervals": layout.intervals, "rounds": layout.rounds, "newest": whole}
+    return outlet
 
 
 def receipt_of(config: Config, sink: Sink) -> Path:
@@ -447,4 +466,5 @@ def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
         revised=revised,
         answers=config.query.answers,
         bounds=config.query.intervals,
+        rounds=True,
     )

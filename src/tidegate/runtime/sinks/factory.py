@@ -6,14 +6,17 @@ from pathlib import Path
 
 from tidegate.errors import InvalidParameter, check_scheme
 from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.sinks.parquet import ParquetFileSink, ParquetFolderSink
+from tidegate.runtime.sinks.newest import NewestFileSink, NewestOutputSink
+from tidegate.runtime.sinks.parquet import ParquetFileSink, ParquetFolderSink, parquet_bytes
 from tidegate.runtime.sinks.sink import Sink
 from tidegate.runtime.sinks.text import StandardOutputSink, TextFileSink
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
 
-def open_sink(location: str, layout: Layout, *, format: str = "auto", follow: bool = False) -> Sink:
+def open_sink(
+    location: str, layout: Layout, *, format: str = "auto", follow: bool = False, newest: bool = False
+) -> Sink:
     """A file, a folder for Parquet, "-" for standard output, or a broker by its URL.
 
     Parameters
@@ -26,6 +29,8 @@ def open_sink(location: str, layout: Layout, *, format: str = "auto", follow: bo
         "csv", "jsonl" or "parquet"; "auto" goes by the name of the file.
     follow
         Whether the stream goes on, so that the sink must be up to date after every step.
+    newest
+        Whether a file or standard output gets one row a step, the newest release of it, when the input has ended.
     """
     check_scheme("location", location, ("mqtt", "mqtts"))
     if location.startswith(("mqtt:", "mqtts:")):
@@ -36,7 +41,11 @@ def open_sink(location: str, layout: Layout, *, format: str = "auto", follow: bo
         if format == "parquet":
             raise InvalidParameter("format", format, "csv or jsonl for standard output", "write it to a file")
         if format == "jsonl":
-            return StandardOutputSink(b"", layout.json_lines)
+            return (
+                NewestOutputSink(layout.json_lines) if newest else StandardOutputSink(b"", layout.json_lines)
+            )
+        if newest:
+            return NewestOutputSink(layout.csv_file)
         return StandardOutputSink(layout.csv_header(), layout.csv)
     path = Path(location)
     folder = path.is_dir() or location.endswith("/")
@@ -53,7 +62,11 @@ def open_sink(location: str, layout: Layout, *, format: str = "auto", follow: bo
                 "a folder when Parquet is followed, because a file cannot be appended to",
                 f'write "{path.with_suffix("")}/"',
             )
+        if newest and not folder:
+            return NewestFileSink(path, lambda chunk: parquet_bytes(chunk, layout))
         return ParquetFolderSink(path, layout) if folder else ParquetFileSink(path, layout)
+    if newest:
+        return NewestFileSink(path, layout.json_lines if kind == "jsonl" else layout.csv_file)
     if kind == "jsonl":
         return TextFileSink(path, b"", layout.json_lines)
     return TextFileSink(path, layout.csv_header(), layout.csv)

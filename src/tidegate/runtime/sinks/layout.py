@@ -21,6 +21,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import show
 from tidegate.releases import Status
 from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.sinks.rounding import rounded
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _STATUS = {int(status): status.label for status in Status}
@@ -54,6 +55,8 @@ class Layout:
         The ends of the intervals around answers, from released vectors and their radius.
     intervals
         Whether rows carry `low` and `high`; not so where a stream was begun before they did.
+    rounds
+        Whether digits are left out that the noise has made meaningless; not so where a stream was begun with all.
     """
 
     labels: tuple[str, ...]
@@ -68,6 +71,7 @@ class Layout:
         default=lambda values, radius: around(values, radius), repr=False
     )
     intervals: bool = True
+    rounds: bool = False
 
     def __post_init__(self) -> None:
         others = {*self._before, *self._after, *self._ends}
@@ -139,8 +143,12 @@ class Layout:
 
     def rows(self, chunk: Chunk) -> Iterator[list[Any]]:
         """Rows of numbers and words, in the order of the header; None where there is no value."""
-        numbers = plain(self.answers(chunk.values))
-        low, high = (plain(ends) for ends in self.bounds(chunk.values, chunk.radius))
+        answers = self.answers(chunk.values)
+        ends = self.bounds(chunk.values, chunk.radius)
+        if self.rounds and len(chunk):
+            answers, *ends = rounded(answers, *ends, chunk.scale)  # type: ignore[assignment]
+        numbers = plain(answers)
+        low, high = (plain(end) for end in ends)
         columns = (chunk.step, chunk.revision, chunk.status, chunk.scale, chunk.units)
         for values, least, most, step, revision, status, scale, units in zip(
             numbers, low, high, *(column.tolist() for column in columns), strict=True
@@ -166,6 +174,10 @@ class Layout:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(self.rows(chunk))
         return text.getvalue().encode()
+
+    def csv_file(self, chunk: Chunk) -> bytes:
+        """A whole CSV file."""
+        return self.csv_header() + self.csv(chunk)
 
     def objects(self, chunk: Chunk) -> Iterator[bytes]:
         """One JSON object a row, each on a line of its own."""

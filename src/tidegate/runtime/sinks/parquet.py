@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterable
@@ -138,6 +139,13 @@ def write_parquet(path: Path, chunk: Chunk, layout: Layout, *, ours: bool = Fals
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise _refused(path, error) from None
+
+
+def parquet_bytes(chunk: Chunk, layout: Layout) -> bytes:
+    """A whole Parquet file."""
+    buffer = io.BytesIO()
+    frame_of(chunk, layout).write_parquet(buffer)
+    return buffer.getvalue()
 
 
 def frame_of(chunk: Chunk, layout: Layout) -> pl.DataFrame:

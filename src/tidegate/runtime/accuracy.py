@@ -1,0 +1,114 @@
+"""How far released numbers are off, from what was released alone, and what would help where that is too far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.clock.steps import DAY as CALENDAR_DAY
+from tidegate.config import Config
+from tidegate.config.auto import DAY, choose
+from tidegate.mechanisms import Mechanism
+from tidegate.plan import Description
+from tidegate.plan.remedies import Remedy, remedies
+from tidegate.policy import Policy
+from tidegate.runtime.chunks import Chunk
+
+Values = npt.NDArray[np.float64]
+MEAN_OF_HALF = (
+    0.45  # the mean error is about this part of half an interval at 90 %: Laplace 0.434, Gauss 0.485
+)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How far off, and of what.
+
+    Parameters
+    ----------
+    half
+        Half the width of a typical interval at 90 %: "± 55". NaN where no interval is known.
+    off
+        The expected absolute error of a value.
+    typical
+        A typical value: the median, over columns, of the mean of what was released of a column.
+    drowned
+        The columns whose typical value is smaller than their expected error.
+    """
+
+    half: float
+    off: float
+    typical: float
+    drowned: tuple[str, ...]
+
+    @property
+    def too_noisy(self) -> bool:
+        """Whether the expected error exceeds a typical released value."""
+        return self.off > self.typical
+
+
+def accuracy(config: Config, newest: Chunk) -> Accuracy | None:
+    """What the releases themselves say about their error; None where they do not say anything."""
+    if not len(newest) or newest.radius is None:
+        return None
+    query = config.query
+    answers = query.answers(newest.values)
+    halves = half_widths(config, newest)
+    count = len(query.columns)  # of a mean, the means and not their counts
+    answers, halves = answers[:, :count], halves[:, :count]
+    known = np.isfinite(halves)
+    if not known.any():
+        return None
+    width = [
+        float(np.median(column[at])) if at.any() else np.nan
+        for column, at in zip(halves.T, known.T, strict=True)
+    ]
+    level = [float(abs(np.nanmean(column))) if np.isfinite(column).any() else np.nan for column in answers.T]
+    drowned = tuple(
+        label
+        for label, wide, value in zip(query.columns.labels, width, level, strict=True)
+        if MEAN_OF_HALF * wide > value
+    )
+    half = float(np.nanmedian(width))
+    return Accuracy(half, MEAN_OF_HALF * half, float(np.nanmedian(level)), drowned)
+
+
+def half_widths(config: Config, newest: Chunk) -> Values:
+    """Half the widths of the intervals around answers, before they are cut where no truth can be."""
+    if config.query.aggregate == "mean":
+        low, high = config.query.intervals(newest.values, newest.radius)
+        return (high - low) / 2
+    radius = np.nan if newest.radius is None else newest.radius
+    return np.array(np.broadcast_to(radius, newest.values.shape))
+
+
+def what_would_help(config: Config, found: Accuracy) -> list[Remedy]:
+    """The present setting and better ones, as a plan predicts them; nothing where a plan knows no such stream."""
+    query, policy = config.query, config.policy
+    if not query.nonnegative or config.mechanism.statistic != "steps":
+        return []
+    seconds = step_seconds(config)
+    day = DAY / seconds
+    season = int(day) if day.denominator == 1 and day >= 2 else None
+    described = Description(level=max(found.typical, 0.1), columns=query.width, season=season)
+    kind = type(config.mechanism)
+
+    def build(policy: Policy, columns: int, length: Fraction) -> Mechanism:
+        if config.mechanism_keys.name == "auto" or kind.__name__ == "Tide":
+            return choose(policy, columns, Fraction(1), "refuse", length, None, nonnegative=True)
+        return kind(policy, columns=columns)
+
+    return remedies(policy, described, seconds, build)
+
+
+def step_seconds(config: Config) -> Fraction:
+    """The length of a step; a day is a day, also the one on which summer time begins."""
+    steps = config.steps
+    return (
+        Fraction(DAY)
+        if steps.length == CALENDAR_DAY
+        else Fraction(steps.boundary(2) - steps.boundary(1), 10**6)
+    )

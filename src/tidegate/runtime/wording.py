@@ -1,0 +1,192 @@
+"""A stream in words for people who have never heard of differential privacy.
+
+Everything here comes from the configuration and from what was released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tidegate.clock.steps import MONTH, WEEK
+from tidegate.config import Config
+from tidegate.exact import show
+from tidegate.policy import Approximate, Budget, Event, Guarantee, Pure, User, ZeroConcentrated
+from tidegate.runtime.accuracy import Accuracy, step_seconds
+
+HOUR, DAY = 3600, 86_400
+YEAR = 365  # days
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of one configuration."""
+
+    config: Config
+
+    @property
+    def title(self) -> str:
+        """The title of the report."""
+        stem = self.config.path.stem
+        return self.config.about.title or ("Private releases" if stem == "tidegate" else stem)
+
+    @property
+    def unit(self) -> str:
+        """One protected unit."""
+        config = self.config
+        if config.about.unit:
+            return config.about.unit
+        if config.query.aggregate == "given":
+            return "unit"
+        return config.schema.unit or "record"
+
+    @property
+    def units(self) -> str:
+        """Several of them."""
+        return self.config.about.units or plural(self.unit)
+
+    @property
+    def counted(self) -> str:
+        """What a value counts or measures, several of it; may be empty."""
+        config = self.config
+        if config.about.counted:
+            return config.about.counted
+        if config.query.aggregate == "distinct":
+            return self.units
+        return {"count": "records", "histogram": "records"}.get(config.query.aggregate, "")
+
+    def amount(self, value: float) -> str:
+        """A number of what is counted, rounded to two digits that mean something."""
+        return f"{about(value)} {self.counted}".strip()
+
+    def accuracy(self, found: Accuracy) -> str:
+        """How far a value is off."""
+        text = f"± {self.amount(found.half)} around a value, where a typical one is {about(found.typical)}"
+        if found.too_noisy:
+            return f"{text}: the noise is larger than the numbers"
+        few = len(found.drowned)
+        if few:
+            many = len(self.config.query.columns)
+            text += f"; in {few:,} of {many:,} columns the noise is larger than the numbers"
+        return text
+
+    @property
+    def step(self) -> str:
+        """One step: "hour", "15 minutes", "week"."""
+        length = self.config.steps.length
+        if length in (WEEK, MONTH):
+            return str(length).removeprefix("calendar ")
+        words = duration(step_seconds(self.config))
+        return words.removeprefix("1 ")
+
+    def span(self, steps: int) -> str:
+        """So many consecutive steps: "24 hours", "7 days"."""
+        length = self.config.steps.length
+        if length in (WEEK, MONTH):
+            word = str(length).removeprefix("calendar ")
+            return f"{steps:,} {word}{'' if steps == 1 else 's'}"
+        return duration(steps * step_seconds(self.config))
+
+    @property
+    def protected(self) -> str:
+        """Who is protected, and for how long, as half a sentence."""
+        policy = self.config.policy
+        if isinstance(policy, User):
+            horizon = policy.horizon
+            lasts = f" ({self.span(horizon)})" if horizon else ""
+            return f"any {self.unit}, over the whole stream{lasts}"
+        if isinstance(policy, Event) or policy.window is None:
+            return f"any {self.unit}, in any one {self.step}"
+        return f"any {self.unit}, any {self.span(policy.window)}"
+
+    def lifetimes(self) -> list[tuple[str, Budget]]:
+        """What longer presences and several units lose, each with the budget that covers it."""
+        guarantee = self.config.guarantee
+        seconds, found = step_seconds(self.config), []
+        if self.config.policy.window is not None:
+            for words, length in (
+                (f"one {self.unit}, a day", DAY),
+                (f"one {self.unit}, a week", 7 * DAY),
+                (f"one {self.unit}, a year", YEAR * DAY),
+            ):
+                steps = Fraction(length) / seconds
+                if steps >= 1:
+                    found.append((words, self._over(guarantee, math.ceil(steps))))
+        found.append((f"two {self.units}, {self._promised}", guarantee.for_tuples(2).budget))
+        return found
+
+    @property
+    def _promised(self) -> str:
+        policy = self.config.policy
+        if policy.window is None:
+            return "the whole stream"
+        return self.span(policy.window) if policy.window > 1 else f"one {self.step}"
+
+    @staticmethod
+    def _over(guarantee: Guarantee, steps: int) -> Budget:
+        return guarantee.over(steps=steps).budget
+
+
+def plural(word: str) -> str:
+    """The plural of a plain English noun.
+
+    Examples
+    --------
+    >>> plural("device"), plural("city"), plural("box"), plural("day")
+    ('devices', 'cities', 'boxes', 'days')
+    """
+    if word.endswith("y") and word[-2:-1] not in ("a", "e", "i", "o", "u", ""):
+        return word[:-1] + "ies"
+    return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")
+
+
+def duration(seconds: Fraction | int) -> str:
+    """A length of time in words, in hours up to two days.
+
+    Examples
+    --------
+    >>> duration(3600), duration(86400), duration(90), duration(7 * 86400)
+    ('1 hour', '24 hours', '90 seconds', '7 days')
+    """
+    for size, word in ((DAY, "day"), (HOUR, "hour"), (60, "minute")):
+        if seconds % size == 0 and (size != DAY or seconds > DAY):
+            count = int(seconds // size)
+            return f"{count:,} {word}{'' if count == 1 else 's'}"
+    return f"{float(seconds):,g} seconds"
+
+
+def about(value: float) -> str:
+    """Two digits that mean something, three for a number that begins with 1.
+
+    Examples
+    --------
+    >>> about(55.26), about(1234.0), about(0.0432), about(12_345.0), about(0.0)
+    ('55', '1,230', '0.043', '12,300', '0')
+    """
+    if not math.isfinite(value):
+        return "unknown"
+    if value == 0:
+        return "0"
+    digits = 1 - math.floor(math.log10(abs(value)))
+    if f"{abs(value):e}".startswith("1"):
+        digits += 1
+    rounded = round(value, digits)
+    return f"{rounded:,.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{rounded:,.0f}"
+
+
+def odds(budget: Budget) -> float | None:
+    """By which factor at most the odds of any guess about a unit may change; None where δ or ρ gives no such factor."""
+    return math.exp(float(budget.epsilon)) if isinstance(budget, Pure) else None
+
+
+def budget_in_words(budget: Budget) -> str:
+    """ε, (ε, δ) or ρ, written out."""
+    match budget:
+        case Pure():
+            return f"ε = {show(budget.epsilon)}"
+        case Approximate():
+            return f"ε = {show(budget.epsilon)}, δ = {show(budget.delta)}"
+        case ZeroConcentrated():
+            return f"ρ = {show(budget.rho)}"
+    return str(budget)
