@@ -65,7 +65,7 @@ def test_losses_from_scales_are_what_the_paper_says() -> None:
     """A publication of BA loses Δ/scale and each test ε/2w, whatever the ledger says."""
     mechanism = BudgetAbsorption(WEvent(epsilon="1", w=4))
     releases = mechanism.start().push_batch(4096 * np.arange(1, 9)[:, np.newaxis])
-    losses = accounts.step_losses(mechanism, releases)
+    losses = mechanism.step_losses(releases)
     assert losses is not None
     assert np.all(losses <= releases.spent * (1 + 1e-9))
     assert np.allclose(losses, releases.spent, rtol=1e-9)

@@ -182,12 +182,13 @@ def test_revised_values_do_not_depend_on_how_steps_are_pushed(mechanism):
 def test_revisions_can_be_taken_by_a_loop():
     """Whoever asks for them once gets the revised values of all pushes since; runs of others keep none."""
     run, silent = OptStream(POLICY, samples=4).start(), OptStream(POLICY, samples=4).start()
-    take = run.take_revisions
-    assert take() == []
+    assert callable(run.take_revisions)
+    assert run._untaken is None  # looking at the method keeps nothing
+    assert run.take_revisions() == []
     for row in wave(30):
         run.push(row)
         silent.push(row)
-    taken = take()
+    taken = run.take_revisions()
     assert [release.step for release in taken] == list(range(1, 25))
     assert [release.delay for release in taken[:2]] == [11, 10]
     assert run.take_revisions() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -155,6 +155,8 @@ def test_a_source_at_another_step_is_refused(tmp_path: Path) -> None:
 class Revising(Uniform):
     """Releases a step again two steps later."""
 
+    revises: ClassVar[bool] = True
+
     def start(self, ledger: Any = None, state: bytes | None = None) -> Any:
         """Begin a run."""
         return RevisingRun(self, ledger, state)
@@ -162,9 +164,6 @@ class Revising(Uniform):
 
 class RevisingRun(UniformRun):
     """Uniform, with a second word on the step two steps before."""
-
-    def take_revisions(self) -> None:
-        """What tells that a run revises."""
 
     def _revised(self, step: int) -> Releases | None:
         values, one = np.array([[100.0, 200.0]]), np.ones(1, dtype=np.int64)

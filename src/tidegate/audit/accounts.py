@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,15 @@ import numpy.typing as npt
 
 from tidegate.audit.neighbours import BIG, chooser
 from tidegate.errors import TidegateError
+from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms.mechanism import Mechanism, Run
+from tidegate.mechanisms.plain.blocks import BlocksRun
+from tidegate.mechanisms.w_event.pan_private import SINGLE
+from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.noise import Source
 from tidegate.noise.entropy import Elements, Words
-from tidegate.policy import Approximate, ZeroConcentrated
-from tidegate.releases import Releases, Status
+from tidegate.policy import Approximate
+from tidegate.releases import Releases
 
 Floats = npt.NDArray[np.float64]
 SLACK = 1 + 1e-9  # scales and spends were rounded to floats
@@ -94,44 +97,8 @@ def _larger(one: Problem, other: Problem) -> bool:
     return np.isfinite(one.loss) and (not np.isfinite(other.loss) or one.loss > other.loss)
 
 
-def step_losses(mechanism: Mechanism, releases: Releases) -> Floats | None:
-    """What each step lost, from the scales alone; None where scales do not tell."""
-    policy, any_mechanism = mechanism.policy, _Plain(mechanism)
-    budget = policy.budget
-    if isinstance(budget, Approximate):
-        return None
-    grid = Fraction(mechanism.grid)
-    change = float(policy.grid_sensitivity(mechanism.columns, grid, rounded=mechanism.rounding == "nearest"))
-    in_grid = np.where(releases.scale > 0, releases.scale, np.inf) / float(grid)
-    measured = np.isin(releases.status, [Status.FRESH, Status.PARTIAL])
-    kinds = {kind.__name__ for kind in type(mechanism).__mro__}
-    if isinstance(budget, ZeroConcentrated):
-        if kinds & {"Uniform", "Sample"}:
-            return np.where(measured, (change / in_grid) ** 2 / 2, 0.0)
-        return None
-    if kinds & {"Uniform", "Sample"}:
-        return np.where(measured, change / in_grid, 0.0)
-    if "Publishing" in kinds and not any_mechanism("pan_private") and not any_mechanism("independent"):
-        return np.where(measured, change / in_grid, 0.0) + change / float(any_mechanism("score_scale"))
-    if "PeGaSus" in kinds:
-        grouping = any_mechanism("grouping")
-        tests = 2 * change / grouping.threshold_scale + 4 * change / grouping.question_scale
-        return np.asarray(change / in_grid + tests)
-    return None
-
-
-class _Plain:
-    """Attributes of a mechanism by name, None where it has none."""
-
-    def __init__(self, mechanism: Mechanism) -> None:
-        self._mechanism = mechanism
-
-    def __call__(self, name: str) -> Any:
-        return getattr(self._mechanism, name, None)
-
-
 def _replayed(mechanism: Mechanism, releases: Releases) -> Problem | None:
-    losses = step_losses(mechanism, releases)
+    losses = mechanism.step_losses(releases)
     if losses is None:
         return None
     budget = float(mechanism.policy.budget.total)
@@ -157,7 +124,7 @@ def _intruded(mechanism: Mechanism, stream: npt.NDArray[np.int64]) -> Problem | 
 
     The cells of a step that is not published have the noise of its publication, and no publication pays for them.
     """
-    if getattr(mechanism, "pan_private", None) != "single":
+    if not isinstance(mechanism, Publishing) or mechanism.pan_private != SINGLE:
         return None
     run: Any = mechanism.start()
     change, test = float(mechanism.sensitivity), float(mechanism.sensitivity) / run.mechanism.score_scale
@@ -193,7 +160,7 @@ def _booked(run: Run, releases: Releases) -> Problem | None:
             f"its own ledger says: {verdict.problem.rstrip('.')}", times if times > 1 else float("inf")
         )
     if (
-        hasattr(run.ledger, "parts")
+        isinstance(run.ledger, ParallelLedger)
         or not run.mechanism.enforced
         or releases.delay
         or releases.revised is not None
@@ -246,7 +213,7 @@ def asked_first(mechanism: Mechanism, stream: npt.NDArray[np.int64]) -> Problem 
 
         return call
 
-    if hasattr(run.ledger, "parts") or hasattr(run, "_inner"):
+    if isinstance(run.ledger, ParallelLedger) or isinstance(run, BlocksRun):
         return None  # others are asked on its behalf
     for name in ("charge", "charge_batch", "charge_span", "charge_group", "extend_group", "begin_batch"):
         setattr(run.ledger, name, watched(getattr(run.ledger, name)))

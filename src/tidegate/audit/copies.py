@@ -12,34 +12,7 @@ from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.structures.hierarchy import Hierarchy
 
-COLUMNWISE = (
-    "Uniform",
-    "Sample",
-    "BackwardSmoothing",
-    "PeGaSus",
-    "BinaryTree",
-    "HybridTree",
-    "SlidingWindowTree",
-    "Factorization",
-    "OptStream",
-    "Fourier",
-    "Swellfish",
-    "HierarchicalPeGaSus",
-)
 SCALES = ("scale", "sigma", "scales", "sample_scales", "feature_scale", "feature_scales", "coefficient_scale")
-
-
-def independent_periods(mechanism: Mechanism) -> int:
-    """The length of periods that have nothing in common but the data; 0 where there are none.
-
-    With adaptive samples the first step of a period is one: nothing of the period before is held. All charges are
-    public, so the ledger does not connect them either.
-    """
-    if not any(kind.__name__ == "OptStream" for kind in type(mechanism).__mro__):
-        return 0
-    adaptive: Any = mechanism
-    shared = getattr(adaptive, "per_leaf", False) and adaptive.forest.height > 1  # these have public times
-    return adaptive.window if adaptive.adaptive and adaptive.causal == "hold" and not shared else 0
 
 
 def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
@@ -47,17 +20,12 @@ def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
     if isinstance(mechanism, Blocks):
         inner = widened(mechanism.mechanism, copies)
         return None if inner is None else replace(mechanism, mechanism=inner)
-    if not any(kind.__name__ in COLUMNWISE for kind in type(mechanism).__mro__):
+    if not mechanism.columns_independent:
         return None
-    if getattr(mechanism, "adaptive", False):
-        return None  # columns share what is decided from all of them
-    forest = getattr(mechanism, "hierarchy", None)
-    if forest is None:
+    if mechanism.forest is None:
         wide: Any = replace(mechanism, columns=mechanism.columns * copies)
-    elif getattr(mechanism, "nonnegative", False):
-        return None  # leaves are optimised together
     else:
-        changed: dict[str, Any] = {"hierarchy": _copied(forest, copies)}
+        changed: dict[str, Any] = {"hierarchy": _copied(mechanism.forest, copies)}
         wide = replace(mechanism, columns=mechanism.columns * copies, **changed)
         return wide if wide.outputs == copies * mechanism.outputs else None
     same = all(

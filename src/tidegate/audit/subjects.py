@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.audit.copies import independent_periods, places, widened
+from tidegate.audit.copies import places, widened
 from tidegate.audit.courses import AT_ONCE, MARKS, Course, visible
 from tidegate.audit.publishing import PublishingReplicas
 from tidegate.errors import InvalidParameter
@@ -208,7 +208,7 @@ class Configured:
         self._replicas = PublishingReplicas.of(mechanism) if plain else None
         self.way = "columns" if self._wide is not None else "loop" if self._replicas else "restart"
         self.shown, self.width = self._layout()
-        self._period = independent_periods(mechanism) if self.way == "restart" and plain else 0
+        self._period = mechanism.independent_period if self.way == "restart" and plain else 0
         self._cache: dict[int, Mechanism] = {}
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
@@ -242,11 +242,11 @@ class Configured:
 
     def _by_columns(self, stream: Stream, count: int) -> Floats:
         columns = stream.shape[1]
-        forest = hasattr(self.mechanism, "hierarchy")
-        most = max(1, (MOST_LEAVES if forest else WIDEST) // columns)
+        forest = self.mechanism.forest
+        most = max(1, (WIDEST if forest is None else MOST_LEAVES) // columns)
         pieces = []
         for start in range(0, count, most):
-            copies = most if forest else min(most, count - start)  # a hierarchy takes long to copy
+            copies = min(most, count - start) if forest is None else most  # a hierarchy takes long to copy
             wide = self._cache.get(copies)
             if wide is None:
                 made = widened(self.mechanism, copies)
@@ -256,8 +256,8 @@ class Configured:
             # steps × (kinds × copies × outputs) → copies × (steps × kinds × outputs)
             outputs = self.mechanism.outputs
             kinds = seen.shape[1] // (copies * outputs)
-            if hasattr(wide, "hierarchy"):  # nodes stand level by level
-                order = places(self.mechanism.hierarchy, wide.hierarchy, copies)  # type: ignore[attr-defined]
+            if forest is not None and wide.forest is not None:  # nodes stand level by level
+                order = places(forest, wide.forest, copies)
                 seen = seen.reshape(len(seen), kinds, -1)[:, :, order]
             shaped = seen.reshape(len(seen), kinds, copies, outputs)
             pieces.append(np.moveaxis(shaped, 2, 0).reshape(copies, -1))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show, whole
@@ -18,6 +18,13 @@ from tidegate.mechanisms.clamping import read_clamp
 from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
 from tidegate.noise import Law
 from tidegate.policy import Guarantee, Policy, ZeroConcentrated
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tidegate.releases import Releases
+    from tidegate.structures.hierarchy import Hierarchy
 
 # the file of a mechanism needs both halves, so both are found here
 __all__ = [
@@ -118,6 +125,30 @@ class Mechanism(ABC):
     def outputs(self) -> int:
         """The number of columns of each release; more than `columns` where aggregates are released as well."""
         return self.columns
+
+    @property
+    def forest(self) -> Hierarchy | None:
+        """The hierarchy whose nodes are released, where there is one."""
+        return None
+
+    @property
+    def revises(self) -> bool:
+        """Whether steps may be released more than once."""
+        return False
+
+    @property
+    def columns_independent(self) -> bool:
+        """Whether copies of the columns beside each other, or of the hierarchy, are independent runs."""
+        return False
+
+    @property
+    def independent_period(self) -> int:
+        """The length of periods that have nothing in common but the data; 0 where there are none."""
+        return 0
+
+    def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
+        """What each step lost, from the scales that were released alone; None where scales do not tell."""
+        return None
 
     @property
     @abstractmethod

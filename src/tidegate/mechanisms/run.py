@@ -201,6 +201,10 @@ class Run(ABC):
         self._unusable = ""
         return releases
 
+    def flush(self) -> Releases | None:
+        """The last word on the steps before, where a mechanism has one after the last step of all; else None."""
+        return None
+
     def snapshot(self) -> bytes:
         """The state as versioned bytes, to go on later with `mechanism.start(state=…)`.
 

@@ -242,7 +242,7 @@ def predict(mechanism: Mechanism, truths: list[npt.NDArray[np.int64]]) -> list[P
     for truth in truths:
         releases = mechanism.start().push_batch(truth)
         _note(errors, 0, releases.values, truth)
-        revised = getattr(releases, "revised", None)
+        revised = releases.revised
         if revised is not None and len(revised):
             first = revised.first_step - 1
             _note(errors, int(revised.delay) or 1, revised.values, truth[first : first + len(revised)])

@@ -87,8 +87,7 @@ class Stream:
     @property
     def revises(self) -> bool:
         """Whether steps may be released more than once."""
-        # asked of the class, because asking a run for this makes it keep what it is asked for
-        return hasattr(type(self.run), "take_revisions") or bool(getattr(self.run.mechanism, "delay", 0))
+        return self.run.mechanism.revises
 
     # the loop -----------------------------------------------------------------------------------------------
 
@@ -165,9 +164,10 @@ class Stream:
 
     def drive(self, intake: Intake | Iterable[StepBlock]) -> None:
         """Release every block that the intake hands out, until it ends."""
+        commit = None
         if isinstance(intake, Intake):
             intake.keeper = self.store.kept
-        commit = getattr(intake, "commit", None)
+            commit = intake.commit
         for block in intake:
             chunk = self.take(block)
             self.send(chunk)
@@ -269,13 +269,18 @@ class Stream:
 
     def _end(self) -> None:
         """After the last step of all, some mechanisms have a last word on the steps before it."""
-        flush, before = getattr(self.run, "flush", None), self.store.progress
+        before = self.store.progress
         position = dict(before.position or {})
-        if flush is None or self.last_step is None or before.step < self.last_step or position.get("ended"):
+        if (
+            not self.revises
+            or self.last_step is None
+            or before.step < self.last_step
+            or position.get("ended")
+        ):
             return
         position["ended"] = True  # whatever comes after a last word takes this back
         with self.store.transaction():
-            final = flush()
+            final = self.run.flush()
             chunk = Chunk.of(before.number + 1, [])
             if final is not None and len(final):
                 numbered = self.store.revisions(final.steps) + 1

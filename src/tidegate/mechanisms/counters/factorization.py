@@ -93,6 +93,7 @@ class Factorization(Mechanism):
     decay: Decay | None = None
     strategy: tuple[int, ...] | None = None
 
+    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("ZeroConcentrated", "Approximate")
     statistic: ClassVar[str] = "sums"

@@ -76,6 +76,7 @@ class SlidingWindowTree(Mechanism):
     window: int = 24
     estimator: str = "honaker"
 
+    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
     statistic: ClassVar[str] = "windows"

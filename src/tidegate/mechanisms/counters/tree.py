@@ -46,6 +46,7 @@ class TreeCounter(Mechanism):
     branching: int = 2
     estimator: str = "honaker"
 
+    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
     statistic: ClassVar[str] = "sums"

@@ -101,6 +101,7 @@ class Fourier(Periodic):
     coefficients: int | None = None
     nonnegative: bool = False
 
+    columns_independent: ClassVar[bool] = True
     causal: ClassVar[str] = "last period"
     adaptive: ClassVar[bool] = False
     sample_count: ClassVar[int] = 0

@@ -129,6 +129,11 @@ class HierarchicalOptStream(OptStream):
         return self.hierarchy
 
     @property
+    def independent_period(self) -> int:
+        """None where inner nodes have public times that leaves share."""
+        return 0 if self.per_leaf and self.forest.height > 1 else super().independent_period
+
+    @property
     def outputs(self) -> int:
         """The columns of a release: one for each node."""
         return len(self.forest.names)

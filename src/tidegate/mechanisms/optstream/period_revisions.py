@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,18 +69,12 @@ class RevisingRun(Run):
         fields = (first, values, status, source, scale, units.copy(), self.ledger.unit, longest)
         return RevisedReleases(*fields, ends=ends)
 
-    @property
-    def take_revisions(self) -> Callable[[], list[Release]]:
-        """``run.take_revisions()``: all revised values since it was last called, for a loop over many pushes.
+    def take_revisions(self) -> list[Release]:
+        """All revised values since this was last called, for a loop over many pushes.
 
-        They are kept from the first time on that somebody asks for this method, so that they do not pile up in
-        runs whose owner reads `release.revised`.
+        They are kept from the first call on, so that they do not pile up in runs whose owner reads `release.revised`:
+        call it once before the loop.
         """
-        if self._untaken is None:
-            self._untaken = []
-        return self._take_untaken
-
-    def _take_untaken(self) -> list[Release]:
         taken, self._untaken = self._untaken or [], []
         return taken
 

@@ -37,6 +37,11 @@ class Periodic(Mechanism):
         return self.window - 1
 
     @property
+    def revises(self) -> bool:
+        """Every period has final values when it ends."""
+        return True
+
+    @property
     def measured_columns(self) -> int:
         """How many numbers are measured of a sample or sum: the columns of the stream."""
         return self.columns

@@ -125,6 +125,16 @@ class OptStreamSettings(Periodic):
         return len(self.tree.parents)
 
     @property
+    def columns_independent(self) -> bool:
+        """Not where columns share what is decided from all of them, nor where leaves are optimised together."""
+        return not self.adaptive and not (self.forest is not None and self.nonnegative)
+
+    @property
+    def independent_period(self) -> int:
+        """With adaptive samples the first step of a period is one: nothing of the period before is held."""
+        return self.window if self.adaptive and self.causal == "hold" else 0
+
+    @property
     def keeps_raw_values(self) -> bool:
         """Whether state and snapshots hold raw values: the steps since the last adaptive sample."""
         return self.adaptive

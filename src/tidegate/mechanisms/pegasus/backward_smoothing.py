@@ -56,6 +56,7 @@ class BackwardSmoothing(Mechanism):
 
     back: int = 5
 
+    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
 
     def validate(self) -> None:

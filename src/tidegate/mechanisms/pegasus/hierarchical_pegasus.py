@@ -111,6 +111,7 @@ class HierarchicalPeGaSus(Mechanism):
     snapshots: str = "open"
     calibration: str = "sound"
 
+    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     keeps_raw_values: ClassVar[bool] = True  # the open groups' counts; see Privacy
 

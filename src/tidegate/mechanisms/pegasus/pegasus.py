@@ -13,13 +13,14 @@ import numpy as np
 
 from tidegate.exact import ExactLike, float_up, whole
 from tidegate.ledger import Ledger
+from tidegate.mechanisms.losses import Floats, policy_change
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, State
 from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
 from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import expected_absolute_laplace, laplace
 from tidegate.policy import Event, Policy, User, WEvent
-from tidegate.releases import GroupedRelease, GroupedReleases, Status
+from tidegate.releases import GroupedRelease, GroupedReleases, Releases, Status
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class PeGaSus(Mechanism):
     longest_group: int = 2**16
     snapshots: str = "open"
 
+    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     keeps_raw_values: ClassVar[bool] = True  # the open groups' counts; see Privacy
 
@@ -158,6 +160,13 @@ class PeGaSus(Mechanism):
         size = whole("group", group, least=2)
         scale = self.scale * float(Fraction(self.grid))
         return math.sqrt(2 * max(size - math.log(size) - 1, 0.0)) / (1 + math.log(size - 1)) * scale
+
+    def step_losses(self, releases: Releases) -> Floats:
+        """What each step lost: its noise, and the test of its group."""
+        change = policy_change(self)
+        tests = 2 * change / self.grouping.threshold_scale + 4 * change / self.grouping.question_scale
+        noise = change * float(Fraction(self.grid)) / np.where(releases.scale > 0, releases.scale, np.inf)
+        return np.asarray(noise + tests)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> PeGaSusRun:
         """Begin, or go on with, a run."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import hold
+from tidegate.mechanisms.losses import Floats, noise_losses
 from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run, State
 from tidegate.noise import (
     check_scale,
@@ -68,6 +69,7 @@ class Sample(Mechanism):
     every: int | None = None
 
     plain: ClassVar[bool] = True
+    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
 
@@ -103,6 +105,10 @@ class Sample(Mechanism):
         gaussian_noise = isinstance(self.policy.budget, ZeroConcentrated)
         expected = expected_absolute_gaussian if gaussian_noise else expected_absolute_laplace
         return expected(self.scale) * float(Fraction(self.grid))
+
+    def step_losses(self, releases: Releases) -> Floats | None:
+        """What each step lost, from its scale."""
+        return noise_losses(self, releases)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> SampleRun:
         """Begin, or go on with, a run."""

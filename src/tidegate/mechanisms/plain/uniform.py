@@ -14,6 +14,7 @@ from tidegate.composition import largest_step
 from tidegate.exact import float_up, sqrt_up
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import add_noise
+from tidegate.mechanisms.losses import Floats, noise_losses
 from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run
 from tidegate.noise import (
     add_laplace,
@@ -71,6 +72,7 @@ class Uniform(Mechanism):
     """
 
     plain: ClassVar[bool] = True
+    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate", "ZeroConcentrated")
 
@@ -104,6 +106,10 @@ class Uniform(Mechanism):
         if isinstance(self.policy.budget, ZeroConcentrated):
             return expected_absolute_gaussian(self.scale) * float(Fraction(self.grid))
         return expected_absolute_laplace(self.scale) * float(Fraction(self.grid))
+
+    def step_losses(self, releases: Releases) -> Floats | None:
+        """What each step lost, from its scale."""
+        return noise_losses(self, releases)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> UniformRun:
         """Begin, or go on with, a run."""

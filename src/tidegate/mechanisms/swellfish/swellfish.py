@@ -108,6 +108,7 @@ class Swellfish(Mechanism):
     experiment: bool = False
 
     plain: ClassVar[bool] = True
+    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (SwellfishPolicy,)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate")
 

@@ -137,6 +137,11 @@ class Tide(Mechanism):
         )
 
     @property
+    def revises(self) -> bool:
+        """Whether there are smoothed values."""
+        return bool(self.delay)
+
+    @property
     def revision(self) -> int:
         """The delay of smoothed values."""
         assert self.delay is not None

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import float_up, whole
 from tidegate.ledger import Ledger
+from tidegate.mechanisms.losses import Floats, noise_losses, policy_change
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.w_event import kernels as loop
 from tidegate.mechanisms.w_event.column_groups import GroupedRun
@@ -23,6 +24,7 @@ from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, SINGLE, PanPrivat
 from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law
 from tidegate.policy import Event, Policy, WEvent
+from tidegate.releases import Releases
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,11 @@ class Publishing(Mechanism):
         fixed = "a unit stays in the columns of one group within any window"
         more = (intruders[self.pan_private],) if self.pan_private else ()
         return super().assumptions + more + ((fixed,) if self.independent else ())
+
+    def step_losses(self, releases: Releases) -> Floats | None:
+        """What each step lost: its test and, where it was published, its noise."""
+        lost = None if self.pan_private or self.independent else noise_losses(self, releases)
+        return None if lost is None else lost + policy_change(self) / self.score_scale
 
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None

@@ -36,7 +36,7 @@ def errors(mechanism: Mechanism, truth: Matrix) -> dict[str, tuple[float, float]
         return {SUMS: cut_errors(releases.values, np.cumsum(truth, axis=0))}
     if mechanism.statistic == "windows":
         return {WINDOWS: cut_errors(releases.values, _windows(truth, getattr(mechanism, "window", WINDOW)))}
-    hierarchy: Any = getattr(mechanism, "hierarchy", None)
+    hierarchy = mechanism.forest
 
     def values(given: Releases) -> Values:
         """Those of the leaves, where a hierarchy is released."""
