@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.version import __version__
 
 _HOMES = {
+    "Budget": "tidegate.ledger.budget",
     "Event": "tidegate.policy",
     "WEvent": "tidegate.policy",
     "User": "tidegate.policy",
@@ -23,6 +24,7 @@ _HOMES = {
 _ROOMS = {"errors", "ledger", "mechanisms", "noise", "policy", "queries", "testing"}
 
 __all__ = [
+    "Budget",
     "Event",
     "Guarantee",
     "Release",
@@ -43,6 +45,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tidegate import errors, ledger, mechanisms, noise, policy, queries, testing
+    from tidegate.ledger.budget import Budget
     from tidegate.policy import Event, Guarantee, Swellfish, User, WEvent
     from tidegate.releases import Release, Releases, Status
 

@@ -75,6 +75,16 @@ class Account:
             return self[k.LAST] + 1
         return max(1, self[k.LAST] - 2 * self[k.WINDOW] + 2)
 
+    @property
+    def last(self) -> int:
+        """The last charged step."""
+        return self.state.item(k.LAST)
+
+    @property
+    def steps(self) -> int:
+        """How many steps were charged."""
+        return self.state.item(k.STEPS)
+
     # room and undo
 
     def make_room(self, count: int, last: int | None = None) -> None:

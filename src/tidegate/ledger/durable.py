@@ -16,7 +16,6 @@ from tidegate import process
 from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, SnapshotError, TidegateError
 from tidegate.exact import whole
 from tidegate.ledger import file
-from tidegate.ledger import kernels as k
 from tidegate.ledger.events import Charge, Group, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.ledger import Ledger
@@ -135,7 +134,7 @@ class DurableLedger(Ledger):
             self._checkpoint_row = replay.row
             self._load_amendments(replay.row)
             replay.to(rows)
-            if head is None or tuple(head) != (rows, self._account[k.LAST], replay.digest):
+            if head is None or tuple(head) != (rows, self._account.last, replay.digest):
                 raise BadRowError(rows, f"the head of the ledger does not belong to its last row, {rows}.")
             marks = database.execute("SELECT row FROM charges WHERE kind = 'mark' LIMIT 1").fetchone()
             self.marked = self.marked or marks is not None
@@ -226,7 +225,7 @@ class DurableLedger(Ledger):
                 self.marked = True
 
     def _record(self, kind: str, charge: Charge, detail: Integers | bytes | None = None) -> None:
-        if kind in NEW_KINDS and self._format < file.FORMAT:
+        if self._format < file.FORMAT and (kind in NEW_KINDS or (kind == "amend" and self._account.plain)):
             self._upgrade()
         self._insert(row_of(kind, charge, detail))
 
@@ -315,7 +314,7 @@ class DurableLedger(Ledger):
     def spent(self, first: int | None = None, last: int | None = None) -> Fraction:
         """What the steps first to last were charged, however long ago."""
         account = self._account
-        if first is None or last is None or first >= account.kept_from:
+        if first is None or last is None or self.shares or first >= account.kept_from:
             return super().spent(first, last)
         with self._lock:
             self._check()

@@ -84,8 +84,9 @@ def account_place(entries: Integers, state: Integers, step: int, units: int) -> 
     stored = state[WINDOW] > 0 and units > 0
     if stored and not same and end == entries.shape[0]:
         return FULL
-    # judged before anything moves, so that a refusal leaves every window as it was
-    if units < 0 or units > account_remaining(entries, state, step):
+    # judged before anything moves, so that a refusal leaves every window as it was; nothing may always be charged, also
+    # where charges were taken over that are more than a later promise allows
+    if units < 0 or (units > 0 and units > account_remaining(entries, state, step)):
         return REFUSED
     if state[WINDOW] > 0:
         _advance(entries, state, step)
@@ -190,7 +191,7 @@ def account_place_group(entries: Integers, state: Integers, first: int, last: in
         if GROUPS + 3 * (2 * state[GROUP_END] + 1) > state.shape[0]:
             return FULL  # more room, so that groups are moved to the front rarely
     # the window that ends at `first` decides: later ones contain nothing that this one does not
-    if units < 0 or last < first or units > account_remaining(entries, state, first):
+    if units < 0 or last < first or (units > 0 and units > account_remaining(entries, state, first)):
         return REFUSED
     account_place(entries, state, first, 0)  # moves the window on
     state[TOTAL] += units
@@ -305,7 +306,7 @@ def account_check_batch(
             if index >= window:
                 total -= units[index - window]
         amount = units[index]
-        if amount < 0 or amount > limit_at(state, first + index) - total:
+        if amount < 0 or (amount > 0 and amount > limit_at(state, first + index) - total):
             outcome[0] = total
             return index
         total += amount

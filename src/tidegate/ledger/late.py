@@ -36,7 +36,7 @@ def place_late(account: Account, first: int, units: Integers) -> Overspent | Non
     totals = account.window_totals(rows, ends)
     fullest = int(np.argmax(totals - account.limits(ends)))
     worst, end = int(totals[fullest]), int(ends[fullest])
-    if worst > account.limit_at(end):
+    if worst > account.limit_at(end) and len(charged):
         asked = int(units[max(0, end - window + 1 - first) : end + 1 - first].sum())
         return Overspent(min(end, first + len(units) - 1), end, worst - asked, asked)
     account.replace_rows(rows)
@@ -60,7 +60,7 @@ def place_late_group(account: Account, first: int, last: int, units: int) -> Ove
     meets = ends < last + window  # all of them begin after `first` does
     room = np.where(meets, account.limits(ends) - totals, 2**62)
     least = int(np.argmin(room))
-    if units > int(room[least]):
+    if units and units > int(room[least]):
         return Overspent(first, int(ends[least]), int(totals[least]), units)
     totals = totals + np.where(meets, units, 0)
     if units:

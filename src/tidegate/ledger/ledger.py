@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -20,14 +20,18 @@ from numpy.typing import ArrayLike
 
 from tidegate import process
 from tidegate.errors import BudgetExceeded, LedgerBusy, LedgerError, LedgerMismatch
-from tidegate.exact import whole
+from tidegate.exact import ExactLike, exact, positive, whole
 from tidegate.ledger import kernels as k
 from tidegate.ledger.batch import Batch, batch_charge, batch_total, whole_groups, whole_units
+from tidegate.ledger.divided import DividedAccount
 from tidegate.ledger.events import MOST_STEPS, Charge, Group, Overspent, Verdict
 from tidegate.ledger.kernels import Integers
-from tidegate.ledger.rows import encode_arrays
+from tidegate.ledger.rows import encode_arrays, encode_text
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 from tidegate.ledger.secrets_rule import SecretsAccount
+
+if TYPE_CHECKING:
+    from tidegate.ledger.shares import Share
 
 
 class User(Protocol):
@@ -70,6 +74,7 @@ class Ledger:
         self._depth = 0  # of nested transactions
         self._users: WeakSet[User] = WeakSet()
         self._closed = ""
+        self._views: WeakSet[Share] = WeakSet()
 
     # what a store adds
 
@@ -86,7 +91,7 @@ class Ledger:
     @property
     def step(self) -> int:
         """The last charged step; 0 before any."""
-        return self._account[k.LAST]
+        return self._account.last
 
     @property
     def rows(self) -> int:
@@ -116,18 +121,97 @@ class Ledger:
         """Whether there is any other user."""
         return any(other is not user for other in self._users)
 
+    def fit(self, policy: LedgerPolicy, units: int, name: str) -> None:
+        """Refuse a mechanism that cannot be charged here, by its policy and the units that it divides it into."""
+        if policy != self.policy:
+            raise LedgerMismatch(
+                "the ledger keeps the account of another policy; open it with the policy of this mechanism."
+            )
+        if self.units % units:
+            raise LedgerMismatch(
+                f"the ledger divides its budget into {self.units} units and {name} needs a "
+                f"multiple of {units}; open the ledger with units={units}."
+            )
+
+    # queries
+
+    @property
+    def shares(self) -> dict[str, Fraction]:
+        """The queries among which the budget is divided, and their parts of it; none where it is not."""
+        account = self._account
+        if not isinstance(account, DividedAccount):
+            return {}
+        return {name: query.share for name, query in account.queries.items()}
+
+    def divide(self, shares: Mapping[str, ExactLike], *, budget: ExactLike | None = None) -> dict[str, Share]:
+        """Divide the budget among queries from the next step on; returns a ledger for each.
+
+        The same again changes nothing. Anything else is an amendment of a running stream: what was charged before
+        stays in the account, and a window that straddles the change holds the smaller of the budgets.
+
+        Parameters
+        ----------
+        shares
+            Each query's part of the budget of every window, exactly; at most 1 together.
+        budget
+            What windows may spend from now on (ε or ρ), if not what they could.
+        """
+        wanted = {name: exact("shares", share) for name, share in shares.items()}
+        with self._lock:
+            self._check()
+            account = self._account
+            if not isinstance(account, DividedAccount):
+                raise LedgerMismatch(
+                    "the budget of this ledger does not add up, so that it has no shares; give each query its own."
+                )
+            amount = account.budget if budget is None else positive("budget", budget)
+            if not wanted or (wanted, amount) != (self.shares, account.budget):
+                with self.transaction():
+                    self._amend(account, wanted, amount)
+            return {name: self.share(name) for name in wanted}
+
+    def _amend(self, account: DividedAccount, shares: Mapping[str, Fraction], budget: Fraction) -> None:
+        now = self.step
+        account.divide(shares, budget, now)
+        change = {
+            "now": now,
+            "budget": str(budget),
+            "shares": {name: str(share) for name, share in shares.items()},
+        }
+        self._record("amend", Charge(max(now, 1), max(now, 1), 0, "shares"), encode_text(change))
+
+    def share(self, name: str) -> Share:
+        """The ledger of one query."""
+        if name not in self.shares:
+            known = ", ".join(self.shares) or "none: divide the ledger first"
+            raise LedgerMismatch(f"the ledger has no query {name!r}; its queries are {known}.")
+        for view in self._views:
+            if view.name == name and view.current:
+                return view
+        from tidegate.ledger.shares import Share
+
+        view = Share(self, name)
+        self._views.add(view)
+        return view
+
     def remaining(self, step: int | None = None) -> Fraction:
         """What a charge to `step` (by default the next one) may cost, over all windows that contain it."""
         step = self.step + 1 if step is None else whole("step", step, most=MOST_STEPS)
         with self._lock:
             self._check()
-            return self._account.remaining(step) * self.unit
+            if self.shares:
+                return sum((self.share(name).remaining(step) for name in self.shares), Fraction(0))
+            return max(self._account.remaining(step), 0) * self.unit
 
     def spent(self, first: int | None = None, last: int | None = None) -> Fraction:
         """What the steps first to last were charged; the window that ends at the last step if not given."""
         with self._lock:
             self._check()
             account, window = self._account, self.policy.window
+            if self.shares:
+                last = self.step if last is None else last
+                first = max(1, last - (window or last) + 1) if first is None else first
+                return sum((self.share(name).spent(first, last) for name in self.shares), Fraction(0))
             if first is None and last is None:
                 return account[k.TOTAL] * self.unit
             last = self.step if last is None else whole("last", last, least=0, most=MOST_STEPS)
@@ -308,6 +392,8 @@ class Ledger:
 
     def begin_batch(self, count: int, groups: int = 0) -> Batch:
         """Lend the account to a compiled loop that charges at most so many steps and groups; see `Batch`."""
+        if self.shares:
+            raise LedgerError("the ledger is divided among queries; let the share of one of them be charged.")
         return Batch(self, whole("count", count, least=0), whole("groups", groups, least=0))
 
     @contextmanager
@@ -382,6 +468,8 @@ class Ledger:
         for user in list(self._users) if taken else ():
             if user.charges > rows:
                 user.taken_back()
+        for view in list(self._views) if taken else ():
+            view.heard()
 
     def _check(self) -> None:
         """Refuse a forked child, a closed ledger, and a charge while a compiled loop has the account."""

@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from tidegate.errors import SnapshotError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account
+from tidegate.ledger.divided import DividedAccount
+from tidegate.ledger.divided import told as told_by_shares
 from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Group, Verdict
 from tidegate.ledger.kernels import account_extend_group, account_place
 from tidegate.ledger.ledger import Ledger
@@ -118,6 +121,10 @@ class MemoryLedger(Ledger):
                     return Group(first, last, units)
         return super().extend_group(group, last, scope=scope)
 
+    def _amend(self, account: DividedAccount, shares: Mapping[str, Fraction], budget: Fraction) -> None:
+        super()._amend(account, shares, budget)
+        self._plain_most = -1  # from now on the general path, which refuses charges to the whole
+
     def verify(self) -> Verdict:
         """Check the account against its own rows and report the running verdict."""
         with self._lock:
@@ -142,12 +149,13 @@ class MemoryLedger(Ledger):
             self._check()
             try:
                 numbers, rows = snapshot["numbers"], int(snapshot["rows"])
-                if int(numbers[k.LAST]) < self.step or rows < self._rows:
+                if (int(numbers[k.LAST]) < self.step and "queries" not in snapshot) or rows < self._rows:
                     raise SnapshotError(
                         f"the snapshot stands at step {int(numbers[k.LAST])} and the ledger at step "
                         f"{self.step}; restore into a new ledger, so that nothing spent is forgotten."
                     )
                 self._account.restore(snapshot)
+                self._plain_most = -1 if self.shares else self._plain_most
                 self._rows, self.marked = rows, bool(snapshot["marked"])
                 self._identity = str(snapshot.get("identity", self._identity))
                 self._generation, *floor = (int(number) for number in snapshot["generations"])
@@ -166,7 +174,7 @@ def verdict(ledger: Ledger, account: Account, rows: int, head: str = "") -> Verd
     found = Verdict(
         ok=ok,
         rows=rows,
-        steps=account[k.STEPS],
+        steps=account.steps,
         spent=account[k.WORST] * ledger.unit,
         place=(first, end),
         budget=ledger.rule.limit,
@@ -175,4 +183,4 @@ def verdict(ledger: Ledger, account: Account, rows: int, head: str = "") -> Verd
         problem="" if ok else "the running total differs from the sum of the charges in the last window.",
         marked=ledger.marked,
     )
-    return told(found, account)
+    return told_by_shares(told(found, account), account)

@@ -16,6 +16,8 @@ from tidegate.errors import TidegateError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account
 from tidegate.ledger.batch import whole_groups
+from tidegate.ledger.divided import ROWS, DividedAccount, rule_of
+from tidegate.ledger.divided import told as told_by_shares
 from tidegate.ledger.events import Verdict
 from tidegate.ledger.file import FORMAT, connect, read_meta, stored_policy, told
 from tidegate.ledger.kernels import Integers
@@ -25,11 +27,12 @@ from tidegate.ledger.rows import (
     chained,
     decode_arrays,
     decode_batch,
+    decode_text,
     genesis,
     plain_hashes,
 )
 from tidegate.ledger.rules import Rule
-from tidegate.ledger.secrets_rule import SecretsAccount, amendment_of
+from tidegate.ledger.secrets_rule import SecretsAccount
 from tidegate.ledger.secrets_rule import told as told_by_rule
 
 CHUNK = 20_000
@@ -60,6 +63,26 @@ def place_row(account: Account, rule: Rule, row: Row) -> bool:
         return np.array_equal(decode_batch(row.detail or b""), [FORMAT])
     if row.kind == "amend":
         return place_amendment(account, row)
+    if isinstance(account, DividedAccount) and account.queries:
+        return place_in_query(account, rule, row)
+    return place_charge(account, rule, row)
+
+
+def place_in_query(account: DividedAccount, rule: Rule, row: Row) -> bool:
+    """Charge a recorded row to its query, or give that query the units that the row says: whether it was allowed."""
+    query = account.query_of(row.scope)
+    if query is None:
+        return False
+    if row.kind == "query":
+        account.refine(query.name, int(decode_text(row.detail or b"")["units"]))
+        return True
+    allowed = row.first > query.since and place_charge(query.account, rule_of(query, rule), row)
+    query.account.state[ROWS] += allowed
+    return allowed
+
+
+def place_charge(account: Account, rule: Rule, row: Row) -> bool:
+    """Charge a recorded row to an account: whether that was allowed."""
     horizon = rule.policy.horizon
     if row.first < 1 or row.last < row.first or (horizon is not None and row.last > horizon):
         return False
@@ -103,13 +126,17 @@ def place_mixed(account: Account, rule: Rule, row: Row) -> bool:
 
 def place_amendment(account: Account, row: Row) -> bool:
     """Change the specifications of an account as a row records: whether that was allowed."""
-    if not isinstance(account, SecretsAccount):
+    change = decode_text(row.detail or b"")
+    if change["now"] != account.last:
         return False
-    change = amendment_of(decode_batch(row.detail or b""))
-    if change["now"] != account[k.LAST]:
-        return False
-    account.amend(change)
-    return True
+    if isinstance(account, SecretsAccount):
+        account.amend(change)
+        return True
+    if isinstance(account, DividedAccount):
+        shares = {name: Fraction(share) for name, share in change["shares"].items()}
+        account.divide(shares, Fraction(change["budget"]), change["now"])
+        return True
+    return False
 
 
 def place_plain(account: Account, rule: Rule, steps: Integers, units: Integers) -> int:
@@ -168,14 +195,24 @@ class Replay:
         sound = int(wrong[0]) if len(wrong) else len(steps)
         negative = np.flatnonzero(units[:sound] < 0)
         refused = (
-            int(negative[0])
-            if len(negative)
-            else place_plain(self.account, self.rule, steps[:sound], units[:sound])
+            int(negative[0]) if len(negative) else self._place_plain(steps[:sound], units[:sound], scope)
         )
         if refused >= 0:
             raise self._overspent(self.row + 1 + refused, int(steps[refused]))
         if len(wrong):
             raise self._edited(self.row + 1 + sound)
+
+    def _place_plain(self, steps: Integers, units: Integers, scope: str) -> int:
+        """Charge plain rows of one scope to whom they belong: the index of the first refused one, or -1."""
+        account, rule = self.account, self.rule
+        if not isinstance(account, DividedAccount) or not account.queries:
+            return place_plain(account, rule, steps, units)
+        query = account.query_of(scope)
+        early = np.flatnonzero(steps <= (2**62 if query is None else query.since))
+        if query is None or len(early):
+            return int(early[0]) if len(early) else -1
+        query.account.state[ROWS] += len(steps)
+        return place_plain(query.account, rule_of(query, rule), steps, units)
 
     def _one_by_one(self, first: int, last: int) -> None:
         for number, stored, *columns in self.connection.execute(_FULL, (first, last)):
@@ -242,7 +279,7 @@ def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
     found = Verdict(
         ok=not problem,
         rows=replay.row,
-        steps=account[k.STEPS],
+        steps=account.steps,
         spent=account[k.WORST] * rule.unit,
         place=(1 if window is None else max(1, end - window + 1), end),
         budget=rule.limit,
@@ -252,7 +289,7 @@ def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
         bad_row=bad_row,
         marked=replay.marked or meta.get("marked") == "1",
     )
-    return told_by_rule(found, account)
+    return told_by_shares(told_by_rule(found, account), account)
 
 
 def _rule(meta: dict[str, str]) -> Rule:
@@ -286,7 +323,7 @@ def _verify(replay: Replay, meta: dict[str, str]) -> None:
             last + 1,
             f"row {last + 1} is missing: the head counts {rows} rows; restore a backup.",
         )
-    if (rows, step, digest) != (replay.row, replay.account[k.LAST], replay.digest):
+    if (rows, step, digest) != (replay.row, replay.account.last, replay.digest):
         raise BadRowError(
             last,
             f"the head of the ledger does not belong to its last row, {last}; restore a backup.",
@@ -312,7 +349,7 @@ def units_between(connection: sqlite3.Connection, rule: Rule, first: int, last: 
             total += sum(int(rule.costs(part).sum()) for part in (met, entered)) + int(inside.sum())
         elif row.kind == "extend":  # counted already where the group had met these steps before
             total += rule.cost(row.units) if row.first <= first else 0
-        elif row.kind not in ("mark", "format", "amend"):
+        elif row.kind not in ("mark", "format", "amend", "query"):
             total += sum(rule.cost(size) for size in row.charge().sizes)
     return total
 

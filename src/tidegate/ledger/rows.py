@@ -23,8 +23,9 @@ from tidegate.ledger.kernels import Integers
 _PLAIN = struct.Struct("<cqq")
 _FULL = struct.Struct("<cqqqIIII")
 _BATCH_MOST = 2**31  # steps in one row
+_DIVIDED = 2**32 - 1  # in place of a number of groups
 _COUNTS = struct.Struct("<III")
-NEW_KINDS = frozenset({"group", "extend", "groups"})  # what format 1 did not know
+NEW_KINDS = frozenset({"group", "extend", "groups", "query"})  # what format 1 did not know
 
 
 class Row(NamedTuple):
@@ -132,6 +133,18 @@ def decode_batch(packed: bytes) -> Integers:
         raise LedgerCorrupt("a batch in the ledger cannot be read; restore the file from a backup.") from None
 
 
+def encode_text(facts: Mapping[str, Any]) -> Integers:
+    """Facts as the bytes of their JSON, one in each number."""
+    text = json.dumps(dict(facts), sort_keys=True, ensure_ascii=False).encode()
+    return np.frombuffer(text, dtype=np.uint8).astype(np.int64)
+
+
+def decode_text(packed: bytes) -> dict[str, Any]:
+    """The facts that a row with encoded text records."""
+    facts: dict[str, Any] = json.loads(bytes(decode_batch(packed).astype(np.uint8)))
+    return facts
+
+
 def encode_arrays(units: Integers, groups: Integers, extended: Integers) -> bytes:
     """A batch with groups as bytes: the units of its steps, and its tables of groups column by column.
 
@@ -176,12 +189,19 @@ def account_bytes(account: Account) -> bytes:
     snapshot = account.snapshot()
     content = b"".join(snapshot[name].astype("<i8").tobytes() for name in ("numbers", "spans", "runs"))
     shape = struct.pack("<II", len(snapshot["spans"]), len(snapshot["runs"]))
-    return shape + zlib.compress(content, 1)
+    packed = shape + zlib.compress(content, 1)
+    if "queries" in snapshot:
+        packed = struct.pack("<II", _DIVIDED, len(packed)) + packed
+        packed += zlib.compress(snapshot["queries"].tobytes(), 1)
+    return packed
 
 
 def account_from(packed: bytes) -> dict[str, Any]:
     """The snapshot that `account_bytes` packed."""
     spans, runs = struct.unpack("<II", packed[:8])
+    if spans == _DIVIDED:
+        queries = np.frombuffer(zlib.decompress(packed[8 + runs :]), dtype=np.uint8)
+        return {**account_from(packed[8 : 8 + runs]), "queries": queries}
     content = np.frombuffer(zlib.decompress(packed[8:]), dtype="<i8").astype(np.int64)
     split = len(content) - 3 * (spans + runs)
     return {

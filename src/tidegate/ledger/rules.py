@@ -22,6 +22,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import show, whole
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account
+from tidegate.ledger.divided import DividedAccount
 from tidegate.ledger.events import MOST_UNITS, Overspent
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.secrets_rule import SecretsAccount
@@ -104,12 +105,11 @@ class Rule:
         """A fresh account under this rule."""
         if isinstance(self.policy, Swellfish):
             return SecretsAccount(self.policy, self.units)
-        window, horizon = self.policy.window, self.policy.horizon
         if self.adds:
-            return Account(window, self.units, horizon)
+            return DividedAccount(self)
         if self.schedule == "public":
             return MultisetAccount(self)
-        return Account(window, self.units, horizon, single=1)
+        return DividedAccount(self, single=1)
 
     def cost(self, size: int) -> int:
         """What one charge of `size` units takes from the account."""

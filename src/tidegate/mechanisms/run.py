@@ -247,15 +247,7 @@ class Run(ABC):
         opened = (
             open_ledger(given, mechanism.policy, mechanism.units) if isinstance(given, Path | str) else given
         )
-        if opened.policy != mechanism.policy:
-            raise LedgerMismatch(
-                "the ledger keeps the account of another policy; open it with the policy of this mechanism."
-            )
-        if opened.units % mechanism.units:
-            raise LedgerMismatch(
-                f"the ledger divides its budget into {opened.units} units and {type(mechanism).__name__} needs a "
-                f"multiple of {mechanism.units}; open the ledger with units={mechanism.units}."
-            )
+        opened.fit(mechanism.policy, mechanism.units, type(mechanism).__name__)
         return opened
 
     def _may_go_on(self, steps: int) -> None:

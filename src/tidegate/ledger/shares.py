@@ -1,0 +1,276 @@
+"""One query's share of a ledger: a mechanism runs on it as on a ledger of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike
+
+from tidegate.errors import LedgerError, LedgerMismatch
+from tidegate.exact import show
+from tidegate.ledger.account import Account
+from tidegate.ledger.divided import ROWS, DividedAccount, Query, rule_of
+from tidegate.ledger.events import MOST_UNITS, Charge, Group, Verdict
+from tidegate.ledger.kernels import Integers
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.memory import MemoryLedger
+from tidegate.ledger.rows import encode_text
+from tidegate.policy import Event, Policy, WEvent
+from tidegate.policy import User as UserPolicy
+
+if TYPE_CHECKING:
+    from tidegate.ledger.rules import LedgerPolicy
+
+# what a query may choose for itself: how much a unit of protection changes ITS numbers
+OWN = ("max_change", "touches", "signed")
+
+
+class Share(Ledger):
+    """The part of a ledger that one query may spend; made by `Ledger.divide`.
+
+    A mechanism is started on it with `policy`, or with that policy and another `max_change`. It counts its own steps
+    and rows, is refused by its own charges only, and takes finer units as a mechanism needs them. Its rows stand in
+    the whole ledger under its name; what a transaction of the whole, or of any share, takes back is taken back in all.
+
+    Attributes
+    ----------
+    whole
+        The ledger that it is a part of.
+    name
+        The query's name.
+    """
+
+    def __init__(self, whole: Ledger, name: str) -> None:
+        self.whole, self.name = whole, name
+        self._bound = _query(whole, name).account
+        super().__init__(rule_of(_query(whole, name), whole.rule).policy, 1)
+        self._lock = whole._lock
+        self._epoch = whole._epoch
+        self._own_digest: tuple[int, str] = (-1, "")
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Take over the units that the whole has for this query now."""
+        query = self.query
+        self.rule = rule_of(query, self.whole.rule)
+        self.policy = policy_of(self.whole.policy, query.amount)
+        self.units, self.unit = query.units, query.unit
+
+    @property
+    def query(self) -> Query:
+        """What the whole has of this query."""
+        return _query(self.whole, self.name)
+
+    @property
+    def current(self) -> bool:
+        """Whether the query is still there, with the units that this ledger counts in."""
+        account = self.whole._account
+        query = account.queries.get(self.name) if isinstance(account, DividedAccount) else None
+        return query is not None and query.account is self._bound and query.units == self.units
+
+    @property
+    def _account(self) -> Account:
+        return self._bound
+
+    @_account.setter
+    def _account(self, account: Account) -> None:
+        """The whole has it."""
+
+    @property
+    def marked(self) -> bool:
+        """Whether test entropy was used."""
+        return self.whole.marked
+
+    @marked.setter
+    def marked(self, marked: bool) -> None:
+        """The whole knows."""
+
+    # what runs ask
+
+    @property
+    def rows(self) -> int:
+        """How many rows this query has."""
+        return self._account[ROWS]
+
+    @property
+    def position(self) -> str:
+        """What names this moment: of the whole in memory; in a database the hash of this query's last row."""
+        connection = getattr(self.whole, "connection", None)
+        if connection is None:
+            return self.whole.position
+        rows = self.rows
+        if self._own_digest[0] != rows:
+            wanted = (
+                "SELECT hash FROM charges WHERE (scope = ? OR substr(scope, 1, ?) = ?) AND kind <> 'query' "
+                "ORDER BY row DESC LIMIT 1"
+            )
+            values = (self.name, len(self.name) + 1, f"{self.name}:")
+            found = connection.execute(wanted, values).fetchone() if rows else None
+            self._own_digest = (rows, "" if found is None else bytes(found[0]).hex())
+        return f"{rows}.{self._own_digest[1]}"
+
+    @property
+    def known_as(self) -> str:
+        """The name of the whole, and of the query."""
+        return f"{self.whole.known_as}/{self.name}"
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether somebody has begun a transaction on the whole."""
+        return self.whole.in_transaction
+
+    def heard(self) -> None:
+        """Let everybody know whose rows the whole has taken back."""
+        rows = self.rows if self.current else -1
+        self._own_digest = (-1, "")
+        for user in list(self._users):
+            if user.charges > rows:
+                user.taken_back()
+
+    def fit(self, policy: LedgerPolicy, units: int, name: str) -> None:
+        """Refuse a mechanism of another unit of protection; take finer units where it needs them."""
+        if not isinstance(policy, Policy) or _protection(policy) != _protection(self.policy):
+            raise LedgerMismatch(
+                f"the share of {self.name!r} is {show(self.query.amount)} for its own unit of protection; start "
+                f"{name} with the share's policy, with another max_change if need be."
+            )
+        finer = math.lcm(self.units, units)
+        if finer > MOST_UNITS:
+            raise LedgerMismatch(
+                f"the share of {self.name!r} has {self.units} units and {name} needs a multiple of {units}, which is "
+                f"beyond {MOST_UNITS}; choose parameters with fewer units."
+            )
+        if finer != self.units:
+            if len(self._users):
+                raise LedgerMismatch(
+                    f"the share of {self.name!r} has {self.units} units, which a run on it counts in, and {name} needs a "
+                    f"multiple of {units}; start the mechanism with more units first, or give it a query of its own."
+                )
+            with self._lock, self.whole.transaction():
+                account = self.whole._account
+                assert isinstance(account, DividedAccount)
+                account.refine(self.name, finer)
+                self._adopt()
+                step = max(self.whole.step, 1)
+                facts = {"units": finer, "mechanism": name}
+                self.whole._record("query", Charge(step, step, 0, self.name), encode_text(facts))
+
+    # charging
+
+    def _together(self) -> AbstractContextManager[None]:
+        """A charge and its row are made together: in a database by a transaction."""
+        return nullcontext() if isinstance(self.whole, MemoryLedger) else self.whole.transaction()
+
+    def _opens(self, first: int) -> None:
+        since = self.query.since
+        if first <= since:
+            raise LedgerError(
+                f"step {first} cannot be charged to the query {self.name!r}, which is in force from step {since + 1} on."
+            )
+
+    def charge(
+        self,
+        step: int,
+        units: int = 0,
+        *,
+        scope: str = "",
+        groups: Mapping[str, int] | None = None,
+        levels: Mapping[str, int] | None = None,
+    ) -> None:
+        """Charge one step; see `Ledger.charge`."""
+        with self._lock, self._together():
+            self._opens(step)
+            super().charge(step, units, scope=scope, groups=groups, levels=levels)
+
+    def charge_batch(
+        self,
+        first: int,
+        units: ArrayLike,
+        *,
+        groups: ArrayLike | None = None,
+        extended: ArrayLike | None = None,
+        scope: str = "",
+    ) -> None:
+        """Charge consecutive steps; see `Ledger.charge_batch`."""
+        with self._lock, self._together():
+            self._opens(first)
+            super().charge_batch(first, units, groups=groups, extended=extended, scope=scope)
+
+    def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
+        """Charge a group of steps; see `Ledger.charge_group`."""
+        with self._lock, self._together():
+            self._opens(first)
+            return super().charge_group(first, last, units, scope=scope)
+
+    def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
+        """Let a group reach on; see `Ledger.extend_group`."""
+        with self._lock, self._together():
+            self._opens(group[1] + 1)
+            return super().extend_group(group, last, scope=scope)
+
+    def _record(self, kind: str, charge: Charge, detail: Integers | bytes | None = None) -> None:
+        scope = f"{self.name}: {charge.scope}" if charge.scope else self.name
+        object.__setattr__(charge, "scope", scope)
+        self.whole._record(kind, charge, detail)
+        account = self._account
+        account.state[ROWS] += 1
+        digest = getattr(self.whole, "_digest", None)
+        if digest is not None:
+            self._own_digest = (account[ROWS], digest.hex())
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All charges inside, of any share, succeed together."""
+        with self.whole.transaction():
+            yield
+
+    def mark(self) -> None:
+        """Record that test entropy was used."""
+        self.whole.mark()
+
+    def verify(self) -> Verdict:
+        """Prove that no window of the whole, nor of any share, was overspent."""
+        return self.whole.verify()
+
+    def close(self) -> None:
+        """Nothing: the whole is closed by whoever opened it."""
+
+    def _check(self) -> None:
+        self.whole._check()
+        super()._check()
+        if not self.current:
+            raise LedgerMismatch(
+                f"the shares of the ledger have changed since this one, of {self.name!r}, was handed out; start the "
+                "mechanism again on the new one."
+            )
+
+
+def _query(whole: Ledger, name: str) -> Query:
+    account = whole._account
+    if not isinstance(account, DividedAccount) or name not in account.queries:
+        raise LedgerMismatch(f"the query {name!r} has ended; its ledger cannot be charged any more.")
+    return account.queries[name]
+
+
+def policy_of(whole: Any, amount: Fraction) -> Policy:
+    """The policy of a query: the unit of protection of the whole, with its own part of the budget."""
+    if not isinstance(whole, Policy):  # as much of it as a file tells
+        described = dict(whole.describe())
+        kinds: dict[str, type[Policy]] = {kind.__name__: kind for kind in (Event, WEvent, UserPolicy)}
+        kind = kinds[described.pop("policy")]
+        whole = kind(**described)
+    policy: Policy = whole
+    if policy.rho is not None:
+        return replace(policy, rho=amount)
+    return replace(policy, epsilon=amount, delta=0)
+
+
+def _protection(policy: Any) -> dict[str, Any]:
+    """What must be the same for all mechanisms on one share."""
+    facts = {field.name: getattr(policy, field.name) for field in fields(policy) if field.name not in OWN}
+    return {**facts, "": type(policy)}

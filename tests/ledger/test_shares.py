@@ -1,0 +1,282 @@
+"""Several queries on one account: shares, steps of their own, amendments, and windows that straddle them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerError, LedgerMismatch
+from tidegate.ledger import MemoryLedger, divided
+from tidegate.ledger.replay import verify_file
+from tidegate.ledger.sqlite import SQLiteLedger
+from tidegate.mechanisms import Uniform
+
+POLICY = tg.WEvent(epsilon="1", w=4)
+
+
+class Windows:
+    """Every charge ever granted, and every promise ever made, to be looked at window by window."""
+
+    def __init__(self, window, budget):
+        self.window, self.charges, self.promises = window, [], [(0, budget)]
+
+    def promise(self, first, last):
+        """The smallest budget in force at any of these steps."""
+        ends = [since for since, _ in self.promises[1:]] + [10**9]
+        pairs = zip(self.promises, ends, strict=True)
+        return min(budget for (since, budget), end in pairs if since < end and since < last and end >= first)
+
+    def total(self, first, last):
+        """What these steps were charged, each group once."""
+        return sum(amount for begin, end, amount in self.charges if begin <= last and end >= first)
+
+    def add(self, charges):
+        """Take charges that were granted, and hold them against the promises."""
+        self.charges += charges
+        for first, last, amount in charges:
+            ends = range(first, last + self.window) if self.window else [10**8]
+            for end in ends if amount else ():
+                begin = max(1, end - self.window + 1) if self.window else 1
+                assert self.total(begin, end) <= self.promise(begin, end)
+
+
+def random_shares(chance):
+    """Shares of up to three queries, together at most 1."""
+    names = chance.sample(["a", "b", "c", "d"], chance.randint(1, 3))
+    parts = [chance.randint(1, 5) for _ in names]
+    return {
+        name: Fraction(part, sum(parts) + chance.randint(0, 2))
+        for name, part in zip(names, parts, strict=True)
+    }
+
+
+def failed_amendment(ledger, shares):
+    """A transaction that changes everything, and fails."""
+    with ledger.transaction():
+        ledger.divide(shares)
+        for name in ledger.shares:
+            ledger.share(name).charge(ledger.step + 1, 0)
+        raise ZeroDivisionError
+
+
+def story(ledger, chance, actions, again):
+    """Charges, refusals, amendments, rollbacks and reopenings, all held against the promises."""
+    truth = Windows(ledger.policy.window, Fraction(1))
+    granted = 0
+    for _ in range(actions):
+        what = chance.random()
+        if what < 0.12:
+            budget = chance.choice([None, Fraction(1, 2), Fraction(2), Fraction(1)])
+            ledger.divide(random_shares(chance), budget=budget)
+            for name in ledger.shares:
+                ledger.share(name).fit(ledger.share(name).policy, chance.choice([1, 2, 3, 4]), "test")
+            truth.promises.append((ledger.step, ledger._account.budget))
+        elif what < 0.18:
+            ledger = again(ledger)
+        elif what < 0.25:
+            before = ledger.rows, ledger.step, ledger.shares, ledger.spent()
+            with pytest.raises(ZeroDivisionError):
+                failed_amendment(ledger, random_shares(chance))
+            assert (ledger.rows, ledger.step, ledger.shares, ledger.spent()) == before
+        else:
+            target = ledger.share(chance.choice(list(ledger.shares))) if ledger.shares else ledger
+            first = max(1, target.step + chance.choice([-1, 0, 1, 1, 1, 2]))
+            size, last = chance.randint(0, max(1, target.units // 2)), first + chance.randint(0, 5)
+            kind = chance.randrange(3)
+            try:
+                if kind == 0:
+                    target.charge(first, size, scope="own")
+                    charges = [(first, first, size)]
+                elif kind == 1:
+                    target.charge_group(first, last, size)
+                    charges = [(first, last, size)]
+                else:
+                    units = [chance.randint(0, size) for _ in range(last - first + 1)]
+                    target.charge_batch(first, units, groups=[[first, last, 1]])
+                    charges = [(first + n, first + n, amount) for n, amount in enumerate(units)]
+                    charges.append((first, last, 1))
+            except (BudgetExceeded, LedgerError):
+                continue
+            granted += 1
+            truth.add([(begin, end, amount * target.unit) for begin, end, amount in charges])
+    assert ledger.verify().ok
+    return ledger, granted
+
+
+def through_snapshot(ledger):
+    """A ledger restored from a snapshot."""
+    fresh = MemoryLedger(ledger.policy, 6)
+    fresh.restore(ledger.snapshot())
+    return fresh
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([POLICY, tg.WEvent(epsilon="1", w=1), tg.User(epsilon="1", horizon=10**6)]),
+)
+def test_no_window_breaks_a_promise(seed, policy):
+    """Whatever is charged and amended, each window with a new charge holds the smallest promise in force in it."""
+    story(MemoryLedger(policy, 6), random.Random(seed), 60, through_snapshot)
+
+
+def test_shares_on_disk_are_taken_up_and_verified(tmp_path, monkeypatch):
+    """The same in a file, closed and opened again, with checkpoints; then without the program."""
+    monkeypatch.setattr("tidegate.ledger.durable.CHECKPOINT_ROWS", 7)
+    for seed in range(6):
+        path = tmp_path / f"{seed}.db"
+
+        def again(ledger, path=path):
+            ledger.close()
+            return SQLiteLedger(path)
+
+        ledger, granted = story(SQLiteLedger(path, POLICY, 6), random.Random(seed), 80, again)
+        assert granted > 2
+        ledger.close()
+        verdict = verify_file(path)
+        assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("mistake", ["nothing is handed on", "the larger promise", "kept without asking"])
+def test_wrong_amendments_are_noticed(monkeypatch, mistake):
+    """Three ways to get it wrong, each found by the same stories."""
+    if mistake == "nothing is handed on":
+        monkeypatch.setattr(
+            divided, "_take_over", lambda account, charges, now: account.state.__setitem__(3, now)
+        )
+    elif mistake == "the larger promise":
+        monkeypatch.setattr(divided.DividedAccount, "_in_force", lambda self, now: ())
+    else:
+        monkeypatch.setattr(divided, "_sum", lambda charges: Fraction(0))
+
+    def all_stories():
+        for seed in range(150):
+            story(MemoryLedger(POLICY, 6), random.Random(seed), 60, lambda ledger: ledger)
+
+    with pytest.raises(AssertionError):
+        all_stories()
+
+
+def test_counts_and_sums_under_one_epsilon(tmp_path):
+    """Two mechanisms with their own sensitivities spend all of every window, step by step and in batches."""
+    budget = tg.Budget(tg.WEvent(epsilon="1", w=24), ledger=tmp_path / "shop.db")
+    shares = budget.split(visits="1/3", spend="2/3")
+    visits = Uniform(shares["visits"].policy, columns=2).start(shares["visits"])
+    larger = dataclasses.replace(shares["spend"].policy, max_change=50)
+    spend = Uniform(larger).start(shares["spend"])
+    for step in range(1, 31):
+        with budget.ledger.transaction():
+            visits.push([1, 2])
+            spend.push(70)
+        assert budget.ledger.step == step
+    visits.push_batch(
+        np.zeros((100, 2), dtype=np.int64)
+    )  # far ahead of the other, which is not late for that
+    spend.push_batch(np.zeros(100, dtype=np.int64))
+    assert budget.ledger.spent() == 1
+    assert visits.alone
+    saved = visits.snapshot(), spend.snapshot()
+    budget.ledger.close()
+    again = tg.Budget(tg.WEvent(epsilon="1", w=24), ledger=tmp_path / "shop.db")
+    shares = again.split(visits="1/3", spend="2/3")
+    visits = Uniform(shares["visits"].policy, columns=2).start(shares["visits"], saved[0])
+    visits.push([1, 2])
+    spend = Uniform(larger).start(shares["spend"], saved[1])  # what others charge does not make it stale
+    with pytest.raises(LedgerMismatch):
+        Uniform(shares["visits"].policy, columns=2).start(shares["visits"], saved[0])
+    with pytest.raises(LedgerMismatch, match="say the same, or use amend"):
+        again.split(visits="1/2", spend="1/2")
+    assert again.ledger.verify().ok
+    again.ledger.close()
+
+
+def test_one_query_cannot_spend_for_another():
+    """A query that is refused leaves the others as they were, and the whole takes no charges."""
+    shares = tg.Budget(POLICY).split(a="1/2", b="1/2")
+    shares["a"].fit(shares["a"].policy, 2, "test")
+    shares["a"].charge(1, 2)
+    with pytest.raises(BudgetExceeded):
+        shares["a"].charge(1, 1)
+    assert shares["b"].remaining() == Fraction(1, 2)
+    with pytest.raises(LedgerError, match="divided among queries"):
+        shares["a"].whole.charge(2, 0)
+    with pytest.raises(LedgerError, match="divided among queries"):
+        shares["a"].whole.charge_batch(2, [0])
+
+
+def test_units_do_not_change_under_a_run():
+    """A run counts in the units it began with: finer ones are refused, changed shares end it."""
+    budget = tg.Budget(POLICY)
+    share = budget.split(a="1/2")["a"]
+    run = Uniform(share.policy).start(share)
+    run.push(1)
+    with pytest.raises(LedgerMismatch, match="which a run on it counts in"):
+        share.fit(share.policy, 3, "Other")
+    budget.amend(a="1/3", b="1/3")
+    with pytest.raises(LedgerMismatch, match="start the mechanism again"):
+        run.push(1)
+    with pytest.raises(LedgerMismatch, match="its own unit of protection"):
+        share.fit(tg.WEvent(epsilon="1/3", w=5), 1, "Other")
+
+
+def test_query_that_keeps_its_part_goes_on_as_it_was():
+    """Adding a query in the free part of the budget leaves the run of another one alone, at full spending."""
+    budget = tg.Budget(POLICY)
+    share = budget.split(a="1/2")["a"]
+    run = Uniform(share.policy).start(share)
+    for _ in range(6):
+        run.push(1)
+    other = budget.amend(a="1/2", b="1/2")["b"]
+    late = Uniform(other.policy).start(other)
+    for _ in range(8):
+        run.push(1)
+        late.push(1)
+    assert late.step == 14
+    assert budget.ledger.spent() == 1
+
+
+def test_rollback_of_a_share_ends_its_run_only():
+    """Runs whose charges a transaction takes back are not used again; those of other queries are."""
+    budget = tg.Budget(POLICY)
+    shares = budget.split(a="1/2", b="1/2")
+    runs = [Uniform(share.policy).start(share) for share in shares.values()]
+    for run in runs:
+        run.push(1)
+
+    def fail():
+        with budget.ledger.transaction():
+            runs[0].push(1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    runs[1].push(1)
+    with pytest.raises(LedgerMismatch, match="taken back"):
+        runs[0].push(1)
+
+
+@pytest.mark.parametrize("shares", [{}, {"a": "2/3", "b": "1/2"}, {"a": 0}, {"a:b": 1}, {"": 1}])
+def test_shares_that_cannot_be(shares):
+    """More than the whole, nothing, or a name that rows could not carry."""
+    with pytest.raises(InvalidParameter, match="shares"):
+        MemoryLedger(POLICY, 2).divide(shares)
+
+
+def test_smaller_budget_waits_and_larger_one_comes_with_its_own_windows():
+    """After a cut nothing is granted until old charges have left; a raise is there when all windows are new."""
+    budget = tg.Budget(POLICY)
+    share = budget.split(a="1")["a"]
+    share.fit(share.policy, 4, "test")
+    share.charge_batch(1, [1, 1, 1, 1])
+    share = budget.amend(a="1", budget="1/2")["a"]
+    assert [share.remaining(step) for step in range(5, 9)] == [0, 0, Fraction(1, 4), Fraction(1, 2)]
+    share = budget.amend(a="1", budget="2")["a"]
+    assert [share.remaining(step) for step in range(7, 9)] == [Fraction(3, 4), 2]
+    assert budget.amount == 2
