@@ -21,6 +21,9 @@ _HOMES = {
     "Releases": "tidegate.releases",
     "Status": "tidegate.releases",
 }
+_DOORS = {
+    "open": ("tidegate.runtime.durable", "open")
+}  # not in __all__: `import *` would hide the built-in one
 _ROOMS = {"errors", "ledger", "mechanisms", "noise", "policy", "queries", "testing"}
 
 __all__ = [
@@ -48,15 +51,19 @@ if TYPE_CHECKING:
     from tidegate.ledger.budget import Budget
     from tidegate.policy import Event, Guarantee, Swellfish, User, WEvent
     from tidegate.releases import Release, Releases, Status
+    from tidegate.runtime.durable import open as open
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _DOORS:
+        module, function = _DOORS[name]
+        return getattr(importlib.import_module(module), function)
     if name in _ROOMS:
         return importlib.import_module(f"tidegate.{name}")
     raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_DOORS])

@@ -153,6 +153,20 @@ class Store:
             yield self._decoded(found[0], stored_bytes(found[1])).after(after)
             after = found[0]
 
+    def latest(self) -> Iterator[Chunk]:
+        """All chunks of releases, the newest first."""
+        before = self._progress.number + 1
+        while before > 1:
+            found = self._execute(
+                "SELECT number, content FROM releases WHERE number < ? ORDER BY number DESC LIMIT 1",
+                (before,),
+            ).fetchone()
+            if found is None:
+                raise LedgerCorrupt(f"release {before - 1} is missing; restore the ledger from a backup.")
+            chunk = self._decoded(found[0], stored_bytes(found[1]))
+            yield chunk
+            before = chunk.first
+
     def _decoded(self, number: int, content: bytes) -> Chunk:
         """Stored releases, after a look at their link."""
         self._chain.check(number, content)
@@ -268,6 +282,10 @@ class Store:
     def _content(self, number: int) -> bytes:
         found = self._execute("SELECT content FROM releases WHERE number = ?", (number,)).fetchone()
         return b"" if found is None else stored_bytes(found[0])
+
+    def refresh(self) -> None:
+        """Look up how far the stream has got: after an interruption nobody knows whether the commit came before it."""
+        self._progress = self._read()
 
     def committed(self, progress: Progress) -> None:
         """Tell what the last transaction has made of the stream."""
