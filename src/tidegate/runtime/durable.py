@@ -140,8 +140,7 @@ class DurableRun:
     def finish(self) -> Releases | None:
         """The last word of a mechanism that works in periods, when the stream has ended; None where it has none."""
         with self._committing() as (run, before):
-            flush = getattr(run, "flush", None)
-            final: Releases | None = None if flush is None else flush()
+            final = run.flush()
             if final is not None and len(final):
                 self._put(Chunk.of(before.number + 1, []), final, before.step, before.position or {})
         return final
