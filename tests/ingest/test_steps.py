@@ -14,6 +14,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.ingest import PublicClock, Steps
 from tidegate.ingest.errors import BadTimes, MixedTimes, NotNumeric
 from tidegate.ingest.times import TimeReader
+from tidegate.policy import Clock
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 
@@ -79,7 +80,7 @@ def test_a_step_closes_after_its_lateness_and_never_before() -> None:
     [
         ({"zone": "Mars/Olympus"}, "zone"),
         ({"start": "yesterday"}, "start"),
-        ({"length": "1d"}, "length"),
+        ({"length": "1d", "zone": "Europe/Berlin"}, "length"),
         ({"length": "1 fortnight"}, "length"),
         ({"length": 0}, "length"),
         ({"count": 0}, "count"),
@@ -209,8 +210,47 @@ def test_months_begin_on_their_first_day():
         Steps(start="2026-03-15", length="calendar month", count=3)
 
 
-@pytest.mark.parametrize("word", ["1d", "week", "weekly", "3 months", "monthly"])
+@pytest.mark.parametrize("word", ["1d", "2 weeks", "week", "weekly", "3 months", "monthly"])
 def test_words_of_calendars_are_answered_with_the_calendar(word):
     """Whoever writes a week finds out how to write it."""
     with pytest.raises(InvalidParameter, match="calendar week"):
-        Steps(start="2026-03-01", length=word, count=3)
+        Steps(start="2026-03-01", length=word, count=3, zone="Europe/Berlin")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_a_day_is_24_hours_where_clocks_are_never_changed(zone):
+    """Both public clocks read the same durations."""
+    assert Steps(start="2026-03-01", length="1 day", zone=zone).length == 86_400
+    assert Clock("2026-03-01T00:00", "1d", zone).length == 86_400
+    with pytest.raises(InvalidParameter, match="days of Europe/Berlin differ in length"):
+        Clock("2026-03-01T00:00", "1d", "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("length", "zone", "window", "steps"),
+    [
+        ("1h", "UTC", "1 day", 24),
+        ("15min", "Europe/Berlin", "24h", 96),
+        ("calendar day", "Europe/Berlin", "1 week", 7),
+        ("calendar week", "Europe/Berlin", "2 weeks", 2),
+        ("calendar month", "UTC", 12, 12),
+    ],
+)
+def test_a_window_may_be_a_duration(length, zone, window, steps):
+    """It is as many steps as it takes, whole ones."""
+    assert Steps(start="2026-03-01", length=length, zone=zone).window("window", window) == steps
+
+
+@pytest.mark.parametrize(
+    ("length", "window", "words"),
+    [
+        ("1h", "1 day", "25h"),
+        ("1h", "90 min", "write window = 2"),
+        ("calendar week", "3 days", "write window = 1"),
+        ("calendar month", "1 week", "months differ"),
+    ],
+)
+def test_a_window_that_steps_do_not_divide_is_refused(length, window, words):
+    """The sentence says what to write."""
+    with pytest.raises(InvalidParameter, match=words):
+        Steps(start="2026-03-01", length=length, zone="Europe/Berlin").window("window", window)

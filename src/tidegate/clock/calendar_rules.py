@@ -12,17 +12,16 @@ import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.clock.durations import DAY, seconds, zone_of
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 
 Integers = npt.NDArray[np.int64]
 
-DAY = 86_400
 NEAR = 7 * DAY  # changes of the clock that one occurrence of a rule may meet together
 LAST_KNOWN = (
     2037  # the year up to which zones list their changes; from then on a rule repeats that of this year
@@ -31,34 +30,6 @@ EPOCH = datetime.datetime(1970, 1, 1)
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 GROUPS = {"day": range(7), "weekday": range(5), "workday": range(5), "weekend": range(5, 7)}
 _HOURS = re.compile(r"^(?P<days>.*?)\s*(?P<begin>\d{1,2}:\d{2})\s*(?:-|–|to)\s*(?P<end>\d{1,2}:\d{2})$")
-_LENGTH = re.compile(r"^(?P<number>\d+)\s*(?P<unit>s|sec|seconds?|min|minutes?|h|hours?|d|days?)$")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
-
-
-def seconds_of(name: str, text: str | int) -> int:
-    """Read a length of time: whole seconds, or a text such as "15 min".
-
-    Examples
-    --------
-    >>> seconds_of("step", "15 min"), seconds_of("step", "1h"), seconds_of("step", 30)
-    (900, 3600, 30)
-    """
-    if isinstance(text, str):
-        found = _LENGTH.match(text.strip())
-        if found is None:
-            raise InvalidParameter(name, text, "a length of time", f'write for example {name}="15 min"')
-        text = int(found["number"]) * _SECONDS[found["unit"][0]]
-    return whole(name, text, most=366 * DAY)
-
-
-def zone_of(name: str) -> ZoneInfo:
-    """The time zone of a name such as "Europe/Berlin"."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError):
-        raise InvalidParameter(
-            "zone", name, "the name of a time zone", 'write for example zone="Europe/Berlin" or zone="UTC"'
-        ) from None
 
 
 @dataclass(frozen=True)
@@ -86,8 +57,8 @@ class Clock:
     zone: str = "UTC"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", seconds_of("step", self.step))
         zone_of(self.zone)
+        object.__setattr__(self, "step", seconds("step", self.step, most=366 * DAY, zone=self.zone))
         local = _local("start", self.start)
         object.__setattr__(self, "start", (EPOCH + datetime.timedelta(seconds=local)).isoformat())
 

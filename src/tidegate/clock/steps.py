@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import re
 import time
-import zoneinfo
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.clock.durations import CALENDAR_WORDS, seconds, zone_of
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 
@@ -21,44 +20,8 @@ Times = npt.NDArray[np.int64]
 MICROSECONDS = 1_000_000
 DAY, WEEK, MONTH = "calendar day", "calendar week", "calendar month"
 CALENDAR = (DAY, WEEK, MONTH)
-_SIZES = {"s": 1, "min": 60, "h": 3600}
 _LATEST = 2**62  # microseconds: arithmetic on times must not wrap around
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
-
-def seconds(name: str, value: int | str, least: int = 1) -> int:
-    """A duration in seconds from an int or from words such as "90s", "15min", "1h".
-
-    Examples
-    --------
-    >>> seconds("length", "15min")
-    900
-    >>> seconds("length", "1d")
-    Traceback (most recent call last):
-    tidegate.errors.InvalidParameter: length='1d' is refused: length must be a number of seconds, minutes or
-    hours, because days and months differ in length; write "24h", or "calendar day", "calendar week" or "calendar
-    month" for those of a time zone.
-    """
-    if isinstance(value, str):
-        text = value.strip()
-        found = re.fullmatch(r"(\d+)\s*(s|min|h)", text)
-        if found:
-            value = int(found[1]) * _SIZES[found[2]]
-        elif re.fullmatch(r"(\d+\s*)?(d|days?|w|weeks?|months?|daily|weekly|monthly)", text):
-            raise InvalidParameter(
-                name,
-                value,
-                "a number of seconds, minutes or hours, because days and months differ in length",
-                'write "24h", or "calendar day", "calendar week" or "calendar month" for those of a time zone',
-            )
-        else:
-            raise InvalidParameter(
-                name,
-                value,
-                "a number of seconds, minutes or hours",
-                'write for example "90s", "15min" or "1h"',
-            )
-    return whole(name, value, least=least, most=2**33)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +38,8 @@ class Steps:
     start
         When step 1 begins: "2026-03-02T00:00" in the time zone, or with an offset. For calendar steps, a date.
     length
-        Seconds, or "90s", "15min", "1h", or "calendar day", "calendar week", "calendar month".
+        Seconds, or "90s", "15min", "1h", or "calendar day", "calendar week", "calendar month"; "1 day" is 24 hours, and
+        is refused in a zone where days differ in length.
     zone
         The IANA time zone of the start and of event times that carry none.
     lateness
@@ -104,12 +68,7 @@ class Steps:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        try:
-            zone = zoneinfo.ZoneInfo(self.zone)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError):
-            raise InvalidParameter(
-                "zone", self.zone, "an IANA time zone", 'write for example zone="Europe/Berlin" or zone="UTC"'
-            ) from None
+        zone = zone_of(self.zone)
         begin = self.start
         if not isinstance(begin, datetime.datetime):
             try:
@@ -148,8 +107,8 @@ class Steps:
                     f'write start = "{local:%Y-%m}-01"',
                 )
         else:
-            put(self, "length", seconds("length", self.length))
-        put(self, "lateness", seconds("lateness", self.lateness, least=0))
+            put(self, "length", seconds("length", self.length, zone=self.zone, remedy=CALENDAR_WORDS))
+        put(self, "lateness", seconds("lateness", self.lateness, least=0, zone=self.zone))
         if self.count is not None:
             put(self, "count", whole("count", self.count))
             if not self.calendar and self.origin + self.count * self._microseconds > _LATEST:
@@ -172,7 +131,7 @@ class Steps:
     @cached_property
     def _begins(self) -> Times:
         """Begins of the calendar steps, of the whole stream or of two hundred years and more."""
-        zone = zoneinfo.ZoneInfo(self.zone)
+        zone = zone_of(self.zone)
         day = _EPOCH + datetime.timedelta(microseconds=self.origin)
         first = day.astimezone(zone).date()
         begins = []
@@ -190,6 +149,30 @@ class Steps:
             months = first.year * 12 + first.month - 1 + number
             return datetime.date(months // 12, months % 12 + 1, 1)
         return first + datetime.timedelta(days=number * (7 if self.length == WEEK else 1))
+
+    def window(self, name: str, value: int | str) -> int:
+        """So many consecutive steps: a number of them, or a duration such as "1 day" that they divide."""
+        if not isinstance(value, str):
+            return whole(name, value)
+        days = {DAY: 1, WEEK: 7}.get(str(self.length))
+        if self.length == MONTH:
+            raise InvalidParameter(
+                name, value, "a number of steps, because months differ in length", f"write {name} = 12"
+            )
+        if days is not None:  # days of the calendar, whatever their length
+            length, elapsed = days * 86_400, seconds(name, value)
+        else:
+            assert isinstance(self.length, int)
+            longest = 'write it in hours: "25h" covers the longest day'
+            length, elapsed = self.length, seconds(name, value, zone=self.zone, remedy=longest)
+        if elapsed % length:
+            raise InvalidParameter(
+                name,
+                value,
+                "a whole number of steps",
+                f"write {name} = {-(-elapsed // length)}, a number of steps",
+            )
+        return elapsed // length
 
     def boundary(self, step: int) -> int:
         """When a step begins, in microseconds since 1970."""

@@ -200,7 +200,11 @@ class ProtectKeys:
     epsilon: str | int | None = key("The budget ε.", kind="exact", default=None)
     delta: str | int = key("The δ of (ε, δ); 0 for pure differential privacy.", kind="exact", default=0)
     rho: str | int | None = key("The budget ρ of zCDP, instead of epsilon.", kind="exact", default=None)
-    window: int | None = key("The w of w-event: how many consecutive steps.", kind="whole", default=None)
+    window: int | str | None = key(
+        'The w of w-event: how many consecutive steps, or a duration that they divide, such as "1 day".',
+        kind="duration",
+        default=None,
+    )
     horizon: int | None = key(
         "After how many steps the stream ends; for user, by default the count of [steps].",
         kind="whole",

@@ -253,7 +253,7 @@ class _Reader:
         if keys.policy == "w-event":
             if keys.window is None:
                 raise InvalidParameter("window", None, "given for w-event", "write for example window = 24")
-            return WEvent(w=keys.window, **common)
+            return WEvent(w=steps.window("window", keys.window), **common)
         if keys.window is not None:
             raise InvalidParameter("window", keys.window, f"absent for {keys.policy}", "drop it")
         return Event(**common) if keys.policy == "event" else User(**common)

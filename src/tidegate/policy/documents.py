@@ -14,7 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tidegate.clock.calendar_rules import Clock, seconds_of
+from tidegate.clock.calendar_rules import Clock
+from tidegate.clock.durations import DAY, seconds
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.policy.secrets import Secret
 from tidegate.policy.specification import Specification
@@ -208,7 +209,8 @@ class _Reader:
             if isinstance(duration, str):
                 if clock is None:
                     raise self._refuse((*where, "duration"), "a duration in time needs start; write steps.")
-                duration = -(-seconds_of("duration", duration) // clock.length)
+                # what an event lasts is elapsed time: its days have 24 hours in every zone
+                duration = -(-seconds("duration", duration, most=366 * DAY) // clock.length)
             label = str(table.get("label", ""))
             secret = Secret(table["height"], duration, intervals, table["epsilon"], label, rules)
             if clock is not None and secret.fits(clock) is not None:
