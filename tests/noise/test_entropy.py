@@ -212,7 +212,8 @@ print(len(served), interrupts, len(words) - len(set(words)), words.count(0))
 @pytest.mark.parametrize("kind", ["draw", "stop"])
 def test_signals_that_draw_share_no_word_with_the_program(kind: str) -> None:
     """A real timer whose handler draws noise, thousands of times, and then also stops what it interrupted."""
-    done = subprocess.run([sys.executable, "-c", STORM, kind], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", STORM, kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     draws, interrupts, repeated, zeros = map(int, done.stdout.split())
     assert draws > 20_000 if kind == "draw" else interrupts > 100
     assert (repeated, zeros) == (0, 0)

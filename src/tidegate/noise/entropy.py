@@ -38,6 +38,10 @@ POOL_WORDS = 1 << 10
 # What counter mode encrypts.
 ZEROS = memoryview(bytes(8 * CHUNK_WORDS))
 
+# The library makes its table of ciphers at the first use, behind a lock: a signal handler that drew noise in the middle
+# of that waited for itself for ever. So the first use is here, before anybody can draw.
+Cipher(algorithms.AES(bytes(KEY_BYTES)), modes.CTR(bytes(16))).encryptor()
+
 
 @runtime_checkable
 class Source(Protocol):
