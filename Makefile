@@ -9,18 +9,20 @@ SOURCES := $(shell find src -name '*.py')
 PLAIN := $(VENV)/.installed-plain
 TEST := $(VENV)/.installed-test
 BENCH := $(VENV)/.installed-bench
+DOCS := $(VENV)/.installed-docs
 
 # Workers for pytest (pytest-xdist); 0 runs everything in one process.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve soak test lint services bench audit blind mutants clean
+.PHONY: help demo serve soak test lint docs services bench audit blind mutants clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
 	@echo "make serve     install, then serve the same campus live, on a fast clock, and open it in the browser"
 	@echo "make test      install what tests need and run them all"
 	@echo "make lint      ruff, mypy and the import contract"
+	@echo "make docs      build the documentation into build/site, which opens from disk without network"
 	@echo "make bench     time the noise, the mechanisms and the ledger against their rivals"
 	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
 	@echo "make blind     attack the mutants of tests/audit/blind.toml, and write their part of docs/audit.md"
@@ -82,6 +84,15 @@ lint: $(TEST)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+$(DOCS): pyproject.toml | $(BIN)/python
+	@echo "installing what the documentation needs into $(VENV)"
+	@$(PIP) --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open build/site/index.html"
 
 # Tests start servers of their own, as users without privileges, on free ports; here only the programs are installed.
 services:

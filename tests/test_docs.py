@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tidegate
 from tidegate.cli import main
 from tidegate.cli.reference import reference
 
@@ -19,6 +26,8 @@ PAGES = [
 ]
 FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)#\s]+)[^)]*\)")
+ANCHOR = re.compile(r"\]\((?P<target>[^)#\s]*)#(?P<anchor>[^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} +(?P<words>.+?) *$", re.MULTILINE)
 
 
 def name(page: Path) -> str:
@@ -60,6 +69,87 @@ def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link names a file that exists."""
     targets = LINK.findall(page.read_text(encoding="utf-8"))
     assert [target for target in targets if "://" not in target and not (page.parent / target).exists()] == []
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings: small letters, hyphens for spaces, no punctuation, a number for a repetition."""
+    seen: dict[str, int] = {}
+    found = set()
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for words in HEADING.findall(text):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", words).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.add(f"{slug}_{seen[slug]}" if slug in seen else slug)
+        seen[slug] = seen.get(slug, 0) + 1
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_anchors_lead_somewhere(page: Path) -> None:
+    """Every link with a `#` names a heading of the page that it leads to."""
+    broken = []
+    for target, anchor in ANCHOR.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            aim = (page.parent / target).resolve() if target else page
+            broken += [f"{target}#{anchor}"] if aim.suffix == ".md" and anchor not in anchors(aim) else []
+    assert broken == []
+
+
+def test_every_picture_is_shown() -> None:
+    """No picture is left behind by a page that changed."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    pictures = (ROOT / "docs" / "pictures").glob("**/*.png")
+    assert [picture.name for picture in pictures if picture.name not in text] == []
+
+
+def test_every_mechanism_has_a_page() -> None:
+    """A page in the catalogue says when it wins, when not, and where its proof is."""
+    index = (ROOT / "docs" / "mechanisms" / "index.md").read_text(encoding="utf-8")
+    lacking = []
+    for kind in tidegate.mechanisms.catalogue().values():
+        stem = kind.__module__.rpartition(".")[2]
+        page = ROOT / "docs" / "mechanisms" / f"{stem}.md"
+        text = page.read_text(encoding="utf-8") if page.exists() else ""
+        parts = ("**When it wins:**", "**When it does not:**", f"(../proofs/{stem}.md)")
+        asked = (*parts, f"::: {kind.__module__}.{kind.__name__}")
+        lacking += [f"docs/mechanisms/{stem}.md: {part}" for part in asked if part not in text]
+        lacking += [f"docs/mechanisms/index.md: {stem}.md"] if f"({stem}.md)" not in index else []
+    assert lacking == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """A page that the site does not lead to is not read."""
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    pages = (page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").glob("**/*.md"))
+    assert [page for page in pages if page not in navigation and not page.startswith("proofs/")] == []
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("mkdocstrings") is None,
+    reason="the site needs MkDocs: pip install 'tidegate[docs]', or run make docs",
+)
+def test_the_site_opens_from_disk(tmp_path: Path) -> None:
+    """The site builds without a warning, loads nothing from the network, and can be searched."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    loads = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>")
+    pages = [page for page in tmp_path.glob("**/*.html") if page.name != "404.html"]
+    assert len(pages) > 80
+    assert [found for page in pages for found in loads.findall(page.read_text(encoding="utf-8"))] == []
+    assert "<math" in (tmp_path / "learn.html").read_text(encoding="utf-8")
+    index = json.loads(
+        (tmp_path / "search" / "search_index.js").read_text(encoding="utf-8").partition("=")[2]
+    )
+    found = {entry["location"] for entry in index["docs"] if "budgetabsorption" in entry["title"].lower()}
+    assert any(place.startswith("mechanisms/budget_absorption.html") for place in found)
+
+
+def test_the_citation_names_this_version() -> None:
+    """CITATION.cff moves with every release."""
+    assert f"\nversion: {tidegate.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_the_reference_of_commands_is_what_the_code_says() -> None:
