@@ -31,6 +31,8 @@ def test_a_profile_repeats_whole_seasons():
     rows = profile.sample(100, 0)
     assert rows[48, 0] == rows[0, 0] == 0
     assert profile.sample(20, 1)[0, 0] == 24
+    short = Profile(np.arange(12.0)[:, None], season=24)
+    assert short.sample(30, 0)[12, 0] == 0
 
 
 def test_predictions_are_what_happens():

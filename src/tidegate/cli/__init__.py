@@ -12,7 +12,20 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli import audit, datasets, demo, init, ledger, plan, release, repro, serve, verify
+from tidegate.cli import (
+    audit,
+    check,
+    datasets,
+    demo,
+    init,
+    ledger,
+    plan,
+    preview,
+    release,
+    repro,
+    serve,
+    verify,
+)
 from tidegate.errors import TidegateError, without_secrets
 from tidegate.version import __version__
 
@@ -27,6 +40,8 @@ app = typer.Typer(
 app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
+app.command("check", epilog=check.EXAMPLE)(check.check)
+app.command("preview", epilog=preview.EXAMPLE)(preview.preview)
 app.command("release", epilog=release.EXAMPLE)(release.release)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("verify", epilog=verify.EXAMPLE)(verify.verify)

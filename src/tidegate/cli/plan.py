@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -12,18 +12,30 @@ if TYPE_CHECKING:
     from tidegate.plan import Plan, Stream
     from tidegate.policy import Policy
 
-EXAMPLE = (
-    "Example: tidegate plan --epsilon 1 --window 24 --level 300 --columns 5 --season 24 --picture plan.png"
-)
+EXAMPLE = "Example: tidegate plan tidegate.toml --target 5%"
 STATES = {"status", "scale", "spent"}  # what the header of a released file has
 
 
 def plan(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A configuration: its policy, columns and clock, and its releases if there are any."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="An error as a part of the mean value, 5%: which ε, window or step length reaches it."
+        ),
+    ] = None,
     epsilon: Annotated[str, typer.Option(help="The budget ε, exact: 1, 0.1 or 1/3.")] = "1",
     window: Annotated[int, typer.Option(help="The w of w-event, in steps; 1 for event level.")] = 24,
     max_change: Annotated[str, typer.Option(help="By how much one unit can change one step (Δ).")] = "1",
     adjacency: Annotated[str, typer.Option(help="add-remove or replace.")] = "add-remove",
-    level: Annotated[float, typer.Option(help="The mean of one column and step, roughly.")] = 100.0,
+    level: Annotated[
+        float | None, typer.Option(help="The mean of one column and step, roughly; 100 if nothing is known.")
+    ] = None,
     columns: Annotated[int, typer.Option(help="The number of columns.")] = 1,
     season: Annotated[
         int | None, typer.Option(help="Steps of a day; none for a stream without days.")
@@ -64,6 +76,7 @@ def plan(
     from tidegate.mechanisms import catalogue
     from tidegate.plan import Description, make_plan
     from tidegate.plan.picture import draw_plan
+    from tidegate.plan.target import reach, read_target
     from tidegate.policy import Event, WEvent
 
     whole("delay", delay, least=0)
@@ -71,22 +84,67 @@ def plan(
         raise InvalidParameter(
             "picture", str(picture), "absent with --quick", "drop --quick: the curves take a while"
         )
+    wanted = None if target is None else read_target(target)
     common: dict[str, Any] = {"epsilon": epsilon, "max_change": max_change, "adjacency": adjacency}
     policy: Policy = WEvent(w=window, **common) if window != 1 else Event(**common)
+    if config is not None:
+        settings = read_settings(config)
+        policy, columns, season = settings.policy, settings.columns, settings.season
+        released = (settings.released if level is None else None) if released is None else released
     stream: Stream
     if released is not None:
         stream = read_profile(released, season, public=public)
     else:
-        stream = Description(level, columns, season, daily, weekly, noise, memory)
+        stream = Description(100.0 if level is None else level, columns, season, daily, weekly, noise, memory)
     with stages(len(catalogue()) + 2, quiet=as_json) as tell:
         made = make_plan(policy, stream, runs=1 if quick else 3, curves=not quick, tell=tell)
     if picture is not None:
         draw_plan(made, picture)
     facts = facts_of(made, delay)
+    if config is not None and released is None and level is None:
+        facts["reasons"].append(
+            "Nothing is known of the size of a value, and 100 was taken: say it with --level."
+        )
+    if wanted is not None:
+        found = reach(policy, stream, type(made.best(delay=delay).mechanism), wanted)
+        facts["target"] = [
+            {
+                "setting": one.setting,
+                "value": None if one.value is None else str(one.value),
+                "error": one.relative,
+            }
+            for one in found
+        ]
+        words = "; or by ".join(map(str, found))
+        facts["reasons"].append(f"An error of {wanted:.2%} of the mean value would be reached by {words}.")
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
         _print(made, facts, delay, picture, every)
+
+
+class Settings(NamedTuple):
+    """What a configuration says about its plan."""
+
+    policy: Policy
+    columns: int
+    season: int | None
+    released: Path | None
+
+
+def read_settings(file: Path) -> Settings:
+    """Policy, columns and clock of a configuration, and the file of its releases if there is one."""
+    from tidegate.config import read_config
+    from tidegate.runtime.accuracy import step_seconds
+
+    config = read_config(file, follow=True)  # a plan needs no end
+    day = 86_400 / step_seconds(config)
+    season = int(day) if day.denominator == 1 and day >= 2 else None
+    out = Path(config.locate(config.sink.location))
+    known = (
+        out.suffix in (".csv", ".parquet") and out.is_file() and out.with_name(out.name + ".receipt").exists()
+    )
+    return Settings(config.policy, config.query.width, season, out if known else None)
 
 
 def read_profile(file: Path, season: int | None, *, public: bool) -> Stream:

@@ -30,6 +30,13 @@ def release(
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on as events arrive; steps close by the public clock.")
     ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help="now: release the steps that the clock has closed, and end; for cron. The input is a file or a folder "
+            "that grows."
+        ),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write a self-contained HTML report here when it is done.")
     ] = None,
@@ -59,8 +66,22 @@ def release(
     from tidegate.config import read_config
     from tidegate.errors import InvalidParameter
 
-    settings = read_config(config, follow=follow)
-    live = follow or settings.source.follow or settings.source.location.startswith(("mqtt:", "mqtts:"))
+    if until not in (None, "now"):
+        raise InvalidParameter("until", until, '"now"', "write --until now")
+    settings = read_config(config, follow=follow or until is not None)
+    live = (
+        follow
+        or until is not None
+        or settings.source.follow
+        or settings.source.location.startswith(("mqtt:", "mqtts:"))
+    )
+    if until is not None and settings.source.location.startswith(("-", "mqtt:", "mqtts:", "serve:")):
+        raise InvalidParameter(
+            "until",
+            until,
+            "used with a file or a folder, where it is known what has arrived",
+            "follow the stream without it",
+        )
     if compare_truth and (live or settings.source.location == "-"):
         raise InvalidParameter(
             "compare-truth",
@@ -83,6 +104,7 @@ def release(
         compare_truth=compare_truth,
         begin_anew=begin_anew,
         backfill=backfill,
+        once=until is not None,
     )
     done["seconds"] = round(time.perf_counter() - begun, 3)
     # what is said must not mix with what is released
@@ -104,6 +126,7 @@ def run_release(
     compare_truth: bool = False,
     begin_anew: bool = False,
     backfill: bool = False,
+    once: bool = False,
 ) -> dict[str, Any]:
     """Drive the stream to the end of its input, or until it is interrupted; returns what there is to say."""
     from tidegate.cli.live import watching
@@ -119,7 +142,7 @@ def run_release(
                 watcher.say(f"begun anew: {stream.together or UNKNOWN_COST}.")
             watcher.stage("waiting for the first step to close" if live else "reading and checking the input")
             watcher.begin(stream)
-            intake = config.open(stream.store.progress.position, follow=live)
+            intake = config.open(stream.store.progress.position, follow=live, once=once)
             try:
                 with stopped_by_signals(intake, live=live) as stopped, told_of_waiting(intake, watcher):
                     stream.drive(intake)

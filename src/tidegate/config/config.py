@@ -123,8 +123,9 @@ class Config:
         *,
         follow: bool | None = None,
         clock: Callable[[], float] | None = None,
+        once: bool = False,
     ) -> Intake:
-        """The intake of this stream, from the beginning or from a committed position."""
+        """The intake of this stream, from the beginning or from a committed position; `once` as in :class:`Intake`."""
         keys = self.source
         follow = keys.follow if follow is None else follow
         live = keys.location.startswith(("mqtt:", "mqtts:"))
@@ -150,6 +151,7 @@ class Config:
             follow=follow or live,
             order=keys.order,
             clock=clock,
+            once=once,
         )
 
     def describe(self) -> dict[str, Any]:

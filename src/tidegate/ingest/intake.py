@@ -49,6 +49,8 @@ class Intake:
         Public time in seconds since 1970.
     folder
         Where temporary files go.
+    once
+        With `follow`: end as soon as everything that had arrived was read and the steps that had closed were handed out.
 
     A source that cannot be read twice (a broker, followed standard input) hands its records over to the `keeper`, which
     a durable stream sets: they are on disk before the source may forget them. Without one they are in memory only, and
@@ -75,6 +77,7 @@ class Intake:
         order: str = "any",
         clock: Callable[[], float] | None = None,
         folder: str | Path | None = None,
+        once: bool = False,
     ) -> None:
         query.check_schema(schema)
         if order not in ("any", "time"):
@@ -97,6 +100,7 @@ class Intake:
         self._kept_rows = 0
         self._stopped = False
         self._rehearsed = False
+        self._once = once
         self.dropped = 0
 
     def __iter__(self) -> Iterator[StepBlock]:
@@ -239,9 +243,14 @@ class Intake:
             if batch.caught_up:
                 # as of before the batch was read: whatever had arrived by then is in
                 yield from self._close(held, min(self.steps.closed_by(now), self._end), after)
+                if self._once:
+                    return
             if self._stopped or self.next_step > self._end:
                 return
             now = self.clock()
+        if self._once:
+            yield from self._close(held, min(self.steps.closed_by(now), self._end), after)
+            return
         # the input has ended: the step in which it did is the last
         end = min(self.steps.closed_by(self.clock() + self._lateness) + 1, self._end)
         while self.next_step <= end and not self._stopped:

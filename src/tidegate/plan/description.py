@@ -123,7 +123,8 @@ class Profile:
     def sample(self, steps: int, run: int) -> Matrix:
         """The profile itself, from its beginning and repeated where it is too short; runs differ in where they begin."""
         length = len(self.values)
-        whole_seasons = (self.season or 1) * max(1, length // (self.season or 1))
+        season = min(self.season or 1, length)  # less than a day repeats as it is
+        whole_seasons = season * (length // season)
         shift = (run * (self.season or 1)) % max(1, length - steps + 1) if length > steps else 0
         rows = (shift + np.arange(steps)) % (whole_seasons if length < steps else length)
         return np.floor(np.maximum(self.values[rows], 0.0) + 0.5).astype(np.int64)

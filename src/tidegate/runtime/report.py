@@ -25,6 +25,7 @@ from tidegate.runtime.pictures import Series, draw_budget, draw_status, draw_str
 from tidegate.runtime.store import Store
 from tidegate.runtime.style import STYLE
 from tidegate.runtime.truth import true_values
+from tidegate.runtime.wording import Words
 from tidegate.version import __version__
 
 Values = npt.NDArray[np.float64]
@@ -40,7 +41,13 @@ MEANING = {
 
 
 def write_report(
-    path: Path, config: Config, store: Store, verdict: Verdict, *, compare_truth: bool = False
+    path: Path,
+    config: Config,
+    store: Store,
+    verdict: Verdict,
+    *,
+    compare_truth: bool = False,
+    made_up: Values | None = None,
 ) -> None:
     """Write the report of everything that was released so far.
 
@@ -54,10 +61,12 @@ def write_report(
         What the ledger's verification said.
     compare_truth
         Add the true errors; the report says then, in its title and at its top, that it must stay inside.
+    made_up
+        The answers of a stream that was made up, whose errors anybody may see.
     """
     width = len(config.query.labels)
     newest = latest(joined(store.chunks(), width))
-    truth = true_values(config, len(newest)) if compare_truth else None
+    truth = true_values(config, len(newest)) if compare_truth else made_up
     text = "".join(_page(config, store, verdict, newest, truth))
     check_report(path)  # again, since much may have happened while the stream ran
     fresh = unused_name(path)
@@ -90,7 +99,7 @@ def _page(
 ) -> Iterator[str]:
     inside = truth is not None
     labels = config.query.answer_labels
-    name = "Private releases" if config.path.stem == "tidegate" else config.path.stem
+    name = Words(config).title
     title = ("NOT FOR PUBLICATION: " if inside else "") + name
     yield f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

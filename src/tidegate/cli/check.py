@@ -1,0 +1,170 @@
+"""``tidegate check``: whether a release could start, without reading a record or spending anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import typer
+
+if TYPE_CHECKING:
+    from tidegate.config import Config
+
+EXAMPLE = "Example: tidegate check tidegate.toml --json"
+PATIENCE = 10  # seconds for a broker's answer
+
+
+def check(
+    config: Annotated[Path, typer.Argument(help="The configuration.")],
+    follow: Annotated[bool, typer.Option("--follow", help="As for `release --follow`.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Check a configuration, its source, ledger and sink: everything that `release` would refuse at its start.
+
+    Reads no record (of a file only its header or schema), charges nothing and leaves nothing behind. Ends with 0
+    if a release could start, and with 2 if not.
+    """
+    from tidegate.config import read_config
+    from tidegate.errors import TidegateError, without_secrets
+
+    found: list[tuple[str, bool, str]] = []
+
+    def attempt(name: str, look: Callable[[], str]) -> bool:
+        try:
+            found.append((name, True, without_secrets(look())))
+        except TidegateError as error:
+            found.append((name, False, without_secrets(str(error))))
+        except OSError as error:
+            found.append((name, False, f"{error.strerror or type(error).__name__}."))
+        return found[-1][1]
+
+    settings: list[Config] = []
+
+    def read() -> str:
+        settings.append(read_config(config, follow=follow))
+        return str(settings[0].guarantee)
+
+    if attempt("configuration", read):
+        attempt("source", lambda: _source(settings[0]))
+        attempt("ledger", lambda: _ledger(settings[0]))
+        attempt("sink", lambda: _sink(settings[0]))
+    good = all(ok for _, ok, _ in found)
+    if as_json:
+        checks = [{"name": name, "ok": ok, "sentence": sentence} for name, ok, sentence in found]
+        typer.echo(json.dumps({"ok": good, "checks": checks}, indent=2, ensure_ascii=False))
+    else:
+        for name, ok, sentence in found:
+            typer.echo(f"{'ok    ' if ok else 'FAILED'}  {name}: {sentence}")
+    if not good:
+        raise typer.Exit(2)
+
+
+def _source(config: Config) -> str:
+    """Whether the input is there and has the columns that are needed."""
+    from tidegate.config import input_columns
+    from tidegate.ingest.schema import check_header
+    from tidegate.ingest.sources.directory import FORMATS
+
+    location = config.locate(config.source.location)
+    if location.startswith(("mqtt:", "mqtts:")):
+        return _broker(location)
+    if location == "-":
+        return "standard input, which is not read here."
+    if location == "serve:":
+        return "events are sent to `tidegate serve`."
+    path = Path(location)
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.glob(config.source.pattern) if file.suffix in FORMATS)[:1]
+        if not files:
+            return f"the folder {path.name!r} is there, and no file in it yet."
+    needed = config.query.needed(config.schema)
+    columns = input_columns(files[0], format=config.source.format, separator=config.source.separator)
+    if config.source.format != "jsonl" and files[0].suffix not in (".jsonl", ".ndjson"):
+        check_header(list(columns), needed, repr(files[0].name))  # a line of JSON may lack what others have
+    return f"{files[0].name!r} has the columns {', '.join(needed)}."
+
+
+def _ledger(config: Config) -> str:
+    """Whether the ledger is that of this configuration, or can be made."""
+    from tidegate.runtime.store import open_store
+    from tidegate.runtime.stream import Stream
+
+    mechanism = config.mechanism
+    store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
+    try:
+        step = Stream(store, mechanism).step
+    finally:
+        store.discard()
+    return f"it stands at step {step:,}." if step else "a new one will be made."
+
+
+def _sink(config: Config) -> str:
+    """Whether releases could be handed over."""
+    from tidegate.errors import InvalidInput
+
+    location = config.locate(config.sink.location)
+    if location.startswith(("mqtt:", "mqtts:")):
+        return _broker(location)
+    if location == "-":
+        return "standard output."
+    path = Path(location)
+    folder = path if path.is_dir() else path.parent
+    if not folder.is_dir():
+        raise InvalidInput(f"the folder {folder} is not there; make it, or name another location in [sink].")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InvalidInput(
+            f"{path} cannot be written; change its rights, or name another location in [sink]."
+        )
+    receipt = path.with_name(path.name + ".receipt")
+    if path.is_file() and path.stat().st_size and not receipt.exists() and config.sink.receipt is None:
+        raise InvalidInput(f"{path} is there and holds something else; name another location in [sink].")
+    return f"{path.name!r} can be written."
+
+
+def _broker(location: str) -> str:
+    """Connect to a broker under a name of its own, and leave."""
+    import importlib
+    import threading
+
+    from tidegate.errors import InvalidInput
+
+    try:
+        paho: Any = importlib.import_module("paho.mqtt.client")
+    except ImportError:
+        raise InvalidInput('a broker needs the extra "mqtt"; install tidegate[mqtt].') from None
+    url = urlsplit(location)
+    place = f"{url.hostname}:{url.port or (8883 if url.scheme == 'mqtts' else 1883)}"
+    answered, reasons = threading.Event(), []
+
+    def connected(_client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        reasons.append(reason)
+        answered.set()
+
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+    client.on_connect = connected
+    if url.username:
+        client.username_pw_set(unquote(url.username), unquote(url.password) if url.password else None)
+    if url.scheme == "mqtts":
+        client.tls_set()
+    try:
+        client.connect(url.hostname, int(place.rpartition(":")[2]), keepalive=30)
+    except OSError as error:
+        words = error.strerror or type(error).__name__
+        raise InvalidInput(
+            f"the broker at {place} cannot be reached ({words}); start it, or check the address."
+        ) from None
+    client.loop_start()
+    try:
+        if not answered.wait(PATIENCE):
+            raise InvalidInput(f"the broker at {place} does not answer; check the address.")
+    finally:
+        client.disconnect()
+        client.loop_stop()
+    if reasons[0].is_failure:
+        raise InvalidInput(f"the broker at {place} refuses the connection: {reasons[0]}; check the user.")
+    return f"the broker at {place} answers."
