@@ -320,7 +320,12 @@ class Store:
     @property
     def begun(self) -> bool:
         """Whether anything was committed, or a broker was asked for anything under the stream's name."""
-        return self._progress.step > 0 or self._progress.number > 0 or self.kept.in_use
+        if self._progress.step > 0 or self._progress.number > 0:
+            return True
+        try:
+            return self.kept.in_use
+        except TidegateError:  # a database that is away may hold anything, and nothing of it is touched
+            return True
 
     def discard(self) -> None:
         """Give up ledger and store; of a stream that has not begun no file stays behind."""

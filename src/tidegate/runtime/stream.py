@@ -359,7 +359,7 @@ class Stream:
     def close(self) -> None:
         """Let go of sinks and store; of a stream that has not begun nothing stays behind."""
         for outlet in self._outlets:
-            if not self.store.begun:
+            if self.store.progress.number == 0:  # whatever else was begun, nothing was released
                 outlet.sink.abandon()
             outlet.sink.close()
             if outlet.receipt is not None:
