@@ -62,6 +62,10 @@ class InvalidInput(TidegateError, ValueError):
     """Pushed data has a wrong shape, type or range. The message never contains the data."""
 
 
+class MissingPart(TidegateError, ImportError):
+    """An optional library is not installed; the message says what to install."""
+
+
 class BudgetExceeded(TidegateError):
     """A charge would take some window over the budget. Nothing was charged and no noise was drawn."""
 

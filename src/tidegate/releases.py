@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from tidegate import frames
+
+if TYPE_CHECKING:
+    import polars
 
 Values = npt.NDArray[np.float64]
 
@@ -138,9 +143,22 @@ class Releases:
         periods; else None.
     law
         As in :class:`Release`.
+    names
+        The names of the columns, where the run knows them; else None.
     """
 
-    __slots__ = ("_source", "delay", "first_step", "law", "scale", "status", "unit", "units", "values")
+    __slots__ = (
+        "_source",
+        "delay",
+        "first_step",
+        "law",
+        "names",
+        "scale",
+        "status",
+        "unit",
+        "units",
+        "values",
+    )
 
     revised: Releases | None = None
 
@@ -164,6 +182,64 @@ class Releases:
         self.unit = unit
         self.delay = delay
         self.law: NoiseLaw | None = None
+        self.names: tuple[str, ...] | None = None
+
+    def to_polars(
+        self,
+        times: Sequence[Any] | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        confidence: float = 0.9,
+        layout: str = "long",
+    ) -> polars.DataFrame:
+        """A polars DataFrame: step, time, column, value, low, high and status.
+
+        Parameters
+        ----------
+        times
+            When each step began, one entry a step; without them there is no column `time`.
+        names
+            The names of the columns; by default those of the DataFrame that was pushed, else "1", "2", ….
+        confidence
+            With which probability the true value lies between `low` and `high`; see :meth:`interval`.
+        layout
+            "long": one row for each step and column. "wide": one row a step, with the columns "north", "north low" and
+            "north high" for each name.
+
+        Examples
+        --------
+        >>> from tidegate import WEvent
+        >>> from tidegate.mechanisms import Uniform
+        >>> releases = Uniform(WEvent(epsilon="1", w=3), columns=2).start().push_batch([[1, 2], [3, 4]])
+        >>> releases.to_polars(names=["north", "south"]).columns
+        ['step', 'column', 'value', 'low', 'high', 'status']
+        """
+        frame: polars.DataFrame = frames.library("polars").DataFrame(
+            frames.columns_of(self, times, names, confidence, layout)
+        )
+        return frame
+
+    def to_pandas(
+        self,
+        times: Sequence[Any] | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        confidence: float = 0.9,
+        layout: str = "long",
+    ) -> Any:
+        """The same as a pandas DataFrame."""
+        return frames.library("pandas").DataFrame(frames.columns_of(self, times, names, confidence, layout))
+
+    def to_arrow(
+        self,
+        times: Sequence[Any] | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        confidence: float = 0.9,
+        layout: str = "long",
+    ) -> Any:
+        """The same as an Arrow table."""
+        return frames.library("pyarrow").table(frames.columns_of(self, times, names, confidence, layout))
 
     def radius(self, confidence: float = 0.9) -> Values | None:
         """Half the widths of `interval`, T × 1 or T × d, NaN where it is not known; None where it never is."""

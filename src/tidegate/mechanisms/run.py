@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from tidegate import frames
 from tidegate.errors import InvalidInput, LedgerMismatch, SnapshotError, TidegateError
 from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
@@ -39,6 +40,7 @@ TAKEN_BACK = (
 Row = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.int64]
 State = dict[str, Any]
+Pushed = Sequence[float] | Mapping[str, float] | npt.NDArray[Any] | float
 ChargeAll = Callable[[npt.NDArray[np.int64]], None]  # charges the units of all steps of many blocks
 Outputs = tuple[
     npt.NDArray[np.float64],  # values
@@ -69,6 +71,9 @@ class Run(ABC):
         Whether nobody else has charged the ledger, as far as this run knows.
     charges
         How many rows the ledger had when this run last looked.
+    names
+        The names of the columns: those of the first DataFrame or mapping that was pushed, or set by the caller. Later
+        ones may have another order, which is put right, but no other names. Snapshots do not keep them.
     """
 
     restores: ClassVar[bool] = False
@@ -82,6 +87,7 @@ class Run(ABC):
         # exact when 1/grid is a power of two; else rounding after the noise, which is free
         self._grid = float(grid)
         self._columns = mechanism.columns
+        self.names: tuple[str, ...] | None = None
         self._quick = mechanism.columns == 1 and grid == 1 and mechanism.clamp is None
         header, fields_ = _read(mechanism, state) if state is not None else ({}, {})
         self.ledger = self._ledger(ledger, fields_.pop("ledger", None), state is not None)
@@ -156,13 +162,13 @@ class Run(ABC):
         self._begin(None)
         return self
 
-    def push(self, values: Sequence[float] | npt.NDArray[Any] | float, step: int | None = None) -> Release:
+    def push(self, values: Pushed, step: int | None = None) -> Release:
         """Release the next step.
 
         Parameters
         ----------
         values
-            The d values of the step.
+            The d values of the step, in the order of the columns or by their names.
         step
             The number of the step, if the caller wants it checked: steps come in order and without gaps.
         """
@@ -198,6 +204,7 @@ class Run(ABC):
         self.step += len(rows)
         self.charges = self.ledger.rows
         releases.law = self.mechanism.law
+        releases.names = self.names if self.mechanism.outputs == self._columns else None
         self._unusable = ""
         return releases
 
@@ -307,7 +314,7 @@ class Run(ABC):
             if -LARGEST <= values <= LARGEST:
                 return np.array((values,), dtype=np.int64)
             raise _beyond()
-        array = self._as_array(values)
+        array = self._as_array(self._in_order(values))
         if array.ndim == 0 and self._columns == 1:
             array = array.reshape(1)
         if array.shape != (self._columns,):
@@ -318,7 +325,7 @@ class Run(ABC):
         return self._on_grid(array)
 
     def _rows(self, values: Any) -> Matrix:
-        array = self._as_array(values)
+        array = self._as_array(self._in_order(values))
         if array.ndim == 1 and self._columns == 1:
             array = array[:, np.newaxis]
         if array.ndim != 2 or array.shape[1] != self._columns:
@@ -327,6 +334,15 @@ class Run(ABC):
                 "reshape it."
             )
         return self._on_grid(array)
+
+    def _in_order(self, values: Any) -> Any:
+        """Values whose columns have names, in the order of the first that were pushed; all others as they are."""
+        given = None if isinstance(values, np.ndarray | list) else frames.names_of(values)
+        if given is None:
+            return values
+        if self.names is None and len(given) == self._columns:
+            self.names = given
+        return values if self.names is None else frames.in_order(values, given, self.names)
 
     def _as_array(self, values: Any) -> npt.NDArray[Any]:
         """Pushed values as an array, cut off at the public bound if there is one."""

@@ -22,6 +22,7 @@ from tidegate.errors import InvalidParameter, LedgerMismatch, TidegateError
 from tidegate.exact import whole
 from tidegate.ledger import Ledger, Verdict
 from tidegate.mechanisms import Mechanism, Run
+from tidegate.mechanisms.run import Pushed
 from tidegate.releases import Release, Releases, Values
 from tidegate.runtime.chunks import CONFIDENCE, Chunk, joined
 from tidegate.runtime.store import Progress, Store, open_store
@@ -78,8 +79,9 @@ class DurableRun:
     A push that fails, for whatever reason, leaves the run where the last committed push left it, and usable.
     """
 
-    def __init__(self, store: Store, mechanism: Mechanism) -> None:
+    def __init__(self, store: Store, mechanism: Mechanism, names: tuple[str, ...] | None = None) -> None:
         self.mechanism = mechanism
+        self._names = names
         self._store = store
         self._lock = threading.RLock()
         self._run: Run | None = None
@@ -100,13 +102,14 @@ class DurableRun:
                 f"the ledger stands at step {run.step} and its releases at step {progress.step}; "
                 "use a ledger that nothing else has charged."
             )
+        run.names = self._names
         return run
 
     # pushing ------------------------------------------------------------------------------------------------
 
     def push(
         self,
-        values: Sequence[float] | npt.NDArray[Any] | float,
+        values: Pushed,
         step: int | None = None,
         *,
         position: object = None,
@@ -229,7 +232,9 @@ class DurableRun:
                 if (chunk.step[chunk.revision == 0] <= since + 1).any():
                     break
             chunk = _by_step(joined(found[::-1], self.mechanism.outputs), final)
-            return KeptReleases(chunk, self.mechanism, self._store.ledger)
+            kept = KeptReleases(chunk, self.mechanism, self._store.ledger)
+            kept.names = self._names if self.mechanism.outputs == self.mechanism.columns else None
+            return kept
 
     def verify(self) -> Verdict:
         """Replay all charges, and compare all releases with the chain that they are in."""
@@ -254,6 +259,17 @@ class DurableRun:
         return f"<DurableRun of {name} at step {self.step} on {self._store.ledger.where}>"
 
 
+def _checked_names(names: Sequence[str], columns: int) -> list[str]:
+    found = list(names)
+    if (
+        len(found) != columns
+        or len(set(found)) != columns
+        or not all(isinstance(name, str) for name in found)
+    ):
+        raise InvalidParameter("names", found, f"{columns} different texts, one a column", "give as many")
+    return found
+
+
 def _check_position(position: object) -> None:
     """Refuse a position that could not be read back."""
     try:
@@ -274,7 +290,9 @@ def _by_step(chunk: Chunk, final: bool) -> Chunk:
     return chunk.picked(order[last])
 
 
-def open(mechanism: Mechanism, ledger: str | PathLike[str]) -> DurableRun:
+def open(
+    mechanism: Mechanism, ledger: str | PathLike[str], *, names: Sequence[str] | None = None
+) -> DurableRun:
     """Begin, or after any kind of end go on with, a run that keeps itself in its ledger.
 
     Parameters
@@ -283,6 +301,9 @@ def open(mechanism: Mechanism, ledger: str | PathLike[str]) -> DurableRun:
         The configuration; the same as before where the ledger exists.
     ledger
         The file of the ledger, created if there is none, or the URL of a PostgreSQL database.
+    names
+        The names of the columns, kept with the run: DataFrames and mappings that are pushed must have them, in any order,
+        and tables of releases carry them.
 
     Returns
     -------
@@ -301,12 +322,14 @@ def open(mechanism: Mechanism, ledger: str | PathLike[str]) -> DurableRun:
     ...         print(run.step, run.releases(since=1).steps, run.verify().ok)
     2 [2] True
     """
-    described = {"mechanism": mechanism.describe(), "made_by": "tidegate.open"}
+    described: dict[str, Any] = {"mechanism": mechanism.describe(), "made_by": "tidegate.open"}
+    if names is not None:
+        described["names"] = _checked_names(names, mechanism.columns)
     text = json.dumps(described, sort_keys=True, ensure_ascii=False)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()[:32]
     store = open_store(ledger, mechanism.policy, mechanism.units, fingerprint, described)
     try:
-        return DurableRun(store, mechanism)
+        return DurableRun(store, mechanism, None if names is None else tuple(names))
     except BaseException:
         store.discard()
         raise

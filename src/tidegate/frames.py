@@ -1,0 +1,110 @@
+"""Tables in and out: releases as columns for DataFrames, and the names of a DataFrame's columns."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tidegate.errors import InvalidInput, InvalidParameter, MissingPart
+
+if TYPE_CHECKING:
+    from tidegate.releases import Releases
+
+Layout = Literal["long", "wide"]
+_OWN = ("step", "time", "column", "value", "low", "high", "status")
+
+
+def columns_of(
+    releases: Releases,
+    times: Sequence[Any] | None,
+    names: Sequence[str] | None,
+    confidence: float,
+    layout: str,
+) -> dict[str, Any]:
+    """Releases as named columns; "long" has a row for each step and column, "wide" one for each step.
+
+    Examples
+    --------
+    >>> from tidegate import WEvent
+    >>> from tidegate.mechanisms import Uniform
+    >>> releases = Uniform(WEvent(epsilon="1", w=3), columns=2).start().push_batch([[1, 2], [3, 4]])
+    >>> list(columns_of(releases, None, ["north", "south"], 0.9, "wide"))
+    ['step', 'north', 'north low', 'north high', 'south', 'south low', 'south high', 'status']
+    """
+    from tidegate.releases import Status
+
+    steps, width = releases.values.shape
+    names = _checked_names(releases.names if names is None else names, width, layout)
+    if times is not None and len(times) != steps:
+        raise InvalidParameter("times", f"{len(times)} of them", f"{steps}, one a step", "give as many")
+    low, high = releases.interval(confidence)
+    labels = {int(status): status.label for status in Status}
+    status = [labels[int(each)] for each in releases.status]
+    if layout == "wide":
+        table = {"step": releases.steps, **({} if times is None else {"time": times})}
+        for at, name in enumerate(names):
+            table |= {name: releases.values[:, at], f"{name} low": low[:, at], f"{name} high": high[:, at]}
+        return {**table, "status": status}
+    if layout != "long":
+        raise InvalidParameter("layout", layout, "'long' or 'wide'", "write one of them")
+    long: dict[str, Any] = {"step": np.repeat(releases.steps, width)}
+    if times is not None:
+        long["time"] = [time for time in times for _ in range(width)]
+    return {
+        **long,
+        "column": list(names) * steps,
+        "value": releases.values.ravel(),
+        "low": low.ravel(),
+        "high": high.ravel(),
+        "status": [each for each in status for _ in range(width)],
+    }
+
+
+def _checked_names(names: Sequence[str] | None, width: int, layout: str) -> list[str]:
+    found = [str(number) for number in range(1, width + 1)] if names is None else list(names)
+    if len(found) != width or len(set(found)) != width:
+        raise InvalidParameter("names", found, f"{width} different names, one a column", "give as many")
+    taken = next((name for name in found if layout == "wide" and name in _OWN), None)
+    if taken is not None:
+        raise InvalidParameter(
+            "names", taken, "different from the columns that say when and how", 'write layout="long"'
+        )
+    return found
+
+
+def library(name: str) -> Any:
+    """An optional library, or a sentence that says how to get it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingPart(
+            f"this needs {name}, which is not installed; install it, or tidegate[frames]."
+        ) from None
+
+
+def names_of(values: Any) -> tuple[str, ...] | None:
+    """The names of the columns of a DataFrame, or of the entries of a mapping; None of anything else."""
+    columns = values if isinstance(values, Mapping) else getattr(values, "columns", None)
+    if columns is None or callable(columns):
+        return None
+    found = tuple(columns)
+    return found if all(isinstance(name, str) for name in found) else None  # numbers name nothing
+
+
+def in_order(values: Any, given: tuple[str, ...], wanted: tuple[str, ...]) -> Any:
+    """Named values in the order of the names that a run knows; other names are refused."""
+    if len(given) != len(wanted) or set(given) != set(wanted):
+        raise InvalidInput(
+            f"the columns are named {_listed(given)} and this run has {_listed(wanted)}; select and rename them."
+        )
+    if isinstance(values, Mapping):
+        return [values[name] for name in wanted]
+    return values if given == wanted else values[list(wanted)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:6]))
+    return shown if len(names) <= 6 else f"{shown} and {len(names) - 6} more"
