@@ -89,12 +89,11 @@ class Batch:
         self._return()
 
 
-def batch_charge(first: int, units: Integers, scope: str) -> Charge:
-    """The charge that stands for a whole batch: its steps and the sum of its units."""
+def batch_charge(first: int, units: Integers, scope: str, more: int = 0) -> Charge:
+    """The charge that stands for a whole batch: its steps and the sum of its units, and of `more` that groups have."""
     charge = Charge(first, first + len(units) - 1, 0, scope)
-    object.__setattr__(
-        charge, "units", batch_total(units)
-    )  # a sum over many steps may exceed what one charge may have
+    # a sum over many steps may exceed what one charge may have
+    object.__setattr__(charge, "units", min(batch_total(units) + more, 2**63 - 1))
     return charge
 
 

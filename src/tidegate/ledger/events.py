@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -61,6 +62,12 @@ class Charge:
             put(self, name, dict(sorted(parts.items())))
         if not isinstance(self.scope, str):
             raise InvalidParameter("scope", self.scope, "a string", "write for example scope='counts'")
+
+    def labelled(self, scope: str) -> Charge:
+        """The same charge with another label; a batch's sum, which may exceed what one charge may have, stays."""
+        other = copy.copy(self)
+        object.__setattr__(other, "scope", scope)
+        return other
 
     @property
     def sizes(self) -> list[int]:

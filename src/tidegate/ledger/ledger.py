@@ -306,9 +306,7 @@ class Ledger:
         refusal = self._account.place_mixed(first, self.rule.costs(amounts), costs, gained)
         if refusal is not None:
             self._refuse(refusal)
-        charge = batch_charge(first, amounts, scope)
-        total = min(charge.units + batch_total(groups[:, 2]), 2**63 - 1)
-        object.__setattr__(charge, "units", total)
+        charge = batch_charge(first, amounts, scope, batch_total(groups[:, 2]))
         self._record("groups", charge, encode_arrays(amounts, groups, extended))
 
     def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:

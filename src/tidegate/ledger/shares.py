@@ -215,8 +215,7 @@ class Share(Ledger):
 
     def _record(self, kind: str, charge: Charge, detail: Integers | bytes | None = None) -> None:
         scope = f"{self.name}: {charge.scope}" if charge.scope else self.name
-        object.__setattr__(charge, "scope", scope)
-        self.whole._record(kind, charge, detail)
+        self.whole._record(kind, charge.labelled(scope), detail)
         account = self._account
         account.state[ROWS] += 1
         digest = getattr(self.whole, "_digest", None)

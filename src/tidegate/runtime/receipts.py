@@ -281,7 +281,7 @@ def cost(origins: Sequence[Origin]) -> str:
     --------
     >>> once = Origin("a", "f", "pure 1/2", 24)
     >>> cost([once, once])
-    'both together cost ε = 1, 2 × 1/2, for any 24 consecutive steps'
+    'both together cost ε = 1, 2 × 0.5, for any 24 consecutive steps'
     """
     budgets = [origin.budget.split() for origin in origins]
     numbers = [[Fraction(number) for number in (*rest, "0")[:2]] for _, *rest in budgets]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import time
@@ -52,15 +53,19 @@ class ForkedWords:
     marked = False
 
     def __init__(self) -> None:
-        self._stream = Keystream()
+        self._seed = Keystream().take(4).tobytes()
+        self._draws = 0
 
     def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
         """The next words, the same in both processes."""
-        return self._stream.take(count * len(elements)).reshape(count, len(elements))
+        self._draws += 1
+        expanded = hashlib.shake_256(self._seed + self._draws.to_bytes(8, "little"))
+        taken = np.frombuffer(expanded.digest(8 * count * len(elements)), dtype=np.uint64)
+        return taken.reshape(count, len(elements)).copy()
 
     def word(self, stream: str, step: int, draw: int, index: int) -> int:
         """The next word."""
-        return self._stream.take_one()
+        return int(self.words(stream, step, 1, range(1), 0, 1)[0, 0])
 
 
 def noise_reused_after_restore(stream: Stream, count: int) -> Floats:
