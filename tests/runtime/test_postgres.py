@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,30 @@ def test_same_rows_and_hashes_as_in_a_file(url: str, tmp_path: Path, monkeypatch
         assert file.spent(1, 18) == ledger.spent(1, 18)
     with PostgresLedger(url) as again:
         assert (again.step, again.rows, again.marked) == (18, 11, True)
+    assert verify_url(url).ok
+
+
+def test_groups_and_shares_as_in_a_file(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups, shares and amendments have the same rows, hashes and verdicts, and are taken up again."""
+    monkeypatch.setattr("tidegate.ledger.durable.fresh_name", lambda: "the same")
+    monkeypatch.setattr("tidegate.ledger.durable.CHECKPOINT_ROWS", 6)
+    with SQLiteLedger(tmp_path / "file", POLICY, 8) as file, PostgresLedger(url, POLICY, 8) as ledger:
+        for one in (file, ledger):
+            group = one.extend_group(one.charge_group(1, 2, 1), 4)
+            one.charge_batch(5, [0, 1, 0], groups=[[5, 6, 2]], extended=[[*group, 7]])
+            shares = one.divide({"a": "1/3", "b": "2/3"})
+            shares["a"].fit(shares["a"].policy, 5, "test")
+            for step in range(9, 15):
+                with one.transaction():
+                    shares["a"].charge(step, 0)
+                    shares["b"].charge_group(step, step + 1, 0, scope="pair")
+            one.divide({"b": "1/2"}, budget="1/2")["b"].charge(15, 0)
+        assert file.verify() == ledger.verify()
+        assert str(file.verify()) == str(ledger.verify())
+        position = ledger.share("b").position
+    with PostgresLedger(url) as again:
+        assert (again.step, again.rows, again.shares) == (15, ledger.rows, {"b": Fraction(1, 2)})
+        assert again.share("b").position == position
     assert verify_url(url).ok
 
 

@@ -160,9 +160,9 @@ class DividedAccount(Account):
             if name in shares
             and shares[name] * smaller >= max(query.amount, _sum(self._reaching(query.amounts(), now)))
         }
-        left = self._left(before, kept, now)
-        if _sum(left) > smaller * (1 - sum(shares[name] for name in kept)):
-            kept, left = set(), self._left(before, set(), now)
+        left = self._left(before, kept)
+        if _sum(self._reaching(left, now)) > smaller * (1 - sum(shares[name] for name in kept)):
+            kept, left = set(), self._left(before, set())
         heirs = sum(share for name, share in shares.items() if name not in kept)
         after = {}
         for name, share in shares.items():
@@ -176,7 +176,7 @@ class DividedAccount(Account):
             if name in before:
                 after[name].account.state[ROWS] = before[name].account[ROWS]
         self.queries, self.promises = after, promises
-        self.orphans = () if heirs else left
+        self.orphans = () if heirs else self._reaching(left, now)
 
     def _check_division(self, shares: Mapping[str, Fraction], budget: Fraction, now: int) -> None:
         if (
@@ -219,11 +219,11 @@ class DividedAccount(Account):
             promise for promise, end in pairs if not window or (end > now + 1 - window and end > promise[0])
         )
 
-    def _left(self, before: Mapping[str, Query], kept: set[str], now: int) -> Amounts:
-        """The charges that nobody keeps, of the fullest window that reaches beyond `now`."""
+    def _left(self, before: Mapping[str, Query], kept: set[str]) -> Amounts:
+        """The charges that nobody keeps, as far back as they are known."""
         found = [*self.orphans]
         found += [charge for name, query in before.items() if name not in kept for charge in query.amounts()]
-        return self._reaching(found, now)
+        return found
 
     def _reaching(self, charges: Amounts, now: int) -> Amounts:
         """Those in the first window that reaches beyond `now`; the later ones contain nothing else."""
