@@ -38,7 +38,9 @@ def tracked() -> Iterator[tuple[str, str]]:
     for name in sorted(names):
         path = ROOT / name
         if path.is_file() and path.suffix not in {".png", ".parquet"}:
-            yield name, path.read_text(encoding="utf-8")
+            # databases are searched as well: they could name a folder
+            errors = "replace" if path.suffix == ".ledger" else "strict"
+            yield name, path.read_text(encoding="utf-8", errors=errors)
 
 
 def offenders(pattern: str) -> list[str]:
