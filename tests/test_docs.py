@@ -147,6 +147,81 @@ def test_the_site_opens_from_disk(tmp_path: Path) -> None:
     assert any(place.startswith("mechanisms/budget_absorption.html") for place in found)
 
 
+# The numbered items of each paper, counted in the paper. A number is a run 1, 2, …; names are as printed.
+NUMBERED: dict[str, dict[str, int | list[str]]] = {
+    "w_event": {"Definition": 4, "Theorem": 7, "Lemma": 1, "Equation": 1, "Figure": 10},
+    "pegasus": {
+        "Definition": ["2.4", "2.6", "2.7", "2.8"],
+        "Example": ["2.1", "2.2", "2.3", "2.5", "3.2", "3.5"],
+        "Lemma": ["3.3"],
+        "Theorem": ["3.1", "3.4", "3.6", "5.1", "5.2", "5.3"],
+        "Algorithm": 4,
+        "Figure": 8,
+        "Table": 1,
+    },
+    "optstream": {
+        "Definition": 3,
+        "Example": 5,
+        "Equation": 6,
+        "Lemma": 1,
+        "Theorem": 13,
+        "Algorithm": 4,
+        "Figure": 11,
+        "Table": 2,
+    },
+    "perrier": {
+        "Definition": 12,
+        "Proposition": 2,
+        "Mechanism": 1,
+        "Equation": 19,
+        "Figure": 13,
+        "Table": ["I", "II"],
+    },
+    "swellfish": {
+        "Definition": 16,
+        "Theorem": 11,
+        "Example": 1,
+        "Figure": 4,
+        "Table": ["I", "II", "III"],
+    },
+}
+
+
+def rows_of(paper: str) -> list[list[str]]:
+    """The cells of all tables of a paper's page, without their heads."""
+    lines = (ROOT / "docs" / "papers" / f"{paper}.md").read_text(encoding="utf-8").splitlines()
+    cells = [line.strip("|").split(" | ") for line in lines if line.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in cells if row[0].strip() != "in the paper"]
+
+
+@pytest.mark.parametrize("paper", NUMBERED)
+def test_every_numbered_item_of_a_paper_is_on_its_page(paper: str) -> None:
+    """Each has one row, and each row a verdict."""
+    asked = []
+    for kind, numbers in NUMBERED[paper].items():
+        runs = [str(number) for number in range(1, numbers + 1)] if isinstance(numbers, int) else numbers
+        asked += [f"{kind} {number}" for number in runs]
+    rows = rows_of(paper)
+    found = [row[0] for row in rows if re.fullmatch(r"[A-Z][a-z]+ ([\d.]+|[IVX]+)", row[0])]
+    assert sorted(found) == sorted(asked)
+    assert [row[0] for row in rows if len(row) != 5 or not row[4]] == []
+
+
+@pytest.mark.parametrize("paper", NUMBERED)
+def test_a_papers_page_says_what_the_code_and_the_experiments_say(paper: str) -> None:
+    """Classes that it names exist, and outcomes of figures are those of docs/repro.md."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").glob("**/*.py"))
+    experiments = (ROOT / "docs" / "repro.md").read_text(encoding="utf-8")
+    wrong = []
+    for item, _, here, _, verdict in rows_of(paper):
+        classes = re.findall(r"`(?:\w+\.)?([A-Z][a-z]\w+)", here)
+        wrong += [name for name in classes if not re.search(rf"^class {name}\b", sources, re.MULTILINE)]
+        label = rf"^\| {paper.replace('_', '-')}, (?:[^|]*, )?{item} \|.*\| ([^|]+) \|$"
+        outcome = re.search(label, experiments, re.MULTILINE)
+        wrong += [f"{item}: {outcome[1]}"] if outcome and outcome[1] != verdict else []
+    assert wrong == []
+
+
 def test_the_citation_names_this_version() -> None:
     """CITATION.cff moves with every release."""
     assert f"\nversion: {tidegate.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
