@@ -24,7 +24,20 @@ _HOMES = {
 _DOORS = {
     "open": ("tidegate.runtime.durable", "open")
 }  # not in __all__: `import *` would hide the built-in one
-_ROOMS = {"errors", "ledger", "mechanisms", "noise", "policy", "queries", "testing"}
+_ROOMS = {
+    "audit",
+    "datasets",
+    "errors",
+    "ingest",
+    "ledger",
+    "mechanisms",
+    "noise",
+    "plan",
+    "policy",
+    "queries",
+    "runtime",
+    "testing",
+}
 
 __all__ = [
     "Budget",
@@ -37,32 +50,63 @@ __all__ = [
     "User",
     "WEvent",
     "__version__",
+    "audit",
+    "datasets",
     "errors",
+    "ingest",
     "ledger",
     "mechanisms",
     "noise",
+    "plan",
     "policy",
     "queries",
+    "runtime",
     "testing",
 ]
 
 if TYPE_CHECKING:
-    from tidegate import errors, ledger, mechanisms, noise, policy, queries, testing
+    from tidegate import (
+        audit,
+        datasets,
+        errors,
+        ingest,
+        ledger,
+        mechanisms,
+        noise,
+        plan,
+        policy,
+        queries,
+        runtime,
+        testing,
+    )
     from tidegate.ledger.budget import Budget
     from tidegate.policy import Event, Guarantee, Swellfish, User, WEvent
     from tidegate.releases import Release, Releases, Status
     from tidegate.runtime.durable import open as open
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _DOORS:
-        module, function = _DOORS[name]
-        return getattr(importlib.import_module(module), function)
-    if name in _ROOMS:
-        return importlib.import_module(f"tidegate.{name}")
-    raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+if not TYPE_CHECKING:  # or any name would pass
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        if name in _DOORS:
+            module, function = _DOORS[name]
+            return getattr(importlib.import_module(module), function)
+        if name in _ROOMS:
+            return importlib.import_module(f"tidegate.{name}")
+        raise AttributeError(f"module 'tidegate' has no attribute {name!r}{_meant(name)}")
+
+
+def _meant(name: str) -> str:
+    """Which class was meant, as the end of a sentence; nothing is loaded for names that begin like a module's."""
+    if not name[:1].isupper():
+        return ""
+    naming, rooms = importlib.import_module("tidegate.naming"), importlib.import_module("tidegate.mechanisms")
+    homes = {**{each: f"tidegate.mechanisms.{each}" for each in rooms.__all__}}
+    homes |= {each: f"tidegate.{each}" for each in _HOMES}
+    meant = naming.nearest(name, homes, naming.CLASSES.get(name))
+    return f"; did you mean {homes[meant]}?" if meant else ""
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
 """The catalogue of mechanisms: a family a folder, one algorithm a file, found by its name.
 
 ``tidegate.mechanisms.BudgetAbsorption`` stands in ``w_event/budget_absorption.py``: a new mechanism is a new file in a
-family's folder, and nothing else has to be edited.
+family's folder; type checkers and ``import *`` see it when it is named below as well, which a test asks for.
 """
 
 from __future__ import annotations
@@ -10,11 +10,60 @@ import importlib
 import inspect
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tidegate import naming
 from tidegate.mechanisms.mechanism import Mechanism, Run
 
-__all__ = ["Mechanism", "Run", "catalogue"]
+__all__ = [
+    "BackwardSmoothing",
+    "BinaryTree",
+    "Blocks",
+    "BudgetAbsorption",
+    "BudgetDistribution",
+    "ClippedSum",
+    "Factorization",
+    "Fast",
+    "Fourier",
+    "HierarchicalOptStream",
+    "HierarchicalPeGaSus",
+    "HybridTree",
+    "Mechanism",
+    "OptStream",
+    "PeGaSus",
+    "RescueDP",
+    "Run",
+    "Sample",
+    "SlidingWindowTree",
+    "Swellfish",
+    "Tide",
+    "Uniform",
+    "catalogue",
+]
+
+if TYPE_CHECKING:
+    from tidegate.mechanisms.clipping.clipped_sum import ClippedSum as ClippedSum
+    from tidegate.mechanisms.counters.binary_tree import BinaryTree as BinaryTree
+    from tidegate.mechanisms.counters.factorization import Factorization as Factorization
+    from tidegate.mechanisms.counters.hybrid_tree import HybridTree as HybridTree
+    from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree as SlidingWindowTree
+    from tidegate.mechanisms.optstream.fourier import Fourier as Fourier
+    from tidegate.mechanisms.optstream.hierarchical_opt_stream import (
+        HierarchicalOptStream as HierarchicalOptStream,
+    )
+    from tidegate.mechanisms.optstream.opt_stream import OptStream as OptStream
+    from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing as BackwardSmoothing
+    from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus as HierarchicalPeGaSus
+    from tidegate.mechanisms.pegasus.pegasus import PeGaSus as PeGaSus
+    from tidegate.mechanisms.plain.blocks import Blocks as Blocks
+    from tidegate.mechanisms.plain.sample import Sample as Sample
+    from tidegate.mechanisms.plain.uniform import Uniform as Uniform
+    from tidegate.mechanisms.sampled.fast import Fast as Fast
+    from tidegate.mechanisms.sampled.rescue_dp import RescueDP as RescueDP
+    from tidegate.mechanisms.swellfish.swellfish import Swellfish as Swellfish
+    from tidegate.mechanisms.tide.tide import Tide as Tide
+    from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption as BudgetAbsorption
+    from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution as BudgetDistribution
 
 
 @cache
@@ -29,13 +78,22 @@ def _files() -> dict[str, str]:
     }
 
 
-def __getattr__(name: str) -> Any:
-    module = _files().get(name.lower())
-    if module is not None:
-        found = getattr(importlib.import_module(f"{__name__}.{module}"), name, None)
-        if found is not None:
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # or any name would pass for a mechanism
+
+    def __getattr__(name: str) -> Any:
+        module = _files().get(name.lower())
+        if module is not None:
+            found = getattr(importlib.import_module(f"{__name__}.{module}"), name, None)
+            if found is not None:
+                return _helpful(found)
+        meant = None if name.startswith("_") else naming.nearest(name, __all__, naming.CLASSES.get(name))
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}" + (f"; did you mean {meant!r}?" if meant else "")
+        )
+
+
+def _helpful(found: Any) -> Any:
+    return naming.helpful(found) if inspect.isclass(found) and issubclass(found, Mechanism) else found
 
 
 def catalogue() -> dict[str, type[Mechanism]]:
@@ -47,9 +105,9 @@ def catalogue() -> dict[str, type[Mechanism]]:
         ):
             here = member.__module__ == f"{__name__}.{module}"
             if here and issubclass(member, Mechanism) and not inspect.isabstract(member):
-                found[name] = member
+                found[name] = _helpful(member)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *catalogue()])
+    return sorted({*__all__, *catalogue()})

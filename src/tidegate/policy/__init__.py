@@ -1,5 +1,6 @@
 """Units of protection, neighbours and guarantees."""
 
+from tidegate import naming
 from tidegate.clock.calendar_rules import Clock, Recurring
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 from tidegate.policy.documents import read_policy
@@ -27,3 +28,6 @@ __all__ = [
     "ZeroConcentrated",
     "read_policy",
 ]
+
+for _kind in (Event, WEvent, User, Swellfish):
+    naming.helpful(_kind)

@@ -1,0 +1,120 @@
+"""Names: a wrong or familiar one is answered with the right one, and every parameter is documented where help() looks."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+Kind = TypeVar("Kind", bound=type)
+
+# what papers and other libraries call things; the first that a class has is offered
+PARAMETERS = {
+    "window": ("w", "horizon"),
+    "eps": ("epsilon",),
+    "privacy_budget": ("epsilon",),
+    "sensitivity": ("max_change",),
+    "alpha": ("max_change",),
+    "max_contribution": ("max_change",),
+    "length": ("w", "horizon"),
+    "steps": ("horizon", "w"),
+    "max_time": ("horizon",),
+    "d": ("columns",),
+    "dim": ("columns",),
+    "dimensions": ("columns",),
+    "resolution": ("grid",),
+    "neighbours": ("adjacency",),
+    "neighbors": ("adjacency",),
+    "bound": ("clamp",),
+    "clip": ("clamp",),
+}
+CLASSES = {
+    "BD": "BudgetDistribution",
+    "BA": "BudgetAbsorption",
+    "PGS": "PeGaSus",
+    "DFT": "Fourier",
+    "LPA": "Uniform",
+    "Laplace": "Uniform",
+    "BLT": "Factorization",
+    "MatrixFactorization": "Factorization",
+    "Rescue": "RescueDP",
+    "HSPGS": "HierarchicalPeGaSus",
+    "BinaryMechanism": "BinaryTree",
+    "HybridMechanism": "HybridTree",
+}
+
+
+def nearest(name: str, known: Iterable[str], familiar: str | None = None) -> str | None:
+    """Which of the known names is meant, if that can be guessed.
+
+    Examples
+    --------
+    >>> nearest("colums", ["policy", "columns"])
+    'columns'
+    """
+    names = sorted(known)
+    if familiar in names:
+        return familiar
+    same = [each for each in names if each.lower() == name.lower().replace("_", "")]
+    return next(iter([*same, *difflib.get_close_matches(name, names, 1)]), None)
+
+
+def helpful(kind: Kind) -> Kind:
+    """Let a class of parameters say which one is meant, and document those that it has from its bases."""
+    if "_answers_for" in vars(kind):
+        return kind
+    known = [each.name for each in fields(kind) if each.init]
+    given = kind.__init__  # type: ignore[misc]
+
+    @functools.wraps(given)
+    def init(self: Any, *values: Any, **named: Any) -> None:
+        for name in named.keys() - set(known):
+            if type(self) is kind:
+                raise TypeError(_unknown(kind.__name__, name, known))
+        given(self, *values, **named)
+
+    kind.__init__ = init  # type: ignore[misc]
+    kind._answers_for = kind.__name__  # type: ignore[attr-defined]
+    kind.__doc__ = documented(kind, known)
+    return kind
+
+
+def _unknown(kind: str, name: str, known: list[str]) -> str:
+    familiar = next((each for each in PARAMETERS.get(name, ()) if each in known), None)
+    meant = nearest(name, known, familiar)
+    remedy = f"did you mean {meant!r}" if meant else f"it has {', '.join(known)}"
+    return f"{kind} has no parameter {name!r}; {remedy}{'?' if meant else '.'}"
+
+
+# one entry: names in a line of their own, then what they mean, indented
+_ENTRY = re.compile(r"^(?P<names>[a-z]\w*(?:, \w+)*)\n(?P<text>(?:^(?:    .*)?\n)+)", re.MULTILINE)
+_SECTION = re.compile(r"^Parameters\n-+\n(?P<body>(?:^(?:    .*|[a-z]\w*(?:, \w+)*|)\n)+)", re.MULTILINE)
+
+
+def documented(kind: type, known: list[str]) -> str:
+    """The docstring of a class with the parameters of its bases, which their docstrings explain."""
+    text = inspect.cleandoc(kind.__doc__ or "") + "\n"
+    section = _SECTION.search(text)
+    own = [
+        entry
+        for entry in (_ENTRY.finditer(section["body"]) if section else ())
+        if not entry["text"].strip().startswith("As for every")
+    ]
+    said = {name for entry in own for name in entry["names"].split(", ")}
+    entries = [f"{entry['names']}\n{entry['text'].rstrip()}" for entry in own]
+    for base in kind.__mro__[1:]:
+        above = _SECTION.search(inspect.cleandoc(vars(base).get("__doc__") or "") + "\n")
+        for entry in _ENTRY.finditer(above["body"]) if above else ():
+            names = [name for name in entry["names"].split(", ") if name in known and name not in said]
+            if names and not entry["text"].strip().startswith("As for every"):
+                said.update(names)
+                entries.append(f"{', '.join(names)}\n{entry['text'].rstrip()}")
+    whole = "Parameters\n----------\n" + "\n".join(entries) + "\n\n"
+    if section:
+        return (text[: section.start()] + whole + text[section.end() :]).rstrip() + "\n"
+    first, _, rest = text.partition("\n\n")
+    return f"{first.rstrip()}\n\n{whole}{rest}".rstrip() + "\n"

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import tidegate as tg
+from tidegate import mechanisms
+from tidegate.mechanisms import Mechanism, Uniform, catalogue
+
+ROOT = Path(__file__).resolve().parent.parent
+POLICY = tg.WEvent(epsilon="1", w=4)
+POLICIES: list[type] = [tg.Event, tg.WEvent, tg.User, tg.Swellfish]
+USERS_FILE = """
+import tidegate as tg
+from tidegate.mechanisms import Tide, Uniform
+
+policy = tg.WEvent(epsilon="1", w=24)
+mechanism = Uniform(policy, columns=3)
+scale: float = mechanism.scale
+Tide(policy)
+tg.mechanisms.PeGaSus(tg.Event(epsilon="1"))
+with tg.open(mechanism, "service.ledger") as run:
+    release = run.push([1, 2, 3])
+    step: int = release.step
+    rows: int = run.releases(since=3).to_polars().height
+
+Uniform(policy, colums=3)  # type: ignore[call-arg]
+tg.WEvent(epsilon="1", window=24)  # type: ignore[call-arg]
+tg.mechanisms.Pegasus  # type: ignore[attr-defined]
+tg.Nothing  # type: ignore[attr-defined]
+wrong: str = mechanism.scale  # type: ignore[assignment]
+"""
+
+
+def test_type_checkers_see_the_real_classes(tmp_path: Path) -> None:
+    """mypy --strict passes what is right and finds what is wrong: an ignored line without a mistake is an error too."""
+    path = tmp_path / "users_file.py"
+    path.write_text(USERS_FILE)
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(path)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        check=False,
+    )
+    assert "Success" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_catalogue_is_named_for_type_checkers() -> None:
+    """Every mechanism stands in __all__ and among the imports that type checkers read, from the file it is in."""
+    tree = ast.parse(Path(mechanisms.__file__ or "").read_text())
+    seen = {
+        (alias.name, node.module)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert seen == {(name, kind.__module__) for name, kind in catalogue().items()}
+    assert set(mechanisms.__all__) == {*catalogue(), "Mechanism", "Run", "catalogue"}
+
+
+def test_everything_can_be_imported_at_once() -> None:
+    """`import *` brings every mechanism, and hides no built-in name."""
+    names: dict[str, object] = {}
+    exec(
+        "from tidegate.mechanisms import *\nfrom tidegate import *", names
+    )  # the statement is what is tested
+    assert set(catalogue()) - {"Swellfish"} < set(names)
+    assert "open" not in names
+    for room in ("ingest", "plan", "audit", "runtime", "datasets"):
+        assert inspect.ismodule(getattr(tg, room))
+
+
+@pytest.mark.parametrize("kind", [*POLICIES, *catalogue().values()], ids=lambda kind: kind.__name__)
+def test_help_documents_every_parameter(kind: type) -> None:
+    """What a constructor takes is explained in its own docstring, not only named."""
+    section = (kind.__doc__ or "").partition("Parameters\n----------\n")[2].partition("\n\n")[0]
+    named = [line for line in section.splitlines() if line and not line.startswith(" ")]
+    explained = {name for line in named for name in line.split(", ")}
+    assert {each.name for each in fields(kind) if each.init} <= explained
+    assert "As for every" not in section
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "right"),
+    [
+        (tg.WEvent, "window", "w"),
+        (tg.WEvent, "eps", "epsilon"),
+        (tg.User, "max_time", "horizon"),
+        (Uniform, "colums", "columns"),
+        (Uniform, "dimensions", "columns"),
+    ],
+)
+def test_a_wrong_parameter_is_answered(kind: type, wrong: str, right: str) -> None:
+    """The sentence names what is meant."""
+    with pytest.raises(TypeError, match=f"no parameter '{wrong}'; did you mean '{right}'"):
+        kind(**{wrong: 1})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("BD", "BudgetDistribution"), ("Pegasus", "PeGaSus"), ("Unifrom", "Uniform"), ("DFT", "Fourier")],
+)
+def test_a_wrong_class_is_answered(wrong: str, right: str) -> None:
+    """Both doors name what is meant."""
+    for door in (mechanisms, tg):
+        with pytest.raises(AttributeError, match=f"did you mean .*{right}"):
+            getattr(door, wrong)
+
+
+def test_a_class_of_a_user_is_left_alone() -> None:
+    """Subclasses may take more, and signatures say what they are."""
+
+    class Louder(Uniform):
+        def __init__(self, policy: tg.WEvent, *, loud: bool) -> None:
+            super().__init__(policy)
+            object.__setattr__(self, "loud", loud)
+
+    assert isinstance(Louder(POLICY, loud=True), Mechanism)
+    assert list(inspect.signature(Uniform).parameters)[:2] == ["policy", "columns"]
