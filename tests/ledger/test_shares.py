@@ -280,3 +280,77 @@ def test_smaller_budget_waits_and_larger_one_comes_with_its_own_windows():
     share = budget.amend(a="1", budget="2")["a"]
     assert [share.remaining(step) for step in range(7, 9)] == [Fraction(3, 4), 2]
     assert budget.amount == 2
+
+
+@pytest.fixture(params=["memory", "file"])
+def discovering(request, tmp_path):
+    """A ledger with ε and δ, divided: one query may spend three quarters of the δ."""
+    policy = tg.WEvent(epsilon="1", delta="1e-6", w=4)
+    path = tmp_path / "account.db"
+    ledger = MemoryLedger(policy, 1) if request.param == "memory" else SQLiteLedger(path, policy, 1)
+    ledger.divide({"names": "1/2", "visits": "1/2"}, deltas={"names": "3/4"})
+    yield ledger
+    assert ledger.verify().ok
+    ledger.close()
+    assert request.param == "memory" or verify_file(path).ok
+
+
+def test_delta_adds_up_in_the_same_windows(discovering):
+    """δ is charged beside ε, once for a group, refused beyond the part, and free again when the window has moved."""
+    names = discovering.share("names")
+    with pytest.raises(BudgetExceeded):
+        names.charge_delta(1, 1, "7.500001e-7")
+    for step in (1, 2):
+        with discovering.transaction():
+            names.charge(step, 0)
+            names.charge_delta(step, step, "0.25e-6")
+    names.charge_delta(2, 3, "1e-7")
+    with pytest.raises(BudgetExceeded):
+        names.charge_delta(4, 4, "2e-7")
+    names.charge_delta(4, 4, Fraction(3, 20 * 10**6))
+    with pytest.raises(BudgetExceeded):
+        names.charge_delta(4, 4, "1e-9")
+    names.charge_delta(5, 5, "0.25e-6")  # step 1 has left
+    assert "δ of names 7.5e-07 of 7.5e-07" in str(discovering.verify())
+    with pytest.raises(LedgerMismatch, match="has no part of δ"):
+        discovering.share("visits").charge_delta(5, 5, "1e-9")
+
+
+def test_delta_is_taken_back_and_handed_on(discovering):
+    """A rollback takes δ back; after an amendment old δ stays in the windows; nobody may have it, too."""
+    names = discovering.share("names")
+    names.charge_delta(1, 1, "5e-7")
+    rows = discovering.rows
+
+    def fail():
+        with discovering.transaction():
+            names.charge_delta(1, 1, "1e-7")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert discovering.rows == rows
+    discovering.divide({"names": "1/2", "visits": "1/2"}, deltas={"visits": "3/4"})
+    visits = discovering.share("visits")
+    with pytest.raises(BudgetExceeded):
+        visits.charge_delta(2, 2, "3e-7")
+    visits.charge_delta(2, 2, "1e-7")
+    discovering.divide({"names": "1"})
+    with pytest.raises(LedgerMismatch, match="has no part of δ"):
+        discovering.share("names").charge_delta(3, 3, "1e-9")
+    discovering.divide({"names": "1"}, deltas={"names": "1"})
+    with pytest.raises(BudgetExceeded):
+        discovering.share("names").charge_delta(3, 3, "5e-7")
+    if isinstance(discovering, MemoryLedger):
+        again = MemoryLedger(discovering.policy, 1)
+        again.restore(discovering.snapshot())
+        with pytest.raises(BudgetExceeded):
+            again.share("names").charge_delta(3, 3, "5e-7")
+
+
+def test_policies_without_delta_have_none_to_share():
+    """A part of nothing is refused, and so is a part for a query that has no share."""
+    with pytest.raises(LedgerMismatch, match="has no δ"):
+        MemoryLedger(POLICY, 1).divide({"a": 1}, deltas={"a": 1})
+    with pytest.raises(InvalidParameter, match="deltas"):
+        MemoryLedger(tg.WEvent(epsilon="1", delta="1e-6", w=4), 1).divide({"a": 1}, deltas={"b": 1})

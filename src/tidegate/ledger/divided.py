@@ -24,12 +24,13 @@ from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account, Mark
 from tidegate.ledger.events import MOST_UNITS, Overspent, Verdict
 from tidegate.ledger.kernels import Integers
-from tidegate.policy.budget import Budget, Pure, ZeroConcentrated
+from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 
 if TYPE_CHECKING:
     from tidegate.ledger.rules import Rule
 
 ROWS = k.CARRIED + 1  # in a query's account: how many rows it has in the ledger
+NOBODY = "-"  # who has the δ when no query has
 FINEST = 2**40  # units of a query that takes charges over; what is finer is rounded up
 Amounts = Sequence[tuple[int, int, Fraction]]  # first and last step of a charge, and what it cost
 
@@ -96,6 +97,7 @@ class _DividedMark(Mark):
     promises: tuple[tuple[int, Fraction], ...] | None = None
     orphans: Amounts = ()
     queries: Mapping[str, tuple[Query, Mark]] = {}
+    delta: tuple[DividedAccount, Mark] | None = None
 
 
 class DividedAccount(Account):
@@ -112,13 +114,16 @@ class DividedAccount(Account):
         self._first_promises = self.promises
         self.orphans: Amounts = ()  # charges that no query has taken over
         self._whole = (rule.units, rule.unit, rule.adds)
+        self._rule = rule
+        self.delta: DividedAccount | None = None  # what is charged of δ, in the same windows
 
     # what it tells of itself
 
     @property
     def last(self) -> int:
         """The last step that any query was charged."""
-        return max([self[k.LAST], *(query.account.last for query in self.queries.values())])
+        of_delta = 0 if self.delta is None else self.delta.last
+        return max([self[k.LAST], of_delta, *(query.account.last for query in self.queries.values())])
 
     @property
     def budget(self) -> Fraction:
@@ -130,6 +135,12 @@ class DividedAccount(Account):
         """How many steps the query with the most of them was charged, and those before it was divided."""
         return self[k.STEPS] + max((query.account.steps for query in self.queries.values()), default=0)
 
+    @property
+    def delta_shares(self) -> dict[str, Fraction]:
+        """The queries that have a part of δ, and their parts."""
+        queries = {} if self.delta is None else self.delta.queries
+        return {name: query.share for name, query in queries.items() if name != NOBODY}
+
     def query_of(self, scope: str) -> Query | None:
         """The query that a row with this scope belongs to."""
         return self.queries.get(scope.partition(":")[0])
@@ -138,18 +149,49 @@ class DividedAccount(Account):
         """Whether every account is."""
         if not self.queries:
             return super().consistent()
+        if self.delta is not None and not self.delta.consistent():
+            return False
         return all(query.account.consistent() for query in self.queries.values())
 
     # dividing
 
-    def divide(self, shares: Mapping[str, Fraction], budget: Fraction, now: int) -> None:
+    def divide(
+        self,
+        shares: Mapping[str, Fraction],
+        budget: Fraction,
+        now: int,
+        deltas: Mapping[str, Fraction] | None = None,
+    ) -> None:
         """From the step after `now` on have these queries, with their shares of this budget.
 
         A query that goes on with no smaller a part keeps its own charges, if all others then fit beside it. All other
         charges of the windows that straddle the change are handed to the other queries, in proportion to their
         shares and rounded up; each of them is granted anything only when its part of them has left enough.
+        `deltas` are shares of δ in the same way; without them queries that go on keep theirs.
         """
         self._check_division(shares, budget, now)
+        self._divide(shares, budget, now)
+        present = {} if self.delta is None else self.delta.queries
+        if deltas is None:
+            deltas = {name: query.share for name, query in present.items() if name in shares}
+        if not set(deltas) <= set(shares):
+            raise InvalidParameter("deltas", sorted(deltas), "of queries that have a share", "give them one")
+        if deltas or present:
+            deltas = deltas or {NOBODY: Fraction(1)}
+            self.delta = self.delta or self._new_delta()
+            if deltas != {name: query.share for name, query in present.items()}:
+                self.delta._check_parts(deltas)
+                self.delta._divide(deltas, self.delta.budget, now)
+
+    def _new_delta(self) -> DividedAccount:
+        """An account of δ, with the windows of this one; δ adds as ε does."""
+        policy = self._rule.policy
+        if not isinstance(policy.budget, Approximate):
+            raise LedgerMismatch("the policy of this ledger has no δ to share; open one with delta.")
+        part = Part(Pure(policy.budget.delta), policy.window, policy.horizon)
+        return DividedAccount(replace(self._rule, policy=part, units=1, schedule="adaptive"))
+
+    def _divide(self, shares: Mapping[str, Fraction], budget: Fraction, now: int) -> None:
         shares = dict(sorted(shares.items()))  # one order, however they were said
         promises = (*self._in_force(now), (now, budget))
         smaller = min(promise for _, promise in promises)
@@ -178,17 +220,15 @@ class DividedAccount(Account):
         self.queries, self.promises = after, promises
         self.orphans = () if heirs else self._reaching(left, now)
 
-    def _check_division(self, shares: Mapping[str, Fraction], budget: Fraction, now: int) -> None:
-        if (
-            not shares
-            or any(share <= 0 for share in shares.values())
-            or sum(shares.values()) > 1
-            or budget <= 0
-        ):
+    def _check_parts(self, shares: Mapping[str, Fraction]) -> None:
+        if not shares or any(share <= 0 for share in shares.values()) or sum(shares.values()) > 1:
             given = ", ".join(f"{name} = {show(share)}" for name, share in shares.items())
             raise InvalidParameter(
                 "shares", given or "none", "positive and at most 1 together", "give each query its part"
             )
+
+    def _check_division(self, shares: Mapping[str, Fraction], budget: Fraction, now: int) -> None:
+        self._check_parts(shares)
         if not all(name and name.replace("_", "").replace("-", "").isalnum() for name in shares):
             raise InvalidParameter(
                 "shares",
@@ -303,6 +343,7 @@ class DividedAccount(Account):
         moment = _DividedMark(*super().mark())
         moment.promises, moment.orphans = self.promises, self.orphans
         moment.queries = {name: (query, query.account.mark()) for name, query in self.queries.items()}
+        moment.delta = None if self.delta is None else (self.delta, self.delta.mark())
         return moment
 
     def undo(self, mark: Mark) -> None:
@@ -315,6 +356,10 @@ class DividedAccount(Account):
             self.queries = {name: query for name, (query, _) in queries.items()}
             for query, moment in queries.values():
                 query.account.undo(moment)
+            of_delta: tuple[DividedAccount, Mark] | None = getattr(mark, "delta", None)
+            self.delta = None if of_delta is None else of_delta[0]
+            if of_delta is not None:
+                of_delta[0].undo(of_delta[1])
 
     def snapshot(self) -> dict[str, Any]:
         """The account as plain arrays; its queries as text in one of them."""
@@ -326,6 +371,7 @@ class DividedAccount(Account):
 
     def _facts(self) -> dict[str, Any]:
         return {
+            **({} if self.delta is None else {"delta": self.delta._facts()}),
             "promises": [[since, str(promise)] for since, promise in self.promises],
             "orphans": [[first, last, str(amount)] for first, last, amount in self.orphans],
             "queries": [
@@ -366,6 +412,9 @@ class DividedAccount(Account):
         self.promises = tuple((int(since), Fraction(promise)) for since, promise in facts["promises"])
         self.orphans = [(int(first), int(last), Fraction(amount)) for first, last, amount in facts["orphans"]]
         self.queries = queries
+        if "delta" in facts:
+            self.delta = self._new_delta()
+            self.delta._restore(facts["delta"])
 
 
 @dataclass(frozen=True)
@@ -412,6 +461,11 @@ def told(verdict: Verdict, account: Account) -> Verdict:
     lines = [
         f"{query.name} {show(spent[query.name])} of {show(query.amount)}"
         for query in account.queries.values()
+    ]
+    lines += [
+        f"δ of {query.name} {float(query.account[k.WORST] * query.unit):.3g} of {float(query.amount):.3g}"
+        for query in (account.delta.queries.values() if account.delta is not None else ())
+        if query.name != NOBODY
     ]
     fields = {name: getattr(verdict, name) for name in verdict.__dataclass_fields__}
     fields |= {

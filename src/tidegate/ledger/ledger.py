@@ -143,7 +143,13 @@ class Ledger:
             return {}
         return {name: query.share for name, query in account.queries.items()}
 
-    def divide(self, shares: Mapping[str, ExactLike], *, budget: ExactLike | None = None) -> dict[str, Share]:
+    def divide(
+        self,
+        shares: Mapping[str, ExactLike],
+        *,
+        budget: ExactLike | None = None,
+        deltas: Mapping[str, ExactLike] | None = None,
+    ) -> dict[str, Share]:
         """Divide the budget among queries from the next step on; returns a ledger for each.
 
         The same again changes nothing. Anything else is an amendment of a running stream: what was charged before
@@ -155,8 +161,11 @@ class Ledger:
             Each query's part of the budget of every window, exactly; at most 1 together.
         budget
             What windows may spend from now on (ε or ρ), if not what they could.
+        deltas
+            Parts of the policy's δ for queries that charge it with `Share.charge_delta`; as they were if not given.
         """
         wanted = {name: exact("shares", share) for name, share in shares.items()}
+        parts = None if deltas is None else {name: exact("deltas", share) for name, share in deltas.items()}
         with self._lock:
             self._check()
             account = self._account
@@ -165,19 +174,28 @@ class Ledger:
                     "the budget of this ledger does not add up, so that it has no shares; give each query its own."
                 )
             amount = account.budget if budget is None else positive("budget", budget)
-            if not wanted or (wanted, amount) != (self.shares, account.budget):
+            same = bool(wanted) and (wanted, amount) == (self.shares, account.budget)
+            if not same or parts not in (None, account.delta_shares):
                 with self.transaction():
-                    self._amend(account, wanted, amount)
+                    self._amend(account, wanted, amount, parts)
             return {name: self.share(name) for name in wanted}
 
-    def _amend(self, account: DividedAccount, shares: Mapping[str, Fraction], budget: Fraction) -> None:
+    def _amend(
+        self,
+        account: DividedAccount,
+        shares: Mapping[str, Fraction],
+        budget: Fraction,
+        deltas: Mapping[str, Fraction] | None,
+    ) -> None:
         now = self.step
-        account.divide(shares, budget, now)
-        change = {
+        account.divide(shares, budget, now, deltas)
+        change: dict[str, object] = {
             "now": now,
             "budget": str(budget),
             "shares": {name: str(share) for name, share in shares.items()},
         }
+        if deltas is not None:
+            change["deltas"] = {name: str(share) for name, share in deltas.items()}
         self._record("amend", Charge(max(now, 1), max(now, 1), 0, "shares"), encode_text(change))
 
     def share(self, name: str) -> Share:

@@ -121,8 +121,14 @@ class MemoryLedger(Ledger):
                     return Group(first, last, units)
         return super().extend_group(group, last, scope=scope)
 
-    def _amend(self, account: DividedAccount, shares: Mapping[str, Fraction], budget: Fraction) -> None:
-        super()._amend(account, shares, budget)
+    def _amend(
+        self,
+        account: DividedAccount,
+        shares: Mapping[str, Fraction],
+        budget: Fraction,
+        deltas: Mapping[str, Fraction] | None,
+    ) -> None:
+        super()._amend(account, shares, budget, deltas)
         self._plain_most = -1  # from now on the general path, which refuses charges to the whole
 
     def verify(self) -> Verdict:

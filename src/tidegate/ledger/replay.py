@@ -74,8 +74,20 @@ def place_in_query(account: DividedAccount, rule: Rule, row: Row) -> bool:
     if query is None:
         return False
     if row.kind == "query":
-        account.refine(query.name, int(decode_text(row.detail or b"")["units"]))
+        facts = decode_text(row.detail or b"")
+        if "units" in facts:
+            account.refine(query.name, int(facts["units"]))
+        if "delta_units" in facts and account.delta is not None:
+            account.delta.refine(query.name, int(facts["delta_units"]))
         return True
+    if row.kind == "delta":
+        part = None if account.delta is None else account.delta.queries.get(query.name)
+        horizon = rule.policy.horizon
+        if part is None or row.first <= part.since or row.last < row.first or row.units < 0:
+            return False
+        query.account.state[ROWS] += 1
+        within = horizon is None or row.last <= horizon
+        return within and part.account.place_group(row.first, row.last, row.units) is None
     allowed = row.first > query.since and place_charge(query.account, rule_of(query, rule), row)
     query.account.state[ROWS] += allowed
     return allowed
@@ -134,7 +146,10 @@ def place_amendment(account: Account, row: Row) -> bool:
         return True
     if isinstance(account, DividedAccount):
         shares = {name: Fraction(share) for name, share in change["shares"].items()}
-        account.divide(shares, Fraction(change["budget"]), change["now"])
+        deltas = change.get("deltas")
+        if deltas is not None:
+            deltas = {name: Fraction(share) for name, share in deltas.items()}
+        account.divide(shares, Fraction(change["budget"]), change["now"], deltas)
         return True
     return False
 
@@ -349,7 +364,7 @@ def units_between(connection: sqlite3.Connection, rule: Rule, first: int, last: 
             total += sum(int(rule.costs(part).sum()) for part in (met, entered)) + int(inside.sum())
         elif row.kind == "extend":  # counted already where the group had met these steps before
             total += rule.cost(row.units) if row.first <= first else 0
-        elif row.kind not in ("mark", "format", "amend", "query"):
+        elif row.kind not in ("mark", "format", "amend", "query", "delta"):
             total += sum(rule.cost(size) for size in row.charge().sizes)
     return total
 

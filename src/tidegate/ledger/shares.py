@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
-from tidegate.errors import LedgerError, LedgerMismatch
-from tidegate.exact import show
+from tidegate.errors import BudgetExceeded, LedgerError, LedgerMismatch
+from tidegate.exact import ExactLike, positive, show
 from tidegate.ledger.account import Account
 from tidegate.ledger.divided import ROWS, DividedAccount, Query, rule_of
 from tidegate.ledger.events import MOST_UNITS, Charge, Group, Verdict
@@ -212,6 +212,65 @@ class Share(Ledger):
         with self._lock, self._together():
             self._opens(group[1] + 1)
             return super().extend_group(group, last, scope=scope)
+
+    def charge_delta(self, first: int, last: int, delta: ExactLike, *, scope: str = "") -> None:
+        """Charge δ to the steps first to last: it counts once in every window that meets them, and adds up.
+
+        For mechanisms that are (ε, δ)-private, such as finding unknown categories by a threshold: their ε is charged
+        as usual, in one transaction with this. The amount is exact.
+
+        Raises
+        ------
+        BudgetExceeded
+            When a window would have more than the query's part of δ. Nothing is charged then.
+        """
+        amount = positive("delta", delta)
+        with self._lock, self.whole.transaction():
+            self._check()
+            charge = Charge(first, last, 0, scope)
+            self._within_horizon(charge.last)
+            part = self._delta_part(amount)
+            if charge.first <= part.since:
+                raise LedgerError(
+                    f"δ cannot be charged to step {first}: the part of {self.name!r} is in force from step "
+                    f"{part.since + 1} on."
+                )
+            refusal = part.account.place_group(charge.first, charge.last, math.ceil(amount / part.unit))
+            if refusal is not None:
+                window = self.policy.window
+                raise BudgetExceeded(
+                    spent=refusal.spent * part.unit,
+                    requested=amount,
+                    remaining=max(part.amount - refusal.spent * part.unit, Fraction(0)),
+                    window=(
+                        1 if window is None else max(1, refusal.window_end - window + 1),
+                        refusal.window_end,
+                    ),
+                    step=refusal.step,
+                )
+            self._record("delta", Charge(charge.first, charge.last, math.ceil(amount / part.unit), scope))
+
+    def _delta_part(self, amount: Fraction) -> Query:
+        """The query's part of δ, in units of which the amount is a whole number."""
+        whole = self.whole._account
+        assert isinstance(whole, DividedAccount)
+        if whole.delta is None or self.name not in whole.delta.queries:
+            raise LedgerMismatch(
+                f"the query {self.name!r} has no part of δ; give it one by deltas when the ledger is divided."
+            )
+        part = whole.delta.queries[self.name]
+        finer = (amount / part.unit).denominator * part.units
+        if amount > part.amount or finer == part.units:
+            return part
+        if finer > MOST_UNITS:
+            raise LedgerMismatch(
+                f"a δ of {float(amount):.3g} would need {finer} units of the part of {self.name!r}, beyond "
+                f"{MOST_UNITS}; charge amounts with a smaller common denominator."
+            )
+        whole.delta.refine(self.name, finer)
+        step = max(self.whole.step, 1)
+        self.whole._record("query", Charge(step, step, 0, self.name), encode_text({"delta_units": finer}))
+        return whole.delta.queries[self.name]
 
     def _record(self, kind: str, charge: Charge, detail: Integers | bytes | None = None) -> None:
         scope = f"{self.name}: {charge.scope}" if charge.scope else self.name
