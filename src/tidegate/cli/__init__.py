@@ -17,6 +17,7 @@ from tidegate.cli import (
     check,
     datasets,
     demo,
+    doctor,
     init,
     ledger,
     plan,
@@ -45,6 +46,7 @@ app.command("preview", epilog=preview.EXAMPLE)(preview.preview)
 app.command("release", epilog=release.EXAMPLE)(release.release)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("verify", epilog=verify.EXAMPLE)(verify.verify)
+app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.add_typer(serve.app, name="serve")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(repro.app, name="repro")

@@ -1,0 +1,122 @@
+"""``tidegate doctor``: what is installed, what is missing, and whether noise and ledger work on this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+EXAMPLE = "Example: tidegate doctor"
+NEEDED = ("numpy", "numba", "scipy", "clarabel", "cryptography", "polars", "typer", "rich", "matplotlib")
+OPTIONAL = {  # part of the package: what it needs, and for what
+    "forecast": (("statsmodels",), "forecasts of released values"),
+    "frames": (("pandas", "pyarrow"), "releases as pandas and Arrow tables"),
+    "mqtt": (("paho-mqtt",), "events from an MQTT broker"),
+    "postgres": (("psycopg",), "ledgers in PostgreSQL"),
+    "web": (("starlette", "uvicorn", "httptools", "uvloop", "zstandard"), "the service, `tidegate serve`"),
+}
+DRAWS = 20_000
+SCALE = 10.0
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Print versions and optional parts, and try noise and ledger for a moment.
+
+    Exit code 1 when a needed library is missing or a trial fails.
+    """
+    import platform
+
+    from tidegate.version import __version__
+
+    needed = {name: _version(name) for name in NEEDED}
+    parts = {part: _part(part) for part in OPTIONAL}
+    complete = all(needed.values())
+    trials = {"noise": _try(_noise), "ledger": _try(_ledger)} if complete else {}
+    facts: dict[str, Any] = {
+        "ok": complete and all(trial == "works" for trial in trials.values()),
+        "tidegate": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "libraries": needed,
+        "optional": parts,
+        "trials": trials,
+    }
+    typer.echo(json.dumps(facts, indent=2) if as_json else _words(facts))
+    if not facts["ok"]:
+        raise typer.Exit(1)
+
+
+def _version(name: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _part(part: str) -> dict[str, Any]:
+    libraries, purpose = OPTIONAL[part]
+    missing = [name for name in libraries if _version(name) is None]
+    remedy = f"pip install 'tidegate[{part}]'" if missing else None
+    return {"for": purpose, "missing": missing, "remedy": remedy}
+
+
+def _try(trial: Any) -> str:
+    """How a trial ended: "works", or a sentence; the text of an unknown error is not shown."""
+    from tidegate.errors import TidegateError
+
+    try:
+        return str(trial() or "works")
+    except TidegateError as error:
+        return str(error)
+    except Exception as error:
+        return f"failed with {type(error).__name__}; set TIDEGATE_TRACEBACK=1 and run `tidegate demo` to see where."
+
+
+def _noise() -> str | None:
+    """Draw noise and compare its mean size with what it should be, at six standard deviations (α below 1e-8)."""
+    import numpy as np
+
+    from tidegate.noise import current, expected_absolute_laplace, laplace
+
+    drawn = np.abs(laplace(current(), "doctor", 1, SCALE, (DRAWS,)))
+    expected = expected_absolute_laplace(SCALE)
+    off = abs(float(drawn.mean()) - expected) / (SCALE / DRAWS**0.5)
+    return None if off < 6 else "the noise has another size than it should; reinstall numpy and numba."
+
+
+def _ledger() -> str | None:
+    """Release in a ledger on disk, open it again, go on, and check the account."""
+    import tempfile
+
+    import tidegate as tg
+    from tidegate.mechanisms import Uniform
+
+    mechanism = Uniform(tg.WEvent(epsilon="1", w=3), columns=2)
+    with tempfile.TemporaryDirectory() as folder:
+        for step in (1, 2):
+            with tg.open(mechanism, f"{folder}/doctor.ledger") as run:
+                run.push([0, 0], step=step)
+                verdict = run.verify()
+    return (
+        None
+        if verdict.ok
+        else "the account of a trial does not hold; check the disk of the temporary folder."
+    )
+
+
+def _words(facts: dict[str, Any]) -> str:
+    lines = [f"tidegate {facts['tidegate']}, Python {facts['python']}, {facts['system']}"]
+    lines += [
+        f"  {name} {version}" if version else f"  {name} is missing: reinstall tidegate"
+        for name, version in facts["libraries"].items()
+    ]
+    for part, found in facts["optional"].items():
+        absent = f"missing {', '.join(found['missing'])}: {found['remedy']}" if found["missing"] else "found"
+        lines.append(f"  [{part}] {found['for']}: {absent}")
+    lines += [f"  {name}: {trial}" for name, trial in facts["trials"].items()]
+    return "\n".join([*lines, "All is well." if facts["ok"] else "Something is wrong: see above."])

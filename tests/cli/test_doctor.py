@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tidegate.cli import doctor, main
+
+
+def test_a_sound_installation(capsys: pytest.CaptureFixture[str]) -> None:
+    """Versions, optional parts and both trials, as JSON."""
+    assert main(["doctor", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["ok"]
+    assert facts["trials"] == {"noise": "works", "ledger": "works"}
+    assert set(facts["optional"]) == set(doctor.OPTIONAL)
+
+
+def test_what_is_missing_has_a_remedy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An optional part says how to get it and is no failure; a needed library is one."""
+    monkeypatch.setitem(doctor.OPTIONAL, "web", (("no-such-library",), "the service"))
+    assert main(["doctor"]) == 0
+    assert "pip install 'tidegate[web]'" in capsys.readouterr().out
+    monkeypatch.setattr(doctor, "NEEDED", ("no-such-library",))
+    assert main(["doctor"]) == 1
+    assert "no-such-library is missing" in capsys.readouterr().out
+
+
+def test_wrong_noise_is_noticed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise that is a tenth too large fails the trial."""
+    import tidegate.noise
+
+    right = tidegate.noise.laplace
+    monkeypatch.setattr(
+        tidegate.noise,
+        "laplace",
+        lambda source, name, step, scale, shape: 1.1 * right(source, name, step, scale, shape),
+    )
+    assert main(["doctor"]) == 1
+    assert "another size" in capsys.readouterr().out
