@@ -11,6 +11,7 @@ from typing import Any
 
 from latex2mathml.converter import convert
 
+COVERS = re.compile(r"^Covers: .*(?:\n[A-Z][\w ]+: .*)*", re.MULTILINE)
 MENTIONED = re.compile(r"(?<![\w/\"])docs/(?P<page>[a-z_]+(?:/[a-z_]+)?)\.md")
 
 
@@ -46,6 +47,12 @@ def on_files(files: Any, config: Any) -> Any:
     text = re.sub(r"\]\(docs/", "](", text)
     files.append(File.generated(config, "changes.md", content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """What a proof covers stands at its end: readers, and the search, begin with the proof."""
+    found = COVERS.search(markdown)
+    return markdown if found is None else f"{markdown.replace(found[0], '', 1)}\n\n---\n\n{found[0]}\n"
 
 
 def on_page_content(html: str, page: Any, files: Any, **_: Any) -> str:
