@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import polars
 
 Values = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Kinds = list[tuple[int, Integers]]  # from which row on columns belong to which classes
 
 
 class NoiseLaw(Protocol):
@@ -41,7 +44,94 @@ class Status(IntEnum):
         return self.name.lower()
 
 
-class Release:
+class Measured(NamedTuple):
+    """The measurements that smoothed values were made from, of one step (d) or of several (T × d).
+
+    All of it is private output already, so questions may smooth it again in their own way.
+
+    Attributes
+    ----------
+    noisy
+        The measurements of this very step; values are smoothed from them and those of earlier steps.
+    groups
+        For each column the first step of the group that this step belongs to; 0 where nothing was measured.
+    weights
+        For each column how precise the measurement is: its budget, in whole units.
+    """
+
+    noisy: Values
+    groups: Integers
+    weights: Integers
+
+    def rows(self, part: int | slice) -> Measured:
+        """Those of one step or of some."""
+        return Measured(self.noisy[part], self.groups[part], self.weights[part])
+
+
+class ClassDeviations(NamedTuple):
+    """Standard deviations that columns of one class have in common, T × classes, and the classes of the columns."""
+
+    by_class: Values
+    kinds: Kinds
+
+    def expanded(self, columns: int) -> Values:
+        """One for each column, T × d."""
+        result = np.empty((len(self.by_class), columns))
+        ends = [begin for begin, _ in self.kinds[1:]] + [len(result)]
+        for (begin, kind), end in zip(self.kinds, ends, strict=True):
+            result[begin:end] = self.by_class[begin:end][:, kind]
+        return result
+
+    def at(self, row: int) -> Values:
+        """Those of one step."""
+        return np.asarray(self.by_class[row][self._kind(row)])
+
+    def rows(self, part: slice) -> ClassDeviations:
+        """Those of steps between which no classes change."""
+        return ClassDeviations(self.by_class[part], [(0, self._kind(part.start))])
+
+    def _kind(self, row: int) -> Integers:
+        return [kind for begin, kind in self.kinds if begin <= row][-1]
+
+
+class _Published:
+    """What one release and several have in common."""
+
+    __slots__ = ()
+    values: Values
+    measured: Measured | None
+
+    def radius(self, confidence: float = 0.9) -> Values | None:
+        """Half the widths of `interval`; None where no interval is known."""
+        raise NotImplementedError
+
+    def interval(self, confidence: float = 0.9) -> tuple[Values, Values]:
+        """Bounds between which the true values lie with this probability, in their shape; NaN where none are known.
+
+        Of a value that was measured at its step the noise is known exactly. Of one that was taken from an earlier
+        step nobody knows how far the stream has moved since, unless the mechanism has a model that says so.
+        """
+        radius = self.radius(confidence)
+        half = np.full(self.values.shape, np.nan) if radius is None else radius
+        return self.values - half, self.values + half
+
+    @property
+    def noisy(self) -> Values | None:
+        """The measurements behind smoothed values; None where values are the measurements."""
+        return None if self.measured is None else self.measured.noisy
+
+    @property
+    def groups(self) -> Integers | None:
+        """The first step of each column's group, as in :class:`Measured`."""
+        return None if self.measured is None else self.measured.groups
+
+    @property
+    def weights(self) -> Integers | None:
+        """How precise each measurement is, as in :class:`Measured`."""
+        return None if self.measured is None else self.measured.weights
+
+
+class Release(_Published):
     """The published vector of one step.
 
     Attributes
@@ -63,13 +153,19 @@ class Release:
     revised
         Better values of this and earlier steps that became known at this step, where a mechanism works in
         periods; else None.
+    deviation
+        The standard deviation of the error of each value, where a mechanism estimates it from releases (infinite before
+        anything was measured); else None.
+    measured
+        The measurements behind smoothed values; else None.
     law
         How the noise is distributed, where a fresh value is the truth and such noise; else None.
     """
 
-    __slots__ = ("delay", "law", "scale", "source", "status", "step", "unit", "units", "values")
-
-    revised: Releases | None = None
+    __slots__ = (
+        "delay", "deviation", "law", "measured", "revised", "scale", "source", "status", "step", "unit", "units",
+        "values",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -81,6 +177,10 @@ class Release:
         units: int,
         unit: Fraction,
         delay: int = 0,
+        *,
+        revised: Releases | None = None,
+        deviation: Values | None = None,
+        measured: Measured | None = None,
     ) -> None:
         self.step = step
         self.values = values
@@ -90,21 +190,18 @@ class Release:
         self.units = units
         self.unit = unit
         self.delay = delay
+        self.revised = revised
+        self.deviation = deviation
+        self.measured = measured
         self.law: NoiseLaw | None = None
 
     def radius(self, confidence: float = 0.9) -> Values | None:
         """Half the widths of `interval`, one or one a column; None where no interval is known."""
+        if self.deviation is not None:
+            return _widths(self.deviation, confidence)
         if self.law is None or self.status is not Status.FRESH:
             return None
         return self.law.radius([self.scale], confidence)
-
-    def interval(self, confidence: float = 0.9) -> tuple[Values, Values]:
-        """Bounds between which the true values lie with this probability; NaN where none are known.
-
-        Of a value that was measured at its step the noise is known exactly. Of one that was taken from an earlier
-        step nobody knows how far the stream has moved since, unless the mechanism has a model that says so.
-        """
-        return _around(self.values, self.radius(confidence))
 
     @property
     def spent(self) -> Fraction:
@@ -123,7 +220,7 @@ class Release:
         )
 
 
-class Releases:
+class Releases(_Published):
     """The published vectors of consecutive steps, in columns.
 
     Attributes
@@ -141,26 +238,18 @@ class Releases:
     revised
         Better values of these and earlier steps that became known during them, where a mechanism works in
         periods; else None.
-    law
-        As in :class:`Release`.
+    ends
+        For each step the step at which its values became known, where they are revised values; else None.
+    deviation, measured, law
+        As in :class:`Release`, T × d.
     names
         The names of the columns, where the run knows them; else None.
     """
 
     __slots__ = (
-        "_source",
-        "delay",
-        "first_step",
-        "law",
-        "names",
-        "scale",
-        "status",
-        "unit",
-        "units",
-        "values",
-    )
-
-    revised: Releases | None = None
+        "_deviation", "_source", "delay", "ends", "first_step", "law", "measured", "names", "revised", "scale", "status",
+        "unit", "units", "values",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -172,6 +261,11 @@ class Releases:
         units: npt.NDArray[np.int64],
         unit: Fraction,
         delay: int = 0,
+        *,
+        revised: Releases | None = None,
+        deviation: ClassDeviations | None = None,
+        measured: Measured | None = None,
+        ends: Integers | None = None,
     ) -> None:
         self.first_step = first_step
         self.values = values
@@ -181,6 +275,10 @@ class Releases:
         self.units = units
         self.unit = unit
         self.delay = delay
+        self.revised = revised
+        self._deviation = deviation
+        self.measured = measured
+        self.ends = ends
         self.law: NoiseLaw | None = None
         self.names: tuple[str, ...] | None = None
 
@@ -241,16 +339,19 @@ class Releases:
         """The same as an Arrow table."""
         return frames.library("pyarrow").table(frames.columns_of(self, times, names, confidence, layout))
 
+    @property
+    def deviation(self) -> Values | None:
+        """The standard deviation of the error of each value, T × d; looked up by class of columns when asked for."""
+        return None if self._deviation is None else self._deviation.expanded(self.values.shape[1])
+
     def radius(self, confidence: float = 0.9) -> Values | None:
         """Half the widths of `interval`, T × 1 or T × d, NaN where it is not known; None where it never is."""
+        if (deviation := self.deviation) is not None:
+            return _widths(deviation, confidence)
         if self.law is None:
             return None
         found = np.where(self.fresh, self.law.radius(self.scale, confidence), np.nan)
         return np.asarray(found[:, np.newaxis], dtype=np.float64)
-
-    def interval(self, confidence: float = 0.9) -> tuple[Values, Values]:
-        """Bounds of all values, T × d, as in :meth:`Release.interval`."""
-        return _around(self.values, self.radius(confidence))
 
     @property
     def source(self) -> npt.NDArray[np.int64]:
@@ -282,18 +383,43 @@ class Releases:
 
     def __getitem__(self, index: int) -> Release:
         at = range(len(self.values))[index]
+        step = self.first_step + at
         release = Release(
-            self.first_step + at,
+            step,
             self.values[at],
             Status(int(self.status[at])),
             int(self.source[at]),
             float(self.scale[at]),
             int(self.units[at]),
             self.unit,
-            self.delay,
+            self.delay if self.ends is None else int(self.ends[at]) - step,
+            revised=None if self.revised is None else self.revised.ending_at(step),
+            deviation=None if self._deviation is None else self._deviation.at(at),
+            measured=None if self.measured is None else self.measured.rows(at),
         )
         release.law = self.law
         return release
+
+    def ending_at(self, step: int) -> Releases | None:
+        """Of revised values, the part that became known at a step; None where there is none."""
+        if self.ends is None:
+            return None
+        begin, end = (int(at) for at in np.searchsorted(self.ends, [step, step + 1]))
+        if begin == end:
+            return None
+        part, first = slice(begin, end), self.first_step + begin
+        return Releases(
+            first,
+            self.values[part],
+            self.status[part],
+            self.source[part],
+            self.scale[part],
+            self.units[part],
+            self.unit,
+            int(self.ends[begin]) - first,
+            deviation=None if self._deviation is None else self._deviation.rows(part),
+            ends=self.ends[part],
+        )
 
     def __iter__(self) -> Iterator[Release]:
         return (self[index] for index in range(len(self.values)))
@@ -303,113 +429,7 @@ class Releases:
         return f"Releases({steps} steps from step {self.first_step}, {columns} columns, {int(self.fresh.sum())} fresh)"
 
 
-def _around(values: Values, radius: Values | None) -> tuple[Values, Values]:
-    half = np.full(values.shape, np.nan) if radius is None else radius
-    return values - half, values + half
-
-
-class GroupedRelease(Release):
-    """A release with the measurements behind it, and the group of steps each of them belongs to.
-
-    Attributes
-    ----------
-    noisy
-        The d measurements of this very step; `values` are smoothed from them and those of earlier steps.
-    groups
-        For each column the first step of the group that this step belongs to; 0 where nothing was measured.
-    weights
-        For each column how precise the measurement is: its budget, in whole units.
-
-    All of it is private output already, so questions may smooth it again in their own way.
-    """
-
-    __slots__ = ("groups", "noisy", "weights")
-
-    def __init__(
-        self, *release: Any, noisy: Values, groups: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]
-    ) -> None:
-        super().__init__(*release)
-        self.noisy = noisy
-        self.groups = groups
-        self.weights = weights
-
-
-class GroupedReleases(Releases):
-    """Releases with the measurements behind them (T × d arrays), as in `GroupedRelease`."""
-
-    __slots__ = ("groups", "noisy", "weights")
-
-    def __init__(
-        self, *releases: Any, noisy: Values, groups: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]
-    ) -> None:
-        super().__init__(*releases)
-        self.noisy = noisy
-        self.groups = groups
-        self.weights = weights
-
-    def __getitem__(self, index: int) -> GroupedRelease:
-        plain, at = super().__getitem__(index), range(len(self.values))[index]
-        fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
-        behind = {"noisy": self.noisy[at], "groups": self.groups[at], "weights": self.weights[at]}
-        return GroupedRelease(*fields, plain.delay, **behind)
-
-
-class PeriodicRelease(Release):
-    """A release of a mechanism that works in periods: `revised` is set at the last step of each."""
-
-    __slots__ = ("revised",)
-
-    def __init__(self, *release: Any, revised: Releases | None) -> None:
-        super().__init__(*release)
-        self.revised = revised
-
-
-class PeriodicReleases(Releases):
-    """Releases of a mechanism that works in periods; `revised` has the periods that ended among the steps."""
-
-    __slots__ = ("revised",)
-
-    def __init__(self, *releases: Any, revised: Releases | None) -> None:
-        super().__init__(*releases)
-        self.revised = revised
-
-    def __getitem__(self, index: int) -> PeriodicRelease:
-        plain, at = super().__getitem__(index), range(len(self.values))[index]
-        fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
-        revised = self.revised
-        period = revised.ending_at(self.first_step + at) if isinstance(revised, RevisedReleases) else None
-        return PeriodicRelease(*fields, plain.delay, revised=period)
-
-
-class RevisedReleases(Releases):
-    """The values of whole periods, each known when its period ended.
-
-    Attributes
-    ----------
-    ends
-        For each step the step at which its values became known.
-    """
-
-    __slots__ = ("ends",)
-
-    def __init__(self, *releases: Any, ends: npt.NDArray[np.int64]) -> None:
-        super().__init__(*releases)
-        self.ends = ends
-
-    def __getitem__(self, index: int) -> Release:
-        release = super().__getitem__(index)
-        release.delay = int(self.ends[range(len(self.values))[index]]) - release.step
-        return release
-
-    def ending_at(self, step: int) -> RevisedReleases | None:
-        """The part that became known at a step."""
-        begin, end = (int(at) for at in np.searchsorted(self.ends, [step, step + 1]))
-        if begin == end:
-            return None
-        part = slice(begin, end)
-        fields = (self.values, self.status, self.source, self.scale, self.units)
-        first = self.first_step + begin
-        longest = int(self.ends[begin]) - first
-        return RevisedReleases(
-            first, *(field[part] for field in fields), self.unit, longest, ends=self.ends[part]
-        )
+def _widths(deviation: Values, confidence: float) -> Values:
+    """Half the widths of Gaussian intervals; around Laplace noise they cover nearly the same at 90 %."""
+    found: Values = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
+    return found

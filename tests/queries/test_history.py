@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.queries import Board, History, Jump, LowSignal, Monitor, UnitCounts, WindowSum
-from tidegate.releases import GroupedReleases, Releases, Status
+from tidegate.releases import Measured, Releases, Status
 
 
-def grouped(noisy, groups, weights=None) -> GroupedReleases:
+def grouped(noisy, groups, weights=None) -> Releases:
     """Releases with the given measurements; their values do not matter."""
     noisy, groups = np.asarray(noisy, dtype=float), np.asarray(groups, dtype=np.int64)
     weights = (
@@ -20,10 +20,10 @@ def grouped(noisy, groups, weights=None) -> GroupedReleases:
     steps = len(noisy)
     status, ones = np.full(steps, Status.FRESH, dtype=np.int8), np.ones(steps, dtype=np.int64)
     fixed = (1, np.zeros(noisy.shape), status, None, np.ones(steps), ones, Fraction(1))
-    return GroupedReleases(*fixed, noisy=noisy, groups=groups, weights=weights)
+    return Releases(*fixed, measured=Measured(noisy, groups, weights))
 
 
-def smoothed(releases: GroupedReleases, step: int, smoother: str = "median") -> np.ndarray:
+def smoothed(releases: Releases, step: int, smoother: str = "median") -> np.ndarray:
     """All steps up to one as of that one, by the definition: a group's members are those with its number."""
     found = np.zeros((step, releases.noisy.shape[1]))
     for column in range(found.shape[1]):

@@ -16,7 +16,7 @@ from tidegate.ingest.errors import MissingReading
 from tidegate.mechanisms import Sample, Uniform
 from tidegate.mechanisms.plain.uniform import UniformRun
 from tidegate.policy import WEvent
-from tidegate.releases import PeriodicRelease, PeriodicReleases, Releases, Status
+from tidegate.releases import Release, Releases, Status
 from tidegate.runtime import SinkError, Stream, StreamChanged, open_store, open_stream
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.text import TextFileSink
@@ -171,15 +171,15 @@ class RevisingRun(UniformRun):
         found = Releases(step - 2, values, status, one, scale, 0 * one, self.ledger.unit, 2)
         return found if step > 2 else None
 
-    def _push(self, row: Any) -> PeriodicRelease:
+    def _push(self, row: Any) -> Release:
         plain = super()._push(row)
         fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
-        return PeriodicRelease(*fields, revised=self._revised(plain.step))
+        return Release(*fields, revised=self._revised(plain.step))
 
-    def _push_batch(self, matrix: Any, first_step: int) -> PeriodicReleases:
+    def _push_batch(self, matrix: Any, first_step: int) -> Releases:
         plain = super()._push_batch(matrix, first_step)
         fields = (plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
-        return PeriodicReleases(first_step, *fields, revised=self._revised(first_step + len(matrix) - 1))
+        return Releases(first_step, *fields, revised=self._revised(first_step + len(matrix) - 1))
 
 
 def test_a_step_may_be_released_again(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tidegate.errors import TidegateError
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import Source, current, install
 from tidegate.noise.entropy import Elements, Words
-from tidegate.releases import GroupedRelease, GroupedReleases, Release, Releases, Status
+from tidegate.releases import Release, Releases, Status
 
 Floats = npt.NDArray[np.float64]
 Stream = npt.NDArray[np.int64]
@@ -80,8 +80,8 @@ def visible(released: Releases | Release, *, marks: bool = False) -> Floats:
     better = released.final if isinstance(released, Releases) else released.revised
     if better is not None and better is not released:
         parts.append(better.values)
-    if isinstance(released, GroupedReleases | GroupedRelease):
-        parts += [np.atleast_2d(released.noisy), np.atleast_2d(released.groups.astype(np.float64))]
+    if (measured := released.measured) is not None:
+        parts += [np.atleast_2d(measured.noisy), np.atleast_2d(measured.groups.astype(np.float64))]
     if len({len(part) for part in parts}) > 1:
         return np.concatenate([part.reshape(-1) for part in parts])[np.newaxis]
     if marks:

@@ -34,7 +34,7 @@ from tidegate.audit.publishing import PublishingReplicas
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Policy
-from tidegate.releases import GroupedReleases, Releases
+from tidegate.releases import Releases
 
 Floats = npt.NDArray[np.float64]
 Stream = npt.NDArray[np.int64]
@@ -236,7 +236,7 @@ class Configured:
             releases = self.mechanism.start().push_batch(np.zeros((1, self.columns), dtype=np.int64))
         except Exception:
             return 0, 0  # reported when it is sampled
-        plain = releases.final is releases and not isinstance(releases, GroupedReleases)
+        plain = releases.final is releases and releases.measured is None
         values = releases.values.shape[1]
         return (values, values + MARKS) if plain else (0, 0)
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidInput
 from tidegate.queries.kernels import consistency as loop
-from tidegate.releases import GroupedRelease, GroupedReleases, Release, Releases
+from tidegate.releases import Release, Releases
 from tidegate.structures.hierarchy import Hierarchy
 
 Values = npt.NDArray[np.float64]
@@ -113,19 +113,19 @@ class Consistent:
     def push(self, release: Release) -> Values:
         """The consistent values of all nodes at the next step."""
         one = release.values[np.newaxis]
-        if not isinstance(release, GroupedRelease):
-            deviation = getattr(release, "deviation", None)
+        if (measured := release.measured) is None:
+            deviation = release.deviation
             weights = None if deviation is None else _precisions(deviation[np.newaxis])
             return self._reconcile(one, weights)[0]  # type: ignore[no-any-return]
-        weights = self._weights(release.groups[np.newaxis], release.weights[np.newaxis])
+        weights = self._weights(measured.groups[np.newaxis], measured.weights[np.newaxis])
         return self._reconcile(one, weights)[0]  # type: ignore[no-any-return]
 
     def push_batch(self, releases: Releases) -> Values:
         """The consistent values of all nodes at each of the next steps."""
-        if not isinstance(releases, GroupedReleases):
-            deviation = getattr(releases, "deviation", None)
+        if (measured := releases.measured) is None:
+            deviation = releases.deviation
             return self._reconcile(releases.values, None if deviation is None else _precisions(deviation))
-        return self._reconcile(releases.values, self._weights(releases.groups, releases.weights))
+        return self._reconcile(releases.values, self._weights(measured.groups, measured.weights))
 
     def _reconcile(self, values: Values, weights: Values | None) -> Values:
         return reconcile(self.hierarchy, values, weights)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
 from tidegate.queries.kernels import history as loop
-from tidegate.releases import GroupedRelease, GroupedReleases, Release, Releases
+from tidegate.releases import Release, Releases
 from tidegate.structures.ordered import OrderedSets
 
 Values = npt.NDArray[np.float64]
@@ -162,9 +162,9 @@ class History:
                 f"the releases have {values.shape[-1]} columns and this question was asked about "
                 f"{self.columns}; ask with the number of columns of the releases."
             )
-        if isinstance(releases, GroupedRelease | GroupedReleases) and self.smoother != "released":
-            weights = np.ascontiguousarray(releases.weights).reshape(shape)
-            return releases.noisy.reshape(shape), releases.groups.reshape(shape), weights
+        if (measured := releases.measured) is not None and self.smoother != "released":
+            weights = np.ascontiguousarray(measured.weights).reshape(shape)
+            return measured.noisy.reshape(shape), measured.groups.reshape(shape), weights
         alone = values.reshape(shape)
         first = releases.step if isinstance(releases, Release) else releases.first_step
         steps = np.arange(first, first + len(alone), dtype=np.int64)

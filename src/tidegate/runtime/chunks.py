@@ -87,7 +87,7 @@ class Chunk:
         """Releases of consecutive steps, with the revision of each (by default 0)."""
         count = len(releases)
         # revised values of a period become known together, each after a delay of its own
-        ends = getattr(releases, "ends", None)
+        ends = releases.ends
         delay = np.full(count, releases.delay) if ends is None else ends - releases.steps
         return cls(
             first,

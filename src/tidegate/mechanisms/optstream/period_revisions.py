@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tidegate.mechanisms.mechanism import Run, State
 from tidegate.mechanisms.optstream.period_blocks import Block, Floats, Integers
 from tidegate.mechanisms.run import last_step
-from tidegate.releases import Release, RevisedReleases, Status
+from tidegate.releases import Release, Releases, Status
 
 
 class RevisingRun(Run):
@@ -38,7 +38,7 @@ class RevisingRun(Run):
 
     def _revised(
         self, finals: list[Floats], block: Block, earlier: tuple[Integers, npt.NDArray[np.bool_]]
-    ) -> RevisedReleases | None:
+    ) -> Releases | None:
         """The final values of the periods that ended, with what is known of their steps."""
         if not finals:
             return None
@@ -55,7 +55,7 @@ class RevisingRun(Run):
 
     def _revision(
         self, first: int, leaves: Floats, chosen: npt.NDArray[np.bool_], units: Integers
-    ) -> RevisedReleases:
+    ) -> Releases:
         count = len(leaves)
         steps = np.arange(first, first + count)
         ends = np.minimum(-(-steps // self._w) * self._w, first + count - 1)
@@ -67,7 +67,7 @@ class RevisingRun(Run):
         values = self._expand(leaves * self._grid)
         longest = min(count, self._w) - 1
         fields = (first, values, status, source, scale, units.copy(), self.ledger.unit, longest)
-        return RevisedReleases(*fields, ends=ends)
+        return Releases(*fields, ends=ends)
 
     def take_revisions(self) -> list[Release]:
         """All revised values since this was last called, for a loop over many pushes.
@@ -78,7 +78,7 @@ class RevisingRun(Run):
         taken, self._untaken = self._untaken or [], []
         return taken
 
-    def flush(self) -> RevisedReleases | None:
+    def flush(self) -> Releases | None:
         """End the run now: the final values of the steps of an incomplete period, or None if there are none.
 
         It costs nothing: samples and running sums were charged step by step, and each of them is still released

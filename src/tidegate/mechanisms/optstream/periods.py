@@ -19,7 +19,7 @@ from tidegate.mechanisms.optstream.period_blocks import Block, Floats, Integers,
 from tidegate.mechanisms.optstream.period_revisions import RevisingRun
 from tidegate.mechanisms.optstream.sampling_times import fitting
 from tidegate.noise import laplace
-from tidegate.releases import PeriodicRelease, PeriodicReleases
+from tidegate.releases import Release, Releases
 
 CAUSAL = {"hold": loop.HOLD, "line": loop.LINE, "last period": loop.LAST_PERIOD}
 CELLS = 1 << 18  # cells of whole periods that are handled at once
@@ -120,10 +120,10 @@ class PeriodicRun(RevisingRun):
 
     # the work --------------------------------------------------------------------------------------------------
 
-    def _push(self, row: Row) -> PeriodicRelease:
+    def _push(self, row: Row) -> Release:
         return self._push_batch(row[np.newaxis], self.step)[0]
 
-    def _push_batch(self, matrix: Matrix, first_step: int) -> PeriodicReleases:
+    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         if self._memory["ended"]:
             raise InvalidInput(
                 "the run was flushed in the middle of a period and has ended; start a new run for further steps."
@@ -142,7 +142,7 @@ class PeriodicRun(RevisingRun):
             self._untaken += releases.revised
         return releases
 
-    def _release(self, matrix: Matrix, first_step: int) -> PeriodicReleases:
+    def _release(self, matrix: Matrix, first_step: int) -> Releases:
         memory, w = self._memory, self._w
         block = Block.of(matrix, first_step)
         public = not self.mechanism.adaptive
@@ -165,7 +165,7 @@ class PeriodicRun(RevisingRun):
         status = self._status(block.chosen, first_step)
         revised = self._revised(finals, block, earlier)
         fields = (first_step, values, status, block.source, scale, block.units, self.ledger.unit, 0)
-        return PeriodicReleases(*fields, revised=revised)
+        return Releases(*fields, revised=revised)
 
     def _pay(self, block: Block) -> None:
         """Charge steps, and the periods that begin among them, before their data are looked at: whatever they are."""

@@ -16,7 +16,7 @@ from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
 from tidegate.noise import check_scale, laplace, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent
-from tidegate.releases import GroupedRelease, GroupedReleases, Status
+from tidegate.releases import Measured, Release, Releases, Status
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ class BackwardSmoothingRun(Run):
     def _state(self) -> State:
         return {"last": self._last}
 
-    def _push(self, row: Row) -> GroupedRelease:
+    def _push(self, row: Row) -> Release:
         return self._push_batch(row[np.newaxis], self.step)[0]
 
-    def _push_batch(self, matrix: Matrix, first_step: int) -> GroupedReleases:
+    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         steps, back = len(matrix), self.mechanism.back
         units = np.broadcast_to(np.int64(self._charge), steps)
         self.ledger.charge_batch(first_step, units)
@@ -125,7 +125,7 @@ class BackwardSmoothingRun(Run):
         self._last = known[max(0, len(known) - back) :].copy() if back else known[:0]
         scale = self.mechanism.scale * self._grid
         numbers = np.arange(first_step, first_step + steps, dtype=np.int64)
-        return GroupedReleases(
+        return Releases(
             first_step,
             values,
             np.broadcast_to(np.int8(Status.FRESH), steps),
@@ -133,7 +133,9 @@ class BackwardSmoothingRun(Run):
             np.broadcast_to(np.float64(scale), steps),
             units,
             self.ledger.unit,
-            noisy=noisy * np.float64(self._grid),
-            groups=np.repeat(numbers[:, np.newaxis], self._columns, axis=1),
-            weights=np.broadcast_to(np.int64(1), matrix.shape),
+            measured=Measured(
+                noisy * np.float64(self._grid),
+                np.repeat(numbers[:, np.newaxis], self._columns, axis=1),
+                np.broadcast_to(np.int64(1), matrix.shape),
+            ),
         )

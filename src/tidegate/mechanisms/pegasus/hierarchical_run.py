@@ -12,7 +12,7 @@ from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
 from tidegate.mechanisms.pegasus.kernels import pruning as loop
 from tidegate.mechanisms.run import Matrix, Row, State
 from tidegate.noise import laplace
-from tidegate.releases import GroupedRelease, GroupedReleases, Status
+from tidegate.releases import Measured, Release, Releases, Status
 from tidegate.structures.kernels.hierarchy import sum_up
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ class HierarchicalPeGaSusRun(GrouperRun):
         self._shown = (int(Status.FRESH), int(Status.PRUNED))
         self._method = loop.PRIVTREE if mechanism.pruning == "privtree" else loop.COUNTS
 
-    def _push(self, row: Row) -> GroupedRelease:
+    def _push(self, row: Row) -> Release:
         return self._push_batch(row[np.newaxis], self.step)[0]
 
-    def _push_batch(self, matrix: Matrix, first_step: int) -> GroupedReleases:
+    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         steps, nodes = len(matrix), self.mechanism.outputs
         units = np.broadcast_to(np.int64(self._charge), steps)
         self.ledger.charge_batch(first_step, units)
@@ -58,7 +58,7 @@ class HierarchicalPeGaSusRun(GrouperRun):
                     status[block],
                 )
                 self._release(matrix[block], first_step + start, *outputs)
-        return GroupedReleases(
+        return Releases(
             first_step,
             values,
             status,
@@ -66,9 +66,7 @@ class HierarchicalPeGaSusRun(GrouperRun):
             scale,
             units,
             self.ledger.unit,
-            noisy=noisy,
-            groups=groups,
-            weights=weights,
+            measured=Measured(noisy, groups, weights),
         )
 
     def _release(

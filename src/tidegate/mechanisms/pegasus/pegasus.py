@@ -20,7 +20,7 @@ from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import expected_absolute_laplace, laplace
 from tidegate.policy import Event, Policy, User, WEvent
-from tidegate.releases import GroupedRelease, GroupedReleases, Releases, Status
+from tidegate.releases import Measured, Release, Releases, Status
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class PeGaSusRun(GrouperRun):
         super()._begin(state)
         self._shown_scale = self.mechanism.scale * self._grid
 
-    def _push(self, row: Row) -> GroupedRelease:
+    def _push(self, row: Row) -> Release:
         self.ledger.charge(self.step, self._charge)
         rows = row[np.newaxis]
         values, noisy, groups = np.empty(rows.shape), np.empty(rows.shape), np.empty_like(rows)
@@ -201,9 +201,9 @@ class PeGaSusRun(GrouperRun):
             self._release(rows, self.step, values, noisy, groups)
         scale, unit = self._shown_scale, self.ledger.unit
         fields = (self.step, values[0], Status.FRESH, self.step, scale, self._charge, unit)
-        return GroupedRelease(*fields, noisy=noisy[0], groups=groups[0], weights=np.ones_like(row))
+        return Release(*fields, measured=Measured(noisy[0], groups[0], np.ones_like(row)))
 
-    def _push_batch(self, matrix: Matrix, first_step: int) -> GroupedReleases:
+    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         steps = len(matrix)
         units = np.broadcast_to(np.int64(self._charge), steps)
         self.ledger.charge_batch(first_step, units)
@@ -214,7 +214,7 @@ class PeGaSusRun(GrouperRun):
             for start in range(0, steps, length):
                 block = slice(start, start + length)
                 self._release(matrix[block], first_step + start, values[block], noisy[block], groups[block])
-        return GroupedReleases(
+        return Releases(
             first_step,
             values,
             np.broadcast_to(np.int8(Status.FRESH), steps),
@@ -222,9 +222,7 @@ class PeGaSusRun(GrouperRun):
             np.broadcast_to(np.float64(self._shown_scale), steps),
             units,
             self.ledger.unit,
-            noisy=noisy,
-            groups=groups,
-            weights=np.broadcast_to(np.int64(1), matrix.shape),
+            measured=Measured(noisy, groups, np.broadcast_to(np.int64(1), matrix.shape)),
         )
 
     def _release(

@@ -10,11 +10,10 @@ import numpy.typing as npt
 from tidegate.ledger import Batch
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.mechanisms.tide.kernels import loop
-from tidegate.mechanisms.tide.releases import Kinds, SmoothedReleases, TideRelease, TideReleases
 from tidegate.mechanisms.tide.schedule import replan
 from tidegate.noise import laplace
 from tidegate.noise.discrete_laplace import decide
-from tidegate.releases import Status
+from tidegate.releases import ClassDeviations, Kinds, Release, Releases, Status
 from tidegate.structures.kernels.tracking import refreshed
 from tidegate.structures.state_space_tracker import Tracker
 
@@ -66,10 +65,10 @@ class TideRun(Run):
     def _state(self) -> State:
         return {**self._tracker.memory, **self._own}
 
-    def _push(self, row: Row) -> TideRelease:
+    def _push(self, row: Row) -> Release:
         return self._push_batch(row[np.newaxis], self.step)[0]
 
-    def _push_batch(self, matrix: Matrix, first_step: int) -> TideReleases:
+    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         before = {name: value.copy() for name, value in self._state().items()}
         try:
             return self._release(matrix, first_step)
@@ -78,7 +77,7 @@ class TideRun(Run):
             self._own = {name: before[name] for name in self._own}
             raise
 
-    def _release(self, matrix: Matrix, first_step: int) -> TideReleases:
+    def _release(self, matrix: Matrix, first_step: int) -> Releases:
         steps, columns = matrix.shape
         classes = self._tracker.classes
         units = np.zeros(steps, dtype=np.int64)
@@ -101,7 +100,7 @@ class TideRun(Run):
                 self._release_block(rows, first_step + start, batch, block, revised, (start, kinds, changes))
             batch.record(first_step, units)
         values, status, source, scale, units, by_class = outputs
-        return TideReleases(
+        return Releases(
             first_step,
             values,
             status,
@@ -111,8 +110,7 @@ class TideRun(Run):
             self.ledger.unit,
             0,
             revised=self._revised(first_step, revised, changes),
-            by_class=by_class,
-            kinds=kinds,
+            deviation=ClassDeviations(by_class, kinds),
         )
 
     def _release_block(
@@ -211,7 +209,7 @@ class TideRun(Run):
             np.zeros(1, dtype=np.int64),
         )
 
-    def _revised(self, first_step: int, revised: tuple[Any, ...], kinds: Kinds) -> SmoothedReleases | None:
+    def _revised(self, first_step: int, revised: tuple[Any, ...], kinds: Kinds) -> Releases | None:
         """The steps that were smoothed in a batch from `first_step` on."""
         count, block = int(revised[5][0]), self._block
         if not count:
@@ -224,7 +222,7 @@ class TideRun(Run):
 
     def _smoothed(
         self, first: int, revised: tuple[Any, ...], count: int, ends: npt.NDArray[np.int64], kinds: Kinds
-    ) -> SmoothedReleases | None:
+    ) -> Releases | None:
         values, by_class, source, scale, units = (array[:count] for array in revised[:5])
         steps = np.arange(first, first + count)
         status = np.where(units > 0, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
@@ -232,18 +230,20 @@ class TideRun(Run):
         if torn >= count:
             return None
         kinds = [(max(0, begin - torn), kind) for begin, kind in kinds]
-        fields = (values, status, source, scale, units)
-        return SmoothedReleases(
+        return Releases(
             first + torn,
-            *(field[torn:] for field in fields),
+            values[torn:],
+            status[torn:],
+            source[torn:],
+            scale[torn:],
+            units[torn:],
             self.ledger.unit,
             int((ends - steps).max()),
             ends=ends[torn:],
-            by_class=by_class[torn:],
-            kinds=kinds,
+            deviation=ClassDeviations(by_class[torn:], kinds),
         )
 
-    def flush(self) -> SmoothedReleases | None:
+    def flush(self) -> Releases | None:
         """Smoothed values of the last steps, whose delay is not over, as far as they can be known now."""
         self._may_go_on(0)
         block, keep = self._block, 2 * self._block
