@@ -40,6 +40,9 @@ def release(
     report: Annotated[
         Path | None, typer.Option(help="Write a self-contained HTML report here when it is done.")
     ] = None,
+    card: Annotated[
+        Path | None, typer.Option(help="Write the card of the deployment here, as JSON for registries.")
+    ] = None,
     compare_truth: Annotated[
         bool,
         typer.Option("--compare-truth", help="Show true errors in the report, which then must stay inside."),
@@ -106,6 +109,11 @@ def release(
         backfill=backfill,
         once=until is not None,
     )
+    if card is not None:
+        from tidegate.runtime.card import write_card
+
+        write_card(card, settings)
+        done["card"] = str(card)
     done["seconds"] = round(time.perf_counter() - begun, 3)
     # what is said must not mix with what is released
     aside = settings.sink.location == "-"
@@ -302,6 +310,7 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     facts.add_row(
         "", f"{done['ledger_file']}  (keep it: it holds the account and the state, and is not for others)"
     )
-    if "report" in done:
-        facts.add_row("", done["report"])
+    for name in ("report", "card"):
+        if name in done:
+            facts.add_row("", done[name])
     console.print(facts)

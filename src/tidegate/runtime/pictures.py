@@ -1,25 +1,33 @@
-"""The pictures of a report, as SVG that stands in the page itself."""
+"""The pictures of a report, as small SVG that stands in the page itself: no library, no script, no network.
+
+Long streams of hours would be solid blobs as lines. They are heat maps, a day a column and an hour a row; all other
+streams are lines in their bands. Values appear where a pointer rests.
+"""
 
 from __future__ import annotations
 
+import base64
 import datetime
-import io
-import warnings
+import html
+import math
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from tidegate.runtime.wording import about
 
-INK, QUIET, FAINT = "#1d2733", "#66717e", "#dfe3e8"
-TRUE, RELEASED, LIMIT = "#9aa4af", "#0b6e8f", "#b3261e"
+RELEASED, TRUE, LIMIT, QUIET, FAINT = "#0b6e8f", "#7d8894", "#b3261e", "#5b6672", "#dfe3e8"
 STATUS = {1: "#0b6e8f", 2: "#c9d3dc", 3: "#e7a33e", 4: "#8d6bb8", 5: "#63b1c9", 6: "#ffffff"}
-MOST_POINTS = 1500  # of a line; longer streams are drawn as averages of neighbouring steps
+WIDE, TALL = 500, 130  # of a small picture, in its own units
+LEFT, RIGHT, TOP, BOTTOM = 44, 6, 6, 18  # margins within it
+MOST_POINTS = 240  # of a line; longer streams are drawn as averages of neighbouring steps
+MOST_HOVERS = 60
+SHADES = 48
 Values = npt.NDArray[np.float64]
 
 
@@ -42,154 +50,295 @@ class Series:
     truth: Values | None
 
 
-def draw_stream(times: Times, many: Sequence[Series]) -> str:
-    """Small pictures of all columns, two in a row."""
-    across = 1 if len(many) == 1 else 2
-    down = -(-len(many) // across)
-    figure = _figure(10.4, 1.75 * down + 0.4)
-    grid = figure.subplots(down, across, squeeze=False, gridspec_kw={"hspace": 0.55, "wspace": 0.12})
-    figure.subplots_adjust(
-        left=0.05, right=0.99, top=1 - 0.3 / figure.get_figheight(), bottom=0.3 / figure.get_figheight()
+@dataclass(frozen=True)
+class Row:
+    """A line of the table under a picture: when, and what was released then on average."""
+
+    moment: str
+    value: float
+    low: float
+    high: float
+
+
+def draw_line(times: Times, one: Series) -> str:
+    """A line in its band, with the truth behind it if it is known."""
+    bins = bins_of(len(times), MOST_POINTS)
+    values, low, high = (averages(part, bins) for part in (one.values, one.low, one.high))
+    truth = None if one.truth is None else averages(one.truth, bins)
+    parts = [values, low, high] if truth is None else [values, low, high, truth]
+    least, most = _range(parts)
+    across = _across(len(bins))
+    up = _up(least, most)
+    marks = [_grid(least, most), _dates(times, bins)]
+    if np.isfinite(low).any():
+        marks.append(f'<path d="{_band(across, up(low), up(high))}" fill="{RELEASED}" fill-opacity=".2"/>')
+    if truth is not None:
+        marks.append(f'<path d="{_path(across, up(truth))}" fill="none" stroke="{TRUE}" stroke-width="1.6"/>')
+    marks.append(
+        f'<path d="{_path(across, up(values))}" fill="none" stroke="{RELEASED}" stroke-width="1.2"/>'
     )
-    bins = _bins(len(times))
-    moments = _thinned(times, bins)
-    for axes, one in zip(grid.ravel(), many, strict=False):
-        values = _averages(one.values, bins)
-        # an average of neighbouring steps is surer than each of them, but the band is that of a value
-        low, high = (_averages(np.where(np.isfinite(end), end, np.nan), bins) for end in (one.low, one.high))
-        if not np.isnan(low).all():
-            axes.fill_between(moments, low, high, color=RELEASED, alpha=0.16, linewidth=0)
-        if one.truth is not None:
-            axes.plot(moments, _averages(one.truth, bins), color=TRUE, linewidth=1.4)
-        axes.plot(moments, values, color=RELEASED, linewidth=1.0)
-        # a dollar would begin a formula
-        axes.set_title(
-            one.name.replace("$", r"\$"), loc="left", fontsize=10, fontweight="bold", color=INK, pad=3
-        )
-        _plain(axes, times)
-    for axes in grid.ravel()[len(many) :]:
-        axes.set_visible(False)
-    return _svg(figure)
+    marks.append(_hovers(times, bins, values))
+    return _svg(WIDE, TALL, marks, f"{one.name}: released values over time, with their band")
 
 
-def draw_budget(times: Times, spent: Values, single: Values, limit: float, symbol: str) -> str:
-    """The loss of the window up to each step against its limit, and of each step."""
-    figure = _figure(10.4, 2.9)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 1), gridspec_kw={"hspace": 0.18})
-    figure.subplots_adjust(left=0.06, right=0.99, top=0.95, bottom=0.1)
-    bins = _bins(len(times))
-    moments = _thinned(times, bins)
-    high = _largest(spent, bins)
-    upper.fill_between(moments, 0, high, color=RELEASED, alpha=0.22, linewidth=0, step="post")
-    upper.plot(moments, high, color=RELEASED, linewidth=1.2, drawstyle="steps-post")
-    upper.axhline(limit, color=LIMIT, linewidth=1.2, linestyle=(0, (5, 3)))
-    upper.set_ylim(0, 1.15 * limit)
-    upper.set_ylabel(f"{symbol} of the window", fontsize=9, color=QUIET)
-    one = _largest(single, bins)
-    lower.fill_between(moments, 0, one, color=INK, alpha=0.55, linewidth=0, step="post")
-    lower.set_ylim(0, 1.2 * max(float(one.max(initial=0)), 1e-12))
-    lower.set_ylabel("of a step", fontsize=9, color=QUIET)
-    _plain(upper, times, number="{x:g}")
-    _plain(lower, times, number="{x:g}", ticks=2)
-    return _svg(figure)
+def draw_heat(times: Times, one: Series, day: int) -> str:
+    """A day a column, an hour a row, darker for more."""
+    first = _place_in_day(times[0], day)
+    days = -(-(first + len(one.values)) // day)
+    cells = np.full(days * day, np.nan)
+    cells[first : first + len(one.values)] = one.values
+    grid = cells.reshape(days, day).T  # hours × days, midnight at the top
+    least, most = _range([one.values])
+    least = min(least, 0.0) if least > 0 else least
+    shade = np.clip((grid - least) / max(most - least, 1e-12) * (SHADES - 1), 0, SHADES - 1)
+    indices = np.where(np.isfinite(grid), np.rint(np.nan_to_num(shade)) + 1, 0).astype(np.uint8)
+    image = base64.b64encode(png(indices, _palette())).decode()
+    width, height = WIDE - LEFT - RIGHT, TALL - TOP - BOTTOM
+    marks = [
+        f'<image x="{LEFT}" y="{TOP}" width="{width}" height="{height}" preserveAspectRatio="none" '
+        f'style="image-rendering:pixelated" href="data:image/png;base64,{image}"/>'
+    ]
+    for hour, words in ((0, "0:00"), (day // 2, "12:00")):
+        at = TOP + height * (hour + 0.5) / day + 3
+        marks.append(f'<text x="{LEFT - 4}" y="{at:.0f}" text-anchor="end">{words}</text>')
+    bins = bins_of(len(times), MOST_HOVERS)
+    marks += [_dates(times, bins), _hovers(times, bins, averages(one.values, bins))]
+    return _svg(
+        WIDE, TALL, marks, f"{one.name}: released values, a day a column, an hour a row, darker for more"
+    )
+
+
+def legend(one: Series) -> str:
+    """Between which values the shades of a heat map lie."""
+    least, most = _range([one.values])
+    return f"light {about(min(least, 0.0))}, dark {about(most)}"
+
+
+def rows_of(times: Times, one: Series, most: int = 53) -> list[Row]:
+    """The table under a picture: averages over parts of the stream."""
+    bins = bins_of(len(times), most)
+    parts = [averages(part, bins) for part in (one.values, one.low, one.high)]
+    return [
+        Row(_moment(times, int(at)), *(float(part[index]) for part in parts)) for index, at in enumerate(bins)
+    ]
+
+
+def draw_budget(times: Times, spent: Values, limit: float, symbol: str) -> str:
+    """The loss of the window up to each step against its limit."""
+    bins = bins_of(len(times), MOST_POINTS)
+    high = np.maximum.reduceat(spent, bins)
+    across, up = _across(len(bins)), _up(0.0, 1.15 * limit)
+    line = up(np.array([limit]))[0]
+    marks = [
+        _grid(0.0, 1.15 * limit),
+        _dates(times, bins),
+        f'<path d="{_band(across, up(np.zeros(len(bins))), up(high))}" fill="{RELEASED}" fill-opacity=".25"/>',
+        f'<path d="{_path(across, up(high))}" fill="none" stroke="{RELEASED}" stroke-width="1.2"/>',
+        f'<path d="M{LEFT} {line:.1f}H{WIDE - RIGHT}" stroke="{LIMIT}" stroke-dasharray="6 4"/>',
+        _hovers(times, bins, high),
+    ]
+    return _svg(WIDE, TALL, marks, f"{symbol} of the window up to each step, and its limit")
 
 
 def draw_status(times: Times, status: npt.NDArray[np.int8]) -> str:
     """A strip with the colour of each step."""
-    figure = _figure(10.4, 0.75)
-    axes = figure.subplots()
-    figure.subplots_adjust(left=0.01, right=0.97, top=0.98, bottom=0.5)
-    from matplotlib.dates import date2num
-
-    cuts = np.flatnonzero(np.diff(status)) + 1
-    begins = [0, *cuts.tolist()]
-    if len(begins) > 2000:  # finer than a screen: the first status of each part stands for it
-        begins = np.linspace(0, len(status) - 1, 2000).astype(int).tolist()
-    last = times[len(times) - 1]
-    length = last - times[len(times) - 2] if len(times) > 1 else datetime.timedelta(hours=1)
-    edges = date2num([*(times[begin] for begin in begins), last + length])  # type: ignore[no-untyped-call]
+    width, count = WIDE - LEFT - RIGHT, len(status)
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(status)) + 1])
+    if len(begins) > MOST_POINTS:  # finer than a screen: the first status of each part stands for it
+        begins = bins_of(count, MOST_POINTS)
+    ends = np.append(begins[1:], count)
+    marks = []
     for value, colour in STATUS.items():
         bars = [
-            (edges[part], edges[part + 1] - edges[part])
-            for part, begin in enumerate(begins)
+            f"M{LEFT + width * begin / count:.1f} 4h{across:.1f}v14h{-across:.1f}z"
+            for begin, across in zip(begins, width * (ends - begins) / count, strict=True)
             if status[begin] == value
         ]
         if bars:
-            axes.broken_barh(bars, (0, 1), facecolors=colour, linewidth=0)
-    axes.set_xlim(edges[0], edges[-1])
-    axes.set_ylim(0, 1)
-    _plain(axes, times)
-    axes.set_yticks([])
-    return _svg(figure)
+            marks.append(f'<path d="{"".join(bars)}" fill="{colour}"/>')
+    marks.append(_dates(times, bins_of(count, MOST_HOVERS), below=30))
+    return _svg(WIDE, 40, marks, "how the values of each step came about")
 
 
-def _figure(width: float, height: float) -> Figure:
-    # The object interface needs neither a display nor global state.
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), facecolor="white")
-    FigureCanvasSVG(figure)
-    return figure
-
-
-def _svg(figure: Figure) -> str:
-    """The figure as an element of the page, the same bytes each time."""
-    from matplotlib import rc_context
-
-    text = io.StringIO()
-    with (
-        rc_context({"svg.fonttype": "none", "svg.hashsalt": "tidegate", "font.family": "sans-serif"}),
-        warnings.catch_warnings(),
-    ):
-        warnings.filterwarnings("ignore", "Glyph")  # of a name that the font cannot write
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    found = text.getvalue()
-    return found[found.index("<svg") :]
+def draw_odds(epsilon: float, before: Sequence[float] = (0.1, 0.5, 0.9)) -> str:
+    """By how much the releases can move a suspicion: three suspicions, and the range in which each stays."""
+    width, rows = WIDE - 140, []
+    for index, suspicion in enumerate(before):
+        least, most = moved(suspicion, -epsilon), moved(suspicion, epsilon)
+        at, y = 110 + width * suspicion, 16 + 24 * index
+        rows.append(
+            f'<text x="104" y="{y + 4}" text-anchor="end">{suspicion:.0%} before</text>'
+            f'<rect x="110" y="{y - 5}" width="{width}" height="10" rx="5" fill="{FAINT}"/>'
+            f'<rect x="{110 + width * least:.1f}" y="{y - 5}" width="{width * (most - least):.1f}" height="10" rx="5" '
+            f'fill="{RELEASED}" fill-opacity=".55"><title>between {least:.1%} and {most:.1%}</title></rect>'
+            f'<path d="M{at:.1f} {y - 8}v16" stroke="#1d2733" stroke-width="2"/>'
+        )
+    high = 16 + 24 * len(before)
+    rows += [
+        f'<text x="{110 + width * part:.0f}" y="{high + 8}" text-anchor="middle">{part:.0%}</text>'
+        for part in (0, 0.5, 1)
+    ]
+    return _svg(WIDE, high + 14, rows, "how far the releases can move a suspicion")
 
 
-def _plain(axes: Axes, times: Times, number: str = "{x:,.0f}", ticks: int = 4) -> None:
-    """Quiet axes with dates."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+def moved(suspicion: float, epsilon: float) -> float:
+    """A probability after its odds were multiplied by e^ε.
 
-    zone = times[0].tzinfo
-    locator = AutoDateLocator(minticks=3, maxticks=7, tz=zone)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(locator)
-    dates = ConciseDateFormatter(  # type: ignore[no-untyped-call]
-        locator,
-        tz=zone,
-        show_offset=False,
-        formats=["%Y", "%b", "%-d %b", "%H:%M", "%H:%M", "%H:%M:%S"],
-        zero_formats=["", "%Y", "%-d %b", "%-d %b", "%H:%M", "%H:%M"],
+    Examples
+    --------
+    >>> round(moved(0.5, 1.0), 3), round(moved(0.5, -1.0), 3), moved(0.5, 400.0)
+    (0.731, 0.269, 1.0)
+    """
+    return 1 / (1 + (1 - suspicion) / suspicion * math.exp(-min(max(epsilon, -700.0), 700.0)))
+
+
+def png(indices: npt.NDArray[np.uint8], palette: Sequence[tuple[int, int, int]]) -> bytes:
+    """A picture of few colours, a row of pixels a row of indices."""
+    height, width = indices.shape
+    raw = b"".join(b"\0" + row.tobytes() for row in indices)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    colours = b"".join(bytes(colour) for colour in palette)
+    parts = (
+        chunk(b"IHDR", head),
+        chunk(b"PLTE", colours),
+        chunk(b"IDAT", zlib.compress(raw, 9)),
+        chunk(b"IEND", b""),
     )
-    axes.xaxis.set_major_formatter(dates)
-    axes.margins(x=0)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, labelsize=8.5, labelcolor=QUIET)
-    axes.locator_params(axis="y", nbins=ticks)
-    axes.yaxis.set_major_formatter(number)
-    axes.grid(axis="y", color=FAINT, linewidth=0.7)
-    axes.set_axisbelow(True)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
-def _bins(count: int) -> npt.NDArray[np.int64]:
+def bins_of(count: int, most: int) -> npt.NDArray[np.int64]:
     """Where the parts begin that are drawn as one point each."""
-    size = -(-count // MOST_POINTS)
-    return np.arange(0, count, max(size, 1), dtype=np.int64)
+    return np.arange(0, count, max(-(-count // most), 1), dtype=np.int64)
 
 
-def _thinned(times: Times, bins: npt.NDArray[np.int64]) -> list[Any]:
-    return [times[int(index)] for index in bins]
-
-
-def _averages(values: Values, bins: npt.NDArray[np.int64]) -> Values:
-    known = ~np.isnan(values)
+def averages(values: Values, bins: npt.NDArray[np.int64]) -> Values:
+    """The mean of the known values of each part; NaN where there is none."""
+    known = np.isfinite(values)
     sizes = np.add.reduceat(known.astype(np.float64), bins)
     sums: Values = np.add.reduceat(np.where(known, values, 0.0), bins)
     found: Values = np.divide(sums, sizes, out=np.full(len(bins), np.nan), where=sizes > 0)
     return found
 
 
-def _largest(values: Values, bins: npt.NDArray[np.int64]) -> Values:
-    found: Values = np.maximum.reduceat(values, bins)
+# pieces -----------------------------------------------------------------------------------------------------
+
+
+def _svg(width: int, height: int, marks: Sequence[str], words: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(words)}" '
+        f'font-size="11" fill="{QUIET}">{"".join(marks)}</svg>'
+    )
+
+
+def _palette() -> list[tuple[int, int, int]]:
+    """White for nothing, then from a pale to a dark blue."""
+    ends = ((238, 244, 247), (56, 148, 178), (8, 48, 72))
+    found = [(255, 255, 255)]
+    for shade in range(SHADES):
+        at = 2 * shade / (SHADES - 1)
+        low, high = (ends[0], ends[1]) if at < 1 else (ends[1], ends[2])
+        part = at if at < 1 else at - 1
+        found.append(tuple(round(a + (b - a) * part) for a, b in zip(low, high, strict=True)))  # type: ignore[arg-type]
     return found
+
+
+def _range(parts: Sequence[Values]) -> tuple[float, float]:
+    known = np.concatenate([part[np.isfinite(part)] for part in parts])
+    if not len(known):
+        return 0.0, 1.0
+    least, most = float(known.min()), float(known.max())
+    return (least, most) if most > least else (least - 1, most + 1)
+
+
+def _across(count: int) -> Values:
+    width = WIDE - LEFT - RIGHT
+    return LEFT + (np.arange(count) + 0.5) * width / count
+
+
+def _up(least: float, most: float):  # type: ignore[no-untyped-def]
+    height = TALL - TOP - BOTTOM
+    return lambda values: TOP + height * (1 - (values - least) / (most - least))
+
+
+def _path(across: Values, up: Values) -> str:
+    """A line that is broken where nothing is known."""
+    found, pen = [], "M"
+    for x, y in zip(across.tolist(), up.tolist(), strict=True):
+        if math.isfinite(y):
+            found.append(f"{pen}{x:.0f} {y:.1f}")
+            pen = "L"
+        else:
+            pen = "M"
+    return "".join(found)
+
+
+def _band(across: Values, low: Values, high: Values) -> str:
+    known = np.isfinite(low) & np.isfinite(high)
+    found = []
+    for part in np.split(np.arange(len(known)), np.flatnonzero(np.diff(known)) + 1):
+        if not known[part[0]]:
+            continue
+        there = [f"{across[i]:.0f} {high[i]:.1f}" for i in part]
+        back = [f"{across[i]:.0f} {low[i]:.1f}" for i in part[::-1]]
+        found.append("M" + "L".join(there + back) + "z")
+    return "".join(found)
+
+
+def _grid(least: float, most: float) -> str:
+    """A few round numbers on the left."""
+    size = 10 ** math.floor(math.log10(max(most - least, 1e-12)))
+    step = next(size * part for part in (0.2, 0.5, 1, 2, 5) if (most - least) / (size * part) <= 4.5)
+    up, found = _up(least, most), []
+    at = math.ceil(least / step) * step
+    while at <= most + 1e-9 * step:
+        y = float(up(at))
+        shown = f"{at:,.0f}" if step >= 1 else f"{at:.{-math.floor(math.log10(step))}f}"
+        found.append(
+            f'<path d="M{LEFT} {y:.1f}H{WIDE - RIGHT}" stroke="{FAINT}"/>'
+            f'<text x="{LEFT - 4}" y="{y + 4:.1f}" text-anchor="end">{shown}</text>'
+        )
+        at += step
+    return "".join(found)
+
+
+def _dates(times: Times, bins: npt.NDArray[np.int64], below: int = TALL - 4) -> str:
+    """Four dates under the picture."""
+    width, found = WIDE - LEFT - RIGHT, []
+    short = times[len(times) - 1] - times[0] < datetime.timedelta(4)
+    for part in range(4):
+        index = len(times) * part // 4
+        moment = times[index]
+        words = f"{moment:%-d %b %H:%M}" if short else f"{moment:%-d %b %Y}"
+        found.append(f'<text x="{LEFT + width * part / 4:.0f}" y="{below}">{words}</text>')
+    return "".join(found)
+
+
+def _hovers(times: Times, bins: npt.NDArray[np.int64], values: Values) -> str:
+    """What is said where a pointer rests: a few wide areas, each with the mean of its part."""
+    width, count = WIDE - LEFT - RIGHT, len(bins)
+    size = -(-count // MOST_HOVERS)
+    found = []
+    for begin in range(0, count, size):
+        part = values[begin : begin + size]
+        known = part[np.isfinite(part)]
+        words = about(float(known.mean())) if len(known) else "none"
+        x, across = LEFT + width * begin / count, width * len(part) / count
+        found.append(
+            f'<rect x="{x:.0f}" y="{TOP}" width="{across:.1f}" height="{TALL - TOP - BOTTOM}">'
+            f"<title>{_moment(times, int(bins[begin]))}: {words}</title></rect>"
+        )
+    return f'<g fill="none" pointer-events="all">{"".join(found)}</g>'
+
+
+def _moment(times: Times, index: int) -> str:
+    return f"{times[index]:%-d %b %Y, %H:%M}"
+
+
+def _place_in_day(moment: datetime.datetime, day: int) -> int:
+    seconds = moment.hour * 3600 + moment.minute * 60 + moment.second
+    return seconds * day // 86_400

@@ -6,7 +6,8 @@ import datetime
 import html
 import os
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,20 +17,37 @@ import numpy.typing as npt
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.ledger import Verdict
-from tidegate.policy import ZeroConcentrated
+from tidegate.policy import Budget, ZeroConcentrated
 from tidegate.releases import Status
+from tidegate.runtime.accuracy import Accuracy, accuracy, step_seconds, what_would_help
+from tidegate.runtime.card import card
 from tidegate.runtime.chunks import Chunk, joined, latest
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_report, unused_name
-from tidegate.runtime.pictures import Series, draw_budget, draw_status, draw_stream
+from tidegate.runtime.left_out import LeftOut, left_out
+from tidegate.runtime.pictures import (
+    Row,
+    Series,
+    draw_budget,
+    draw_heat,
+    draw_line,
+    draw_odds,
+    draw_status,
+    legend,
+    moved,
+    rows_of,
+)
 from tidegate.runtime.store import Store
 from tidegate.runtime.style import STYLE
 from tidegate.runtime.truth import true_values
-from tidegate.runtime.wording import Words
+from tidegate.runtime.wording import Words, about, budget_in_words, odds
 from tidegate.version import __version__
 
 Values = npt.NDArray[np.float64]
-MOST_SHOWN = 12  # columns with a picture of their own
+MOST_SHOWN = 20  # columns with a picture of their own
+LONG_DAYS = 21  # from which on hours are drawn as heat maps
+MOST_ROWS = 288  # steps of a day that a heat map may have
+DAY = 86_400  # seconds
 MEANING = {
     Status.FRESH: "measured at this step, with noise",
     Status.PARTIAL: "some columns were measured at this step, the others approximated",
@@ -38,6 +56,36 @@ MEANING = {
     Status.PRUNED: "not measured, because a coarser measurement said that there is nothing",
     Status.MISSING: "no reading in any column, and nothing in its place",
 }
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a report is about.
+
+    Parameters
+    ----------
+    config
+        The stream.
+    newest
+        The newest release of every step.
+    truth
+        The true answers, in an inside report or of a stream that was made up.
+    left
+        What bounding and clipping left out, in an inside report.
+    made_up
+        Whether the stream was made up.
+    """
+
+    config: Config
+    newest: Chunk
+    truth: Values | None
+    left: LeftOut | None
+    made_up: bool
+
+    @property
+    def inside(self) -> bool:
+        """Whether it must stay inside."""
+        return self.truth is not None and not self.made_up
 
 
 def write_report(
@@ -67,7 +115,9 @@ def write_report(
     width = len(config.query.labels)
     newest = latest(joined(store.chunks(), width))
     truth = true_values(config, len(newest)) if compare_truth else made_up
-    text = "".join(_page(config, store, verdict, newest, truth))
+    left = left_out(config, len(newest), truth) if compare_truth and truth is not None else None
+    page = Page(config, newest, truth, left, made_up is not None)
+    text = "".join(_page(page, store, verdict))
     check_report(path)  # again, since much may have happened while the stream ran
     fresh = unused_name(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -94,55 +144,111 @@ def windows(units: npt.NDArray[np.int64], window: int | None) -> npt.NDArray[np.
 # the page ---------------------------------------------------------------------------------------------------
 
 
-def _page(
-    config: Config, store: Store, verdict: Verdict, newest: Chunk, truth: Values | None
-) -> Iterator[str]:
-    inside = truth is not None
-    labels = config.query.answer_labels
-    name = Words(config).title
-    title = ("NOT FOR PUBLICATION: " if inside else "") + name
+def _page(page: Page, store: Store, verdict: Verdict) -> Iterator[str]:
+    config, words = page.config, Words(page.config)
+    title = ("NOT FOR PUBLICATION: " if page.inside else "") + words.title
     yield f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     yield f"<style>{STYLE}</style></head><body><main>\n"
-    if inside:
+    if page.inside:
         yield (
             '<p class="warning"><strong>Not for publication.</strong> This report shows true values and true errors, '
             "which no noise protects. It is for the curator alone.</p>\n"
         )
-    yield f"<h1>{html.escape(name)}</h1>\n<p class=lead>{_headline(config, newest)}</p>\n"
-    yield _guarantee(config, verdict)
-    yield from _stream(config, newest, labels, truth)
-    if truth is not None:
-        yield _errors(config, newest, labels, truth)
-    yield _budget(config, store, newest)
-    yield _status(config, newest)
+    if page.made_up:
+        yield (
+            '<p class="promise"><strong>Made up.</strong> No event was read for this page: the stream behind it was '
+            "invented, and so are the true values that it shows.</p>\n"
+        )
+    found = accuracy(config, page.newest)
+    yield f"<h1>{html.escape(words.title)}</h1>\n<p class=lead>{_headline(page, found)}</p>\n"
+    yield _noise(page, found)
+    yield _promise(config, verdict)
+    yield from _stream(page)
+    if page.truth is not None:
+        yield _errors(page)
+    if page.left is not None:
+        yield _left_out(page, page.left)
+    yield _budget(page, store)
+    yield _status(page)
+    yield _card(config)
     yield _footer(config, verdict)
     yield "</main></body></html>\n"
 
 
-def _headline(config: Config, newest: Chunk) -> str:
+def _headline(page: Page, found: Accuracy | None) -> str:
+    config, newest, words = page.config, page.newest, Words(page.config)
     steps, columns = len(newest), len(config.query.columns)
     if not steps:
         return "Nothing has been released yet."
     begin, end = _moment(config, int(newest.step[0])), _moment(config, int(newest.step[-1]) + 1)
+    off = f"<strong>± {html.escape(words.amount(found.half))}</strong> around each value. " if found else ""
+    by = f", published by {html.escape(config.about.publisher)}" if config.about.publisher else ""
     return (
-        f"{steps:,} step{'' if steps == 1 else 's'} × {columns:,} column{'' if columns == 1 else 's'}, from "
+        f"{off}Protected: {html.escape(words.protected)}. {steps:,} step{'' if steps == 1 else 's'} "
+        f"({html.escape(words.step)}) × {columns:,} column{'' if columns == 1 else 's'}, from "
         f"{begin:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} ({html.escape(config.steps.zone)}), "
-        f"released by {config.mechanism_keys.name}."
+        f"released by {type(config.mechanism).__name__}{by}."
     )
 
 
-def _guarantee(config: Config, verdict: Verdict) -> str:
-    guarantee = config.guarantee
-    kept = "kept" if verdict.ok else "BROKEN"
+def _noise(page: Page, found: Accuracy | None) -> str:
+    """Says so where the noise is larger than the numbers, and what would help."""
+    if found is None or not (found.too_noisy or found.drowned):
+        return ""
+    text = Words(page.config).accuracy(found)
+    helpful = what_would_help(page.config, found)[1:] if found.too_noisy else []
+    items = "".join(f"<li>{html.escape(str(remedy))}</li>" for remedy in helpful)
+    more = f"<p>What would help, as a plan predicts it:</p><ul>{items}</ul>" if items else ""
+    named = ", ".join(html.escape(label) for label in found.drowned[:MOST_SHOWN])
+    rest = len(found.drowned) - MOST_SHOWN
+    which = (
+        f"<p>Columns: {named}{f' and {rest:,} more' if rest > 0 else ''}.</p>" if not found.too_noisy else ""
+    )
     return (
-        f"<section><h2>What is promised</h2>\n<p class=promise>{html.escape(str(guarantee))}</p>\n"
+        f'<section class="noisy"><h2>Mind the noise</h2><p>{html.escape(text)}.</p>{which}{more}</section>\n'
+    )
+
+
+def _promise(config: Config, verdict: Verdict) -> str:
+    words, budget = Words(config), config.guarantee.budget
+    kept = "kept" if verdict.ok else "BROKEN"
+    factor = odds(budget)
+    meaning = ""
+    if factor is not None:
+        meaning = (
+            f"<p>{budget_in_words(budget)} means: whatever anybody guesses about what one {html.escape(words.unit)} did "
+            f"within that time, these numbers change the odds of the guess by a factor of {about(factor) if factor < 1e6 else 'over a million'} at most. A "
+            f"suspicion of 50% stays between {moved(0.5, -float(budget.total)):.0%} and "
+            f"{moved(0.5, float(budget.total)):.0%}; the bars show the range for three suspicions.</p>"
+            f"<figure class=small>{draw_odds(float(budget.total))}</figure>"
+        )
+    rows = "".join(
+        f"<tr><td>{html.escape(name)}<td>{html.escape(budget_in_words(lost))}<td>{_suspicion(lost)}"
+        for name, lost in words.lifetimes()
+    )
+    return (
+        "<section><h2>What is promised</h2>\n"
+        f"<p class=promise><strong>{html.escape(words.protected[:1].upper() + words.protected[1:])}</strong>: "
+        f"{html.escape(budget_in_words(budget))}.</p>{meaning}"
+        "<p>Whoever is there for longer, or with more than one, is protected less:</p>"
+        f"<table class=words><tr><th>who and how long<th>loss at most<th>a suspicion of 50% becomes{rows}</table>"
+        f"<p class=quiet>In full: {html.escape(str(config.guarantee))}</p>\n"
         f'<p class="{"kept" if verdict.ok else "warning"}"><strong>{kept.capitalize()}.</strong> '
         f"{html.escape(str(verdict)[:1].upper() + str(verdict)[1:])}.</p></section>\n"
     )
 
 
-def _stream(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Values | None) -> Iterator[str]:
+def _suspicion(budget: Budget) -> str:
+    if odds(budget) is None:
+        return "–"
+    after = moved(0.5, float(budget.total))
+    return f"{after:.1%}" if after < 0.9995 else "over 99.9%"
+
+
+def _stream(page: Page) -> Iterator[str]:
+    config, newest, truth = page.config, page.newest, page.truth
+    labels = config.query.answer_labels
     yield "<section><h2>What was released</h2>\n"
     if not len(newest):
         yield "<p>Nothing yet.</p></section>\n"
@@ -151,8 +257,12 @@ def _stream(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Value
     chosen, rest = _chosen(answers)
     low, high = config.query.intervals(newest.values, newest.radius)
     known = np.isfinite(low)
+    times, day = Moments(config, newest.step), _day(config)
+    heat = truth is None and day is not None and len(newest) > LONG_DAYS * day
     words = "Released values"
-    if known.any():
+    if heat:
+        words += " as heat maps: a day a column, an hour a row"
+    if known.any() and not heat:
         words += ", with the band in which nine of ten true values lie"
         if not known[~np.isnan(answers)].all():
             words += " (there is none where a value was not measured at its step: nobody knows how far it has moved)"
@@ -160,19 +270,45 @@ def _stream(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Value
         words += ", and the true values in grey"
     if rest:
         words += f". The {len(chosen)} columns with the largest released totals of {len(chosen) + rest:,}"
-    yield f"<p>{words}.</p>\n" + _gaps(labels, answers)
-    times = Moments(config, newest.step)
-    many = [
-        Series(
+    yield f"<p>{words}. Rest the pointer on a picture to read values.</p>\n" + _gaps(labels, answers)
+    yield "<div class=many>\n"
+    for column in chosen:
+        one = Series(
             labels[column],
             answers[:, column],
             low[:, column],
             high[:, column],
             None if truth is None else truth[:, column],
         )
-        for column in chosen
-    ]
-    yield f"<figure>{draw_stream(times, many)}</figure></section>\n"
+        picture = draw_heat(times, one, day) if heat and day is not None else draw_line(times, one)
+        more = f" <span class=quiet>({legend(one)})</span>" if heat else ""
+        yield (
+            f"<figure><figcaption><strong>{html.escape(one.name)}</strong>{more}</figcaption>{picture}"
+            f"{_table(rows_of(times, one))}</figure>\n"
+        )
+    yield "</div></section>\n"
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """The numbers of a picture."""
+    body = "".join(
+        f"<tr><td>{row.moment}<td>{_number(row.value)}<td>{_number(row.low)}<td>{_number(row.high)}"
+        for row in rows
+    )
+    return (
+        "<details><summary>As a table</summary><table><tr><th>from<th>mean value<th>low<th>high"
+        f"{body}</table></details>"
+    )
+
+
+def _number(value: float) -> str:
+    return about(value) if np.isfinite(value) else "–"
+
+
+def _day(config: Config) -> int | None:
+    """Steps of a day, where there are several."""
+    day = DAY / step_seconds(config)
+    return int(day) if day.denominator == 1 and 2 <= day <= MOST_ROWS else None
 
 
 def _chosen(answers: Values) -> tuple[list[int], int]:
@@ -184,7 +320,10 @@ def _chosen(answers: Values) -> tuple[list[int], int]:
     return sorted(int(column) for column in largest), width - MOST_SHOWN
 
 
-def _errors(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Values) -> str:
+def _errors(page: Page) -> str:
+    truth, newest, config = page.truth, page.newest, page.config
+    assert truth is not None
+    labels = config.query.answer_labels
     answers = config.query.answers(newest.values)
     errors = np.abs(answers - truth)
     chosen, rest = _chosen(answers)
@@ -195,32 +334,60 @@ def _errors(config: Config, newest: Chunk, labels: tuple[str, ...], truth: Value
         f"<td>{_ratio(error, true)}<td>{_quantile(error):,.1f}"
         for name, true, error in rows
     )
+    aside = "" if page.made_up else " (not for publication)"
     return (
-        "<section class=inside><h2>How wrong it is (not for publication)</h2>\n<table><tr><th>column<th>mean true value"
+        f"<section class=inside><h2>How wrong it is{aside}</h2>\n<table><tr><th>column<th>mean true value"
         f"<th>mean absolute error<th>relative<th>95 % below{body}</table></section>\n"
     )
 
 
-def _budget(config: Config, store: Store, newest: Chunk) -> str:
+def _left_out(page: Page, left: LeftOut) -> str:
+    """What counts nowhere, as shares, and what follows from it."""
+    query = page.config.query
+    rows = [
+        ("dropped", left.dropped, "outside of the clock or of all columns, or without time or unit"),
+        ("bounded", left.bounded, f"beyond {_several(query.most, 'contribution')} of one unit in a step"),
+    ]
+    if query.clip is not None:
+        rows.append(("clipped", left.clipped, "values outside of the clip, which count as its end"))
+    body = "".join(f"<tr><td>{name}<td>{share:.1%}<td>{meaning}" for name, share, meaning in rows)
+    far = ""
+    if left.unbounded is not None and page.truth is not None and left.unbounded.sum():
+        off = float(np.abs(left.unbounded - page.truth).sum() / left.unbounded.sum())
+        seen = float(
+            np.nansum(np.abs(query.answers(page.newest.values) - left.unbounded)) / left.unbounded.sum()
+        )
+        far = f"<p>The bounded counts are {off:.1%} away from those of the file, and the released ones {seen:.1%}.</p>"
+    advice = (
+        "<p>A larger <code>most</code> or a wider clip keeps more and needs more noise. Choosing them by this page is a "
+        "choice made from data, which nothing here has paid for.</p>"
+    )
+    return (
+        f"<section class=inside><h2>What was left out (not for publication)</h2>\n<p>Of {left.records:,} records:</p>"
+        f"<table class=words><tr><th>share<th>of records<th>why{body}</table>{far}{advice}</section>\n"
+    )
+
+
+def _budget(page: Page, store: Store) -> str:
+    config, newest = page.config, page.newest
     if not len(newest):
         return ""
     window, unit = config.policy.window, store.ledger.unit
     spent = np.asarray(windows(newest.units, window) * float(unit), dtype=np.float64)
-    single = np.asarray(newest.units * float(unit), dtype=np.float64)
     # under an (ε, δ) budget charges do not simply add: their number is what is limited
     limit = float(unit * store.ledger.units)
     exactly = show(unit * store.ledger.units) if store.ledger.rule.adds else f"{store.ledger.units} charges"
     symbol = "ρ" if isinstance(config.policy.budget, ZeroConcentrated) else "ε"
     where = "of all steps so far" if window is None else f"of the {window:,} steps up to each step"
-    times = Moments(config, newest.step)
-    picture = draw_budget(times, spent, single, limit, symbol)
+    picture = draw_budget(Moments(config, newest.step), spent, limit, symbol)
     return (
         f"<section><h2>What it cost</h2>\n<p>The privacy loss {where}, which may never exceed {html.escape(exactly)} "
-        f"(dashed), and the loss of each step below it.</p>\n<figure>{picture}</figure></section>\n"
+        f"(dashed).</p>\n<figure class=small>{picture}</figure></section>\n"
     )
 
 
-def _status(config: Config, newest: Chunk) -> str:
+def _status(page: Page) -> str:
+    config, newest = page.config, page.newest
     if not len(newest):
         return ""
     counts = [(status, int((newest.status == status).sum())) for status in Status]
@@ -238,20 +405,40 @@ def _status(config: Config, newest: Chunk) -> str:
     )
     strip = ""
     if len(found) > 1:
-        times = Moments(config, newest.step)
-        strip = f"<figure>{draw_status(times, newest.status)}</figure>"
+        strip = f"<figure class=small>{draw_status(Moments(config, newest.step), newest.status)}</figure>"
     return (
         "<section><h2>What was measured, and what was skipped</h2>\n"
         f"{strip}<table><tr><th>steps<th>number<th>share<th>meaning{body}</table>{more}</section>\n"
     )
 
 
+def _card(config: Config) -> str:
+    """The card of the deployment, which `release --card` writes as JSON."""
+    found = card(config)
+    rows = []
+    for name, value in found.items():
+        inner = value.items() if isinstance(value, dict) else [("", value)]
+        for key, part in inner:
+            if isinstance(part, dict):
+                part = "; ".join(f"{one}: {two}" for one, two in part.items())
+            elif isinstance(part, list):
+                part = ", ".join(map(str, part[:MOST_SHOWN])) + (", …" if len(part) > MOST_SHOWN else "")
+            if part not in (None, ""):
+                label = f"{name} {key}".strip().replace("_", " ")
+                rows.append(f"<tr><td>{html.escape(label)}<td>{html.escape(str(part))}")
+    return (
+        "<section><details><summary><h2>The card of this deployment</h2></summary>"
+        f"<table class=words><tr><th>field<th>value{''.join(rows)}</table></details></section>\n"
+    )
+
+
 def _footer(config: Config, verdict: Verdict) -> str:
     now = datetime.datetime.now(datetime.UTC)
     parameters = ", ".join(f"{name} = {value}" for name, value in config.parameters.items()) or "defaults"
+    chosen = config.about.chosen or "this is not stated"
     return (
         f"<footer><p>Mechanism {config.mechanism_keys.name} ({html.escape(parameters)}). "
-        f"{_bounding(config)} "
+        f"{_bounding(config)} How the parameters were chosen: {html.escape(chosen)}. "
         f"Head of the ledger: <code>{verdict.head[:16]}</code>, after {verdict.rows:,} rows; whoever holds a later "
         f"ledger can check that it continues this one.</p>\n"
         f"<p>Tidegate {__version__}, {now:%Y-%m-%d %H:%M} UTC.</p></footer>\n"

@@ -12,9 +12,16 @@ STYLE = "\n".join(
         "table{border-collapse:collapse;width:100%;margin-top:12px}",
         "td,th{padding:6px 10px;text-align:right;border-bottom:1px solid #eceff2}",
         "td:first-child,th:first-child,td:last-child:not(:nth-child(5)),th:last-child:not(:nth-child(5)){text-align:left}",
-        "th{color:#66717e;font-weight:600}.mark{display:inline-block;width:12px;height:12px;border-radius:3px;",
+        "th{color:#5b6672;font-weight:600}.mark{display:inline-block;width:12px;height:12px;border-radius:3px;",
         "margin-right:8px}.s1{background:#0b6e8f}.s2{background:#c9d3dc}.s3{background:#e7a33e}.s4{background:#8d6bb8}",
         ".s5{background:#63b1c9}.s6{background:#fff;border:1px solid #c9d3dc}",
-        "footer{color:#66717e;font-size:14px}code{font-size:13px}",
+        "table.words td,table.words th{text-align:left}.quiet{color:#5b6672;font-size:14px}.noisy{border-color:#e7a33e}",
+        ".many{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:18px 24px}",
+        ".many figure,.small{margin:8px 0 0}.small{max-width:640px}figcaption{font-size:14px}",
+        "details summary{cursor:pointer;color:#0b6e8f;font-size:14px}summary h2{display:inline;color:#1d2733}",
+        "details table{font-size:13px}details td,details th{padding:2px 8px}td{overflow-wrap:anywhere}",
+        "@media print{body{background:#fff;font-size:12px}main{max-width:none;padding:0}section{border:0;padding:8px 0;",
+        "break-inside:avoid}.many figure{break-inside:avoid}details:not([open]){display:none}}",
+        "footer{color:#5b6672;font-size:14px}code{font-size:13px}",
     )
 )

@@ -177,7 +177,7 @@ def about(value: float) -> str:
 
 def odds(budget: Budget) -> float | None:
     """By which factor at most the odds of any guess about a unit may change; None where δ or ρ gives no such factor."""
-    return math.exp(float(budget.epsilon)) if isinstance(budget, Pure) else None
+    return math.exp(min(float(budget.epsilon), 700.0)) if isinstance(budget, Pure) else None
 
 
 def budget_in_words(budget: Budget) -> str:

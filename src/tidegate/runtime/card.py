@@ -1,0 +1,80 @@
+"""The card of a deployment: what is protected, how well and by what, for machines and for people.
+
+Its fields follow what public registries of deployments of differential privacy ask for: who publishes, the unit of
+protection, the neighbours, the model of trust, the parameters and how they were chosen, the mechanism and its program.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from tidegate.config import Config
+from tidegate.exact import show
+from tidegate.policy import Approximate, ZeroConcentrated
+from tidegate.runtime.errors import SinkError
+from tidegate.runtime.wording import Words, budget_in_words
+from tidegate.version import __version__
+
+NOT_STATED = "not stated"
+
+
+def card(config: Config) -> dict[str, Any]:
+    """The card as JSON, from the configuration alone."""
+    words, policy, about = Words(config), config.policy, config.about
+    budget = policy.budget
+    return {
+        "title": words.title,
+        "publisher": about.publisher or NOT_STATED,
+        "contact": about.contact or NOT_STATED,
+        "data_product": {
+            "kind": "continual release of aggregates",
+            "aggregate": config.query.aggregate,
+            "values": words.counted or NOT_STATED,
+            "columns": list(config.query.answer_labels),
+            "step": words.step,
+            "start": config.steps.begin(1).isoformat(),
+            "steps": config.steps.count,
+        },
+        "privacy": {
+            "flavour": type(budget).__name__,
+            "unit": words.unit,
+            "protects": words.protected,
+            "policy": policy.name,
+            "window_steps": policy.window,
+            "neighbours": policy.adjacency,
+            "mobility": policy.mobility,
+            "max_change": show(Fraction(policy.max_change)),
+            "most_contributions_a_step": None if config.query.aggregate == "given" else config.query.most,
+            "epsilon": None if isinstance(budget, ZeroConcentrated) else show(budget.epsilon),
+            "delta": show(budget.delta) if isinstance(budget, Approximate) else "0",
+            "rho": show(budget.rho) if isinstance(budget, ZeroConcentrated) else None,
+            "lifetimes": {name: budget_in_words(lost) for name, lost in words.lifetimes()},
+            "guarantee": str(config.guarantee),
+            "assumptions": [*config.guarantee.assumptions, *config.assumptions],
+            "parameters_chosen": about.chosen or NOT_STATED,
+        },
+        "model": "central: the curator sees the events, and everybody else the releases",
+        "mechanism": {
+            "name": type(config.mechanism).__name__,
+            "chosen_as": config.mechanism_keys.name,
+            "parameters": {name: str(value) for name, value in config.parameters.items()},
+            "clip": None
+            if config.query.clip is None
+            else [show(Fraction(bound)) for bound in config.query.clip],
+            "grid": show(Fraction(config.query.grid)),
+        },
+        "implementation": {"name": "Tidegate", "version": __version__, "fingerprint": config.fingerprint},
+    }
+
+
+def write_card(path: Path, config: Config) -> None:
+    """Write the card as JSON; an earlier card is replaced, and nothing else."""
+    try:
+        if path.exists() and not path.read_bytes().startswith(b'{\n  "title"'):
+            raise SinkError(f"{path} holds something else than a card; name another file.")
+        path.write_text(json.dumps(card(config), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SinkError(f"the card {path} cannot be written ({error.strerror}); name another file.") from None

@@ -1,0 +1,171 @@
+"""The report: its sentences against independent numbers, its size, its card."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.runtime.helpers import release, settings
+
+from tidegate.cli import main
+from tidegate.config import parse_config
+from tidegate.ingest import StepBlock
+from tidegate.runtime import open_stream
+from tidegate.runtime.card import card
+from tidegate.runtime.pictures import averages, bins_of, moved, png
+from tidegate.runtime.report import write_report
+from tidegate.runtime.wording import Words
+
+ABOUT = """
+[about]
+title = "Walruses <here>"
+publisher = "The harbour"
+unit = "walrus"
+units = "walruses"
+counted = "walruses"
+"""
+
+
+def text_of(folder: Path, *changes: tuple[str, str], inside: bool = False) -> str:
+    """The report of the small stream."""
+    settings(folder, *changes)
+    report = folder / "report.html"
+    more = ["--compare-truth"] if inside else []
+    assert main(["release", str(folder / "tidegate.toml"), "--report", str(report), *more]) == 0
+    return report.read_text()
+
+
+def test_the_first_lines_say_who_how_long_and_how_far_off(tmp_path: Path) -> None:
+    """Words of [about], calendar words, the half width of Laplace noise at 90 %, and odds of e^ε."""
+    text = text_of(tmp_path, ("[sink]", ABOUT + "\n[sink]"))
+    assert "<h1>Walruses &lt;here&gt;</h1>" in text
+    half = float(re.search(r"<strong>± ([\d.]+) walruses</strong>", text)[1])  # type: ignore[index]
+    assert abs(half - 4 * math.log(10)) < 0.6  # scale w·Δ/ε = 4, on a grid of 1
+    assert "any walrus, any 4 hours" in text
+    assert "published by The harbour" in text
+    assert f"factor of {math.e:.1f} at most" in text
+    assert "between 27% and 73%" in text
+
+
+def test_longer_presences_lose_what_windows_cover(tmp_path: Path) -> None:
+    """A day of 24 steps meets 6 windows of 4; a year 2,190; two units lose twice as much."""
+    config = settings(tmp_path)
+    rows = {name: float(budget.total) for name, budget in Words(config).lifetimes()}
+    assert rows == {
+        "one unit, a day": 6.0,
+        "one unit, a week": 42.0,
+        "one unit, a year": 2190.0,
+        "two units, 4 hours": 2.0,
+    }
+    text = text_of(tmp_path)
+    assert "<td>one unit, a year<td>ε = 2190<td>over 99.9%" in text
+
+
+def test_the_inside_report_says_what_was_left_out(tmp_path: Path) -> None:
+    """Of 15 records three are elsewhere or too late, and two of a unit's three in an hour do not count."""
+    lines = ["time,unit,place"]
+    lines += [f"2026-03-02T{hour:02d}:10,u{hour},north" for hour in range(10)]
+    lines += ["2026-03-02T01:20,u1,north", "2026-03-02T01:30,u1,north"]
+    lines += ["2026-03-02T02:00,v,west", "2026-03-02T03:00,v,east", "2027-01-01T00:00,v,north"]
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    text = text_of(tmp_path, ('"distinct"', '"count"'), inside=True)
+    assert "<td>dropped<td>20.0%" in text
+    assert "<td>bounded<td>16.7%" in text
+    assert "16.7% away from those of the file" in text
+    assert "Not for publication" in text
+    assert "left out" not in text_of(tmp_path, ('"distinct"', '"count"'))
+
+
+YEAR = """
+[source]
+location = "none.csv"
+time = "time"
+[steps]
+start = "2026-01-01"
+length = "1h"
+count = 8760
+[query]
+aggregate = "given"
+layout = "wide"
+columns = [{columns}]
+[protect]
+epsilon = "1"
+window = 24
+max_change = "1"
+[mechanism]
+name = "Uniform"
+[sink]
+location = "out.csv"
+"""
+
+
+def test_a_year_of_hours_in_20_columns_is_small(tmp_path: Path) -> None:
+    """At most 400 kB, with a heat map and a table for each column and no line that is a solid blob."""
+    names = ", ".join(f'"Building {k}"' for k in range(20))
+    config = parse_config(YEAR.format(columns=names), tmp_path / "year.toml")
+    hours = np.arange(8760)[:, None]
+    values = (200 + 150 * np.sin(2 * np.pi * (hours + 3 * np.arange(20)) / 24)).astype(np.int64)
+    with open_stream(config) as stream:
+        from fractions import Fraction
+
+        stream.drive([StepBlock(1, values, Fraction(1), {"step": 8760, "source": None})])
+        stream.finish()
+        write_report(tmp_path / "report.html", config, stream.store, stream.store.verify())
+    text = (tmp_path / "report.html").read_text()
+    assert len(text.encode()) <= 400_000
+    assert text.count("data:image/png;base64") == 20
+    assert text.count("As a table") == 20
+    assert "<script" not in text
+
+
+def test_the_card_is_what_the_configuration_says(tmp_path: Path) -> None:
+    """As JSON in a file, and nothing else is replaced by it."""
+    config = settings(tmp_path, ("[sink]", ABOUT + "\n[sink]"))
+    file = tmp_path / "card.json"
+    assert main(["release", str(tmp_path / "tidegate.toml"), "--card", str(file)]) == 0
+    found = json.loads(file.read_text())
+    assert found == card(config)
+    privacy = found["privacy"]
+    assert (privacy["epsilon"], privacy["delta"], privacy["window_steps"]) == ("1", "0", 4)
+    assert (privacy["unit"], privacy["parameters_chosen"]) == ("walrus", "not stated")
+    file.write_text("mine")
+    assert main(["release", str(tmp_path / "tidegate.toml"), "--card", str(file)]) == 2
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_a_moved_suspicion_has_moved_odds(epsilon: float) -> None:
+    """Odds are multiplied by e^ε, up and down."""
+    for before in (0.01, 0.5, 0.9):
+        after = moved(before, epsilon)
+        assert after / (1 - after) == pytest.approx(math.exp(epsilon) * before / (1 - before))
+        assert moved(after, -epsilon) == pytest.approx(before)
+
+
+def test_pieces_of_pictures() -> None:
+    """Averages leave out what is missing, and a heat map is a picture that others can read."""
+    values = np.array([1.0, np.nan, 3.0, np.nan, np.nan])
+    bins = bins_of(5, 3)
+    np.testing.assert_array_equal(averages(values, bins), [1.0, 3.0, np.nan])
+    from io import BytesIO
+
+    from matplotlib.image import imread
+
+    indices = np.array([[0, 1], [1, 0]], dtype=np.uint8)
+    found = imread(BytesIO(png(indices, [(0, 0, 0), (255, 255, 255)])))
+    np.testing.assert_array_equal(found[..., 0] > 0.5, indices == 1)
+
+
+def test_unlikely_shapes_have_reports(tmp_path: Path) -> None:
+    """One step, one column, steps of ten seconds, a user's budget: the page is written, and holds no nan."""
+    text = text_of(tmp_path, ("count = 12", "count = 1"), ('["north", "south"]', '["north"]'))
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", text).lower()
+    (tmp_path / "user").mkdir()
+    changes = (("window = 4", 'policy = "user"'), ('length = "1h"', 'length = "10s"'))
+    text = text_of(tmp_path / "user", *changes)
+    assert "over the whole stream" in text
+    release(settings(tmp_path / "user", *changes))
