@@ -122,6 +122,8 @@ class DividedAccount(Account):
     @property
     def last(self) -> int:
         """The last step that any query was charged."""
+        if not self.queries:
+            return super().last
         of_delta = 0 if self.delta is None else self.delta.last
         return max([self[k.LAST], of_delta, *(query.account.last for query in self.queries.values())])
 

@@ -294,6 +294,9 @@ def account_check_batch(
     row, end = state[HEAD], state[END]
     group, group_end = state[GROUP_HEAD], state[GROUP_END]
     worst, worst_end = state[WORST], state[WORST_END]
+    limit, raised = state[LIMIT], units.shape[0]  # the index from which on windows may spend RAISED
+    if state[RAISED_FROM] > 0:
+        raised = max(0, state[RAISED_FROM] - first)
     for index in range(units.shape[0]):
         if window > 0:
             oldest = first + index - window
@@ -306,7 +309,9 @@ def account_check_batch(
             if index >= window:
                 total -= units[index - window]
         amount = units[index]
-        if amount < 0 or (amount > 0 and amount > limit_at(state, first + index) - total):
+        if index == raised:
+            limit = state[RAISED]
+        if amount < 0 or (amount > limit - total and amount > 0):
             outcome[0] = total
             return index
         total += amount

@@ -15,13 +15,14 @@ from tidegate.errors import BudgetExceeded, LedgerError, LedgerMismatch
 from tidegate.exact import ExactLike, positive, show
 from tidegate.ledger.account import Account
 from tidegate.ledger.divided import ROWS, DividedAccount, Query, rule_of
-from tidegate.ledger.events import MOST_UNITS, Charge, Group, Verdict
-from tidegate.ledger.kernels import Integers
+from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Charge, Group, Verdict
+from tidegate.ledger.kernels import Integers, account_place
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.memory import MemoryLedger
 from tidegate.ledger.rows import encode_text
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.policy import User as UserPolicy
+from tidegate.process import epoch
 
 if TYPE_CHECKING:
     from tidegate.ledger.rules import LedgerPolicy
@@ -52,6 +53,8 @@ class Share(Ledger):
         self._lock = whole._lock
         self._epoch = whole._epoch
         self._own_digest: tuple[int, str] = (-1, "")
+        self._in_memory = isinstance(whole, MemoryLedger)
+        self._since = self.query.since
         self._adopt()
 
     def _adopt(self) -> None:
@@ -164,10 +167,10 @@ class Share(Ledger):
 
     def _together(self) -> AbstractContextManager[None]:
         """A charge and its row are made together: in a database by a transaction."""
-        return nullcontext() if isinstance(self.whole, MemoryLedger) else self.whole.transaction()
+        return nullcontext() if self._in_memory else self.whole.transaction()
 
     def _opens(self, first: int) -> None:
-        since = self.query.since
+        since = self._since
         if first <= since:
             raise LedgerError(
                 f"step {first} cannot be charged to the query {self.name!r}, which is in force from step {since + 1} on."
@@ -183,6 +186,22 @@ class Share(Ledger):
         levels: Mapping[str, int] | None = None,
     ) -> None:
         """Charge one step; see `Ledger.charge`."""
+        # the path of every push in memory: one plain amount; whatever is unusual falls through to the general path
+        if self._in_memory and groups is None and levels is None and type(step) is int and type(units) is int:
+            with self._lock:
+                account, whole = self._bound, self.whole
+                if (
+                    self._epoch is epoch()
+                    and not whole._closed
+                    and whole._batch is self._batch is None
+                    and self.current
+                    and self._since < step <= MOST_STEPS
+                    and 0 <= units <= MOST_UNITS
+                    and account_place(account.entries, account.state, step, units) == 0
+                ):
+                    whole._rows += 1
+                    account.state[ROWS] += 1
+                    return
         with self._lock, self._together():
             self._opens(step)
             super().charge(step, units, scope=scope, groups=groups, levels=levels)
