@@ -108,6 +108,10 @@ def test_old_accounts_are_divided_and_amended(folder, name, window):
     verdict = verify_file(path)
     assert verdict.ok
     assert "spend" in str(verdict)
+    command = [sys.executable, "-m", "tidegate", "ledger", "show", str(path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "spend: 0.5 of every window from now on" in shown
+    assert "amend" in shown
 
 
 def test_swellfish_amendments_are_read(folder):

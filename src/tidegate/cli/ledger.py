@@ -112,9 +112,7 @@ def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:
             "row": row,
             "kind": kind,
             "steps": [first, end],
-            "spent": exactly(units * ledger.unit)
-            if ledger.rule.adds
-            else f"{units} × {float(ledger.unit):.6g}",
+            "spent": _spent(ledger, units),
             "scope": scope,
         }
         for row, kind, first, end, units, scope in last
@@ -130,6 +128,10 @@ def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:
         "spent_in_last_window": exactly(ledger.spent()),
         "remaining_for_next_step": exactly(ledger.remaining()),
         "test_entropy": ledger.marked,
+        "queries": {
+            name: {"share": exactly(share), "amount": exactly(ledger.share(name).query.amount)}
+            for name, share in ledger.shares.items()
+        },
         "last_charges": charges[::-1],
     }
     try:
@@ -143,6 +145,15 @@ def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:
     except (TidegateError, KeyError):
         facts["stream"] = None  # a ledger that was used from Python, without the runtime
     return facts
+
+
+def _spent(ledger: DurableLedger, units: int) -> str:
+    """What a row has charged; in units where a query's, which may have been others at that time, are not known."""
+    from tidegate.exact import show as exactly
+
+    if ledger.shares:
+        return f"{units} units"
+    return exactly(units * ledger.unit) if ledger.rule.adds else f"{units} × {float(ledger.unit):.6g}"
 
 
 def _print(facts: dict[str, Any]) -> None:
@@ -165,6 +176,10 @@ def _print(facts: dict[str, Any]) -> None:
         table.add_row("Mechanism", str(facts["stream"]["mechanism"]["mechanism"]))
         table.add_row(
             "Released", f"{facts['stream']['releases']:,} releases of {facts['stream']['steps']:,} steps"
+        )
+    for name, query in facts["queries"].items():
+        table.add_row(
+            "Query", f"{name}: {query['amount']} of every window from now on (a share of {query['share']})"
         )
     table.add_row("Charged", f"{facts['rows']:,} rows up to step {facts['step']:,}")
     total = facts["units"] * Fraction(facts["unit"])
