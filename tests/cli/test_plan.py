@@ -49,6 +49,18 @@ def test_a_raw_file_is_not_read(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["expected_relative_error"] < 0.01
 
 
+def test_whole_numbers_before_others_are_read(tmp_path, capsys):
+    """A release whose first hundreds of values have no decimals and whose last one has some."""
+    lines = [
+        "step,A,status,scale,spent",
+        *(f"{step},40,fresh,6,1" for step in range(1, 300)),
+        "300,0.1,fresh,6,1",
+    ]
+    (tmp_path / "released.csv").write_text("\n".join(lines) + "\n")
+    assert main([*QUICK, "--released", str(tmp_path / "released.csv"), "--json"]) == 0
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize("layout", ["wide", "long"])
 def test_an_earlier_release_is_a_profile(tmp_path, capsys, layout):
     """Both layouts of released files serve as descriptions."""

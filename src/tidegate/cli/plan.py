@@ -157,7 +157,11 @@ def read_profile(file: Path, season: int | None, *, public: bool) -> Stream:
     if not file.exists():
         raise InvalidParameter("released", str(file), "a file that exists", "check its name")
     try:
-        frame = pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_csv(file)
+        frame = (
+            pl.read_parquet(file)
+            if file.suffix == ".parquet"
+            else pl.read_csv(file, infer_schema_length=None)
+        )
     except Exception:  # polars quotes the file's contents
         raise InvalidInput(
             f"{file} cannot be read as CSV or Parquet; give a file that Tidegate wrote."
