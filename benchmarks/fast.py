@@ -38,7 +38,7 @@ def wide(steps: int, columns: int) -> np.ndarray:
 def bench_scalar(steps: int, rounds: int) -> None:
     rows, policy = scalar(steps), tg.WEvent(epsilon="1", w=W)
     rivals: dict[str, Mechanism] = {
-        "Uniform": Uniform(policy),
+        "Uniform": Uniform(policy, noise="laplace"),
         "Sample": Sample(policy),
         "Fast": Fast(policy),
         "Fast, no filter": Fast(policy, filter=False),

@@ -23,7 +23,7 @@ def pictures() -> None:
         chosen = OptStream.from_profile(p, public)
         lowest = Fourier.from_profile(p, public)
         shown: dict[str, Mechanism] = {
-            "Laplace": Uniform(p),
+            "Laplace": Uniform(p, noise="laplace"),
             f"Fourier, K = {lowest.coefficients}": lowest,
             f"OptStream, k = {chosen.samples}": chosen,
         }

@@ -34,7 +34,7 @@ def contenders(p: tg.WEvent, public: Integers) -> dict[str, Mechanism]:
     k = 5 if p.max_change == 100 else 10  # the paper's choice
     threshold = {"adaptive": True, "threshold": 1000}
     return {
-        "Laplace": Uniform(p),
+        "Laplace": Uniform(p, noise="laplace"),
         "Sample": Sample(p),
         "PeGaSus": PeGaSus(p),
         "Fourier, K = 10": Fourier(p, coefficients=k),
@@ -79,7 +79,7 @@ def errors_by_region(runs: int) -> None:
         chosen = OptStream.from_profile(p, public)
         last = OptStream.from_profile(p, public, causal="last period")
         rows[f"{REGIONS[region]}, {month}"] = [
-            errors(Uniform(p), values, runs),
+            errors(Uniform(p, noise="laplace"), values, runs),
             errors(chosen, values, runs),
             errors(chosen, values, runs, final=False),
             errors(last, values, runs, final=False),
@@ -144,7 +144,7 @@ def hierarchy(runs: int) -> None:
         p, half = policy(epsilon), policy(str(Fraction(epsilon) / 2))
         fixed = policy(epsilon, mobility="fixed")
         levels: dict[str, list[Mechanism]] = {
-            "Laplace": [Uniform(half), Uniform(half, columns=12)],
+            "Laplace": [Uniform(half, noise="laplace"), Uniform(half, columns=12, noise="laplace")],
             "Fourier, K = 10": [Fourier(half, coefficients=10), Fourier(half, columns=12, coefficients=10)],
         }
         for name, (root, regions) in levels.items():
@@ -239,7 +239,7 @@ def forecasts(runs: int) -> None:
             public = load[(day - 31) * W : day * W]
             releases: dict[str, list[Floats]] = {"real data": [load.astype(np.float64)]}
             for name, mechanism in {
-                "Laplace": Uniform(p), "Fourier, chosen": Fourier.from_profile(p, public),
+                "Laplace": Uniform(p, noise="laplace"), "Fourier, chosen": Fourier.from_profile(p, public),
                 "OptStream L1, k = 10": OptStream(p, samples=10, features=DAY, adaptive=True, threshold=1000),
                 "OptStream, chosen": OptStream.from_profile(p, public),
             }.items():  # fmt: skip

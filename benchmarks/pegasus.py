@@ -94,7 +94,7 @@ def unit_counts() -> None:
         for epsilon in EPSILONS:
             policy = Event(epsilon=epsilon)
             mechanisms = {
-                "Laplace": Uniform(policy),
+                "Laplace": Uniform(policy, noise="laplace"),
                 **{f"BS_{k}": BackwardSmoothing(policy, back=k) for k in (1, 5, 10, 20)},
                 **{
                     f"PeGaSus, {s}": PeGaSus(policy, smoother=s) for s in ("median", "average", "james-stein")
@@ -121,7 +121,7 @@ def windows() -> None:
         for line, epsilon in enumerate(EPSILONS):
             policy = Event(epsilon=epsilon)
             released = {
-                "LM": [Uniform(policy).start().push_batch(counts) for _ in range(RUNS)],
+                "LM": [Uniform(policy, noise="laplace").start().push_batch(counts) for _ in range(RUNS)],
                 "PGS_MS": [PeGaSus(policy).start().push_batch(counts) for _ in range(RUNS)],
             }
             released["PGS_WSS"] = released["PGS_MS"]
@@ -221,7 +221,7 @@ def monitors() -> None:
 
 def methods(policy: Event) -> dict[str, object]:
     return {
-        "LM": Uniform(policy),
+        "LM": Uniform(policy, noise="laplace"),
         "PGS": PeGaSus(policy),
         f"PGS, factor {PATIENT}": PeGaSus(policy, threshold_factor=PATIENT),
     }
@@ -287,7 +287,10 @@ def real_streams() -> None:
         counts = np.rint(series.drop_nulls().to_numpy()).astype(np.int64)[:, np.newaxis]
         for epsilon in EPSILONS:
             policy = Event(epsilon=epsilon)
-            several = [Uniform(policy), *(BackwardSmoothing(policy, back=k) for k in (5, 20))]
+            several = [
+                Uniform(policy, noise="laplace"),
+                *(BackwardSmoothing(policy, back=k) for k in (5, 20)),
+            ]
             several += [PeGaSus(policy, threshold_factor=factor) for factor in (5, 10, 20, 30)]
             runs = RUNS if len(counts) < 30_000 else 5
             found = [

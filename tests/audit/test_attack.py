@@ -40,7 +40,7 @@ def test_every_course_shows_as_many_numbers_each_time(course: Course, mechanism:
 def test_a_second_run_on_a_full_ledger_is_refused() -> None:
     """Uniform spends every window, so that a run beside it releases nothing, and is not as if it were not there."""
     course = next(each for each in COURSES if "side by side" in each.name)
-    parts = course.drive(Uniform(WEvent(epsilon="1", w=3)), STREAM)
+    parts = course.drive(Uniform(WEvent(epsilon="1", w=3), noise="laplace"), STREAM)
     refused = sum(part.steps for part in parts if isinstance(part, Refused))
     assert refused == len(STREAM)
 

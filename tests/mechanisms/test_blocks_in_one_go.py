@@ -21,7 +21,8 @@ from tidegate.testing.conformance import same
 from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install
 
 INNER = {
-    "uniform": lambda w: Uniform(User(epsilon="1/2", horizon=w), columns=2),
+    "uniform": lambda w: Uniform(User(epsilon="1/2", horizon=w), columns=2, noise="laplace"),
+    "shared": lambda w: Uniform(User(epsilon="1/2", horizon=w), columns=2, noise="auto"),
     "gauss": lambda w: Uniform(User(rho="1/2", horizon=w), grid="0.5"),
     "sample": lambda w: Sample(User(epsilon="1", horizon=w), columns=3, grid="0.01", every=max(1, w // 3)),
     "sample once": lambda w: Sample(User(epsilon="1", horizon=w), columns=2),
@@ -94,13 +95,14 @@ def test_blocks_in_one_go_are_the_blocks_one_by_one(kind, monkeypatch):
             ends.append((run.push_batch(rows[1:]), run))
     (quickly, one), (slowly, other) = ends
     assert same(quickly, slowly)
-    assert np.array_equal(one._state()["inner"], other._state()["inner"])
+    if not mechanism.shares_noise:  # whose snapshots have names, because each may be gone on with only once
+        assert np.array_equal(one._state()["inner"], other._state()["inner"])
     assert books(one.ledger) == books(other.ledger)
 
 
 @settings(max_examples=60)
 @given(
-    kind=st.sampled_from(sorted(INNER)),
+    kind=st.sampled_from(sorted(set(INNER) - {"shared"})),
     w=st.sampled_from([1, 2, 3, 7]),
     cuts=st.lists(st.tuples(st.integers(0, 20), st.sampled_from(["batch", "push", "restore"])), max_size=6),
 )
@@ -125,7 +127,7 @@ def test_batches_may_be_cut_and_runs_restored_anywhere(kind, w, cuts):
 
 
 @pytest.mark.parametrize("w", LENGTHS)
-@pytest.mark.parametrize("kind", ["uniform", "sample", "fast", "rescue, groups", "pegasus"])
+@pytest.mark.parametrize("kind", ["uniform", "shared", "sample", "fast", "rescue, groups", "pegasus"])
 def test_durable_ledgers_say_the_same(kind, w, tmp_path):
     """A ledger on disk verifies, has spent what one in memory has, and a run goes on from it with its snapshot."""
     mechanism = Blocks(INNER[kind](w))

@@ -87,9 +87,32 @@ def sparse(change, hits, vector):
 # what the worst unit loses, mechanism by mechanism -------------------------------------------------------------------
 
 
+def met(lengths, count):
+    """How many groups of a pattern a window of so many measurements can meet, by sliding it along."""
+    groups = [number for number, length in enumerate(lengths * (2 * count)) for _ in range(length)]
+    windows = (groups[first : first + count] for first in range(2 * sum(lengths)))
+    return max(len(set(window)) for window in windows)
+
+
+def of_shared(m, count):
+    """Noise that so many measurements share: of every group a window meets, of every class of the semiorder."""
+    choice = m.sharing.choice
+    shared = 1 if m.sharing.copies > 1 else m.columns
+    assert choice.columns == shared
+    if choice.law == "cube":
+        times = 1 if m.policy.window is None else met(choice.lengths, count)
+        assert m.policy.window or choice.lengths == (count,)
+    else:
+        times = choice.share
+        assert choice.width * times >= count
+    return times * once(moved(m), m.scale, m.policy)
+
+
 def of_uniform(m):
     """Every step is measured."""
     count, policy = steps(m.policy), m.policy
+    if m.sharing is not None:
+        return of_shared(m, count)
     if policy.delta:
         most = largest(count, policy.epsilon, policy.delta) * (1 + 1e-9)  # of a bisection in floats
         return policy.epsilon * Fraction(moved(m) / m.scale / most)
@@ -596,12 +619,15 @@ def test_released_scales_are_those_that_were_charged(name):
             continue
         rows = (np.arange(10 * m.columns).reshape(-1, m.columns) * 13) % 50
         run = m.start()
-        releases = run.push_batch(rows[: m.policy.horizon or len(rows)])
         tests = of_tests(m) if hasattr(m, "score_scale") else Fraction(0)
-        for release in releases:
+        for row in rows[: m.policy.horizon or len(rows)]:
+            release = run.push(row)
             if release.status is tg.Status.FRESH:
                 lost = Fraction(moved(m)) / Fraction(float(release.scale))
-                assert lost + tests <= release.spent
+                first = 1 if m.policy.window is None else release.step
+                # a group of steps is charged once, and counts for each of them
+                paid = run.ledger.spent(first, release.step) if m.shares_noise else release.spent
+                assert lost + tests <= paid
                 fresh += 1
         assert run.ledger.verify().ok
     assert fresh > 10

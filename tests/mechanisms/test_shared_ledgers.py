@@ -48,7 +48,9 @@ def rolled_back(ledger, *work):
 def test_charges_of_another_run_do_not_hide_a_rollback(place, tmp_path):
     """As many rows as before, but others: the run whose charges are gone notices, the other goes on."""
     with open_ledger(place, tmp_path, 8) as ledger:
-        one, other = (Uniform(tg.WEvent(epsilon="1", w=4)).start(ledger=ledger) for _ in range(2))
+        one, other = (
+            Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace").start(ledger=ledger) for _ in range(2)
+        )
         one.push(1)
         rolled_back(ledger, lambda: one.push(2))
         for _ in range(2):
@@ -65,7 +67,9 @@ def test_charges_of_another_run_do_not_hide_a_rollback(place, tmp_path):
 def test_a_rollback_inside_a_transaction_that_goes_on_is_noticed(place, tmp_path):
     """The inner rows are gone, the outer ones are committed, and the file is sound."""
     with open_ledger(place, tmp_path, 8) as ledger:
-        one, other = (Uniform(tg.WEvent(epsilon="1", w=4)).start(ledger=ledger) for _ in range(2))
+        one, other = (
+            Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace").start(ledger=ledger) for _ in range(2)
+        )
         with ledger.transaction():
             other.push(1)
             rolled_back(ledger, lambda: one.push(1))
@@ -154,7 +158,7 @@ def test_one_that_has_its_ledger_to_itself_may_be_pushed_in_a_transaction(kind, 
 
 def test_two_runs_restored_from_one_ledger_spend_its_budget_once():
     """Each with a copy of the account would spend it: together they are held to ε."""
-    mechanism = Uniform(POLICY)
+    mechanism = Uniform(POLICY, noise="laplace")
     ledger = MemoryLedger(POLICY, 8)
     with fixed_entropy(1):
         one, other = (mechanism.start(ledger=ledger) for _ in range(2))
@@ -174,7 +178,7 @@ def test_two_runs_restored_from_one_ledger_spend_its_budget_once():
 
 def test_a_restored_ledger_is_known_by_its_name():
     """Another ledger that stands at the same step with as many rows is refused."""
-    mechanism = Uniform(POLICY)
+    mechanism = Uniform(POLICY, noise="laplace")
     ledgers = [MemoryLedger(POLICY, 8) for _ in range(2)]
     runs = [mechanism.start(ledger=ledger) for ledger in ledgers]
     beside = [mechanism.start(ledger=ledger) for ledger in ledgers]
@@ -199,7 +203,7 @@ def test_who_joins_late_begins_at_the_present_step():
 
 def test_a_run_says_where_its_data_begin():
     """Steps have the same numbers in all runs: one over the same data is charged for the same steps, or refused."""
-    mechanism = Uniform(POLICY)
+    mechanism = Uniform(POLICY, noise="laplace")
     ledger = MemoryLedger(POLICY, mechanism.units)
     mechanism.start(ledger=ledger).push_batch([1, 1, 1])
     again = mechanism.start(ledger=ledger).begin_at(1)

@@ -30,7 +30,7 @@ from tidegate.testing.statistics import compare_integers
 )
 def test_scales_by_hand(policy, columns, scale):
     """wΔ/ε, doubled where a row may change its column; with ρ the square root of wΔ²/(2ρ)."""
-    assert Uniform(policy, columns=columns).scale == scale
+    assert Uniform(policy, columns=columns, noise="laplace" if policy.rho is None else "auto").scale == scale
 
 
 def test_scales_round_up():
@@ -45,11 +45,11 @@ def test_delta_uses_the_optimal_composition():
     policy = tg.WEvent(epsilon="0.1", delta="8.5e-9", w=672)
     mechanism = Uniform(policy)
     assert 1195 < mechanism.scale < 1197  # SOUNDNESS: 1196; the printed bound gives 2092
-    assert mechanism.scale < Uniform(tg.WEvent(epsilon="0.1", w=672)).scale
+    assert mechanism.scale < Uniform(tg.WEvent(epsilon="0.1", w=672), noise="laplace").scale
     loss = 1 / Fraction(mechanism.scale)
     assert delta_of({1: 672}, loss, Fraction(1, 10)) <= Fraction("8.5e-9")
     small = Uniform(tg.WEvent(epsilon="1", delta="1e-12", w=2))
-    assert small.scale <= Uniform(tg.WEvent(epsilon="1", w=2)).scale
+    assert small.scale <= Uniform(tg.WEvent(epsilon="1", w=2), noise="laplace").scale
     assert Uniform(tg.User(epsilon="0.1", delta="8.5e-9", horizon=672)).scale == mechanism.scale
     assert largest_step(672, Fraction(1, 10), Fraction("8.5e-9")) >= loss
 
@@ -57,7 +57,7 @@ def test_delta_uses_the_optimal_composition():
 @pytest.mark.parametrize("wrong", [None, 1.05])
 def test_released_noise_is_the_stated_noise(wrong):
     """α = ALPHA, n = 200,000: released minus true follows the discrete Laplace law; 5 % more scale is noticed."""
-    mechanism = Uniform(tg.WEvent(epsilon="1", w=8))
+    mechanism = Uniform(tg.WEvent(epsilon="1", w=8), noise="laplace")
     steps = 200_000
     truth = np.arange(steps, dtype=np.int64)[:, None] % 1000
     noise = (mechanism.start().push_batch(truth).values - truth).astype(np.int64).ravel()
@@ -117,7 +117,7 @@ def test_memory_is_bounded_over_ten_million_steps():
 
 def test_a_horizon_is_kept():
     """A user-level stream refuses a step beyond its horizon before anything is charged."""
-    run = Uniform(tg.User(epsilon="1", horizon=3)).start()
+    run = Uniform(tg.User(epsilon="1", horizon=3), noise="laplace").start()
     run.push_batch([[1], [2]])
     with pytest.raises(InvalidInput, match="end after 3 steps"):
         run.push_batch([[1], [2]])
@@ -131,8 +131,8 @@ def test_two_runs_share_one_ledger():
     """Two statistics of one stream share a budget: the ledger refuses what the two together would overspend."""
     policy = tg.WEvent(epsilon="1", w=4)
     ledger = MemoryLedger(policy, units=8)
-    one = Uniform(policy).start(ledger=ledger)
-    two = Uniform(policy).start(ledger=ledger)
+    one = Uniform(policy, noise="laplace").start(ledger=ledger)
+    two = Uniform(policy, noise="laplace").start(ledger=ledger)
     one.push(1)
     for _ in range(3):
         two.push(1)
@@ -147,8 +147,9 @@ def test_a_ledger_of_another_policy_is_refused(tmp_path):
     ledger = MemoryLedger(tg.WEvent(epsilon="2", w=4), units=4)
     with pytest.raises(LedgerMismatch, match="another policy"):
         Uniform(tg.WEvent(epsilon="1", w=4)).start(ledger=ledger)
+    plain = Uniform(tg.WEvent(epsilon="2", w=4), noise="laplace")
     with pytest.raises(LedgerMismatch, match="units=4"):
-        Uniform(tg.WEvent(epsilon="2", w=4)).start(ledger=MemoryLedger(tg.WEvent(epsilon="2", w=4), units=6))
+        plain.start(ledger=MemoryLedger(tg.WEvent(epsilon="2", w=4), units=6))
 
 
 def test_a_durable_ledger_survives_the_run(tmp_path):

@@ -71,6 +71,22 @@ class Draw:
         self._weights = self._weights * np.where(true if said else ~true, 1.0, 0.0)
         return bool(said)
 
+    def radius(self, scale: float, length: int) -> npt.NDArray[np.int64]:
+        """The hidden radius j of noise that is uniform on {−j, …, j} at each of so many steps: P(j) ∝ (2j + 1)^L·q^j."""
+        reach = math.ceil(scale * (3 * length + 2 * math.log(1 / TAIL))) + 1  # the rest is far below TAIL
+        values = np.arange(reach + 1)
+        weights = np.exp(length * np.log(2.0 * values + 1.0) - values / scale)
+        self._weights = self._weights[..., np.newaxis] * (weights / weights.sum())
+        self.left_out += TAIL
+        return values
+
+    def value_within(self, centre: int, radii: npt.NDArray[np.int64]) -> int:
+        """centre + noise that is uniform within a hidden radius, which everybody sees."""
+        seen = self._answer("value", int(centre))
+        inside = np.where(radii >= abs(seen - int(centre)), 1.0 / (2.0 * radii + 1.0), 0.0)
+        self._weights = self._weights * inside
+        return seen
+
     def value(self, centre: int, scale: float) -> int:
         """centre + noise, which everybody sees."""
         seen = self._answer("value", int(centre))

@@ -28,6 +28,22 @@ def uniform(scale: float) -> Program:
     return program
 
 
+def grouped(scale: float, lengths: tuple[int, ...]) -> Program:
+    """The cube on groups of steps: noise within one hidden radius for each group."""
+
+    def program(stream: Stream, draw: Draw) -> None:
+        values, place = stream.reshape(-1).tolist(), 0
+        while values:
+            length = lengths[place % len(lengths)]
+            radii = draw.radius(scale, length)
+            for value in values[:length]:
+                draw.value_within(value, radii)
+            draw.forget()
+            values, place = values[length:], place + 1
+
+    return program
+
+
 def sample(scale: float, every: int) -> Program:
     """Noise on every so-manieth step."""
 
@@ -167,7 +183,10 @@ def model_of(mechanism: Mechanism) -> Program | None:
         return None
     change, columns = mechanism.sensitivity, mechanism.columns
     if type(mechanism) is Uniform and columns == 1:
-        return uniform(mechanism.scale)
+        if mechanism.sharing is None:
+            return uniform(mechanism.scale)
+        choice = mechanism.sharing.choice  # the semiorder has no closed form: statistics attack it
+        return grouped(mechanism.scale, choice.lengths) if choice.law == "cube" else None
     if type(mechanism) is Sample and columns == 1:
         return sample(mechanism.scale, mechanism.period)
     if isinstance(mechanism, BudgetAbsorption | BudgetDistribution):

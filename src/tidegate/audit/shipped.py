@@ -94,7 +94,10 @@ def shipped() -> list[Shipped]:
     house = Specification((oven, Secret(1, 2, "always", 1, "somebody is at home")), "house")
     chosen = [
         Shipped("Uniform, one event", Uniform(one), 1),
-        Shipped("Uniform, w = 3", Uniform(WEvent(epsilon="1", w=3)), 4),
+        Shipped("Uniform, w = 3", Uniform(WEvent(epsilon="1", w=3), noise="laplace"), 4),
+        Shipped("Uniform, groups of steps", Uniform(WEvent(epsilon="1", w=4), noise="cube"), 6),
+        Shipped("Uniform, noise that slides", Uniform(WEvent(epsilon="1", w=3), noise="auto"), 5),
+        Shipped("Uniform, one user", Uniform(User(epsilon="1", horizon=3), noise="auto"), 3),
         Shipped("Uniform, replaced rows", Uniform(Event(epsilon="1", adjacency="replace"), columns=2), 2),
         Shipped("Uniform, (ε, δ)", Uniform(WEvent(epsilon="1", delta="1e-3", w=4)), 4),
         Shipped("Uniform, zCDP", Uniform(Event(rho="1/2")), 2),

@@ -138,8 +138,9 @@ def run_release(
 ) -> dict[str, Any]:
     """Drive the stream to the end of its input, or until it is interrupted; returns what there is to say."""
     from tidegate.cli.live import watching
-    from tidegate.runtime import open_stream
+    from tidegate.runtime import as_begun, open_stream
 
+    config = as_begun(config)
     with watching(config, live=live, quiet=quiet) as watcher:
         watcher.stage("opening the ledger")
         with open_stream(

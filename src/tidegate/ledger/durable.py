@@ -58,6 +58,8 @@ class DurableLedger(Ledger):
         How the database calls whole numbers and bytes in a table of the caller's own.
     """
 
+    durable = True
+
     where: Any
     connection: Any
     read_only: bool

@@ -245,6 +245,9 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA secure_delete=ON")  # rows of steps that were committed are overwritten
+            # what was overwritten leaves the log as well: it is written over often, and cut when it is
+            connection.execute("PRAGMA wal_autocheckpoint=256")
+            connection.execute("PRAGMA journal_size_limit=0")
         except sqlite3.Error:
             connection.close()
             raise

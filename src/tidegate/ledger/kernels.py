@@ -266,8 +266,17 @@ def account_place_mixed(
 
     Returns the answer of the last charge, and how many steps and groups were charged.
     """
+    end = state[HORIZON] if state[HORIZON] > 0 else first + units.shape[0]
     for index in range(units.shape[0]):
         step = first + index
+        due = next_group < groups.shape[0] and groups[next_group, 0] <= step
+        if not due and units[index] == 0 and index + 1 < units.shape[0] and state[LAST] < step <= end:
+            # nothing to be asked: the window moves on with the next charge, the last of the batch at the latest
+            state[STEPS] += 1
+            state[LAST] = step
+            continue
+        if state[WINDOW] > 0:
+            _advance(entries, state, state[LAST])
         while next_group < groups.shape[0] and groups[next_group, 0] <= step:
             answer = account_place_group(
                 entries, state, groups[next_group, 0], groups[next_group, 1], groups[next_group, 2]

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
-from weakref import WeakSet
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from weakref import WeakSet, ref
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,6 +33,8 @@ from tidegate.ledger.secrets_rule import SecretsAccount
 if TYPE_CHECKING:
     from tidegate.ledger.shares import Share
 
+MOST_HOLDERS = 64
+
 
 class User(Protocol):
     """Whoever charges a ledger and keeps a state that its charges have paid for."""
@@ -42,6 +44,13 @@ class User(Protocol):
 
     def taken_back(self) -> None:
         """Hear that some of these rows are no longer there."""
+
+
+class Holder(User, Protocol):
+    """A user with a secret state, such as noise that released steps share with those to come."""
+
+    def superseded(self) -> None:
+        """Hear that another user goes on from a snapshot of this one's state."""
 
 
 class Ledger:
@@ -59,6 +68,12 @@ class Ledger:
     One thread at a time drives a ledger: calls take turns. A forked child may not use its parent's ledger.
     """
 
+    durable: bool = False
+    """Whether there is one copy of the account, which every process finds where the last charge left it."""
+
+    begins_again: ClassVar[bool] = False
+    """Whether another run begins, on an account of its own, when the steps of this one are over."""
+
     def __init__(self, policy: LedgerPolicy, units: int, schedule: Schedule = "adaptive") -> None:
         self.rule = Rule(policy, units, schedule)
         self.policy = policy
@@ -73,6 +88,7 @@ class Ledger:
         self._batch: Batch | None = None
         self._depth = 0  # of nested transactions
         self._users: WeakSet[User] = WeakSet()
+        self._holders: dict[str, ref[Holder]] = {}
         self._closed = ""
         self._views: WeakSet[Share] = WeakSet()
 
@@ -212,6 +228,34 @@ class Ledger:
         self._views.add(view)
         return view
 
+    def hold(self, name: str, user: Holder) -> bool:
+        """Let a user be the one that goes on with the secret state of this name; whoever had it has it no longer.
+
+        Returns
+        -------
+        bool
+            Whether it is certain that nobody goes on with a copy of this state elsewhere. The user must drop the state
+            if not: a ledger in memory cannot know what was restored beside another copy of it.
+        """
+        with self._lock:
+            self._check()
+            before = self._holders.pop(name, None)
+            holder = before() if before is not None else None
+            if holder is not None and holder is not user:
+                holder.superseded()
+            self._holders[name] = ref(user)
+            if len(self._holders) > MOST_HOLDERS:  # who is forgotten drops its state when it is restored
+                del self._holders[next(iter(self._holders))]
+            return before is not None or self.durable
+
+    @property
+    def crowded_until(self) -> int:
+        """The last step whose windows contain what has been charged so far; 0 where there is nothing or no end."""
+        window = self.policy.window
+        if window is None or not self.step:
+            return 0
+        return max(self.step, int(self._account.groups()[:, 1].max(initial=0))) + window
+
     def remaining(self, step: int | None = None) -> Fraction:
         """What a charge to `step` (by default the next one) may cost, over all windows that contain it."""
         step = self.step + 1 if step is None else whole("step", step, most=MOST_STEPS)
@@ -325,7 +369,7 @@ class Ledger:
         if refusal is not None:
             self._refuse(refusal)
         charge = batch_charge(first, amounts, scope, batch_total(groups[:, 2]))
-        self._record("groups", charge, encode_arrays(amounts, groups, extended))
+        self._record("groups", charge, encode_arrays(amounts, groups, extended) if self.durable else None)
 
     def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
         """Charge the steps first to last as one group: the units count once in every window that meets it.

@@ -17,7 +17,7 @@ from tidegate.ledger.account import Account
 from tidegate.ledger.divided import DividedAccount
 from tidegate.ledger.divided import told as told_by_shares
 from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Group, Verdict
-from tidegate.ledger.kernels import account_extend_group, account_place
+from tidegate.ledger.kernels import account_extend_group, account_place, account_place_group
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.rules import LedgerPolicy, Schedule
 from tidegate.ledger.secrets_rule import told
@@ -102,6 +102,24 @@ class MemoryLedger(Ledger):
                     return
         super().charge(step, units, scope=scope, groups=groups, levels=levels)
 
+    def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
+        """Charge the steps first to last as one group; see `Ledger.charge_group`."""
+        # the path of a push that begins a group; all else, also a refusal, falls through to the general path
+        if type(first) is int and type(last) is int and 0 < first <= last <= MOST_STEPS:
+            with self._lock:
+                account = self._account
+                if (
+                    type(units) is int
+                    and 0 <= units <= self._plain_most
+                    and self._epoch is epoch()
+                    and not self._closed
+                    and self._batch is None
+                    and account_place_group(account.entries, account.state, first, last, units) == 0
+                ):
+                    self._rows += 1
+                    return Group(first, last, units)
+        return super().charge_group(first, last, units, scope=scope)
+
     def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
         """Let a group reach on to a later step; see `Ledger.extend_group`."""
         # the path of every push with noise that slides: one more step; all else falls through to the general path
@@ -166,6 +184,7 @@ class MemoryLedger(Ledger):
                 self._identity = str(snapshot.get("identity", self._identity))
                 self._generation, *floor = (int(number) for number in snapshot["generations"])
                 self._floor = (floor[0], floor[1])
+                self._holders.clear()  # others may be restored from the same snapshot
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 if isinstance(error, SnapshotError):
                     raise

@@ -17,7 +17,7 @@ from tidegate.ledger.account import Account
 from tidegate.ledger.divided import ROWS, DividedAccount, Query, rule_of
 from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Charge, Group, Verdict
 from tidegate.ledger.kernels import Integers, account_place
-from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.ledger import Holder, Ledger
 from tidegate.ledger.memory import MemoryLedger
 from tidegate.ledger.rows import encode_text
 from tidegate.policy import Event, Policy, WEvent
@@ -50,6 +50,7 @@ class Share(Ledger):
         self.whole, self.name = whole, name
         self._bound = _query(whole, name).account
         super().__init__(rule_of(_query(whole, name), whole.rule).policy, 1)
+        self.durable = whole.durable
         self._lock = whole._lock
         self._epoch = whole._epoch
         self._own_digest: tuple[int, str] = (-1, "")
@@ -121,6 +122,10 @@ class Share(Ledger):
     def known_as(self) -> str:
         """The name of the whole, and of the query."""
         return f"{self.whole.known_as}/{self.name}"
+
+    def hold(self, name: str, user: Holder) -> bool:
+        """Let a user be the one that goes on with a secret state; the whole knows who."""
+        return self.whole.hold(name, user)
 
     @property
     def in_transaction(self) -> bool:

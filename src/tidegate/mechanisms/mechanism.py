@@ -17,6 +17,7 @@ from tidegate.ledger import Ledger
 from tidegate.mechanisms.clamping import read_clamp
 from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
 from tidegate.noise import Law
+from tidegate.noise.law import SharedLaw
 from tidegate.policy import Guarantee, Policy, ZeroConcentrated
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ NOT_NEGATIVE = (
     "contributions are not negative, so that a replaced one changes its column by no more than that"
 )
 
+SECRET_STATE = (
+    "snapshots and the ledger's database are kept as secret as the data, because they hold noise that released steps "
+    "share with steps to come"
+)
 ON_GRID = "contributions were rounded to the grid before they were summed, which is no longer checked"
 
 
@@ -165,10 +170,16 @@ class Mechanism(ABC):
             BOUNDED,
             *((NOT_NEGATIVE,) if replaced else ()),
             *((ON_GRID,) if unchecked else ()),
+            *((SECRET_STATE,) if self.shares_noise else ()),
         )
 
+    @property
+    def shares_noise(self) -> bool:
+        """Whether steps share noise, so that a run has a secret state that may be gone on with only once."""
+        return False
+
     @cached_property
-    def law(self) -> Law | None:
+    def law(self) -> Law | SharedLaw | None:
         """How the noise of a fresh value is distributed, where it is nothing but the truth and noise; else None."""
         if not self.plain:
             return None

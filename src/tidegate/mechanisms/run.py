@@ -37,11 +37,13 @@ TAKEN_BACK = (
     "start it again from the snapshot that belongs to the ledger."
 )
 
+SUPERSEDED = "another run goes on from a snapshot of this one, whose noise may be gone on with only once; use that run."
+
 Row = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.int64]
 State = dict[str, Any]
 Pushed = Sequence[float] | Mapping[str, float] | npt.NDArray[Any] | float
-ChargeAll = Callable[[npt.NDArray[np.int64]], None]  # charges the units of all steps of many blocks
+ChargeAll = Callable[..., None]  # charges the units of all steps of many blocks, and groups of steps
 Outputs = tuple[
     npt.NDArray[np.float64],  # values
     npt.NDArray[np.int8],  # status
@@ -269,6 +271,10 @@ class Run(ABC):
     def taken_back(self) -> None:
         """Hear from the ledger that charges were rolled back: what they have paid for is still in the state."""
         self._unusable = TAKEN_BACK
+
+    def superseded(self) -> None:
+        """Hear from the ledger that another run goes on with the secret state of this one."""
+        self._unusable = SUPERSEDED
 
     def _failed(self, error: BaseException) -> None:
         """Let a run be used again that is where it was: refused, or put back, with nothing charged."""

@@ -4,7 +4,7 @@ from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.durable import DurableRun
 from tidegate.runtime.errors import SinkError, SinkUnavailable, StreamChanged
 from tidegate.runtime.store import Store, open_store
-from tidegate.runtime.stream import Stream, open_stream
+from tidegate.runtime.stream import Stream, as_begun, open_stream
 
 __all__ = [
     "Chunk",
@@ -14,6 +14,7 @@ __all__ = [
     "Store",
     "Stream",
     "StreamChanged",
+    "as_begun",
     "open_store",
     "open_stream",
 ]

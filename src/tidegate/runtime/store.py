@@ -375,6 +375,15 @@ def open_durable(target: str | PathLike[str], *arguments: Any, **more: Any) -> D
     return SQLiteLedger(Path(target), *arguments, **more)
 
 
+def stored_fingerprint(target: str | PathLike[str]) -> str | None:
+    """What the ledger in a file or at a URL was begun for; None where there is none, or none that can be read."""
+    try:
+        with open_durable(target, read_only=True) as ledger:
+            return ledger.fingerprint
+    except TidegateError:
+        return None
+
+
 def verify_target(target: str | PathLike[str]) -> Verdict:
     """Check the ledger in a file or at a URL, without its program or its policy."""
     verdict = verify_url(str(target)) if is_url(target) else verify_file(Path(target))

@@ -22,6 +22,7 @@ from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ingest import Intake, StepBlock
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
+from tidegate.mechanisms.shared_noise import SharingMechanism
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.clock import check_clock
@@ -31,7 +32,7 @@ from tidegate.runtime.outlets import Nobody, Outlet, Readers, Watcher
 from tidegate.runtime.receipts import ENDING, Receipt
 from tidegate.runtime.sinks import Sink, open_sink
 from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.store import Progress, Store, open_store
+from tidegate.runtime.store import Progress, Store, open_store, stored_fingerprint
 
 SYNC_EVERY = 1.0  # seconds between two moments at which sinks make sure of what they took
 SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
@@ -402,6 +403,7 @@ def open_stream(
     clock
         Public time in seconds since 1970.
     """
+    config = as_begun(config)
     mechanism = config.mechanism
     store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
     try:
@@ -449,6 +451,18 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
         outlet = open_sink(location, plain, format=format, follow=follow, newest=whole)
     outlet.remembers = {"intervals": layout.intervals, "rounds": layout.rounds, "newest": whole}
     return outlet
+
+
+def as_begun(config: Config) -> Config:
+    """The configuration, with Laplace noise where its stream was begun before steps could share any.
+
+    What a file leaves open is settled when its stream begins; one that says ``noise`` is taken at its word.
+    """
+    if "noise" in config.parameters or not isinstance(config.mechanism, SharingMechanism):
+        return config
+    earlier = replace(config, mechanism=replace(config.mechanism, noise="laplace"))
+    begun = stored_fingerprint(config.ledger) if earlier.fingerprint != config.fingerprint else None
+    return earlier if begun == earlier.fingerprint else config
 
 
 def receipt_of(config: Config, sink: Sink) -> Path:

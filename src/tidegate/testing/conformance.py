@@ -14,17 +14,20 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import sqlite3
 import struct
 from collections.abc import Callable
 from contextlib import ExitStack
 from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
-from tidegate.ledger import Ledger, MemoryLedger
+from tidegate.ledger import Ledger, MemoryLedger, SQLiteLedger
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Mechanism, Run, snapshot
 from tidegate.noise import Source
@@ -100,21 +103,73 @@ def batches_may_be_cut_anywhere(mechanism: Mechanism) -> None:
 def restored_run_goes_on_unchanged(mechanism: Mechanism) -> None:
     """A run restored from a snapshot at any of several steps goes on as if it had never stopped."""
     rows = stream(mechanism)
-    with fixed_entropy(13):
-        run = mechanism.start()
+    with fixed_entropy(13), TemporaryDirectory() as folder:
+        # noise that steps share is gone on with where the ledger is durable, and nowhere else
+        path = Path(folder) / "ledger" if mechanism.shares_noise else None
+        run = mechanism.start(ledger=path)
         whole, snapshots = [], {}
         for index, row in enumerate(rows):
             if index in (0, 1, 2, 7, 23, 24, 41):
                 snapshots[index] = run.snapshot()
+                if path is not None:
+                    _copy(run.ledger, [path.with_name(f"{index}"), path.with_name(f"{index} again")])
             whole.append(run.push(row))
         for index, state in snapshots.items():
-            restored = mechanism.start(state=state)
+            restored = mechanism.start(ledger=path and path.with_name(f"{index}"), state=state)
             assert restored.step == index, "the restored run stands at another step"
             assert same(whole[index:], _pushed(restored, rows[index:])), (
                 f"restoring at step {index} changes releases"
             )
-            again = mechanism.start(state=state).push_batch(rows[index:])
+            other = mechanism.start(ledger=path and path.with_name(f"{index} again"), state=state)
+            again = other.push_batch(rows[index:])
             assert same(whole[index:], again), f"a batch after restoring at step {index} changes releases"
+            restored.ledger.close()
+            other.ledger.close()
+        run.ledger.close()
+
+
+def _copy(ledger: Ledger, paths: list[Path]) -> None:
+    """Keep what a ledger on disk is now, as no user could without a copy of the whole file."""
+    assert isinstance(ledger, SQLiteLedger)
+    for path in paths:
+        copied = sqlite3.connect(path)
+        ledger.connection.backup(copied)
+        copied.close()
+
+
+@check
+def shared_noise_is_gone_on_with_once(mechanism: Mechanism) -> None:
+    """A snapshot of a ledger in memory, which may be restored twice, goes on in silence; who was overtaken ends."""
+    if not mechanism.shares_noise:
+        return
+    rows = stream(mechanism)
+    run = mechanism.start()
+    run.push_batch(rows[:3])
+    _silent_at_first(mechanism, None, run.snapshot(), rows[3:])
+    restored = mechanism.start(ledger=run.ledger, state=run.snapshot())
+    assert restored.push(rows[3]).fresh, "the one run that goes on was silent"
+    _mismatch(lambda: run.push(rows[3]))
+    _mismatch(lambda: run.push_batch(rows[3:]))
+    _mismatch(run.snapshot)
+    assert restored.ledger.verify().ok
+
+
+def _silent_at_first(
+    mechanism: Mechanism, ledger: Ledger | None, state: bytes, rows: npt.NDArray[Any]
+) -> None:
+    """Shared noise whose past is uncertain is dropped: the run is silent until it shares nothing, or ends for good."""
+    try:
+        restored = mechanism.start(ledger=ledger, state=state)
+    except LedgerMismatch as error:
+        assert mechanism.policy.window is None or mechanism.policy.horizon is not None, str(error)
+        return
+    releases = _pushed(restored, rows)
+    assert releases[0].status is Status.APPROXIMATED, "noise that may be shared twice was used"
+    assert any(release.fresh for release in releases) or len(rows) < (mechanism.policy.window or 0)
+    assert restored.ledger.verify().ok
+    if ledger is None:
+        again = list(mechanism.start(state=state).push_batch(rows))
+        assert [release.status for release in again] == [release.status for release in releases]
 
 
 @check
@@ -391,6 +446,9 @@ def runs_that_share_a_ledger_are_restored_with_it(mechanism: Mechanism) -> None:
         ledger = mechanism.start().ledger
         assert isinstance(ledger, MemoryLedger)
         ledger.restore(saved)
+        if mechanism.shares_noise:
+            _silent_at_first(mechanism, ledger, states[0], rows[9:])
+            return
         restored, beside = (mechanism.start(ledger=ledger, state=state) for state in states)
         assert (restored.step, beside.step) == (9, 0)
         assert same(expected[9:], restored.push_batch(rows[9:])), "restoring a shared ledger changes releases"
@@ -412,12 +470,14 @@ def charges_cover_released_scales(mechanism: Mechanism) -> None:
             scale = release.scale / float(Fraction(mechanism.grid))
             change = min(sensitivity, getattr(run, "limit", None) or sensitivity)
             loss = (change / scale) ** 2 / 2 if gaussian else change / scale
-            paid = max(release.spent, _paid(run.ledger, release.step))
+            paid = max(release.spent, _paid(mechanism, run.ledger, release.step))
             assert paid >= loss * (1 - 1e-6), f"step {release.step} paid {paid} for a loss of {loss:.6g}"
 
 
-def _paid(ledger: Ledger, step: int) -> Fraction:
-    """What a step has been charged, with the periods that it lies in."""
+def _paid(mechanism: Mechanism, ledger: Ledger, step: int) -> Fraction:
+    """What a step has been charged, with the periods and groups that it lies in."""
+    if mechanism.shares_noise and ledger.policy.window is None:
+        return ledger.spent(1, step)
     if isinstance(ledger, ParallelLedger) or ledger.policy.window is None:
         return Fraction(0)
     return ledger.spent(step, step)
@@ -544,17 +604,25 @@ def _free_shape(mechanism: Mechanism) -> bool:
 
 
 class LoudEntropy(ZeroEntropy):
-    """Words that make every draw about nine times its scale: no release equals its raw value."""
+    """Words that make every draw about nine times its scale: no release equals its raw value.
+
+    Where such words are rejected, others follow that are the same at every step.
+    """
 
     def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
         """A small uniform number in word 0."""
         words = super().words(stream, step, draws, elements, first, count)
         words[words > 0] = 1 << 51
+        for row in range(max(0, 2 - first), count):
+            words[row] = [self._further(int(element) % draws, first + row) for element in elements]
         return words
 
     def word(self, stream: str, step: int, draw: int, index: int) -> int:
         """One word."""
-        return 0 if index else 1 << 51
+        return self._further(draw, index) if index > 1 else 0 if index else 1 << 51
+
+    def _further(self, draw: int, index: int) -> int:
+        return (draw + 1) * (2 * index + 1) * 0x9E3779B97F4A7C15 % 2**64
 
 
 @check

@@ -17,7 +17,7 @@ from tidegate.errors import InvalidParameter, LedgerError, TidegateError
 from tidegate.ingest import Intake
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.published import signing_key
-from tidegate.runtime import Chunk, Store, Stream, open_stream
+from tidegate.runtime import Chunk, Store, Stream, as_begun, open_stream
 from tidegate.runtime.store import open_durable
 from tidegate.web.alarms import read_alarms
 from tidegate.web.board import Board
@@ -95,6 +95,7 @@ class Driver:
 
     def _open(self) -> None:
         """Open the stream, which refuses what is wrong with it, and take up what it has released."""
+        self.config = as_begun(self.config)
         # standard output is no place for the releases of a service that logs
         sink = self.config.sink.location != "-"
         stream = open_stream(

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.audit.zoo.animal import Floats, bent, original
+from tidegate.audit.zoo.animal import Floats, Independent, bent, original
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import current, laplace
 
 
-class Altered(Uniform):
+class Altered(Independent):
     """Uniform whose exact noise is altered before it is added; `alter` says how."""
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:

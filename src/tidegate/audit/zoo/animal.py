@@ -15,6 +15,7 @@ from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Subject
 from tidegate.audit.verdicts import Verdict
 from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import current, laplace
 
 Stream = npt.NDArray[np.int64]
@@ -31,6 +32,14 @@ PRINTED = "printed"  # shipped code, as a paper prints it (calibration="paper")
 MUTANT = "mutant"  # shipped code with one thing changed
 MISUSED = "misused"  # shipped code, unchanged, used against its contract
 MODEL = "model"  # written for the zoo, because nothing like it is shipped
+
+
+class Independent(Uniform):
+    """Uniform with noise of its own at each step, of which one thing will be changed."""
+
+    @property
+    def sharing(self) -> None:
+        """No noise is shared."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from tidegate.audit.zoo.alterations import (
     UnchangedIsSkipped,
     ZerosWithoutNoise,
 )
-from tidegate.audit.zoo.animal import MISUSED, REPLAY, Animal, Floats, Stream, bent
+from tidegate.audit.zoo.animal import MISUSED, REPLAY, Animal, Floats, Independent, Stream, bent
 from tidegate.composition import largest_step
 from tidegate.exact import float_up
 from tidegate.ledger import Ledger
@@ -39,7 +39,7 @@ from tidegate.noise import gaussian
 from tidegate.policy import Event, Policy, WEvent
 
 
-class _Thin(Uniform):
+class _Thin(Independent):
     """Uniform whose noise is too small by a factor."""
 
     factor: ClassVar[float] = 1.0
@@ -57,7 +57,7 @@ def thin(times: float, policy: Policy, variance: bool = False) -> Uniform:
     return kind(policy)
 
 
-class WindowForgotten(Uniform):
+class WindowForgotten(Independent):
     """Every step has the whole budget, although w of them share it."""
 
     @cached_property
@@ -66,7 +66,7 @@ class WindowForgotten(Uniform):
         return float_up(self.sensitivity / Fraction(self.policy.epsilon or 1))
 
 
-class EpsilonOverW(Uniform):
+class EpsilonOverW(Independent):
     """OptStream's Laplace baseline as printed: noise with parameter ε/w, where w/ε is meant."""
 
     @cached_property
@@ -75,7 +75,7 @@ class EpsilonOverW(Uniform):
         return float(Fraction(self.policy.epsilon or 1) / self.units)
 
 
-class ScaleRoundedDown(Uniform):
+class ScaleRoundedDown(Independent):
     """A scale that is kept as a whole number."""
 
     @cached_property
@@ -84,7 +84,7 @@ class ScaleRoundedDown(Uniform):
         return math.floor(super().scale)
 
 
-class WrongRate(Uniform):
+class WrongRate(Independent):
     """Two-sided geometric noise of rate 1 − ε in place of e^−ε."""
 
     @cached_property
@@ -102,7 +102,7 @@ class SampledHalved(Sample):
         return float(super().scale) / 2
 
 
-class HalfOfTheSteps(Uniform):
+class HalfOfTheSteps(Independent):
     """The share of a step is composed over half of the window only."""
 
     @cached_property
@@ -112,7 +112,7 @@ class HalfOfTheSteps(Uniform):
         return float_up(self.sensitivity / largest_step(self.units // 2, epsilon, delta))
 
 
-class ReplacementForgotten(Uniform):
+class ReplacementForgotten(Independent):
     """A row may change column, and Δ stays 1."""
 
     @cached_property
@@ -121,7 +121,7 @@ class ReplacementForgotten(Uniform):
         return 1
 
 
-class GaussianForPure(Uniform):
+class GaussianForPure(Independent):
     """Gaussian noise of the Laplace scale, claimed to be ε-private without any δ."""
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
@@ -131,7 +131,7 @@ class GaussianForPure(Uniform):
         return run
 
 
-class HalfEven(Uniform):
+class HalfEven(Independent):
     """Real values rounded half to even, taking for granted that a whole change stays a whole change."""
 
     @cached_property
@@ -148,7 +148,7 @@ def _round_half_even(self: Any, array: Any) -> Any:
     return np.rint(np.asarray(array, dtype=np.float64) / self._grid).astype(np.int64)
 
 
-class ColumnsOfRoundingForgotten(Uniform):
+class ColumnsOfRoundingForgotten(Independent):
     """Real values rounded to the grid, as if that moved one column only."""
 
     @cached_property

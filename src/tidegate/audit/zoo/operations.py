@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from tidegate.audit.subjects import Callee
-from tidegate.audit.zoo.animal import FAILURE, MISUSED, MODEL, REPLAY, Animal, Floats, Stream, noise
+from tidegate.audit.zoo.animal import (
+    FAILURE,
+    MISUSED,
+    MODEL,
+    REPLAY,
+    Animal,
+    Floats,
+    Independent,
+    Stream,
+    noise,
+)
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Row
 from tidegate.mechanisms.plain.uniform import Uniform, UniformRun
@@ -145,7 +155,7 @@ class _LateRun(UniformRun):
             self.ledger.charge = charge  # type: ignore[method-assign]
 
 
-class ChargedAfterRelease(Uniform):
+class ChargedAfterRelease(Independent):
     """The ledger is asked when the release has left."""
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> UniformRun:
@@ -153,7 +163,7 @@ class ChargedAfterRelease(Uniform):
         return _LateRun(self, ledger, state)
 
 
-class ChargedByHalf(Uniform):
+class ChargedByHalf(Independent):
     """The ledger is told half of the truth."""
 
     @property

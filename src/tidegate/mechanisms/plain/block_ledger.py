@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +12,7 @@ from tidegate.ledger import Group, Ledger, MemoryLedger
 from tidegate.ledger import kernels as k
 from tidegate.ledger.events import Overspent
 from tidegate.ledger.kernels import Integers
+from tidegate.ledger.ledger import Holder
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.run import last_step
@@ -29,6 +31,8 @@ class BlockLedger(MemoryLedger):
         Whether each charge is made to the whole as well; else the whole pays for all of the block at its beginning.
     """
 
+    begins_again = True
+
     def __init__(self, mechanism: Mechanism, whole: Ledger, factor: int, forwards: bool) -> None:
         super().__init__(mechanism.policy, mechanism.units)
         self._opened = self._account.mark()  # where all steps add up, an account keeps no rows
@@ -36,12 +40,29 @@ class BlockLedger(MemoryLedger):
         self._length = mechanism.policy.steps_charged
         self._share = factor if forwards else 0  # of a charge, what the whole is charged besides
         self.paid = False
+        self.crowded = (
+            0  # the last step of the whole whose windows contain what was charged before the first block
+        )
+
+    @property
+    def crowded_until(self) -> int:
+        """The same, counted from the beginning of the block."""
+        return max(0, self.crowded - self._offset)
+
+    def remaining(self, step: int | None = None) -> Fraction:
+        """What a charge to a step may cost, in the block and in the whole."""
+        step = self.step + 1 if step is None else step
+        return min(super().remaining(step), self._whole.remaining(step + self._offset))
 
     def begin(self, offset: int) -> None:
         """Open the account of the block that begins after so many steps."""
         self._offset, self._rows, self.paid = offset, 0, False
         self._account.undo(self._opened)
         self._users.clear()  # each block has a run of its own
+
+    def hold(self, name: str, user: Holder) -> bool:
+        """What the whole knows of a secret state."""
+        return self._whole.hold(name, user)
 
     def pay(self) -> None:
         """Let the whole pay for the block, once, unless it pays charge by charge."""
@@ -66,17 +87,20 @@ class BlockLedger(MemoryLedger):
             self._whole.charge_span(begin, begin + self._length - 1, amount)
             self._whole.charge_batch(begin + 1, nothing)  # moves on, as the steps of the block would
 
-    def charge_ahead(self, units: Integers) -> None:
+    def charge_ahead(self, units: Integers, groups: Integers | None = None) -> None:
         """Charge the steps of this block and those after it to the whole, if it pays charge by charge.
 
-        Each block has an account of its own, which is judged here and kept by nobody.
+        Each block has an account of its own, which is judged here and kept by nobody. Groups are rows (first, last,
+        units) with steps counted from the first block on, none of which reaches from one block into the next.
         """
         spent = units.reshape(-1, self._length).sum(axis=1)
+        if groups is not None:
+            np.add.at(spent, (groups[:, 0] - 1) // self._length, groups[:, 2])
         fullest, limit = int(spent.max()), self._account[k.LIMIT]
         if fullest > limit:
             self._refuse(Overspent(self._length, self._length, 0, fullest))
         if self._share:
-            self._whole.charge_batch(self._offset + 1, units * self._share)
+            self._whole.charge_batch(self._offset + 1, units * self._share, groups=self._of_whole(groups))
 
     def charge(
         self,

@@ -20,6 +20,7 @@ from tidegate.mechanisms.plain.block_ledger import BlockLedger, Shifted, Unenfor
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import Law, install
+from tidegate.noise.law import SharedLaw
 from tidegate.policy import Policy, Pure, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases
 
@@ -105,9 +106,14 @@ class Blocks(Mechanism):
         return self.mechanism.outputs
 
     @property
-    def law(self) -> Law | None:
+    def law(self) -> Law | SharedLaw | None:
         """As for the mechanism."""
         return self.mechanism.law
+
+    @property
+    def shares_noise(self) -> bool:
+        """As for the mechanism: the steps of a block may share noise, blocks share none."""
+        return self.mechanism.shares_noise
 
     @property
     def enforced(self) -> bool:
@@ -201,6 +207,7 @@ class BlocksRun(Run):
         self._account = kind(self._inner, self.ledger, self._factor, forwards)
         # on a ledger that others have used, or this run without its snapshot, the first block begins now
         self._offset = state["offset"] if state else self.step
+        self._account.crowded = state.get("crowded", 0) if state else self.ledger.crowded_until
         self._open(state["inner"].tobytes() if state else None)
         self._repeats = repeats(type(self._run))
 
@@ -220,7 +227,8 @@ class BlocksRun(Run):
         self._account.paid = self._run.step > 0
 
     def _state(self) -> State:
-        return {"offset": self._offset, "inner": np.frombuffer(self._run.snapshot(), dtype=np.uint8)}
+        inner = np.frombuffer(self._run.snapshot(), dtype=np.uint8)
+        return {"offset": self._offset, "crowded": self._account.crowded, "inner": inner}
 
     def _go_on(self) -> None:
         """Begin the next block, if this one is at its end."""
@@ -275,7 +283,10 @@ class BlocksRun(Run):
     def _several(self, rows: Matrix) -> Releases | None:
         """Release the whole blocks that begin here, all but the last one, in one go; None where that cannot be."""
         blocks = (len(rows) - 1) // self._length
-        if not (self._repeats and blocks) or self._account.paid:
+        crowded = (
+            self._inner.shares_noise and self._account.crowded_until
+        )  # then some steps may have to be silent
+        if not (self._repeats and blocks) or self._account.paid or crowded:
             return None
         self._account.pay_ahead(blocks)
         run: Repeating = self._run  # type: ignore[assignment]

@@ -23,6 +23,7 @@ from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN, L1, Dissimilarit
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, SINGLE, PanPrivateRun
 from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law
+from tidegate.noise.law import SharedLaw
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.releases import Releases
 
@@ -200,7 +201,7 @@ class Publishing(Mechanism):
         return self.shares[0]
 
     @cached_property
-    def law(self) -> Law | None:
+    def law(self) -> Law | SharedLaw | None:
         """That of the publications; pan-private ones carry noise of intrusions besides."""
         return None if self.pan_private else super().law
 

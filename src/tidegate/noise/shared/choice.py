@@ -5,11 +5,13 @@ Everything here depends on public parameters only.
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from tidegate.exact import whole
 from tidegate.noise.shared.orders import widest
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from tidegate.noise.shared.semiorder import Semiorder
 
 LawName = Literal["laplace", "cube", "semiorder"]
+
+LONGEST_GROUP = 64  # columns · steps of a group: up to here its radius is a sum of that many draws
+MOST_GROUPS = 1 << 15
+MOST_MEASUREMENTS = LONGEST_GROUP * (MOST_GROUPS - 1)
+MOST_CLASSES = 16  # with more of them the cube is better
 
 # (E K, E K(K + 1)) of `shares` for 1, 2, … columns and widths 1, 2, …: mean absolute value and variance of the
 # semiorder law of scale 1. A test computes them anew.
@@ -117,10 +124,10 @@ def cube_choice(lengths: tuple[int, ...], groups: int, columns: int = 1) -> Choi
     """The cube on groups of these lengths, of which a window meets at most `groups`."""
     d = columns
     variance = absolute = 0.0
-    for length in lengths:
+    for length, count in Counter(lengths).items():
         n = d * length
-        variance += length * 2 * (n + 1) * (n + 2) / ((d + 1) * (d + 2))
-        absolute += length * (n + 1) / (d + 1)
+        variance += count * length * 2 * (n + 1) * (n + 2) / ((d + 1) * (d + 2))
+        absolute += count * length * (n + 1) / (d + 1)
     total = sum(lengths)
     return Choice(
         "cube", groups, variance / total * groups**2, absolute / total * groups, lengths, columns=columns
@@ -136,14 +143,33 @@ def semiorder_choice(measurements: int, classes: int, columns: int = 1) -> Choic
     )
 
 
+def best_groups(measurements: int, columns: int = 1) -> int:
+    """The number of groups with which the cube has the least variance; 0 where no cube is drawn.
+
+    Longer groups than `LONGEST_GROUP` would gain less than a hundredth, and their radii take long to draw.
+    """
+    d = columns
+    if not 2 < measurements <= MOST_MEASUREMENTS or d > LONGEST_GROUP:
+        return 0
+    groups = np.arange(2, min(measurements, MOST_GROUPS))
+    least, longer = np.divmod(measurements - 1, groups - 1)
+    longest = least + (longer > 0)
+    variance = np.zeros(groups.size)
+    for length, count in ((least + 1, longer), (least, groups - 1 - longer)):
+        variance += count * length * (d * length + 1.0) * (d * length + 2.0)
+    variance *= np.where(d * longest <= LONGEST_GROUP, groups.astype(np.float64) ** 2, np.inf)
+    best = int(np.argmin(variance))
+    return int(groups[best]) if np.isfinite(variance[best]) else 0
+
+
 def choices(measurements: int, columns: int = 1, sliding: bool = True) -> Iterator[Choice]:
-    """All sound laws: Laplace first, then cubes, then semiorders if `sliding`."""
+    """The best of each kind of sound law: Laplace first, then the cube, then semiorders if `sliding`."""
     yield laplace_choice(measurements, columns)
-    # The best number of groups is about √(2k/3); with more columns it grows, and the gain fades.
-    for groups in range(2, min(measurements, 64 + 8 * math.isqrt(measurements))):
+    groups = best_groups(measurements, columns)
+    if groups:
         yield cube_choice(group_lengths(measurements, groups), groups, columns)
     most = widest(columns)
-    if sliding and most and measurements > 1:
+    if sliding and most and 1 < measurements <= MOST_CLASSES * most:
         fewest = -(-measurements // most)
         # More classes than that leave widths in which Laplace noise is as good.
         for classes in range(fewest, min(4 * fewest + 4, measurements)):

@@ -9,7 +9,8 @@ docs/proofs/noise_cube.md.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -61,11 +62,6 @@ def _boundaries(columns: int, length: int, exact: Fraction) -> Words:
     ladder = reference.remainder_ladder(columns, length, exact)(WORD_BITS)
     # The last boundary, 1, needs no test.
     return np.array(ladder[:-1], dtype=np.uint64)
-
-
-@lru_cache(maxsize=256)
-def _boundary_list(length: int, exact: Fraction) -> list[int]:
-    return [int(boundary) for boundary in _boundaries(1, length, exact)]
 
 
 def _radius_of(words: list[list[int]], boundaries: list[int], scale: Scale) -> int:
@@ -120,7 +116,7 @@ class Cube:
         whole("copies", self.copies)
         if not self.lengths:
             raise InvalidParameter("lengths", self.lengths, "not empty", "write for example lengths=(8,)")
-        for length in self.lengths:
+        for length in set(self.lengths):
             whole("lengths", length)
         most = self.columns * max(self.lengths) + 1
         if self.prepared.value * most > LARGEST_MEAN:
@@ -133,10 +129,15 @@ class Cube:
         """The scale as the draws use it, never below what was asked for."""
         return prepare(self.scale)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Values a step."""
         return self.columns * self.copies
+
+    @cached_property
+    def _known_boundaries(self) -> dict[int, list[int]]:
+        """Boundaries of the first variable by the length of a group, for draws of one step."""
+        return {}
 
     def start(self) -> CubeState:
         """No group is open, and the next one is the first of the pattern."""
@@ -159,10 +160,10 @@ class Cube:
         >>> law.openings(law.start(), 20)
         [(0, 8), (8, 7), (15, 8)]
         """
-        starts, lengths = self._opened(state, steps)
+        starts, lengths = self.opened(state, steps)
         return list(zip(starts.tolist(), lengths.tolist(), strict=True))
 
-    def _opened(self, state: CubeState, steps: int) -> tuple[Integers, Integers]:
+    def opened(self, state: CubeState, steps: int) -> tuple[Integers, Integers]:
         """Starts and lengths of the groups that the next steps open."""
         pattern = np.array(self.lengths[state.place :] + self.lengths[: state.place], dtype=np.int64)
         rounds = max(0, steps - state.remaining) // sum(self.lengths) + 1
@@ -187,8 +188,8 @@ class Cube:
         steps
             How many.
         """
-        if steps == 1 and self.width == 1:
-            return self._draw_one(source, stream, step, state)
+        if steps == 1:
+            return self._draw_step(source, stream, step, state)
         out = np.empty((steps, self.width), dtype=np.int64)
         block = max(1, CHUNK_WORDS // self.width)
         for start in range(0, steps, block):
@@ -200,7 +201,7 @@ class Cube:
     ) -> CubeState:
         """As many steps as fit into the cache."""
         steps = len(out)
-        starts, lengths = self._opened(state, steps)
+        starts, lengths = self.opened(state, steps)
         radii = np.empty((starts.size + 1, self.copies), dtype=np.int64)
         radii[0] = state.radii
         self._fill_radii(source, f"{stream}/radius", step, starts, lengths, radii[1:])
@@ -217,21 +218,49 @@ class Cube:
         kept = tuple(radii[-1].tolist()) if left else (0,) * self.copies
         return CubeState(place, left, kept)
 
-    def _draw_one(
+    def _draw_step(
         self, source: Source, stream: str, step: int, state: CubeState
     ) -> tuple[Integers, CubeState]:
-        """One step of one column, without the cost of arrays."""
-        place, remaining, radius, index = state.place, state.remaining, state.radii[0], 0
-        if not remaining:
-            remaining = self.lengths[place]
-            radius = self._radius_one(source, f"{stream}/radius", step, remaining)
-            place = (place + 1) % len(self.lengths)
+        """One step, without a look at the pattern of all groups."""
+        if self.width == 1:
+            value, after = self.draw_one(source, stream, step, state)
+            return np.array([[value]], dtype=np.int64), after
+        place, remaining, radii = self._current(source, stream, step, state)
+        out = np.empty((1, self.width), dtype=np.int64)
+        known = np.array([radii], dtype=np.int64)
+        if self.columns == 1:
+            self._fill_intervals(source, stream, step, known, np.ones(1, dtype=np.int64), out.reshape(-1))
+        else:
+            self._fill_balls(source, stream, step, known.reshape(-1), out.reshape(-1, self.columns))
+        left = remaining - 1
+        return out, CubeState(place, left, radii if left else (0,) * self.copies)
+
+    def draw_one(self, source: Source, stream: str, step: int, state: CubeState) -> tuple[int, CubeState]:
+        """The noise of the next step as a Python integer, where a step has one value: the quick way."""
+        place, remaining, radii = self._current(source, stream, step, state)
+        radius, index, left = radii[0], 0, remaining - 1
         while (found := reference.below_count(source.word(stream, step, 0, index), 2 * radius + 1)) is None:
             index += 1
-        left = remaining - 1
-        after = CubeState(place, left, (radius if left else 0,))
         value = found + 1 if found < radius else found - 2 * radius
-        return np.array([[value]], dtype=np.int64), after
+        return value, CubeState(place, left, radii if left else (0,))
+
+    def _current(
+        self, source: Source, stream: str, step: int, state: CubeState
+    ) -> tuple[int, int, tuple[int, ...]]:
+        """Place, steps left and radii of the group that the next step belongs to, which it may open."""
+        if state.remaining:
+            return state.place, state.remaining, state.radii
+        length = self.lengths[state.place]
+        return (state.place + 1) % len(self.lengths), length, self._radii_at(source, stream, step, length)
+
+    def _radii_at(self, source: Source, stream: str, step: int, length: int) -> tuple[int, ...]:
+        """The radii of a group of this length that opens at a step."""
+        if self.width == 1:
+            return (self._radius_one(source, f"{stream}/radius", step, length),)
+        found = np.empty(self.copies, dtype=np.int64)
+        groups = np.arange(self.copies)
+        self._fill_radii_block(source, f"{stream}/radius", step, length, groups, found)
+        return tuple(found.tolist())
 
     def _radius_one(self, source: Source, stream: str, step: int, length: int) -> int:
         """What `_fill_radii` draws for one group of one column."""
@@ -239,7 +268,10 @@ class Cube:
         taken: list[list[int]] = [[] for _ in range(length + 2)]
         if length <= reference.MOST_SUMMED:
             taken = [[source.word(stream, step, v, i) for i in range(count)] for v in range(length + 2)]
-            radius = _radius_of(taken, _boundary_list(length, scale.exact), scale)
+            known = self._known_boundaries.get(length)
+            if known is None:
+                known = self._known_boundaries[length] = _boundaries(1, length, scale.exact).tolist()
+            radius = _radius_of(taken, known, scale)
             if radius >= 0:
                 return min(radius, LARGEST_RADIUS)
         variables = [
@@ -338,16 +370,16 @@ class Cube:
         >>> round(law.variance())
         15667
         """
-        return self._average([self.moments(length).variance() for length in self.lengths])
+        return self._average(lambda length: self.moments(length).variance())
 
     def expected_absolute(self) -> float:
         """Mean absolute value, averaged over the steps of the pattern."""
-        return self._average([self.moments(length).expected_absolute() for length in self.lengths])
+        return self._average(lambda length: self.moments(length).expected_absolute())
 
     def radius(self, probability: float) -> int:
         """The least r with P(|z| ≤ r) ≥ probability at every step: half the width of an interval."""
         return max(self.moments(length).radius(probability) for length in set(self.lengths))
 
-    def _average(self, numbers: list[float]) -> float:
-        total = sum(length * number for length, number in zip(self.lengths, numbers, strict=True))
+    def _average(self, number: Callable[[int], float]) -> float:
+        total = sum(count * length * number(length) for length, count in Counter(self.lengths).items())
         return total / sum(self.lengths)

@@ -248,14 +248,11 @@ class Semiorder:
         steps
             How many.
         """
+        if steps == 1 and self.copies == self.columns == 1:
+            value, after = self.draw_one(source, stream, step, state)
+            return np.array([[value]], dtype=np.int64), after
         first = step - state.steps
         tracks = list(state.tracks)
-        if steps == 1 and self.copies == self.columns == 1:
-            number = state.steps % self.classes
-            value, tracks[number] = self._draw_one(
-                source, f"{stream}/{number}", first, self._line(tracks[number])
-            )
-            return np.array([[value]], dtype=np.int64), SemiorderState(state.steps + 1, tuple(tracks))
         out = np.empty((steps, self.copies * self.columns), dtype=np.int64)
         for i in range(min(self.classes, steps)):
             number = (state.steps + i) % self.classes
@@ -267,6 +264,16 @@ class Semiorder:
                 tracks[number] = self._draw_block(source, address, first, track, block)
                 rows[start : start + BLOCK_STEPS] = block
         return out, SemiorderState(state.steps + steps, tuple(tracks))
+
+    def draw_one(
+        self, source: Source, stream: str, step: int, state: SemiorderState
+    ) -> tuple[int, SemiorderState]:
+        """The noise of the next step as a Python integer, where a step has one value: the quick way."""
+        number, tracks = state.steps % self.classes, list(state.tracks)
+        value, tracks[number] = self._draw_one(
+            source, f"{stream}/{number}", step - state.steps, self._line(tracks[number])
+        )
+        return value, SemiorderState(state.steps + 1, tuple(tracks))
 
     def _line(self, track: Track | Line) -> Line:
         if isinstance(track, Line):

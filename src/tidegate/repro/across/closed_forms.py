@@ -47,7 +47,7 @@ FORMS = {
     "Laplace, w-event": Form(
         "√2·w/ε (Dwork et al. 2006, w times)",
         math.sqrt(2) * 24 / 0.5,
-        lambda columns: Uniform(WEvent(epsilon="1/2", w=24), columns=columns),
+        lambda columns: Uniform(WEvent(epsilon="1/2", w=24), columns=columns, noise="laplace"),
         1,
     ),
     "mean of the last 5": Form(

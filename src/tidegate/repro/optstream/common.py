@@ -83,7 +83,7 @@ def mechanisms(
     adaptive: dict[str, Any] = {**equal, "adaptive": True, "threshold": THRESHOLD}
     printed: dict[str, Any] = {"weights": "size", "calibration": "paper"}
     makers: dict[str, Any] = {
-        LAPLACE: lambda: Uniform(policy),
+        LAPLACE: lambda: Uniform(policy, noise="laplace"),
         DFT: lambda: Fourier(policy, coefficients=k, nonnegative=True),
         EQUAL: lambda: OptStream(policy, **equal),
         ADAPTIVE: lambda: OptStream(policy, **adaptive),

@@ -48,7 +48,7 @@ def _apart(kind: str, alpha: int, regions: int) -> tuple[Mechanism, Mechanism]:
     """Regions and nation released apart, each with half of the budget."""
     policy = WEvent(epsilon="1/2", w=W, max_change=alpha, mobility="fixed")
     if kind == LAPLACE:
-        return Uniform(policy, columns=regions), Uniform(policy)
+        return Uniform(policy, columns=regions, noise="laplace"), Uniform(policy, noise="laplace")
     count = samples_for(alpha)
     options: dict[str, Any] = {"coefficients": count, "nonnegative": True}
     return Fourier(policy, columns=regions, **options), Fourier(policy, **options)

@@ -30,7 +30,7 @@ def _measure(setting: dict[str, Any]) -> list[Row]:
         for step, count in enumerate(truth[:, 0], start=1)
     ]
     mechanisms = {
-        "LM": Uniform(policy),
+        "LM": Uniform(policy, noise="laplace"),
         "PeGaSus": PeGaSus(policy),
         f"PeGaSus, factor {PATIENT}": PeGaSus(policy, threshold_factor=PATIENT),
     }

@@ -41,7 +41,7 @@ def _settings(small: bool) -> list[dict[str, Any]]:
 def _measure(setting: dict[str, Any]) -> list[Row]:
     truth, policy = stream(setting["stream"], setting["steps"]), Event(epsilon=setting["epsilon"])
     mechanisms: dict[str, Mechanism] = {
-        "LM": Uniform(policy),
+        "LM": Uniform(policy, noise="laplace"),
         **{f"BS_{back}": BackwardSmoothing(policy, back=back) for back in BACK},
         "PGS": PeGaSus(policy),
         OTHER: PeGaSus(policy, threshold_factor=PATIENT),

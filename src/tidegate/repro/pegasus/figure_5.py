@@ -51,7 +51,7 @@ def _measure(setting: dict[str, Any]) -> list[Row]:
     ends = np.arange(1, len(counts) + 1)
     rows: list[Row] = []
     for run in range(setting["runs"]):
-        laplace = Uniform(policy).start().push_batch(counts)
+        laplace = Uniform(policy, noise="laplace").start().push_batch(counts)
         printed = PeGaSus(policy).start().push_batch(counts)
         patient = PeGaSus(policy, threshold_factor=PATIENT).start().push_batch(counts)
         for power in setting["powers"]:

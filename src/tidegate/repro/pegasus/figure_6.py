@@ -29,7 +29,7 @@ def _measure(setting: dict[str, Any]) -> list[Row]:
     counts, policy = stream("High_5", setting["steps"]), Event(epsilon=setting["epsilon"])
     rows: list[Row] = []
     for run in range(setting["runs"]):
-        laplace = Uniform(policy).start().push_batch(counts).values
+        laplace = Uniform(policy, noise="laplace").start().push_batch(counts).values
         grouped = PeGaSus(policy).start().push_batch(counts)
         for window in sorted({window for window, _ in SETTINGS}):
             followed = History(1, window).push_batch(grouped)

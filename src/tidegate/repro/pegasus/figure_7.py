@@ -27,7 +27,7 @@ def _measure(setting: dict[str, Any]) -> list[Row]:
     sums = np.concatenate([[0], np.cumsum(counts[:, 0])])
     rows: list[Row] = []
     for run in range(setting["runs"]):
-        laplace = Uniform(policy).start().push_batch(counts)
+        laplace = Uniform(policy, noise="laplace").start().push_batch(counts)
         grouped = PeGaSus(policy).start().push_batch(counts)
         for window in sorted({window for window, _ in SETTINGS}):
             tree = SlidingWindowTree(policy, window=window, estimator="plain").start().push_batch(counts)

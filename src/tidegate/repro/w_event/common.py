@@ -31,7 +31,7 @@ def mechanisms(w: int, columns: int) -> dict[str, Mechanism]:
     policy = WEvent(epsilon="1", w=w)
     shift = columns > 2 * w
     return {
-        "Uniform": Uniform(policy, columns=columns),
+        "Uniform": Uniform(policy, columns=columns, noise="laplace"),
         "Sample": Sample(policy, columns=columns),
         "FAST_w": Fast(policy, columns=columns, blocks=True),
         "BD": BudgetDistribution(policy, columns=columns, shift=shift),

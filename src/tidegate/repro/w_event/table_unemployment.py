@@ -26,7 +26,7 @@ NEAR = 0.05  # a few per cent
 def _mechanisms() -> dict[str, Mechanism]:
     policy = WEvent(epsilon="1", w=120)
     return {
-        "Uniform": Uniform(policy),
+        "Uniform": Uniform(policy, noise="laplace"),
         "Sample": Sample(policy),
         "BA": BudgetAbsorption(policy),
         OWN: Fast(policy, blocks=True, filter=Kalman(process_noise=1e5, measurement_noise=1e6)),

@@ -1,0 +1,444 @@
+"""Noise that the measured steps of a window share: which law is chosen, and its secret state at work.
+
+The laws stand in `tidegate.noise.shared`; docs/proofs/shared_noise.md says why a run that keeps their state is private.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidParameter, LedgerMismatch
+from tidegate.ledger import Group
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.run import Run, last_step
+from tidegate.noise.law import Law, SharedLaw
+from tidegate.policy import Policy, Pure
+
+if TYPE_CHECKING:
+    from tidegate.noise.shared.choice import Choice
+    from tidegate.noise.shared.cube import Cube
+    from tidegate.noise.shared.semiorder import Semiorder
+
+Integers = npt.NDArray[np.int64]
+Saved = dict[str, Any]
+
+NOISES = ("auto", "laplace", "cube", "semiorder")
+WORTH_IT = 0.9  # of Laplace's variance: noise that gains less is not worth a secret state
+FOR_GOOD = (
+    "the noise of this run is shared by all of its steps, and nobody can tell whether this snapshot is the only one "
+    'that goes on; keep the ledger on disk, or begin a new stream with noise="laplace".'
+)
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class SharingMechanism(Mechanism):
+    """A mechanism that adds noise to measured steps, which may share it.
+
+    Parameters
+    ----------
+    noise
+        "auto": the law with the least variance for the policy, the columns and the measurements in a window.
+        "laplace": noise of its own for each value. "cube", "semiorder": this law.
+    """
+
+    noise: str = field(default="laplace", kw_only=True)
+
+    @property
+    def distance(self) -> int:
+        """Steps from one measurement to the next."""
+        return 1
+
+    @cached_property
+    def sharing(self) -> Sharing | None:
+        """The law that measurements share; None where each has noise of its own."""
+        return chosen(self.noise, self.policy, self.columns, self.sensitivity, self.distance)
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether a run has a secret state."""
+        return self.sharing is not None
+
+    @property
+    def columns_independent(self) -> bool:
+        """Whether copies of the columns beside each other are independent runs: not where they share a radius."""
+        return self.sharing is None
+
+    @cached_property
+    def law(self) -> Law | SharedLaw | None:
+        """How the noise of a fresh value is distributed."""
+        if self.sharing is None:
+            return super().law
+        return SharedLaw(self.sharing.law, float(Fraction(self.grid)))
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the configuration exactly; without shared noise as it was described before there was any."""
+        described = super().describe()
+        del described["noise"]
+        return described if self.sharing is None else {**described, "noise": self.sharing.describe()}
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A law of noise for all measurements of a run.
+
+    Attributes
+    ----------
+    choice
+        The law in units of Δ/ε.
+    sensitivity, epsilon
+        Δ in grid units, and ε of a window.
+    copies
+        Columns with noise of their own, because a unit stays in one of them.
+    """
+
+    choice: Choice
+    sensitivity: int
+    epsilon: Fraction
+    copies: int = 1
+
+    @property
+    def units(self) -> int:
+        """Into how many units the budget of a window is divided: groups that it can meet."""
+        return self.choice.share if self.choice.law == "cube" else 1
+
+    @cached_property
+    def law(self) -> Cube | Semiorder:
+        """What is drawn from."""
+        make = self.choice.cube if self.choice.law == "cube" else self.choice.semiorder
+        return make(Fraction(self.sensitivity), self.epsilon, self.copies)
+
+    @property
+    def whole_run(self) -> bool:
+        """Whether one group holds all measurements that a run will ever make."""
+        return self.choice.law == "cube" and self.choice.share == 1
+
+    @property
+    def scale(self) -> float:
+        """The scale of the law in grid units: a group, or a window of the semiorder's class, loses Δ over it."""
+        return self.law.prepared.value
+
+    @property
+    def laplace_scale(self) -> float:
+        """The scale of Laplace noise that has the same variance, in grid units; what a release calls its scale."""
+        return math.sqrt(self.choice.variance / 2) * self.sensitivity / float(self.epsilon)
+
+    def describe(self) -> list[Any]:
+        """The law and its shape, exactly."""
+        shape = self.choice.lengths if self.choice.law == "cube" else (self.choice.width,)
+        counts = [[length, len(list(run))] for length, run in itertools.groupby(shape)]
+        return [self.choice.law, self.choice.share, counts, self.copies]
+
+
+def chosen(noise: str, policy: Policy, columns: int, sensitivity: int, distance: int = 1) -> Sharing | None:
+    """The law for a run, by public parameters only; None for noise of its own at each step.
+
+    Parameters
+    ----------
+    noise
+        As of a :class:`SharingMechanism`.
+    policy, columns, sensitivity
+        What is protected, and by how many grid units it changes a step.
+    distance
+        Steps from one measurement to the next, at most a window.
+    """
+    if noise not in NOISES:
+        raise InvalidParameter("noise", noise, " or ".join(map(repr, NOISES)), 'write noise="auto"')
+    budget = policy.budget
+    if noise == "laplace" or (noise == "auto" and not isinstance(budget, Pure)):
+        return None
+    if not isinstance(budget, Pure):
+        raise InvalidParameter("noise", noise, "'auto' where delta or rho is given", "drop it")
+    measurements = -(-policy.steps_charged // distance)
+    most = WORTH_IT * 2.0 * measurements**2 if noise == "auto" else math.inf
+    for sharing in _candidates(policy, columns, sensitivity, budget.epsilon, distance):
+        if noise in ("auto", sharing.choice.law) and sharing.choice.variance <= most and _drawable(sharing):
+            return sharing
+    if noise == "auto":
+        return None
+    raise InvalidParameter(
+        "noise", noise, "a law that exists for this policy and its columns", 'write noise="auto"'
+    )
+
+
+def _candidates(
+    policy: Policy, columns: int, sensitivity: int, epsilon: Fraction, distance: int
+) -> list[Sharing]:
+    """All laws that share noise, the one with the least variance first."""
+    from tidegate.noise.shared.choice import choices, horizon_choice
+
+    # who stays in one column changes no other, so that each has noise of its own at the full budget
+    apart = columns > 1 and policy.mobility == "fixed" and policy.adjacency == "add-remove"
+    together, copies = (1, columns) if apart else (columns, 1)
+    horizon = policy.horizon
+    if horizon is not None and (policy.window is None or horizon <= policy.window):
+        found = [horizon_choice(-(-horizon // distance), together)]
+    else:
+        found = list(choices(-(-policy.steps_charged // distance), together))[1:]
+    found.sort(key=lambda choice: choice.variance)
+    return [Sharing(choice, sensitivity, epsilon, copies) for choice in found]
+
+
+def _drawable(sharing: Sharing) -> bool:
+    """Whether the numbers fit, and points of a ball are found in a few attempts (see docs/proofs/noise_cube.md)."""
+    choice = sharing.choice
+    try:
+        scale = sharing.scale
+    except InvalidParameter:
+        return False
+    if choice.law == "semiorder" or choice.columns == 1:
+        return True
+    # an attempt fails where two of d columns fall together, or a zero is negative: about 1.5·d²/radius times
+    return scale * (choice.columns * min(choice.lengths) + 1) >= choice.columns**2
+
+
+def begin_noise(
+    run: Run, sharing: Sharing, stream: str, saved: Saved | None, distance: int = 1
+) -> SharedNoise:
+    """The noise of a run at its beginning, or where a snapshot's numbers left it."""
+    kind = GroupedNoise if sharing.choice.law == "cube" else SlidingNoise
+    return kind(run, sharing, stream, saved, distance)
+
+
+class SharedNoise(ABC):
+    """The noise of one run: paid for, drawn and kept. Its state is SECRET.
+
+    Measurements are paid for and drawn one by one (`pay`, then `draw` or `draw_one`), or many at once (`pay_all`, then
+    `draw_all`). Each writes a row to the ledger before anything is drawn for it, also where a group has paid
+    already, so that every earlier snapshot is stale from then on. A step that is not paid for is silent.
+
+    Parameters
+    ----------
+    run
+        Whose noise it is.
+    sharing, stream
+        The law, and the name of the noise.
+    saved
+        What `numbers` has said, for a snapshot.
+    distance
+        Steps from one measurement to the next.
+
+    Attributes
+    ----------
+    silent_until
+        The last step that is silent because a state was dropped.
+    patient_until
+        Up to this step charges that others made before this run began may leave too little for its noise: it is silent
+        then. Later, or where nobody was before, that is an error.
+    """
+
+    def __init__(
+        self, run: Run, sharing: Sharing, stream: str, saved: Saved | None = None, distance: int = 1
+    ) -> None:
+        self.run, self.sharing, self.stream, self.distance = run, sharing, stream, distance
+        self.law: Any = sharing.law
+        self.ledger, self.source = run.ledger, run.source
+        self.cost = self.ledger.units // run.mechanism.units
+        self.window = self.ledger.policy.window
+        self.horizon = self.ledger.policy.horizon
+        self.name = ""
+        self.silent_until = self.patient_until = 0
+        self.state: Any = self.law.start()
+        if saved is not None:
+            self._restore(saved)
+        else:
+            self.patient_until = self.ledger.crowded_until
+
+    def _restore(self, saved: Saved) -> None:
+        """Go on from a snapshot if nobody else can go on from it, else drop what is secret."""
+        self.name, self.silent_until, self.patient_until = saved["name"], saved["silent"], saved["patient"]
+        self._read(saved)
+        held = self.ledger.hold(self.name, self.run)
+        if held or not self.open:
+            return
+        if (self.window is None or self.sharing.whole_run) and not self.ledger.begins_again:
+            raise LedgerMismatch(FOR_GOOD)
+        self.silent_until = self._drop()
+        self.patient_until = self.silent_until + (self.window or 0)
+        self.name = ""
+
+    def numbers(self) -> Saved:
+        """The state for a snapshot, which is as secret as raw values."""
+        if not self.name:
+            self.name = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
+        self.ledger.hold(self.name, self.run)
+        return {
+            "name": self.name,
+            "silent": self.silent_until,
+            "patient": self.patient_until,
+            "law": self.state.numbers(),
+        }
+
+    @property
+    def steady(self) -> bool:
+        """Whether every measurement from now on is paid for, or refused with an error."""
+        return self.run.step >= self.patient_until
+
+    def _silent(self, step: int) -> bool:
+        """Whether a step that needs a new group has to be silent."""
+        if step > self.patient_until:
+            return False
+        return step <= self.silent_until or self.ledger.remaining(step) < self.cost * self.ledger.unit
+
+    def pay(self, step: int) -> int:
+        """Pay for a measurement, or pass it over in silence: the units that were charged, or −1."""
+        units = self._pay(step)
+        if units < 0:
+            self.ledger.charge(step, 0)
+        return int(units)
+
+    def draw(self, number: int) -> Integers:
+        """The noise of the measurement that was paid for, one number a column."""
+        noise, self.state = self.law.draw(self.source, self.stream, number, self.state)
+        found: Integers = noise[0]
+        return found
+
+    def draw_one(self, number: int) -> int:
+        """The same for one column, without the cost of arrays."""
+        noise, self.state = self.law.draw_one(self.source, self.stream, number, self.state)
+        return int(noise)
+
+    def pay_all(self, first: int, steps: int, at: int, count: int) -> Integers:
+        """Pay for `steps` steps, of which `count` are measured, from step `at` on; the units of each step."""
+        units = np.zeros(steps, dtype=np.int64)
+        begun, extended = self.rows(at, count)
+        self.ledger.charge_batch(first, np.broadcast_to(np.int64(0), steps), groups=begun, extended=extended)
+        units[begun[:, 0] - first] = begun[:, 2]
+        self._paid(at, count)
+        return units
+
+    def draw_all(self, number: int, count: int) -> Integers:
+        """The noise of many measurements that were paid for, one row each."""
+        noise, self.state = self.law.draw(self.source, self.stream, number, self.state, count)
+        found: Integers = noise
+        return found
+
+    # what a law adds
+
+    @property
+    @abstractmethod
+    def open(self) -> bool:
+        """Whether the state holds anything secret."""
+
+    @abstractmethod
+    def _read(self, saved: Saved) -> None:
+        """Take over the numbers of the law."""
+
+    @abstractmethod
+    def _drop(self) -> int:
+        """Forget what is secret; the last step that has to be silent then."""
+
+    @abstractmethod
+    def _pay(self, step: int) -> int:
+        """Pay for a measurement, if it need not be silent."""
+
+    @abstractmethod
+    def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
+        """The groups that the next measurements begin (first, last, units), and those that they extend."""
+
+    def _paid(self, first: int, count: int) -> None:  # noqa: B027  most need not
+        """Take note that the next measurements were paid for."""
+
+
+class GroupedNoise(SharedNoise):
+    """The cube on groups: a radius is drawn when a group opens, and forgotten with its last measurement."""
+
+    law: Cube
+
+    @property
+    def open(self) -> bool:
+        """Whether a group is open."""
+        return bool(self.state.remaining)
+
+    def _read(self, saved: Saved) -> None:
+        self.state = self.law.restore(saved["law"])
+
+    def _drop(self) -> int:
+        following = self.run.step + 1 + -self.run.step % self.distance  # the next step that is measured
+        planned = following + (self.state.remaining - 1) * self.distance
+        self.state = self.law.restore([self.state.place, 0, *(0 for _ in self.state.radii)])
+        return planned
+
+    def _pay(self, step: int) -> int:
+        if self.state.remaining:
+            self.ledger.charge(step, 0)
+            return 0
+        if self._silent(step):
+            return -1
+        last = step + (self.law.lengths[self.state.place] - 1) * self.distance
+        self.ledger.charge_group(step, last_step(self.ledger, last), self.cost)
+        self.ledger.charge(step, 0)
+        return self.cost
+
+    def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
+        """The groups that open."""
+        starts, lengths = self.law.opened(self.state, count)
+        begun = np.empty((starts.size, 3), dtype=np.int64)
+        begun[:, 0] = first + starts * self.distance
+        begun[:, 1] = begun[:, 0] + (lengths - 1) * self.distance
+        if self.horizon is not None:
+            np.minimum(begun[:, 1], self.horizon, out=begun[:, 1])
+        begun[:, 2] = self.cost
+        return begun, np.zeros((0, 4), dtype=np.int64)
+
+
+class SlidingNoise(SharedNoise):
+    """The semiorder: one group that reaches on with every measurement, and takes all of a window's budget."""
+
+    law: Semiorder
+    group: Group | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether anything was ever measured."""
+        return self.group is not None
+
+    def numbers(self) -> Saved:
+        """The state for a snapshot, with the group that is paid for."""
+        return {**super().numbers(), "group": self.group}
+
+    def _read(self, saved: Saved) -> None:
+        self.state = self.law.restore(saved["law"])
+        self.group = None if saved["group"] is None else Group(*saved["group"])
+
+    def _drop(self) -> int:
+        assert self.group is not None
+        assert self.window is not None
+        last = self.group.last + self.window - 1
+        self.state, self.group = self.law.start(), None
+        return last
+
+    def _pay(self, step: int) -> int:
+        if self.group is not None:
+            self.group = self.ledger.extend_group(self.group, step)
+            return 0
+        if self._silent(step):
+            return -1
+        self.group = self.ledger.charge_group(step, step, self.cost)
+        return self.cost
+
+    def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
+        """The one group, as it begins or reaches on."""
+        last = first + (count - 1) * self.distance
+        begun, extended = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 4), dtype=np.int64)
+        if count and self.group is None:
+            begun = np.array([[first, last, self.cost]], dtype=np.int64)
+        elif count and self.group is not None:
+            extended = np.array([[*self.group, last]], dtype=np.int64)
+        return begun, extended
+
+    def _paid(self, first: int, count: int) -> None:
+        if count:
+            begin = first if self.group is None else self.group.first
+            self.group = Group(begin, first + (count - 1) * self.distance, self.cost)
