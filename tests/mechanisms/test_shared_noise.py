@@ -8,6 +8,7 @@ import contextlib
 import json
 import sqlite3
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ import pytest
 import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger, SQLiteLedger
-from tidegate.mechanisms import Uniform
+from tidegate.mechanisms import Uniform as Plain
 from tidegate.mechanisms.shared_noise import GroupedNoise
 from tidegate.noise import expected_absolute_laplace
 from tidegate.releases import Status
 from tidegate.testing.entropy import FixedEntropy, install
 
+Uniform = partial(Plain, noise="auto")
 GROUPS = Uniform(tg.WEvent(epsilon="1", w=12), noise="cube")
 SLIDING = Uniform(tg.WEvent(epsilon="1", w=5))
 LENGTHS = GROUPS.sharing.choice.lengths

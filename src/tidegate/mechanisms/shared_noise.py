@@ -368,7 +368,7 @@ class GroupedNoise(SharedNoise):
         following = self.run.step + 1 + -self.run.step % self.distance  # the next step that is measured
         planned = following + (self.state.remaining - 1) * self.distance
         self.state = self.law.restore([self.state.place, 0, *(0 for _ in self.state.radii)])
-        return planned
+        return int(planned)
 
     def _pay(self, step: int) -> int:
         if self.state.remaining:
