@@ -88,8 +88,7 @@ def draw_heat(times: Times, one: Series, day: int) -> str:
     cells = np.full(days * day, np.nan)
     cells[first : first + len(one.values)] = one.values
     grid = cells.reshape(days, day).T  # hours × days, midnight at the top
-    least, most = _range([one.values])
-    least = min(least, 0.0) if least > 0 else least
+    least, most = _shades(one)
     shade = np.clip((grid - least) / max(most - least, 1e-12) * (SHADES - 1), 0, SHADES - 1)
     indices = np.where(np.isfinite(grid), np.rint(np.nan_to_num(shade)) + 1, 0).astype(np.uint8)
     image = base64.b64encode(png(indices, _palette())).decode()
@@ -110,8 +109,15 @@ def draw_heat(times: Times, one: Series, day: int) -> str:
 
 def legend(one: Series) -> str:
     """Between which values the shades of a heat map lie."""
+    least, most = _shades(one)
+    return f"light {about(least)}, dark {about(most)}"
+
+
+def _shades(one: Series) -> tuple[float, float]:
+    """The ends of the shades: from 0 on, and never so close that noise alone would look like a pattern."""
     least, most = _range([one.values])
-    return f"light {about(min(least, 0.0))}, dark {about(most)}"
+    half = (one.high - one.low)[np.isfinite(one.high - one.low)] / 2
+    return min(least, 0.0), max(most, float(half.mean()) if len(half) else most)
 
 
 def rows_of(times: Times, one: Series, most: int = 53) -> list[Row]:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tidegate.clock.steps import MONTH, WEEK
+from tidegate.clock.steps import CALENDAR, MONTH, WEEK
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Budget, Event, Guarantee, Pure, User, ZeroConcentrated
@@ -75,7 +75,7 @@ class Words:
     def step(self) -> str:
         """One step: "hour", "15 minutes", "week"."""
         length = self.config.steps.length
-        if length in (WEEK, MONTH):
+        if length in CALENDAR:
             return str(length).removeprefix("calendar ")
         words = duration(step_seconds(self.config))
         return words.removeprefix("1 ")
