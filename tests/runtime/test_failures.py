@@ -120,7 +120,7 @@ def marked_events(folder: Path) -> dict[str, str]:
     (folder / "events.csv").write_text("\n".join(lines) + "\n")
     return {
         "unit": r"walrus\d{3}zq",
-        "value": r"7777\d{3}",
+        "value": r"(?<![\d.])7777\d{3}(?!\d)",  # alone: longer numbers of noise hold any four digits now and then
         "category": "basilisk",
         "time": r":\d\d:37\b",
         "number of dropped": r"31[,_]?337|31[,_]?385",
