@@ -147,6 +147,11 @@ CASES: dict[str, tuple[Callable[[Path], Path], type[TidegateError]]] = {
     ),
     "mixed types of units": (folder_of(parquet(GOOD), parquet(GOOD | {"unit": [7781]})), MixedTypes),
     "units that are no units": (parquet(GOOD | {"unit": [7781.5]}), MixedTypes),
+    **{
+        f"{kind} as {name}": (parquet(GOOD | {name: pl.Series([7781], dtype=kind)}), MixedTypes)
+        for kind in (pl.Int128, pl.UInt128)
+        for name in GOOD
+    },
     "time going backwards": (csv(f"15,{MARK},a,1", f"5,{MARK},a,1"), TimeGoesBackwards),
     "no file at all": (lambda folder: folder / "absent.csv", SourceUnavailable),
 }

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from tidegate.ingest.errors import EmptyInput, InputChanged, TooManyColumns, UnreadableInput, attempt
+from tidegate.ingest.errors import (
+    EmptyInput,
+    InputChanged,
+    MixedTypes,
+    TooManyColumns,
+    UnreadableInput,
+    attempt,
+)
 from tidegate.ingest.schema import check_header
 from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
 from tidegate.ingest.sources.text import MOST_COLUMNS, _open
@@ -47,6 +54,7 @@ class ParquetSource(Source):
                 f"{self.name} has more than {MOST_COLUMNS} columns; keep those that are needed."
             )
         check_header(list(schema), self.columns, self.name)
+        self._check_types(schema)
         total = attempt(lambda: int(pl.scan_parquet(self.path).select(pl.len()).collect().item()), refusal)
         row = (position or {}).get("row", 0)
         if row > total:
@@ -62,6 +70,15 @@ class ParquetSource(Source):
                 raise refusal
             yield Batch(frame, {"row": row}, {"row": row + len(frame)})
             row += len(frame)
+
+    def _check_types(self, schema: Mapping[str, pl.DataType]) -> None:
+        """Refuse integers that are too wide by their type, which is public, and not by what they hold."""
+        for name in self.columns:
+            if schema[name] in (pl.Int128, pl.UInt128):
+                raise MixedTypes(
+                    f"the column {name!r} of {self.name} has type {schema[name]} and integers have at most 64 bits; "
+                    "write it as Int64, or, where it names units, as text."
+                )
 
     def _check_footer(self) -> None:
         """Refuse what is no Parquet file, or has a footer that would fill the memory, before it is parsed."""
