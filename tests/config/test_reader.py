@@ -174,3 +174,37 @@ def test_following_by_option_needs_no_count() -> None:
     assert parse_config(text, follow=True).steps.count is None
     with pytest.raises(ConfigError, match="follow = true"):
         parse_config(text)
+
+
+def test_conditions_and_lookups_stand_in_the_file(tmp_path: Path) -> None:
+    """The groups are the columns; the table lies beside the file."""
+    (tmp_path / "campus.csv").write_text("building,part\nLibrary,north\nCafeteria,south\nAttic,north\n")
+    (tmp_path / "sightings.csv").write_text(EVENTS)
+    path = tmp_path / "tidegate.toml"
+    lines = 'lookup = "campus.csv"\nwhere = "device != 1 or building == \'Library\'"'
+    path.write_text(changed('columns = ["Library", "Cafeteria"]', lines))
+    config = read_config(path)
+    assert config.query.answer_labels == ("north", "south")
+    blocks = list(config.open())
+    assert [row for block in blocks for row in block.values.tolist()][:2] == [[1, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            'where = "building = 3"',
+            'at character 10 it needs a field, a comparison or a value; equality is written "=="',
+        ),
+        ('lookup = "nowhere.csv"', "lookup='nowhere.csv' is refused: lookup must be a file that can be read"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, line: str, words: str) -> None:
+    """Key and line; nothing is made."""
+    path = tmp_path / "tidegate.toml"
+    path.write_text(changed('columns = ["Library", "Cafeteria"]', line))
+    with pytest.raises(ConfigError) as refused:
+        read_config(path)
+    assert refused.value.line == line_of(path.read_text(), line)
+    assert words in str(refused.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["tidegate.toml"]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.ingest import Columns, Intake, Query, Schema, Source, Steps, open_source
+from tidegate.ingest import Columns, Intake, Lookup, Query, Schema, Source, Steps, open_source
 from tidegate.ingest.errors import UnreadableInput
 from tidegate.ingest.sources.mqtt import MqttSource
 from tidegate.ingest.sources.pipe import PipeSource
@@ -25,6 +25,13 @@ from tidegate.ingest.sources.text import CsvDialect, JsonDialect
 
 SCHEMA = Schema(time="time", unit="unit", column="place", value="value")
 QUERY = Query(aggregate="sum", columns=Columns(("a", "b")), clip=("0", "10"))
+CHOSEN = Query(
+    aggregate="sum",
+    columns=Columns(("a", "b")),
+    clip=("0", "10"),
+    where="value > 0.5 and not place == 'cellar' and not time < 1",
+    lookup=Lookup(("a", "b"), ("a", "b")),
+)
 NEEDED = QUERY.needed(SCHEMA)
 STEPS = Steps(start="1970-01-01", length=10, count=3, lateness=100)
 HEADER = b"time,unit,place,value\n"
@@ -136,14 +143,14 @@ FOLLOWED: list[Maker] = [a_file, a_folder, a_pipe, messages]
 FINITE: list[Maker] = [a_file, a_folder, a_pipe]
 
 
-def released(source: Source, follow: bool) -> list[list[int]]:
+def released(source: Source, follow: bool, query: Query = QUERY) -> list[list[int]]:
     """The three steps, by a clock that has passed them all when everything was read."""
     everything = False
 
     def clock() -> float:
         return 1e6 if everything else 26.0
 
-    intake = Intake(source, SCHEMA, STEPS, QUERY, follow=follow, clock=clock)
+    intake = Intake(source, SCHEMA, STEPS, query, follow=follow, clock=clock)
     intake._patience = lambda: 0.0  # type: ignore[method-assign]
     batches = source.batches
 
@@ -164,32 +171,34 @@ def others(steps: list[list[int]], without: list[list[int]]) -> bool:
     return bool((change.ravel()[1:] == 0).all() and 0 <= change[0, 0] <= 10)
 
 
+@pytest.mark.parametrize("query", [QUERY, CHOSEN], ids=["all", "where"])
 @pytest.mark.parametrize("maker", FOLLOWED)
 @pytest.mark.parametrize(
     ("kind", "hostile"), [("csv", line) for line in HOSTILE_CSV] + [("jsonl", line) for line in HOSTILE_JSON]
 )
 def test_followed_streams_leave_out_what_they_cannot_read(
-    maker: Maker, kind: str, hostile: bytes, tmp_path: Path
+    query: Query, maker: Maker, kind: str, hostile: bytes, tmp_path: Path
 ) -> None:
     """Whatever one writer adds, before, between and after: the records of the others count as without it."""
     first, second, third = good(kind)
     lines = [hostile, first, hostile, second, hostile, hostile, third, hostile]
     source = maker(tmp_path, kind, lines, True)
-    assert others(released(source, True), [[1, 0], [1, 0], [1, 0]])
+    assert others(released(source, True, query), [[1, 0], [1, 0], [1, 0]])
 
 
+@pytest.mark.parametrize("query", [QUERY, CHOSEN], ids=["all", "where"])
 @pytest.mark.parametrize("maker", FINITE)
 @pytest.mark.parametrize(
     ("kind", "hostile"), [("csv", line) for line in HOSTILE_CSV] + [("jsonl", line) for line in HOSTILE_JSON]
 )
 def test_finite_inputs_refuse_it_by_name_or_lose_nobody(
-    maker: Maker, kind: str, hostile: bytes, tmp_path: Path
+    query: Query, maker: Maker, kind: str, hostile: bytes, tmp_path: Path
 ) -> None:
     """Two records that open a quote refuse the file as one does; none joins what others wrote."""
     first, second, third = good(kind)
     source = maker(tmp_path, kind, [first, hostile, second, hostile, third], False)
     with suppress(InvalidInput):
-        assert others(released(source, False), [[1, 0], [1, 0], [1, 0]])
+        assert others(released(source, False, query), [[1, 0], [1, 0], [1, 0]])
 
 
 def test_quotes_over_lines_are_declared_and_only_for_finite_files(tmp_path: Path) -> None:

@@ -142,6 +142,18 @@ class QueryKeys:
     edges: tuple[str, ...] = key(
         "Edges of public intervals of the value, instead of a list of categories.", kind="exacts", default=()
     )
+    where: str | None = key(
+        'A public condition on the fields of a record: status == "paid" and amount >= 5, with and, or, not, in [...] and '
+        "parentheses; a name with spaces in `backquotes`. Records for which it does not hold, or cannot be decided "
+        "because a field is missing, count nowhere.",
+        default=None,
+    )
+    lookup: str | None = key(
+        "A CSV file with a public table: keys in its first column, their groups in its second. The input's category is "
+        "the key, and its group is the column: stations of a district, meters of a zone. Without columns, all groups of "
+        "the table are columns; a key that is not in the table is outside.",
+        default=None,
+    )
     outside: str = key(
         "What becomes of an event in no column: dropped, or counted in one more column. Never a new column.",
         default="drop",

@@ -29,6 +29,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
+from tidegate.ingest.lookup import read_lookup
 from tidegate.ingest.query import ALL
 from tidegate.mechanisms import Mechanism, catalogue
 from tidegate.policy import Event, Policy, User, WEvent
@@ -195,7 +196,7 @@ class _Reader:
                 "stream ends; write for example count = 168, or follow = true in [source] if it goes on.",
                 "steps",
             )
-        query = self.make("query", lambda: _query(query_keys))
+        query = self.make("query", lambda: _query(query_keys, self.path.parent))
         self.make("source", lambda: query.check_schema(schema))
         policy = self.make("protect", lambda: self.policy(protect, query, schema, steps))
         self.make("protect", lambda: query.check(policy, records=schema.unit is None))
@@ -354,10 +355,11 @@ def _check_end(steps: Steps) -> None:
         )
 
 
-def _query(keys: QueryKeys) -> Query:
+def _query(keys: QueryKeys, folder: Path) -> Query:
     if keys.columns and keys.edges:
         raise InvalidParameter("edges", "given", "absent where columns are named", "drop one of the two")
-    columns: Columns | Intervals = ALL
+    lookup = None if keys.lookup is None else read_lookup(folder / keys.lookup)
+    columns: Columns | Intervals = ALL if lookup is None else Columns(lookup.names, keys.outside)
     if keys.edges:
         columns = Intervals(keys.edges, keys.outside)
     elif keys.columns:
@@ -373,6 +375,8 @@ def _query(keys: QueryKeys) -> Query:
         layout=keys.layout,
         fill=keys.fill,
         rounding=keys.rounding,
+        where=keys.where,
+        lookup=lookup,
     )
 
 

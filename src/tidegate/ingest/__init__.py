@@ -3,17 +3,21 @@
 from tidegate.clock.steps import PublicClock, Steps
 from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.columns import Columns, Intervals
+from tidegate.ingest.condition import Condition
 from tidegate.ingest.contributions import Contributions
 from tidegate.ingest.intake import Intake
+from tidegate.ingest.lookup import Lookup, read_lookup
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema
 from tidegate.ingest.sources import Source, open_source
 
 __all__ = [
     "Columns",
+    "Condition",
     "Contributions",
     "Intake",
     "Intervals",
+    "Lookup",
     "PublicClock",
     "Query",
     "Schema",
@@ -21,4 +25,5 @@ __all__ = [
     "StepBlock",
     "Steps",
     "open_source",
+    "read_lookup",
 ]

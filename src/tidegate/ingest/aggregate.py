@@ -16,6 +16,7 @@ from tidegate.ingest import kernels
 from tidegate.ingest.arrays import frozen, never_decreases
 from tidegate.ingest.bounding import bounded
 from tidegate.ingest.columns import Columns, Intervals, numbers
+from tidegate.ingest.condition import Condition
 from tidegate.ingest.errors import RepeatedReading
 from tidegate.ingest.query import LARGEST, Query
 from tidegate.ingest.schema import Schema, UnitReader, unit_codes
@@ -27,9 +28,28 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 
 
 def read_rows(
-    query: Query, frame: pl.DataFrame, schema: Schema, times: TimeReader, units: UnitReader
+    query: Query,
+    frame: pl.DataFrame,
+    schema: Schema,
+    times: TimeReader,
+    units: UnitReader,
+    *,
+    lenient: bool = False,
 ) -> pl.DataFrame:
-    """A batch as rows of time, unit, column and value in grid units; incomplete records are left out."""
+    """A batch as rows of time, unit, column and value in grid units; incomplete records are left out.
+
+    Parameters
+    ----------
+    query, schema, times, units
+        What is read, and how.
+    frame
+        The batch.
+    lenient
+        Whether a field that cannot be read is missing in its record, or refuses the batch.
+    """
+    frame = chosen(query, frame, lenient=lenient)
+    if lenient:
+        frame = _readable(query, frame, schema)
     time = times.read(frame[schema.time])
     if query.wide:
         return _wide_rows(query, frame, time)
@@ -44,7 +64,9 @@ def read_rows(
         assert schema.value is not None
         parts["column"] = query.columns.indices(frame[schema.value])
     elif schema.column is not None:
-        parts["column"] = query.columns.indices(frame[schema.column])
+        keys = frame[schema.column]
+        found = query.lookup
+        parts["column"] = query.columns.indices(keys) if found is None else found.indices(keys, query.columns)
     else:
         parts["column"] = np.zeros(len(frame), dtype=np.int32)
     rows = pl.DataFrame(parts)
@@ -55,8 +77,15 @@ def read_rows(
     return rows.drop_nulls() if any(rows[name].null_count() for name in rows.columns) else rows
 
 
-def readable(query: Query, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """A batch in which values that :func:`read_rows` would refuse are missing: each is looked at for itself."""
+def chosen(query: Query, frame: pl.DataFrame, *, lenient: bool = False) -> pl.DataFrame:
+    """The records for which the query's condition holds."""
+    if not isinstance(query.where, Condition) or not len(frame):
+        return frame
+    return frame.filter(query.where.holds(frame, lenient=lenient))
+
+
+def _readable(query: Query, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """A batch in which values that would be refused are missing: each is looked at for itself."""
     names = list(query.columns.names) if query.wide and isinstance(query.columns, Columns) else [schema.value]
     found = {}
     for name in names:

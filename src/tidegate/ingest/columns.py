@@ -88,15 +88,8 @@ class Columns:
         kind = series.dtype
         if kind.is_integer():
             return self._of_integers(series, rest)
-        if kind == pl.Boolean:
-            series = series.cast(pl.String)
-        elif not isinstance(kind, pl.String | pl.Categorical | pl.Enum):
-            raise MixedTypes(
-                f"the column of categories has type {kind}, but must be text or whole numbers; convert it "
-                "first."
-            )
         # an Enum is an exact dictionary of the public names; whatever is not in it becomes null
-        codes = series.cast(pl.String).cast(pl.Enum(list(self.names)), strict=False).to_physical()
+        codes = texts(series).cast(pl.Enum(list(self.names)), strict=False).to_physical()
         return codes.cast(pl.Int32).fill_null(rest).to_numpy()
 
     def _of_integers(self, series: pl.Series, rest: int) -> Indices:
@@ -185,6 +178,17 @@ class Intervals:
     def describe(self) -> dict[str, Any]:
         """Identify the columns exactly, as JSON."""
         return {"edges": [show(Fraction(edge)) for edge in self.edges], "outside": self.outside}
+
+
+def texts(series: pl.Series) -> pl.Series:
+    """A column of categories as text; truth values and whole numbers as they are written, the rest refused."""
+    kind = series.dtype
+    known = isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null)
+    if not known and not kind.is_integer():
+        raise MixedTypes(
+            f"the column of categories has type {kind}, but must be text or whole numbers; convert it first."
+        )
+    return series.cast(pl.String)
 
 
 def numbers(series: pl.Series, name: str) -> npt.NDArray[Any]:

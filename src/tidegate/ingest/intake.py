@@ -12,9 +12,11 @@ import polars as pl
 
 from tidegate.clock.steps import PublicClock, Steps
 from tidegate.errors import InvalidParameter
-from tidegate.ingest.aggregate import Mask, Matrix, needed, read_rows, readable, step_vectors
+from tidegate.ingest.aggregate import Mask, Matrix, needed, read_rows, step_vectors
 from tidegate.ingest.arrays import never_decreases
 from tidegate.ingest.blocks import StepBlock
+from tidegate.ingest.columns import Columns
+from tidegate.ingest.condition import Condition
 from tidegate.ingest.errors import MissingReading, TimeGoesBackwards
 from tidegate.ingest.held import Held
 from tidegate.ingest.keeping import Keeper, packed, unpacked
@@ -166,14 +168,17 @@ class Intake:
         """Read everything once, refuse what cannot be read, and say whether steps come in order."""
         times, units = TimeReader(self.schema.time_format, self.steps.zone), UnitReader()
         wanted: tuple[str, ...] | None = None
-        if self.source.typed:  # one batch tells the types of all columns; of the rest the times are enough
+        typed = self.source.typed
+        if typed:  # one batch tells the types of all columns; of the rest the times are enough
             for batch in self.source.batches(self._from):
                 read_rows(self.query, batch.frame, self.schema, times, units)
+                # numbers that are written as text are looked at one by one: any of them may be none
+                typed = not any(batch.frame[name].dtype == pl.String for name in self._numeric)
                 break
-            wanted = (self.schema.time,)
+            wanted = (self.schema.time,) if typed else None
         latest, reached, by_time, ordered = -(2**63), 0, True, True
         for batch in self.source.batches(self._from, columns=wanted):
-            if self.source.typed:
+            if typed:
                 moments = times.read(batch.frame[self.schema.time])
             else:
                 moments = read_rows(self.query, batch.frame, self.schema, times, units)["time"]
@@ -193,9 +198,19 @@ class Intake:
             if len(numbers):
                 ordered = never_decreases(numbers, reached)
                 reached = int(numbers[-1])
-            if not ordered and self.source.typed:
+            if not ordered and typed:
                 break
         return ordered
+
+    @property
+    def _numeric(self) -> set[str]:
+        """The columns of the input that are read as numbers."""
+        query, found = self.query, set[str]()
+        if query.wide and isinstance(query.columns, Columns):
+            found |= set(query.columns.names)
+        elif self.schema.value is not None:
+            found.add(self.schema.value)
+        return found | set(query.where.numeric if isinstance(query.where, Condition) else ())
 
     def _ordered(self) -> Iterator[StepBlock]:
         """Steps below the last one seen are complete, because the whole input is known to be in order."""
@@ -323,7 +338,7 @@ class Intake:
             return read_rows(self.query, frame, self.schema, self._times, self._units)
         # where anybody can write, nothing is remembered from one record to the next, and a bad one is left out
         each = EachTime(self.schema.time_format, self.steps.zone)
-        return read_rows(self.query, readable(self.query, frame, self.schema), self.schema, each, TextUnits())
+        return read_rows(self.query, frame, self.schema, each, TextUnits(), lenient=True)
 
     def _blocks(
         self, held: list[tuple[pl.DataFrame, Matrix]], last: int, source: Position | None

@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
-from tidegate.ingest.columns import Columns, Intervals
+from tidegate.ingest.columns import OTHER, Columns, Intervals
+from tidegate.ingest.condition import Condition
+from tidegate.ingest.lookup import Lookup
 from tidegate.ingest.schema import Schema
 from tidegate.policy import Policy
 
@@ -58,6 +60,12 @@ class Query:
     rounding
         For "given": "refuse" readings that are not on the grid, or round them to the "nearest", which costs
         sensitivity.
+    where
+        A public :class:`~tidegate.ingest.condition.Condition` on the fields of a record, or its text: the records for
+        which it does not hold are as if they had never been.
+    lookup
+        A public :class:`~tidegate.ingest.lookup.Lookup`: the input's categories are its keys, and their groups are the
+        columns.
 
     Privacy
     -------
@@ -81,6 +89,8 @@ class Query:
     layout: str = "long"
     fill: ExactLike | None = None
     rounding: str = "refuse"
+    where: Condition | str | None = None
+    lookup: Lookup | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -99,8 +109,11 @@ class Query:
         if not 0 < share < 1:
             raise InvalidParameter("share", self.share, "between 0 and 1", 'write for example share="1/2"')
         put(self, "share", share)
+        if isinstance(self.where, str):
+            put(self, "where", Condition(self.where))
         self._validate_clip(grid)
         self._validate_combination()
+        self._validate_lookup()
 
     def _validate_clip(self, grid: Fraction) -> None:
         if self.clip is None:
@@ -183,6 +196,32 @@ class Query:
                     f"at most 1/{self.most} of a contribution when it is shared",
                     f'write grid="1/{self.most}"',
                 )
+
+    def _validate_lookup(self) -> None:
+        if self.lookup is None:
+            return
+        if not isinstance(self.columns, Columns):
+            raise InvalidParameter(
+                "lookup", "given", "absent for intervals, which are of a number", "drop it, or name columns"
+            )
+        if self.wide:
+            raise InvalidParameter("lookup", "given", "absent for wide input, which has no keys", "drop it")
+        wanted = [group for group in self.lookup.groups if group in set(self.columns.names)]
+        if not wanted:
+            raise InvalidParameter(
+                "lookup",
+                "given",
+                "a table in which at least one column is a group",
+                "name its groups as columns",
+            )
+        several = len(set(wanted)) != len(wanted) or self.columns.outside == OTHER
+        if self.aggregate == "given" and several:
+            raise InvalidParameter(
+                "lookup",
+                "given",
+                'one that puts one key into each column for "given", whose readings are not added up',
+                "add them up before",
+            )
 
     # shape and sensitivity ----------------------------------------------------------------------------------
 
@@ -300,6 +339,11 @@ class Query:
             described[name] = show(Fraction(getattr(self, name)))
         described["clip"] = None if self.clip is None else [show(Fraction(bound)) for bound in self.clip]
         described["fill"] = show(self.fill) if isinstance(self.fill, Fraction) else self.fill
+        # only where they are there: a stream of an earlier version has neither
+        if self.where is not None:
+            described["where"] = str(self.where)
+        if self.lookup is not None:
+            described["lookup"] = self.lookup.describe()
         return described
 
     # what is read --------------------------------------------------------------------------
@@ -311,10 +355,16 @@ class Query:
 
     def needed(self, schema: Schema) -> tuple[str, ...]:
         """The columns of the input that are read."""
+        named = schema.needed
         if self.wide:
             assert isinstance(self.columns, Columns)
-            return (schema.time, *self.columns.names)
-        return schema.needed
+            named = (schema.time, *self.columns.names)
+        return (*named, *(name for name in self.looked_at if name not in named))
+
+    @property
+    def looked_at(self) -> tuple[str, ...]:
+        """The columns of the input that the condition looks at."""
+        return self.where.fields if isinstance(self.where, Condition) else ()
 
     def check_schema(self, schema: Schema) -> None:
         """Refuse a schema that lacks what the query needs."""
@@ -325,14 +375,10 @@ class Query:
                 )
             if isinstance(self.columns, Intervals):
                 raise InvalidParameter("value", None, "given for intervals", "name the column of values")
-        if (
-            schema.column is None
-            and isinstance(self.columns, Columns)
-            and len(self.columns) > 1
-            and not self.wide
-        ):
+        several = isinstance(self.columns, Columns) and len(self.columns) > 1
+        if schema.column is None and not self.wide and (several or self.lookup is not None):
             raise InvalidParameter(
-                "column", None, "given for several columns", "name the column of categories"
+                "column", None, "given for several columns, or for a lookup", "name the column of categories"
             )
         if self.aggregate == "distinct" and schema.unit is None:
             raise InvalidParameter("unit", None, 'given for "distinct"', "name the column of units")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tidegate.config import Config
-from tidegate.ingest.aggregate import read_rows
+from tidegate.ingest.aggregate import chosen, read_rows
 from tidegate.ingest.schema import UnitReader
 from tidegate.ingest.times import TimeReader
 
@@ -69,6 +69,7 @@ def left_out(config: Config, steps: int, bounded_counts: Values) -> LeftOut | No
     try:
         for batch in intake.source.batches(None):
             records += len(batch.frame)
+            frame = chosen(query, batch.frame)
             rows = read_rows(query, batch.frame, config.schema, times, units)
             numbers = config.steps.numbers(rows["time"].to_numpy())
             keep = (numbers >= 1) & (numbers <= steps) & (rows["column"].to_numpy() >= 0)
@@ -84,7 +85,7 @@ def left_out(config: Config, steps: int, bounded_counts: Values) -> LeftOut | No
                 np.add.at(counts, (numbers - 1, columns), 1.0)
             if query.clip is not None and config.schema.value is not None:
                 low, high = (float(Fraction(bound)) for bound in query.clip)
-                values = batch.frame[config.schema.value].cast(pl.Float64, strict=False).drop_nulls()
+                values = frame[config.schema.value].cast(pl.Float64, strict=False).drop_nulls()
                 valued += len(values)
                 outside += int(((values < low) | (values > high)).sum())
     finally:

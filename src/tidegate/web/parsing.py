@@ -99,6 +99,7 @@ class Parser:
         self.config = config
         self.columns = config.query.needed(config.schema)
         self.may_lack = set(self.columns[1:]) if config.query.wide else set()
+        self.may_lack |= set(config.query.looked_at) - set(config.schema.needed)
 
     def parse(self, kind: str, body: bytes) -> pl.DataFrame:
         """The needed columns of a batch, with times as moments; every record has been checked."""
