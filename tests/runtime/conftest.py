@@ -75,7 +75,9 @@ def postgres(require_service: Require) -> Iterator[Postgres]:
     pytest.importorskip("psycopg")
     found = shutil.which("initdb")
     places = (
-        [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+        [Path(found).resolve().parent]
+        if found
+        else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     )
     if not places or not (places[0] / "initdb").exists():
         require_service("PostgreSQL", "initdb is not installed")

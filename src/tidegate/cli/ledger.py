@@ -7,23 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli import copies
+from tidegate.cli.targets import Machine, Target, check_target
+
 if TYPE_CHECKING:
     from tidegate.ledger.durable import DurableLedger
 
 SHOW_EXAMPLE = "Example: tidegate ledger show tidegate.ledger"
 VERIFY_EXAMPLE = "Example: tidegate ledger verify tidegate.ledger"
 EXAMPLE = VERIFY_EXAMPLE
-Target = Annotated[str, typer.Argument(help="A ledger's file, or its URL in PostgreSQL.", metavar="LEDGER")]
-Machine = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 app = typer.Typer(
-    help="Look at a ledger, or verify it.",
+    help="Look at a ledger, verify it, back it up or put it back.",
     epilog=EXAMPLE,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+app.command("backup", epilog=copies.BACKUP_EXAMPLE)(copies.backup)
+app.command("restore", epilog=copies.RESTORE_EXAMPLE)(copies.restore)
+app.command("head", epilog=copies.HEAD_EXAMPLE)(copies.head)
 
 
 @app.command("show", epilog=SHOW_EXAMPLE)
@@ -40,7 +46,7 @@ def show(
     from tidegate.runtime.store import open_durable
 
     count = whole("rows", rows, least=0, most=100_000)
-    _check(ledger)
+    check_target(ledger)
     with open_durable(ledger, read_only=True) as opened:
         facts = _facts(opened, count)
     if as_json:
@@ -50,19 +56,42 @@ def show(
 
 
 @app.command("verify", epilog=VERIFY_EXAMPLE)
-def verify(ledger: Target, as_json: Machine = False) -> None:
+def verify(
+    ledger: Target,
+    head: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A head kept outside: a receipt, a published account, or what `ledger head` printed. A ledger that "
+            "does not have that row has forgotten something."
+        ),
+    ] = None,
+    as_json: Machine = False,
+) -> None:
     """Replay every charge from the first: hashes, order, and the budget of every window.
 
-    Needs nothing but the ledger: no program that wrote it, no policy, no lock. Exit code 1 when it does not hold.
+    Needs nothing but the ledger: no program that wrote it, no policy, no lock. Exit code 1 when it does not hold, or
+    when it is older than a head that was kept outside.
     """
-    from tidegate.cli.progress import stages
-    from tidegate.exact import show as exactly
-    from tidegate.runtime.store import verify_target
+    from dataclasses import replace
 
-    _check(ledger)
+    from tidegate.cli.progress import stages
+    from tidegate.errors import LedgerMismatch
+    from tidegate.exact import show as exactly
+    from tidegate.runtime.heads import check_head, read_head
+    from tidegate.runtime.store import open_durable, verify_target
+
+    check_target(ledger)
+    heads = [read_head(text) for text in head or ()]
     with stages(1, quiet=as_json) as begin:
         begin("replaying all charges")
         verdict = verify_target(ledger)
+        if verdict.ok and heads:
+            try:
+                with open_durable(ledger, read_only=True) as opened:
+                    for each in heads:
+                        check_head(opened, each)
+            except LedgerMismatch as error:
+                verdict = replace(verdict, ok=False, problem=str(error))
     if as_json:
         facts = {
             "ok": verdict.ok,
@@ -73,6 +102,7 @@ def verify(ledger: Target, as_json: Machine = False) -> None:
             "window": verdict.window,
             "fullest_window": {"spent": exactly(verdict.spent), "steps": list(verdict.place)},
             "head": verdict.head,
+            "heads_compared": len(heads),
             "bad_row": verdict.bad_row,
             "test_entropy": verdict.marked,
             "releases": verdict.releases,
@@ -83,19 +113,6 @@ def verify(ledger: Target, as_json: Machine = False) -> None:
         typer.echo(str(verdict))
     if not verdict.ok:
         raise typer.Exit(1)
-
-
-def _check(target: str) -> None:
-    """Refuse a file that is not there with a sentence of its own."""
-    from pathlib import Path
-
-    from tidegate.errors import LedgerError
-    from tidegate.ledger.postgres import is_url
-
-    if not is_url(target) and not Path(target).is_file():
-        raise LedgerError(
-            f"there is no ledger at {target}; give the file that `tidegate release` has written."
-        )
 
 
 def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:

@@ -121,19 +121,11 @@ class Receipt:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise self._damaged()
             content = file.read(2**20)
-        try:
-            about = json.loads(content[2 * _SLOT :])
-            origin = Origin(**about["origin"])
-            self.earlier = tuple(Origin(**each) for each in about["earlier"])
-            if about["receipt"] != _VERSION:
-                raise ValueError
-        except (ValueError, TypeError, KeyError):
-            raise self._damaged() from None
-        slots = [content[at : at + _SLOT] for at in (0, _SLOT)]
-        sound = [found for slot in slots if (found := Written.decode(slot, origin.identity)) is not None]
-        if not sound:
+        found = _parsed(content)
+        if found is None:
             raise self._damaged()
-        self._before = origin, max(sound, key=lambda written: (written.number, written.rows))
+        origin, self.earlier, written = found
+        self._before = origin, written
 
     @property
     def matches(self) -> bool:
@@ -272,6 +264,29 @@ class Receipt:
             f"{self.path} is not a receipt, or is damaged; put it back from a backup, or remove it if you are sure "
             "that the ledger is the newest one that was ever used for this output."
         )
+
+
+def _parsed(content: bytes) -> tuple[Origin, tuple[Origin, ...], Written] | None:
+    """The stream, the earlier ones and how far the sink was written, as a receipt says; None if it is none."""
+    try:
+        about = json.loads(content[2 * _SLOT :])
+        origin = Origin(**about["origin"])
+        earlier = tuple(Origin(**each) for each in about["earlier"])
+        if about["receipt"] != _VERSION:
+            return None
+    except (ValueError, TypeError, KeyError):
+        return None
+    slots = [content[at : at + _SLOT] for at in (0, _SLOT)]
+    sound = [found for slot in slots if (found := Written.decode(slot, origin.identity)) is not None]
+    if not sound:
+        return None
+    return origin, earlier, max(sound, key=lambda written: (written.number, written.rows))
+
+
+def written_in(content: bytes) -> tuple[Origin, Written] | None:
+    """The stream and how far the sink was written, as the bytes of a receipt say; None if they are none."""
+    found = _parsed(content)
+    return None if found is None else (found[0], found[2])
 
 
 def cost(origins: Sequence[Origin]) -> str:

@@ -1,0 +1,184 @@
+"""Copies of a ledger's file: made while its stream goes on, and put back only where nothing spent is forgotten.
+
+A plain copy of a live file lacks whatever SQLite still holds in its log, and one that is put back beside the log of
+another file is damaged by it. So a copy is made through SQLite, in one consistent view, checked from its first row, and
+has its name only when it is complete and on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError
+from tidegate.ledger import SQLiteLedger, Verdict
+from tidegate.ledger.file import PRIVATE, connect, told
+from tidegate.ledger.postgres import Place, is_url
+from tidegate.runtime.files import sync_folder, unused_name
+from tidegate.runtime.heads import Head, check_head, head_of
+from tidegate.runtime.store import verify_target
+
+_BESIDE = ("", "-wal", "-shm", "-journal")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A copy that was made and checked.
+
+    Parameters
+    ----------
+    path
+        Where it is.
+    head
+        The row that it ends at.
+    verdict
+        On all of its charges and releases.
+    made
+        Whether it was made now; else the folder had this one already.
+    """
+
+    path: Path
+    head: Head
+    verdict: Verdict
+    made: bool = True
+
+
+def back_up(ledger: str, place: Path) -> Copied:
+    """Copy a ledger, also while its stream goes on; the copy is checked before it has its name.
+
+    Parameters
+    ----------
+    ledger
+        Its file.
+    place
+        A new file, or a folder, in which copies are named by the last row that they have.
+    """
+    refuse_database(ledger)
+    source = Path(ledger).resolve()
+    folder = place if place.is_dir() else place.parent
+    if not place.is_dir():
+        _refuse_taken(place)
+    with _unfinished(folder / source.name) as fresh:
+        _copy(source, fresh)
+        verdict, head = _checked(fresh, source)
+        final = place
+        if place.is_dir():
+            final = place / f"{source.stem}.{head.rows:012d}.ledger"
+            if final.exists():
+                return _known(final, head, verdict)
+        _name(fresh, final)
+    return Copied(final, head, verdict)
+
+
+def restore(copy: Path, place: Path, heads: Sequence[Head] = ()) -> Copied:
+    """Put a copy in the place of a ledger that is lost, if it has every row that somebody remembers.
+
+    Parameters
+    ----------
+    copy
+        As `back_up` made it; it stays as it is.
+    place
+        The ledger's file, where there must be none.
+    heads
+        What is remembered outside, such as the receipt of the output.
+    """
+    refuse_database(str(place))
+    _refuse_taken(place)
+    with _unfinished(place) as fresh:
+        _copy(copy.resolve(), fresh)
+        verdict, head = _checked(fresh, copy)
+        with SQLiteLedger(copy, read_only=True) as ledger:
+            for each in heads:
+                check_head(ledger, each)
+        _name(fresh, place)
+    return Copied(place, head, verdict)
+
+
+def refuse_database(ledger: str) -> None:
+    """Refuse a ledger in PostgreSQL, whose copies are made by its own tools."""
+    if is_url(ledger):
+        name = Place(ledger).schema
+        raise LedgerError(
+            f"a ledger in PostgreSQL is copied by the tools of its server: dump it with pg_dump --schema={name}, put it "
+            "back with psql, and compare it with `tidegate ledger verify --head` before a stream goes on with it."
+        )
+
+
+def _refuse_taken(place: Path) -> None:
+    """Refuse a place where a ledger is, or what a lost one has left: its log would be applied to another file."""
+    for ending in _BESIDE:
+        beside = Path(f"{place}{ending}")
+        if beside.exists() or beside.is_symlink():
+            raise InvalidParameter(
+                "file", str(beside), "a name that nothing has yet", "move it away, or name another place"
+            )
+    if not place.parent.is_dir():
+        raise InvalidParameter("file", str(place), "a file in a folder that exists", "make the folder")
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """A new file beside another, for its owner only, which is gone when the block is left."""
+    fresh = unused_name(path)
+    with told(path):
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
+    try:
+        yield fresh
+    finally:
+        for ending in _BESIDE:
+            Path(f"{fresh}{ending}").unlink(missing_ok=True)
+
+
+def _copy(source: Path, fresh: Path) -> None:
+    """Copy a database in one consistent view of it; writers go on meanwhile."""
+    with told(source):
+        reader = connect(source, read_only=True)
+    try:
+        with told(fresh):
+            writer = sqlite3.connect(fresh, isolation_level=None)
+            try:
+                reader.backup(writer)
+                writer.execute("PRAGMA journal_mode=DELETE")  # one file, that needs no log beside it
+                writer.execute("PRAGMA synchronous=FULL")
+            finally:
+                writer.close()
+            descriptor = os.open(fresh, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+    finally:
+        reader.close()
+
+
+def _checked(fresh: Path, source: Path) -> tuple[Verdict, Head]:
+    """The verdict on a copy and the row that it ends at; a damaged one is refused."""
+    verdict = verify_target(fresh)
+    if not verdict.ok:
+        raise LedgerCorrupt(f"{source} does not hold, and no copy of it was made: {verdict.problem}")
+    with SQLiteLedger(fresh, read_only=True) as ledger:
+        return verdict, head_of(ledger)
+
+
+def _name(fresh: Path, place: Path) -> None:
+    """Give a complete copy its name, never one that is taken."""
+    with told(place):
+        try:
+            os.link(fresh, place)
+        except FileExistsError:
+            _refuse_taken(place)
+        except OSError:  # a file system without links
+            _refuse_taken(place)
+            fresh.rename(place)
+        sync_folder(place)
+
+
+def _known(path: Path, head: Head, verdict: Verdict) -> Copied:
+    """A copy with the same last row, made earlier."""
+    with SQLiteLedger(path, read_only=True) as ledger:
+        check_head(ledger, head)
+    return Copied(path, head, verdict, made=False)
