@@ -118,6 +118,29 @@ def test_one_device_pushes_nobody_out(broker: Any, tmp_path: Path) -> None:
     assert Path(config.ledger).stat().st_size < 2**21
 
 
+def test_a_backlog_that_comes_slowly_is_awaited(broker: Any, tmp_path: Path) -> None:
+    """Pieces of a backlog come only after acknowledgements, which may take longer than it takes to settle."""
+    broker.start()
+    config, world = brokered(tmp_path, broker.url), World()
+    session(config, world)
+    publish(broker.port, [event(f"u{n}") for n in range(3_000)])
+    world.now = START + 2001.0  # both steps are over when the stream comes back
+    with open_stream(config, follow=True) as stream:
+        intake = config.open(stream.store.progress.position, follow=True, clock=world)
+        source: Any = intake.source
+        source.settle, acknowledge = 0.5, source.commit
+
+        def slowly(position: Any) -> None:
+            time.sleep(0.7)
+            acknowledge(position)
+
+        source.commit = slowly
+        stream.drive(intake)
+        stream.finish()
+        intake.close()
+    assert released(tmp_path) == [3_000, 0]
+
+
 def test_what_a_limited_queue_of_the_broker_does(broker: Any, tmp_path: Path) -> None:
     """The assumption of the guarantee, shown: a broker that limits its queue lets one device push out others."""
     text = broker.settings.read_text()
@@ -166,7 +189,7 @@ def test_killed_at_any_time_every_message_counts_once(
         process = subprocess.Popen([sys.executable, str(worker), str(tmp_path), str(clock)], env=environment)
         wait_for(tmp_path / "ready", process)
         more = min(250, total - sent)
-        publish(broker.port, [event(f"u{n % 7}", second=1 + n / 100) for n in range(sent, sent + more)])
+        publish(broker.port, [event(f"u{n % 7}", second=1 + n / 1000) for n in range(sent, sent + more)])
         sent += more
         time.sleep(rng.uniform(0, 0.1))
         process.send_signal(signal.SIGKILL)

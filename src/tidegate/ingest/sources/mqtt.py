@@ -23,6 +23,7 @@ IN_FLIGHT = 1024  # messages that the broker sends before the first of them is a
 LARGEST_MESSAGE = 4 * 2**20  # bytes; the broker does not deliver larger ones
 _FOREVER = 0xFFFFFFFF
 _TAKEN_OVER = 0x8E  # the broker's reason when another client has come under the same name
+_LONGEST_BACKLOG = 60.0  # seconds after a connection in which steps wait for the broker to fall silent
 _BRIEF, _OFTEN = 5.0, 4  # seconds of a connection that is short, and how many of them in a row are too many
 _KNOWN = struct.Struct("<H16s")  # the identifier of a message, and a digest of what it says
 
@@ -62,7 +63,8 @@ class MqttSource(Source):
     fields
         For CSV: the names of the fields, in order.
     settle
-        Seconds after a connection in which a backlog is awaited before any step closes.
+        Seconds without a message after which the backlog of a new connection counts as read. Before that no step
+        closes, for at most a minute: a broker that is never silent must not hold releases back.
     """
 
     repeatable = False
@@ -116,6 +118,8 @@ class MqttSource(Source):
         self._done = 0  # the number of the newest that was put away
         self._connected_at: float | None = None
         self._began = 0.0  # when the present connection was made
+        self._stirred = 0.0  # when a message came, or room was made for the next ones
+        self._backlog = True  # whether the present connection may still have old messages to deliver
         self._brief = 0  # how many connections in a row were short
         self._refused: str | None = None
         self._client: Any = None
@@ -165,7 +169,8 @@ class MqttSource(Source):
         if any(reason.is_failure for reason in reasons):
             self._refused = f"{self.name} refuses the subscription; check user and topic."
         else:
-            self._connected_at = time.monotonic()
+            self._connected_at = self._stirred = time.monotonic()
+            self._backlog = True
 
     def _on_disconnect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         brief = time.monotonic() - self._began < _BRIEF
@@ -181,6 +186,7 @@ class MqttSource(Source):
     def _on_message(self, client: Any, _data: Any, message: Any) -> None:
         identifier = message.mid if message.qos else 0
         digest = hashlib.blake2b(message.payload, digest_size=16).digest()
+        self._stirred = time.monotonic()
         with self._lock:
             before = self._known.get(identifier)
             again = identifier and message.dup and before is not None and before[1] == digest
@@ -228,7 +234,7 @@ class MqttSource(Source):
         while True:
             if self._refused:
                 raise SourceUnavailable(self._refused)
-            settled = self._connected_at is not None and time.monotonic() - self._connected_at >= self.settle
+            settled = self._settled()
             messages = self._take(max(0.0, patience()))
             before = self._taken
             self._taken = messages[-1].number if messages else before
@@ -239,6 +245,22 @@ class MqttSource(Source):
                 settled and self._messages.empty(),
                 self._arrivals(messages),
             )
+
+    def _settled(self) -> bool:
+        """Whether nothing that was sent before this connection is still on its way.
+
+        The broker delivers a backlog in pieces, each after the one before was acknowledged, which takes as long as
+        putting it away does. So an empty queue says little: the end of a backlog is a silence after the last message
+        and after the last acknowledgement.
+        """
+        connected = self._connected_at
+        if connected is None:
+            return False
+        now = time.monotonic()
+        silent = self._messages.empty() and now - self._stirred >= self.settle
+        if silent or now - connected >= _LONGEST_BACKLOG:
+            self._backlog = False
+        return not self._backlog
 
     def _arrivals(self, messages: Sequence[_Message]) -> Arrivals | None:
         known = [_KNOWN.pack(one.identifier, one.digest) for one in messages if one.identifier]
@@ -292,6 +314,8 @@ class MqttSource(Source):
             for _, identifier in ready:
                 del self._outstanding[identifier]
                 self._client.ack(identifier, 1)
+            if ready:
+                self._stirred = time.monotonic()
 
     def close(self) -> None:
         """Leave the broker; the session stays."""
