@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.optstream.feature_fit import fit_features
 from tidegate.mechanisms.optstream.feature_trees import (
     FeatureTree,
     equal_parts,
@@ -17,6 +18,7 @@ from tidegate.mechanisms.optstream.feature_trees import (
 )
 from tidegate.mechanisms.optstream.kernels.features import solve_tree
 from tidegate.mechanisms.optstream.kernels.periods import add_to_sums
+from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 
 EXAMPLE_3 = np.array([10, 15, 20, 23, 41, 72, 55, 50, 88, 72, 40, 18])
 
@@ -101,15 +103,73 @@ def test_without_a_sign_the_gradient_vanishes(problem):
         [[[1, 2], [2, 3, 4]]],  # 2 twice
         [[[1, 2], [], [3, 4]]],  # an empty part
         [[[0, 1, 2, 3]]],  # positions begin at 1
-        [[[1, 2], [3, 4]], [[1], [2, 3, 4]]],  # not nested
-        [[[1, 2, 3, 4]], [[1, 2], [3, 4]]],  # coarsest first
     ],
 )
-def test_what_is_not_a_nested_partition_is_refused(features):
+def test_what_is_not_a_partition_is_refused(features):
     """Each wrong list of features is one sentence."""
     with pytest.raises(InvalidParameter) as refused:
         read_features(features, 4)
     assert len(str(refused.value).splitlines()) == 1
+
+
+def test_features_may_be_listed_in_any_order():
+    """A chain is found whichever feature comes first; features without one are no tree."""
+    fine, coarse, across = equal_parts(4, 2), whole_period(4), ((1, 3), (2, 4))
+    assert read_features([coarse, fine], 4) == (fine, coarse)
+    assert FeatureTree.grow(read_features([coarse, fine], 4), 4).nested
+    assert not FeatureTree.grow(read_features([fine, across, coarse], 4), 4).nested
+
+
+@st.composite
+def crossing(draw):
+    """A period with features in no order at all, points and sums of both signs."""
+    w, seed = draw(st.integers(2, 20)), draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    features = []
+    for _ in range(draw(st.integers(2, 4))):
+        labels = np.unique(rng.integers(0, 4, w), return_inverse=True)[1]
+        features.append(tuple(tuple(np.flatnonzero(labels == part) + 1) for part in range(labels.max() + 1)))
+    tree = FeatureTree.grow(read_features(features, w), w)
+    times = np.sort(rng.choice(np.arange(1, w), size=rng.integers(0, w - 1), replace=False))
+    curve = Reconstruction.through(np.append(times, w).astype(np.int64), w)
+    known = rng.normal(1, 10, (2, curve.points, 3))
+    variances, precisions = rng.uniform(0.1, 10, w), rng.uniform(0.01, 5, len(tree.level))
+    return tree, curve, variances, precisions, known, rng.normal(5, 30, (2, len(tree.level), 3))
+
+
+@settings(max_examples=100)
+@given(crossing(), st.booleans())
+def test_features_in_any_partial_order_are_fitted(problem, nonnegative):
+    """Against one dense least-squares problem over the steps and, as printed, over the steps and all parts (O2)."""
+    tree, curve, variances, precisions, known, sums = problem
+    fitted = fit_features(tree, curve, variances, precisions, known, sums, nonnegative)
+    members = tree.members
+    matrix = np.vstack([np.diag(variances**-0.5), precisions[:, None] ** 0.5 * members])
+    for period, column in np.ndindex(2, 3):
+        drawn = curve.apply(known[period, :, column])
+        right = np.concatenate([drawn * variances**-0.5, sums[period, :, column] * precisions**0.5])
+        solve_it = nnls if nonnegative else lambda a, b: np.linalg.lstsq(a, b, rcond=None)
+        expected = solve_it(matrix, right)[0]
+        assert np.abs(fitted[period, :, column] - expected).max() <= 1e-7 * max(1e-9, np.abs(expected).max())
+
+
+def distance(members, sizes, steps, sums, truth):
+    """‖(steps, sums) − (truth, its sums)‖ in the norm of Theorem 12: 1 over the size of its feature for each part."""
+    return np.sqrt(((steps - truth) ** 2).sum() / len(truth) + ((sums - members @ truth) ** 2 / sizes).sum())
+
+
+@settings(max_examples=150)
+@given(crossing())
+def test_theorem_12_holds_and_two_may_be_one(problem):
+    """‖x* − x‖ ≤ 2‖x̃ − x‖ in the printed weights; and ‖x̃ − x‖ will do, x* being a projection."""
+    tree, curve, _, _, known, sums = problem
+    w, members = tree.labels.shape[1], tree.members
+    sizes = np.bincount(tree.level)[tree.level].astype(float)
+    truth = np.abs(curve.apply(known[1, :, 0]))
+    steps = fit_features(tree, curve, np.full(w, float(w)), 1 / sizes, known[:1], sums[:1], True)[0, :, 0]
+    noisy = curve.apply(known[0, :, 0])
+    before = distance(members, sizes, noisy, sums[0, :, 0], truth)
+    assert distance(members, sizes, steps, members @ steps, truth) <= before * (1 + 1e-9)
 
 
 def test_wrong_ends_of_parts_are_refused():

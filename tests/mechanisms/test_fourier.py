@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate.errors import InvalidParameter
+from tidegate.errors import InvalidParameter, LedgerMismatch
+from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Fourier
 from tidegate.mechanisms.optstream.fourier import ONE, real_fourier
 from tidegate.testing.entropy import fixed_entropy, zero_noise
@@ -139,3 +140,32 @@ def test_wrong_parameters_are_refused():
             Fourier(policy, **options)
     with pytest.raises(InvalidParameter, match="coarser grid"):
         Fourier(tg.WEvent(epsilon="1e-12", w=12))
+
+
+def test_the_printed_transform_is_the_papers():
+    """Noise of scale √K·Δ/ε on the real and imaginary parts of numpy's transform, divided by w on the way back."""
+    w, count = 12, 4
+    mechanism = Fourier(tg.WEvent(epsilon="1", w=w), coefficients=count, calibration="paper")
+    rows = np.fft.rfft(np.eye(w))[:, :count].T
+    parts = np.concatenate([rows.real[:1], np.stack([rows.real[1:], rows.imag[1:]], axis=1).reshape(-1, w)])
+    for ours, theirs, scale in zip(mechanism.rows, parts, mechanism.sum_scales, strict=True):
+        assert np.abs(ours / scale) == pytest.approx(np.abs(theirs) / count**0.5, abs=1e-4)
+    with zero_noise():
+        wave = np.rint(500 + 90 * np.sin(np.arange(w) / w * 2 * np.pi)).astype(int)
+        assert mechanism.start().push_batch(wave).final.values[:, 0] == pytest.approx(wave, abs=2)
+
+
+def test_the_printed_transform_loses_what_its_guarantee_says():
+    """By enumeration of every change of a period; at the paper's parameters 42 times ε, which the ledger writes down."""
+    small = Fourier(tg.WEvent(epsilon="1", w=6), coefficients=2, calibration="paper")
+    weighed = small.rows / small.sum_scales[:, None]
+    worst = max(np.abs(weighed @ np.array(change)).sum() for change in product((-1, 1), repeat=6))
+    assert 0.9 * worst <= float(small.guarantee.loss) <= worst
+    assert worst > 2
+    papers = Fourier(tg.WEvent(epsilon="1", w=48), coefficients=10, calibration="paper")
+    assert float(papers.guarantee.loss) == pytest.approx(42.5, abs=0.5)
+    run = papers.start()
+    run.push_batch(np.full(96, 5000))
+    assert "times the budget" in run.ledger.verify().problem
+    with pytest.raises(LedgerMismatch):
+        papers.start(ledger=MemoryLedger(papers.policy, papers.units))

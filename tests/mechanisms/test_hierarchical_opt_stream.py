@@ -45,12 +45,17 @@ def joint_problem(mechanism, run, noisy, sums):
 
 
 @settings(max_examples=25)
-@given(st.lists(st.integers(0, 60), min_size=4 * W, max_size=4 * W), st.booleans(), st.integers(0, 10**6))
-def test_the_release_is_the_joint_optimum(values, nonnegative, seed):
+@given(
+    st.lists(st.integers(0, 60), min_size=4 * W, max_size=4 * W),
+    st.booleans(),
+    st.integers(0, 10**6),
+    st.sampled_from([whole_period(W), ((1, 3, 5), (2, 4, 6))]),
+)
+def test_the_release_is_the_joint_optimum(values, nonnegative, seed, second):
     """Leaves first and curves afterwards is the optimum of nodes × features; with a sign it agrees with nnls."""
     mechanism = HierarchicalOptStream(
         tg.WEvent(epsilon="1", w=W), hierarchy=RAGGED, samples=3, levels=(1, 2, 3), nonnegative=nonnegative,
-        features=(equal_parts(W, 2), whole_period(W)),
+        features=(equal_parts(W, 2), second),
     )  # fmt: skip
     seen = {}
     with fixed_entropy(seed):

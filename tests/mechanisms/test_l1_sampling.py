@@ -13,8 +13,8 @@ import tidegate as tg
 from tidegate.mechanisms import OptStream
 from tidegate.mechanisms.optstream.kernels import sampling as loop
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler, L1Sampling, line_score
-from tidegate.noise import current
-from tidegate.testing.entropy import zero_noise
+from tidegate.noise import current, laplace
+from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.testing.sampling import sample_chances
 
 
@@ -149,3 +149,57 @@ def test_a_sampler_goes_on_from_its_state(values, cut):
         second.restore(first.state())
         tail = second.choose(current(), cut + 1, rows[cut:])
     assert np.array_equal(np.concatenate([head, tail]), expected)
+
+
+# as printed ----------------------------------------------------------------------------------------------------
+
+
+def printed_steps(values, noise, rule, limit):
+    """Algorithm 3 line by line: the search goes on after a hit only where fewer than k are chosen."""
+    w, k, times = rule.length, rule.samples, [1]
+    for i in range(2, w + 1):
+        if math.floor(line_score(values[times[-1] - 1 : i])) + noise[i - 1] >= limit:
+            times.append(i)
+            if w - i <= k - len(times):
+                return times + list(range(i + 1, w + 1))
+            if len(times) == k:
+                return times
+    return times
+
+
+@given(st.integers(2, 20), st.integers(0, 10**6), st.data())
+def test_algorithm_3_as_printed(w, seed, data):
+    """The sampler with the printed rule chooses what the pseudo-code does, in any cuts: at most k, often not the last."""
+    k = data.draw(st.integers(2, w - 1)) if w > 2 else 2
+    rule = L1Sampling(w, k, Fraction(30), 1, data.draw(st.integers(-20, 400)), printed=True)
+    rows = np.array(data.draw(st.lists(st.integers(0, 99), min_size=w, max_size=w)))[:, None]
+    cut = data.draw(st.integers(0, w))
+    with fixed_entropy(seed):
+        limit, noise = rule.limit, np.zeros(w, dtype=np.int64)
+        if rule.tests:
+            limit += int(laplace(current(), "threshold", 0, rule.sparse_vector.threshold_scale, (1, 1))[0, 0])
+            noise = laplace(current(), "tests", 1, rule.sparse_vector.question_scale, (w, 1))[:, 0]
+        expected = (
+            printed_steps(rows[:, 0].tolist(), noise.tolist(), rule, limit) if k < w else range(1, w + 1)
+        )
+    with fixed_entropy(seed):
+        sampler = L1Sampler(rule, 1)
+        sampler.begin(current(), 0)
+        first = sampler.choose(current(), 1, rows[:cut])
+        again = L1Sampler(rule, 1)
+        again.restore(sampler.state())
+        chosen = np.concatenate([first, again.choose(current(), cut + 1, rows[cut:])])
+    assert (np.flatnonzero(chosen) + 1).tolist() == list(expected)
+
+
+def test_the_printed_samples_lose_more_in_a_window_that_straddles_two_periods():
+    """2k − 1 samples of one window, each with ε_P/k: by chance on a flat stream, and as the guarantee says."""
+    mechanism = OptStream(
+        tg.WEvent(epsilon="1", w=8), samples=3, adaptive=True, split=("1/1000", 1, 0), calibration="paper"
+    )
+    chances = sample_chances(mechanism.sampling, (5,) * 8)
+    assert sum(chances.values()) == pytest.approx(1)
+    late, early = chances[1, 7, 8], chances[1, 2, 3]  # the window of steps 5 to 12 has five of the six
+    assert late * early > 1e-4
+    assert float(mechanism.guarantee.loss) == pytest.approx(5 / 3, rel=0.01)
+    assert len({len(times) for times in chances}) > 1

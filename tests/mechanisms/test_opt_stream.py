@@ -20,6 +20,7 @@ from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install, ze
 
 DAY = (parts_of_day(48), whole_period(48))
 POLICY = tg.WEvent(epsilon="1", w=12)
+ODD_AND_EVEN = ((1, 3, 5), (2, 4, 6))
 
 
 def wave(steps, w=12, columns=1, level=500):
@@ -60,8 +61,9 @@ def worst_loss(mechanism: OptStream, times: tuple[int, ...]) -> Fraction:
             tg.WEvent(epsilon="2", w=5), times=(1, 2, 5), features=(equal_parts(5, 2), whole_period(5))
         ),
         OptStream(tg.WEvent(epsilon="1/3", w=6), samples=6, features=(whole_period(6),), split=(1, 1, 3)),
+        OptStream(tg.WEvent(epsilon="1", w=6), samples=2, features=(equal_parts(6, 2), ODD_AND_EVEN)),
     ],
-    ids=["samples", "features", "all steps"],
+    ids=["samples", "features", "all steps", "features that cross"],
 )
 def test_no_window_loses_more_than_epsilon(mechanism):
     """Every window and every change, aligned or straddling; and the loss is all used."""
@@ -461,7 +463,7 @@ def test_nothing_is_predicted_where_samples_depend_on_data():
     [
         {"samples": 13}, {"samples": 0}, {"samples": 1, "adaptive": True}, {"samples": 2.5}, {"times": (3, 6)},
         {"times": (12,), "samples": 2}, {"times": (12,), "adaptive": True}, {"features": [[[1, 2]]]},
-        {"features": [[[*range(1, 13)]], [[*range(1, 7)], [*range(7, 13)]]]}, {"split": (1, 0, 1)}, {"split": (1, 1)},
+        {"features": [[[*range(1, 13)]], [[*range(1, 7)], [*range(7, 14)]]]}, {"split": (1, 0, 1)}, {"split": (1, 1)},
         {"split": (1, -1, 1)}, {"features": [[[*range(1, 13)]]], "split": (1, 1, 0)},
         {"samples": 4, "adaptive": True, "split": (0, 1, 1)}, {"reconstruction": "spline"}, {"weights": "equal"},
         {"causal": "guess"}, {"calibration": "loose"}, {"threshold": 0.5},

@@ -342,6 +342,35 @@ def test_the_printed_loss_at_the_papers_parameters():
         printed.start(ledger=MemoryLedger(printed.policy, printed.units))
 
 
+def test_as_printed_every_node_chooses_its_own_samples():
+    """Section 5.2: each level has ε/2 of its own, for tests, samples and sums, and samples of its own."""
+    printed = per_leaf(
+        tg.WEvent(epsilon="1000", w=12), PAIR, samples=4, threshold=50, features=(whole_period(12),),
+        calibration="paper",
+    )  # fmt: skip
+    assert printed.sampling.epsilon == 1000 * printed.shares[0] / 2
+    assert len(set(printed.sample_scales.tolist())) == 1
+    taken = []
+    run = printed.start()
+    choose = run._sampler.choose
+    run._sampler.choose = lambda *given: (taken.append(choose(*given)), taken[-1])[1]
+    jump = np.where(np.arange(12)[:, None] < [4, 8], 100, 900)
+    releases = run.push_batch(np.vstack([jump, jump]))
+    chosen = np.vstack(taken)
+    assert chosen.shape == (24, 3)
+    assert (chosen.reshape(2, 12, 3).sum(axis=1) <= 4).all()
+    assert [set(np.flatnonzero(column[:12]) + 1) & {5, 9} for column in chosen.T] == [{5}, {9}, {5, 9}]
+    assert np.allclose(releases.final.values[:, 0], releases.final.values[:, 1:].sum(axis=1))
+    assert not run.ledger.verify().ok
+
+
+def test_features_of_leaves_with_samples_of_their_own_are_nested():
+    """The joint problem of nodes and features is solved on a tree; others are refused."""
+    across = (equal_parts(12, 2), (tuple(range(1, 13, 2)), tuple(range(2, 13, 2))))
+    with pytest.raises(InvalidParameter, match="nested where per_leaf"):
+        per_leaf(FIXED, PAIR, samples=4, features=across)
+
+
 def test_leaves_have_all_of_the_tests_budget_and_roots_pay_for_k_samples():
     """Scales: ε_S is not divided; leaves kΔ/(r·ε_P), roots kΔ/(r·ε_P·(2k − 2)/k)."""
     mechanism = per_leaf(tg.WEvent(epsilon="1", w=48, mobility="fixed"), REGIONS, samples=10)

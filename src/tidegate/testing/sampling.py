@@ -43,9 +43,9 @@ def sample_chances(rule: L1Sampling, stream: Sequence[int]) -> dict[tuple[int, .
         further = []
         for times, mass in paths:
             left = rule.samples - len(times)
-            if position == rule.length or rule.length - position + 1 <= left != 1:
+            if _certain(rule, times, position, left):
                 further.append(((*times, position), mass))
-            elif left == 1:
+            elif left == rule.certain - 1:
                 further.append((times, mass))
             else:
                 score = math.floor(line_score(values[times[-1] - 1 : position]))
@@ -55,3 +55,10 @@ def sample_chances(rule: L1Sampling, stream: Sequence[int]) -> dict[tuple[int, .
     for times, mass in paths:
         found[times] = found.get(times, 0.0) + float(mass.sum())
     return found
+
+
+def _certain(rule: L1Sampling, times: tuple[int, ...], position: int, left: int) -> bool:
+    """Whether a step is a sample whatever its score is."""
+    if rule.printed:  # the steps that are left are counted after a hit only
+        return left > 0 and rule.length - times[-1] <= left
+    return position == rule.length or rule.length - position + 1 <= left != 1

@@ -19,7 +19,7 @@ from scipy.special import erf
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive
-from tidegate.mechanisms.optstream.kernels import features as solver
+from tidegate.mechanisms.optstream.feature_fit import fit_features
 from tidegate.mechanisms.optstream.sampling_times import BestTimes, equally_spaced, read_profile
 from tidegate.noise import variance_laplace
 
@@ -78,21 +78,7 @@ class Prediction:
     def _answers(self, known: Floats, sums: Floats) -> Floats:
         """The curves through known points (periods × points × columns), fitted to sums, of whatever sign."""
         curve, variances, precisions = self.run._reconstruction(tuple(self.times.tolist()), self.w)
-        tree = self.mechanism.tree
-        answers = np.empty((len(known), self.w, known.shape[2]))
-        solver.finish_periods(
-            known,
-            curve.segment,
-            curve.weights,
-            sums,
-            tree.node_of,
-            tree.parents,
-            precisions,
-            variances,
-            False,
-            answers,
-        )
-        return answers
+        return fit_features(self.mechanism.tree, curve, variances, precisions, known, sums, False)
 
     def noise_variance(self) -> Floats:
         """The variance of each step of a period, from noise alone, in grid units."""

@@ -1,4 +1,8 @@
-"""Features of a period: nested partitions of its steps whose sums are measured besides the samples."""
+"""Features of a period: partitions of its steps whose sums are measured besides the samples, in any partial order.
+
+Features of which each refines the next are a tree, and two passes over it fit a curve to their sums. Others, such as
+the hours of a day and its odd and even steps, have no common tree; `fit_features` fits them by a general solver.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +70,13 @@ def parts_of_day(w: int) -> Feature:
 
 
 def read_features(features: Sequence[Sequence[Sequence[int]]], w: int) -> tuple[Feature, ...]:
-    """Check that every feature is a partition of the positions 1 … w, and each the next one's refinement."""
+    """Check that every feature is a partition of the positions 1 … w; the finest first, else as they are given.
+
+    Examples
+    --------
+    >>> [len(feature) for feature in read_features([whole_period(4), equal_parts(4, 2)], 4)]
+    [2, 1]
+    """
     read = tuple(tuple(tuple(int(at) for at in part) for part in feature) for feature in features)
     for number, feature in enumerate(read):
         if sorted(at for part in feature for at in part) != list(range(1, w + 1)) or not all(feature):
@@ -76,38 +86,45 @@ def read_features(features: Sequence[Sequence[Sequence[int]]], w: int) -> tuple[
                 f"a partition of the positions 1 to {w}",
                 "put every position into exactly one part that is not empty",
             )
-    for number, (fine, coarse) in enumerate(pairwise(read)):
-        label = {at: index for index, part in enumerate(coarse) for at in part}
-        if any(len({label[at] for at in part}) > 1 for part in fine):
-            raise InvalidParameter(
-                "features",
-                f"feature {number + 2} of {len(read)}",
-                "nested: made of whole parts of the feature before it",
-                "list features from the finest to the coarsest",
-            )
-    return read
+    return tuple(sorted(read, key=len, reverse=True))
+
+
+def refines(fine: Feature, coarse: Feature) -> bool:
+    """Whether every part of the second feature is made of whole parts of the first: fine ≺ coarse.
+
+    Examples
+    --------
+    >>> refines(equal_parts(4, 2), whole_period(4)), refines(equal_parts(6, 2), equal_parts(6, 3))
+    (True, False)
+    """
+    label = {at: index for index, part in enumerate(coarse) for at in part}
+    return all(len({label[at] for at in part}) == 1 for part in fine)
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureTree:
-    """Features as a tree: parts stand before the parts that contain them.
+    """Features with their parts numbered; where each refines the next, a tree: parts before those that contain them.
 
     Attributes
     ----------
     labels
         For each feature and step the number of the part that contains the step (features × steps).
     parents
-        For each part the part of the next feature that contains it, −1 for the last feature's.
+        For each part the part of the next feature that contains it, −1 for the last feature's. Of no meaning where
+        features are not nested.
     level
         For each part the number of its feature.
     size
         For each part the number of its steps.
+    nested
+        Whether each feature refines the next.
     """
 
     labels: Integers
     parents: Integers
     level: Integers
     size: Integers
+    nested: bool
 
     @classmethod
     def grow(cls, features: Sequence[Feature], w: int) -> FeatureTree:
@@ -122,7 +139,8 @@ class FeatureTree:
         for fine, coarse in pairwise(labels):
             parents[fine] = coarse
         size = np.bincount(labels.ravel(), minlength=len(level)) if level else np.zeros(0)
-        return cls(labels, parents, np.array(level, dtype=np.int64), size.astype(np.int64))
+        nested = all(refines(fine, coarse) for fine, coarse in pairwise(features))
+        return cls(labels, parents, np.array(level, dtype=np.int64), size.astype(np.int64), nested)
 
     @property
     def node_of(self) -> Integers:
@@ -135,4 +153,12 @@ class FeatureTree:
         """The tree of a period that was cut short after so many steps; parts without steps stay, but are empty."""
         labels = self.labels[:, :steps]
         size = np.bincount(labels.ravel(), minlength=len(self.parents)).astype(np.int64)
-        return FeatureTree(labels, self.parents, self.level, size)
+        return FeatureTree(labels, self.parents, self.level, size, self.nested)
+
+    @property
+    def members(self) -> npt.NDArray[np.float64]:
+        """1 where a step is in a part (parts × steps)."""
+        members = np.zeros((len(self.parents), self.labels.shape[1]))
+        for labels in self.labels:
+            members[labels, np.arange(len(labels))] = 1.0
+        return members

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.errors import InvalidParameter
 from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Matrix, Mechanism
@@ -20,9 +21,10 @@ from tidegate.mechanisms.optstream.choose_samples import absolute_error, sample_
 from tidegate.mechanisms.optstream.period_blocks import Floats, Integers
 from tidegate.mechanisms.optstream.periodic import Periodic
 from tidegate.mechanisms.optstream.periods import PeriodicRun
+from tidegate.mechanisms.optstream.printed_fourier import printed_loss, printed_scales
 from tidegate.mechanisms.optstream.sampling_times import read_profile
 from tidegate.noise import variance_laplace
-from tidegate.policy import Policy, WEvent
+from tidegate.policy import Guarantee, Policy, WEvent
 
 ONE = 1 << 16  # the rows of the transform are whole multiples of 2^-16
 ROUNDED = Fraction(51, 100)  # rounding an entry to such a multiple moves it by less than this many of them
@@ -65,6 +67,8 @@ class Fourier(Periodic):
     nonnegative
         Whether the stream is known not to be negative: then no release is. A configuration file derives it from its
         query.
+    calibration
+        "sound", or "paper" for the printed transform with K complex coefficients and its noise, which are not private.
 
     Privacy
     -------
@@ -75,7 +79,8 @@ class Fourier(Periodic):
     scales is used: √(2Kcw)Δ/ε, charged as ε/4 once to the period and ε/2w to each step; or the sum of the
     rows' L1 norms times Δ/ε, charged to each step by its part. Proof: docs/proofs/fourier.md.
 
-    Departure: the printed transform is not normalised and its noise is too small by far; it is not offered.
+    Departure: the printed transform is not normalised, and noise of scale √K·Δ/ε on its K complex coefficients, 2K − 1
+    real numbers, is too small by far: ``calibration="paper"`` keeps it for reproduction, and its guarantee states a loss.
     Values beyond 2^44/w grid units are clipped. Coefficients of the open period begin as noise; a snapshot and the
     period's release differ by what arrived in between, so guard snapshots like data.
 
@@ -100,6 +105,7 @@ class Fourier(Periodic):
 
     coefficients: int | None = None
     nonnegative: bool = False
+    calibration: str = "sound"
 
     columns_independent: ClassVar[bool] = True
     causal: ClassVar[str] = "last period"
@@ -112,14 +118,16 @@ class Fourier(Periodic):
         """Check the number of coefficients and the size of the noise."""
         given = max(1, self.window // 5) if self.coefficients is None else self.coefficients
         object.__setattr__(self, "coefficients", whole("coefficients", given, most=self.window))
-        widest = math.inf if self.window > 2**24 else self.sum_scales
+        if self.calibration not in ("sound", "paper"):
+            raise InvalidParameter("calibration", self.calibration, "'sound' or 'paper'", "leave it out")
+        widest = math.inf if self.window > 2**24 else float(np.max(self.sum_scales))
         self.check_noise(widest, 2**52, 36, "raise epsilon, or choose a coarser grid")
 
     @property
     def sum_count(self) -> int:
-        """K."""
+        """The real numbers that are measured: K, or those of K complex coefficients."""
         assert self.coefficients is not None
-        return self.coefficients
+        return self.coefficients if self.enforced else min(2 * self.coefficients - 1, self.window)
 
     @cached_property
     def rows(self) -> Integers:
@@ -171,19 +179,34 @@ class Fourier(Periodic):
 
     def charges(self, times: Sequence[int] = ()) -> tuple[int, Integers]:
         """The units of a period, and those of each of its steps."""
+        if not self.enforced:  # written down, not refused: what a changed step loses on average
+            return 0, np.full(self.window, math.ceil(self._printed_loss * self.units / self.window))
         if self.charges_period:
             return self.window, np.full(self.window, 2, dtype=np.int64)
         return 0, self._parts
 
     @cached_property
-    def sum_scales(self) -> float:
-        """The noise scale of a coefficient in multiples of 2^-16 grid units; rounded up."""
+    def sum_scales(self) -> float | Floats:
+        """The noise scale of a coefficient in multiples of 2^-16 grid units; rounded up. As printed, of each cell."""
+        if not self.enforced:
+            return np.repeat(printed_scales(self, ONE), self.columns)
         return float_up(min(self._together, self._apart))
 
     @property
     def scale(self) -> float:
-        """The noise scale of a coefficient in grid units."""
-        return self.sum_scales / ONE
+        """The noise scale of a coefficient in grid units; the largest, as printed."""
+        return float(np.max(self.sum_scales)) / ONE
+
+    @cached_property
+    def _printed_loss(self) -> Fraction:
+        return printed_loss(self, ONE)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proved, under which assumptions."""
+        if self.enforced:
+            return super().guarantee
+        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self._printed_loss)
 
     @property
     def shown_scale(self) -> float:
@@ -196,7 +219,8 @@ class Fourier(Periodic):
         rows = real_fourier(self.window, self.sum_count)
         offsets = np.einsum("kt,ks,psc->ptc", rows, rows, values) - values
         unit = float(Fraction(self.grid)) / ONE
-        variance = (rows**2).sum(axis=0) * variance_laplace(self.sum_scales) * unit**2
+        scales = np.broadcast_to(self.sum_scales, self.sum_count * self.columns)[:: self.columns]
+        variance = np.array([variance_laplace(float(scale)) for scale in scales]) @ rows**2 * unit**2
         return float(absolute_error(offsets, variance[np.newaxis, :, np.newaxis], normal=True).mean())
 
     @classmethod

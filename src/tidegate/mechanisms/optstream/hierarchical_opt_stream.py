@@ -47,7 +47,8 @@ class HierarchicalOptStream(OptStream):
         that stands higher than others also has what the levels below it would have.
     per_leaf
         With adaptive samples: let every leaf choose its own, and measure the nodes above them at k equally spaced times.
-        Needs units that stay in one leaf, ``mobility="fixed"``. All leaves have the budget of the one that has least.
+        Needs units that stay in one leaf, ``mobility="fixed"``, and nested features. All leaves have the budget of the
+        one that has least.
 
     Privacy
     -------
@@ -64,8 +65,8 @@ class HierarchicalOptStream(OptStream):
     some leaf at each of its steps.
 
     Departures: the paper divides by the number of levels and lets every node choose its own samples, which is not
-    private for units that move. ``per_leaf=True, calibration="paper"`` keeps the printed budgets with samples per
-    leaf, for moving units as well; its guarantee states the loss.
+    private for units that move. ``per_leaf=True, calibration="paper"`` does as printed: every node, inner ones too, has
+    tests and samples of its own with its level's part of ε, for moving units as well; its guarantee states the loss.
 
     Error
     -----
@@ -121,6 +122,11 @@ class HierarchicalOptStream(OptStream):
                 'leave it out, or declare mobility="fixed" if a unit stays in its leaf',
             )  # fmt: skip
         super().validate()
+        if self.per_leaf and not self.tree.nested:
+            raise InvalidParameter(
+                "features", f"{len(self.features)} that are not nested", "nested where per_leaf=True",
+                "let every feature be made of whole parts of a finer one, or leave per_leaf out",
+            )  # fmt: skip
 
     @property
     def forest(self) -> Hierarchy:
@@ -180,13 +186,23 @@ class HierarchicalOptStream(OptStream):
 
     @property
     def leaf_share(self) -> Fraction:
-        """The part of the leaves where they choose for themselves; else all samples are alike."""
-        return self.node_shares[0] if self.per_leaf else Fraction(1)
+        """The part of the leaves where they alone choose for themselves; else all samples are alike."""
+        return self.node_shares[0] if self.per_leaf and not self.per_node else Fraction(1)
 
     @property
     def times_above(self) -> tuple[int, ...]:
-        """The public sample times of inner nodes where leaves have their own."""
-        return equally_spaced(self.window, self.sample_count) if self.per_leaf else ()
+        """The public sample times of inner nodes where leaves have their own; none where inner nodes have, too."""
+        return equally_spaced(self.window, self.sample_count) if self.per_leaf and not self.per_node else ()
+
+    @property
+    def per_node(self) -> bool:
+        """Whether inner nodes choose their own samples as well: as printed."""
+        return self.per_leaf and self.calibration == "paper"
+
+    @property
+    def tests_share(self) -> Fraction:
+        """Of the tests' budget the part of one sampler: all, or as printed that of its level."""
+        return min(self.node_shares) if self.per_node else super().tests_share
 
     def charges(self, times: Sequence[int]) -> tuple[int, Integers]:
         """The units of a period, and those of each of its steps."""
@@ -221,11 +237,16 @@ class HierarchicalOptStream(OptStream):
         return super().assumptions + ((FIXED,) if self.per_leaf and self.calibration == "sound" else ())
 
     def printed_loss(self) -> Fraction:
-        """How many times ε the printed scales lose; a unit that moves can meet the samples of all leaves."""
-        if not self.per_leaf or self.policy.mobility == "fixed":
+        """How many times ε the printed scales lose; a unit that moves can meet the samples of all nodes of a level."""
+        if not self.per_leaf:
             return super().printed_loss()
-        w, k = self.window, self.sample_count
-        return self.period.printed_loss(min(w, 2 + 2 * self.columns * (k - 2)))
+        levels, moves = self.forest.levels, self.policy.mobility == "moving"
+        lost = Fraction(0)
+        for level, share in enumerate(self.levels or (), 1):
+            nodes = sum(each == level for each in levels) if moves else 1
+            lost += Fraction(share) * min(self.window, 1 + nodes * (2 * self.sample_count - 2))
+        _, sample, step = self.shares
+        return max(Fraction(1), lost * sample + self.window * step)
 
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.mechanism import Matrix
+from tidegate.mechanisms.optstream.feature_fit import nonnegative_leaves, norm_of
 from tidegate.mechanisms.optstream.kernels import features as solver
 from tidegate.mechanisms.optstream.period_blocks import Floats, Integers
 from tidegate.mechanisms.optstream.run import OptStreamRun
@@ -79,6 +80,10 @@ class HierarchicalOptStreamRun(OptStreamRun):
             _, variances, precisions = self._reconstruction(tuple(times.tolist()), length)
             for period in np.flatnonzero((final < 0).any(axis=(1, 2))):
                 best = final[period].copy()
+                if not self._tree.nested:
+                    norm = norm_of(self._tree.until(length).members, variances, precisions)
+                    final[period] = nonnegative_leaves(best, self._coupling, norm, TOLERANCE)
+                    continue
                 solver.nonnegative_together(
                     best,
                     self._coupling,

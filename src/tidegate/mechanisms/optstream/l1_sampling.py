@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.optstream.kernels import sampling as loop
+from tidegate.mechanisms.optstream.printed_sampling import choose_as_printed
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import Source, laplace
 
@@ -47,7 +48,7 @@ class L1Sampling:
     limit
         The public threshold θ, in grid units.
     printed
-        Use the paper's scales.
+        Follow Algorithm 3 as it is printed (`printed_sampling`), with the paper's scales.
 
     Privacy
     -------
@@ -67,7 +68,12 @@ class L1Sampling:
     @property
     def tests(self) -> bool:
         """Whether any step is tested at all."""
-        return 2 < self.samples < self.length
+        return self.certain < self.samples < self.length
+
+    @property
+    def certain(self) -> int:
+        """How many steps of a period are samples whatever the data are: its first, and its last unless as printed."""
+        return 1 if self.printed else 2
 
     @cached_property
     def sparse_vector(self) -> SparseVector:
@@ -142,6 +148,12 @@ class L1Sampler:
         if rule.tests:
             noise = laplace(source, "tests", first_step, rule.sparse_vector.question_scale, shape)
         chosen = np.zeros(shape, dtype=np.bool_)
+        if rule.printed:
+            clipped = np.clip(rows, -self.bound, self.bound).reshape(*shape, rows.shape[1] // shape[1])
+            for group, memory in enumerate(self.memory):
+                own = (clipped[:, group], noise[:, group], rule, memory, self._values[group])
+                chosen[:, group] = choose_as_printed(*own)
+            return chosen
         loop.choose_apart(
             rows,
             noise,
@@ -160,7 +172,7 @@ class L1Sampler:
     def _open_steps(self) -> npt.NDArray[np.int64]:
         """How many raw steps each group needs: those since its last sample, where they may still be tested."""
         left = self.rule.samples - self.memory[:, loop.TAKEN]
-        open_ = self.rule.tests & (left > 1) & (left < self.rule.samples)
+        open_ = self.rule.tests & (left > self.rule.certain - 1) & (left < self.rule.samples)
         return np.where(open_, self.memory[:, loop.POSITION] - self.memory[:, loop.START] + 1, 0)
 
     def state(self) -> dict[str, Any]:

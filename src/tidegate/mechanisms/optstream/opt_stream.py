@@ -19,6 +19,11 @@ from tidegate.mechanisms.optstream.run import OptStreamRun
 from tidegate.mechanisms.optstream.settings import OptStreamSettings
 from tidegate.policy import Policy, WEvent
 
+ODD_EVEN = (
+    tuple(range(1, 13, 2)),
+    tuple(range(2, 13, 2)),
+)  # of a period of 12 steps: a feature across the day's parts
+
 
 @dataclass(frozen=True)
 class OptStream(OptStreamSettings):
@@ -48,7 +53,7 @@ class OptStream(OptStreamSettings):
         For adaptive samples: the score θ at which a sample is due, by default w/k times the noise scale of a sample.
         Public.
     features
-        Nested partitions of the positions, finest first, whose sums are measured; see
+        Partitions of the positions whose sums are measured, in any partial order; see
         `tidegate.mechanisms.optstream.feature_trees`. None by default: with sound noise they seldom pay.
     split
         How sampling, samples and features share the budget, as relative weights; parts that are off get nothing.
@@ -80,13 +85,14 @@ class OptStream(OptStreamSettings):
     arrived in between: guard snapshots like data. Proof: docs/proofs/opt_stream.md.
 
     Departures: the printed noise of features ignores that a period's sum changes by wΔ, and the printed
-    adaptive times ignore windows that straddle two periods; ``calibration="paper"`` keeps both, and its
-    guarantee states the loss.
+    adaptive times ignore windows that straddle two periods; ``calibration="paper"`` keeps both and chooses samples by
+    Algorithm 3 as it is printed, and its guarantee states the loss.
 
     Error
     -----
     `predicted_error` for a public profile. With lines about 0.8·kΔ/ε from noise, and what lines through every
-    (w/k)-th step miss. Time O(w) a period, O(w log w) with adaptive times; memory O(w).
+    (w/k)-th step miss. Time O(w) a period, O(w log w) with adaptive times, O(w²) a column and period with features that
+    are not nested; memory O(w), O(w²) then.
 
     Examples
     --------
@@ -175,4 +181,7 @@ class OptStream(OptStreamSettings):
             cls(WEvent(epsilon="50", w=12), columns=2, samples=5, adaptive=True, threshold=30, features=day),
             cls(WEvent(epsilon="50", w=9), samples=3, adaptive=True, causal="last period"),
             cls(WEvent(epsilon="1", w=6), samples=2, adaptive=True),
+            cls(
+                WEvent(epsilon="1", w=12), columns=2, samples=3, features=(day[0], ODD_EVEN), nonnegative=True
+            ),
         ]

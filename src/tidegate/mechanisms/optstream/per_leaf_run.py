@@ -26,7 +26,8 @@ class PerLeafRun(HierarchicalOptStreamRun):
         super()._prepare()
         mechanism = self.mechanism
         nodes = mechanism.outputs
-        self._sampler = L1Sampler(mechanism.sampling, 1, self._columns)
+        self._choosing = nodes if mechanism.per_node else self._columns  # the first of the nodes
+        self._sampler = L1Sampler(mechanism.sampling, 1, self._choosing)
         self._above = np.isin(np.arange(1, self._w + 1), mechanism.times_above)
         self._factors = np.array([float(share) ** 2 for share in mechanism.node_shares])
         # samples above the leaves are fewer in a window, so they are measured more precisely
@@ -36,6 +37,9 @@ class PerLeafRun(HierarchicalOptStreamRun):
             1 / self._precise[: self._columns],
             self._precise[self._columns :],
         )
+        self._share_of_nodes = np.sqrt(self._factors)
+        paths = [set(mechanism.forest.path(leaf)) for leaf in mechanism.forest.leaves]
+        self._on_path = np.array([[int(node) in path for path in paths] for node in self._order], dtype=float)
         # what a moving unit loses by the printed budgets depends on the data, and their ledger refuses nothing
         self._pays_afterwards = not mechanism.enforced and mechanism.policy.mobility == "moving"
 
@@ -62,18 +66,16 @@ class PerLeafRun(HierarchicalOptStreamRun):
             super()._pay(block)
 
     def _write_down(self, block: Block, taken: npt.NDArray[np.bool_]) -> None:
-        """What a unit loses that is always in a leaf which takes a sample, as far as the printed budgets say."""
-        mechanism, position = self.mechanism, (block.first_step - 1) % self._w
-        tests, sample, step = (int(share * self.ledger.units) for share in mechanism.shares)
-        leaf = int(mechanism.leaf_share * sample)
-        above = self._above[position : position + len(block.rows)]
-        block.units[:] = step + leaf * taken[:, : self._columns].any(axis=1) + (sample - leaf) * above
-        charge_periods(self.ledger, block.first_step, block.units, self._w, tests)
+        """What a unit loses that is always in the leaf whose path takes the most, as far as the printed budgets say."""
+        tests, sample, step = (share * self.ledger.units for share in self.mechanism.shares)
+        lost = (taken * self._share_of_nodes) @ self._on_path * float(sample)
+        block.units[:] = np.ceil(lost.max(axis=1) + float(step)).astype(np.int64)
+        charge_periods(self.ledger, block.first_step, block.units, self._w, int(tests))
 
     # the work --------------------------------------------------------------------------------------------------
 
     def _some_steps(self, block: Block) -> list[Floats]:
-        memory, w, leaves = self._memory, self._w, self._columns
+        memory, w = self._memory, self._w
         period, position = divmod(block.first_step - 1, w)
         end = position + len(block.rows)
         measured = self._measure(block.rows)
@@ -85,9 +87,9 @@ class PerLeafRun(HierarchicalOptStreamRun):
             self._sampler.begin(self.source, period)
         shown = np.zeros(measured.shape)
         if not memory["torn"]:
-            own = np.ascontiguousarray(measured[:, :leaves])
-            taken[:, :leaves] = self._sampler.choose(self.source, block.first_step, own)
-            taken[:, leaves:] = self._above[position:end, np.newaxis]
+            own = np.ascontiguousarray(measured[:, : self._choosing])
+            taken[:, : self._choosing] = self._sampler.choose(self.source, block.first_step, own)
+            taken[:, self._choosing :] = self._above[position:end, np.newaxis]
             scales = self.mechanism.sample_scales
             # a draw for every step and node, so that noise does not depend on who takes a sample
             noise = laplace(self.source, "samples", block.first_step, scales, measured.shape)

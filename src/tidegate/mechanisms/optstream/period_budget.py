@@ -26,7 +26,8 @@ class PeriodBudget:
     adaptive
         Whether samples depend on the data, so that a window that straddles two periods may have more than k of them.
     printed
-        Split as printed: periods are counted as if no window straddled two of them, features as if one step changed.
+        Split as printed: periods are counted as if no window straddled two of them, features as if one step changed;
+        of adaptive samples the first step is certain and the last is not.
     leaf
         Which part of a sample's budget leaves have that choose their samples for themselves; the rest belongs to
         nodes with k public times. 1 where all samples are taken at the same times.
@@ -49,7 +50,17 @@ class PeriodBudget:
     @property
     def most(self) -> int:
         """The samples that a window of w steps can contain."""
-        return min(2 * self.samples - 2, self.window) if self.adaptive else self.samples
+        return min(self._straddling, self.window) if self.adaptive else self.samples
+
+    @property
+    def _straddling(self) -> int:
+        """The same for a window that straddles two periods, however long it is."""
+        return 2 * self.samples - len(self._certain)
+
+    @property
+    def _certain(self) -> tuple[int, ...]:
+        """The positions that are samples whatever the data are, where the others depend on them."""
+        return (1,) if self.printed else (1, self.window)
 
     @cached_property
     def shares(self) -> tuple[Fraction, Fraction, Fraction]:
@@ -72,8 +83,8 @@ class PeriodBudget:
         """The costs of a period, of a certain sample of the leaves, of a public sample above them, and of a step."""
         tests, sample, step = self.shares
         certain = self.leaf * sample
-        spread = self.adaptive and 2 * self.samples - 2 <= self.window
-        span = tests + (self.samples - 2) * certain if spread else tests
+        spread = self.adaptive and self._straddling <= self.window
+        span = tests + (self.samples - len(self._certain)) * certain if spread else tests
         if self.adaptive and not spread:
             certain, step = Fraction(0), step + certain
         return span, certain, (1 - self.leaf) * self.public_sample, step
@@ -87,7 +98,7 @@ class PeriodBudget:
         """The units of a period and of its steps: samples of the leaves, if certain, and of the nodes above them."""
         span, certain, public, step = (int(part * self.units) for part in self._parts)
         steps = np.full(self.window, step, dtype=np.int64)
-        steps[np.array([1, self.window] if self.adaptive else times, dtype=np.int64) - 1] += certain
+        steps[np.array(self._certain if self.adaptive else times, dtype=np.int64) - 1] += certain
         steps[np.array(above, dtype=np.int64) - 1] += public
         return span, steps
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.mechanism import Matrix, State
-from tidegate.mechanisms.optstream.kernels import features as solver
+from tidegate.mechanisms.optstream.feature_fit import fit_features
 from tidegate.mechanisms.optstream.kernels import periods as loop
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler
 from tidegate.mechanisms.optstream.period_blocks import Block, Floats, Integers
@@ -96,21 +96,9 @@ class OptStreamRun(PeriodicRun):
     def _fit(self, known: Floats, times: Integers, sums: Integers, length: int, nonnegative: bool) -> Floats:
         """Reconstruct each column and fit it to its sums."""
         curve, variances, precisions = self._reconstruction(tuple(times.tolist()), length)
-        tree = self._tree
-        final = np.empty((len(known), length, self._columns))
-        solver.finish_periods(
-            known,
-            curve.segment,
-            curve.weights,
-            self._leaf_sums(sums),
-            tree.node_of[:length],
-            tree.parents,
-            precisions,
-            variances,
-            nonnegative,
-            final,
+        return fit_features(
+            self._tree, curve, variances, precisions, known, self._leaf_sums(sums), nonnegative
         )
-        return final
 
     def _leaf_sums(self, sums: Integers) -> Floats:
         """The noised sums (periods × sums × measured columns) as estimates for the stream's own columns."""

@@ -144,7 +144,8 @@ class OptStreamSettings(Periodic):
     @property
     def sampling_rule_tests(self) -> bool:
         """Whether steps are tested, so that sampling has a part of the budget."""
-        return self.adaptive and 2 < self.sample_count < self.window
+        certain = 1 if self.calibration == "paper" else 2  # the last step is not, as printed
+        return self.adaptive and certain < self.sample_count < self.window
 
     @cached_property
     def period(self) -> PeriodBudget:
@@ -161,6 +162,11 @@ class OptStreamSettings(Periodic):
     @property
     def leaf_share(self) -> Fraction:
         """The part of a sample's budget that depends on data; see `PeriodBudget`."""
+        return Fraction(1)
+
+    @property
+    def tests_share(self) -> Fraction:
+        """The part of the tests' budget that one sampler has."""
         return Fraction(1)
 
     @property
@@ -221,7 +227,7 @@ class OptStreamSettings(Periodic):
             limit = math.ceil(w * Fraction(self.decisive_scale) / k)
         else:
             limit = math.ceil(Fraction(self.threshold) / Fraction(self.grid))
-        epsilon = self.shares[0] * self._epsilon
+        epsilon = self.tests_share * self.shares[0] * self._epsilon
         return L1Sampling(w, k, epsilon, self.sensitivity, limit, self.calibration == "paper")
 
     # what everybody uses ---------------------------------------------------------------------------------------
