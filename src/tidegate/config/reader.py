@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from tidegate.clock.steps import DAY
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
+from tidegate.config.exceptions import DECAYS, NO_STREAMS, REFUSED, TABLES, policy_of_a_block
 from tidegate.config.keys import (
     OPEN,
     SECTIONS,
@@ -25,16 +27,19 @@ from tidegate.config.keys import (
     StepsKeys,
     required,
 )
-from tidegate.errors import InvalidParameter
+from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.exact import whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
 from tidegate.ingest.lookup import read_lookup
 from tidegate.ingest.query import ALL
 from tidegate.mechanisms import Mechanism, catalogue
+from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.policy import Event, Policy, User, WEvent
 
 _T = TypeVar("_T")
+# what a constructor raises that was given something of a form it never thought of
+_SENSELESS = (TypeError, ValueError, AttributeError, AssertionError, OverflowError)
 _LAST_YEAR = 253_370_764_800_000_000  # when the year 9999 begins, in microseconds since 1970
 LARGEST_FILE = 256 * 2**20
 DATA = {".csv", ".parquet", ".jsonl", ".ndjson"}  # what is given by mistake
@@ -266,9 +271,13 @@ class _Reader:
             return self.automatic(extra, policy, query, steps)
         known = catalogue()
         kind = known.get(keys.name)
+        if keys.name in NO_STREAMS:
+            raise self.fail(NO_STREAMS[keys.name], "mechanism", "name")
         if kind is None:
             near = _nearest(keys.name, list(known)) or f"; there are auto, {', '.join(sorted(known))}."
             raise self.fail(f"unknown mechanism {keys.name!r}{near}", "mechanism", "name")
+        if issubclass(kind, Blocks):
+            return self.blocks(extra, policy, query, steps)
         own = {item.name: item for item in fields(kind) if item.init and item.name not in _GIVEN_BY_OTHERS}
         read = {}
         for key, value in extra.items():
@@ -279,17 +288,56 @@ class _Reader:
                     else f"; {keys.name} has no parameters of its own."
                 )
                 raise self.fail(f"unknown key {key!r} in [mechanism]{near}", "mechanism", key)
-            if key == "calibration" and value != "sound":
-                raise self.fail(
-                    'calibration must be "sound": a printed variant does not keep its promise; drop the key.',
-                    "mechanism",
-                    key,
-                )
+            if key in REFUSED and value != REFUSED[key].unless:
+                raise self.fail(REFUSED[key].sentence, "mechanism", key)
             read[key] = self.parameter(key, value, str(own[key].type))
         arguments: dict[str, Any] = {"columns": query.width, "grid": query.grid, "rounding": query.rounding}
         if "nonnegative" in own:
             read["nonnegative"] = self.nonnegative(read, query)
-        return self.make("mechanism", lambda: kind(policy, **arguments, **read))
+        if "horizon" in own and steps.count is not None and policy.horizon is None:
+            read.setdefault("horizon", steps.count)
+        return self.construct(kind, policy, arguments, read)
+
+    def construct(
+        self, kind: type[Mechanism], policy: Policy, arguments: dict[str, Any], read: dict[str, Any]
+    ) -> Mechanism:
+        """A mechanism; a parameter in whose form it finds no sense is named, too."""
+        try:
+            return self.make("mechanism", lambda: kind(policy, **arguments, **read))
+        except TidegateError:
+            raise
+        except _SENSELESS:
+            pass
+        key = "name"
+        for key in read:
+            others = {name: value for name, value in read.items() if name != key}
+            with suppress(*_SENSELESS):
+                kind(policy, **arguments, **others)
+                break
+        raise self.fail(
+            f"{kind.__name__} cannot read what {key} is set to; docs/mechanisms says what it must be.",
+            "mechanism",
+            key,
+        )
+
+    def blocks(self, given: dict[str, Any], policy: Policy, query: Query, steps: Steps) -> Mechanism:
+        """A mechanism for finite streams, on blocks that are as long as the window."""
+        for key in given:
+            if key != "mechanism":
+                raise self.fail(
+                    f"unknown key {key!r} in [mechanism]; Blocks has mechanism.", "mechanism", key
+                )
+        inner = given.get("mechanism")
+        if not isinstance(inner, dict) or not isinstance(inner.get("name"), str) or inner["name"] == "auto":
+            raise self.fail(
+                'Blocks needs to know what runs on each block; write mechanism = { name = "Uniform" }.',
+                "mechanism",
+                "mechanism",
+            )
+        parameters = {key: value for key, value in inner.items() if key != "name"}
+        block = self.make("protect", lambda: policy_of_a_block(policy))
+        keys = MechanismKeys(name=inner["name"])
+        return self.make("mechanism", lambda: Blocks(self.mechanism(keys, parameters, block, query, steps)))
 
     def nonnegative(self, given: dict[str, Any], query: Query) -> bool:
         """Whether no release may be negative: what the query guarantees, or what the curator knows beyond it."""
@@ -343,8 +391,24 @@ class _Reader:
         if isinstance(value, list):
             return tuple(self.parameter(name, item, annotation) for item in value)
         if isinstance(value, dict):
-            return {key: self.parameter(name, item, annotation) for key, item in value.items()}
+            return self.table(name, value, annotation)
         return value
+
+    def table(self, name: str, value: dict[str, Any], annotation: str) -> Any:
+        """A parameter that is a table: adaptive = { reach = 3.0 }, decay = { exponential = "0.9" }."""
+        if "Decay" in annotation and len(value) == 1 and next(iter(value)) in DECAYS:
+            ((word, given),) = value.items()
+            return self.make("mechanism", lambda: DECAYS[word](self.parameter(name, given, "ExactLike")))
+        kind = next((TABLES[word] for word in re.findall(r"\w+", annotation) if word in TABLES), None)
+        if kind is None:
+            return {key: self.parameter(name, item, annotation) for key, item in value.items()}
+        own = {item.name: str(item.type) for item in fields(kind)}
+        for key in value:
+            if key not in own:
+                near = _nearest(key, list(own)) or f"; there are {', '.join(own)}."
+                raise self.fail(f"unknown key {key!r} in {name}{near}", "mechanism", name)
+        read = {key: self.parameter(key, item, own[key]) for key, item in value.items()}
+        return self.make("mechanism", lambda: kind(**read))
 
 
 def _check_end(steps: Steps) -> None:
