@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tidegate.config.keys import (
     SourceKeys,
     StepsKeys,
 )
-from tidegate.ingest import Intake, Query, Schema, Steps, open_source
+from tidegate.ingest import Intake, Query, Schema, Several, Steps, open_source
 from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.mechanism import BOUNDED
@@ -50,6 +51,8 @@ class Config:
         What they mean.
     about
         Words for people.
+    name, share
+        Of one of several queries: its name, and its part of the whole budget; `policy` has that part already.
 
     Examples
     --------
@@ -76,6 +79,8 @@ class Config:
     policy: Policy
     mechanism: Mechanism
     about: AboutKeys = field(default_factory=AboutKeys)
+    name: str = ""
+    share: Fraction = Fraction(1)
 
     def locate(self, location: str) -> str:
         """A location as a path from here; URLs, "-" and "serve:" stay."""
@@ -124,14 +129,19 @@ class Config:
         follow: bool | None = None,
         clock: Callable[[], float] | None = None,
         once: bool = False,
+        counted: Several | None = None,
     ) -> Intake:
-        """The intake of this stream, from the beginning or from a committed position; `once` as in :class:`Intake`."""
+        """The intake of this stream, from the beginning or from a committed position; `once` as in :class:`Intake`.
+
+        `counted` stands for the query where the source is read for several.
+        """
+        query = counted or self.query
         keys = self.source
         follow = keys.follow if follow is None else follow
         live = keys.location.startswith(("mqtt:", "mqtts:"))
         source = open_source(
             self.locate(keys.location),
-            self.query.needed(self.schema),
+            query.needed(self.schema),
             format=keys.format,
             separator=keys.separator,
             quoted_lines=keys.quoted_lines,
@@ -146,7 +156,7 @@ class Config:
             source,
             self.schema,
             self.steps,
-            self.query,
+            query,
             position=position,
             follow=follow or live,
             order=keys.order,

@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
-from tidegate.config.keys import KINDS, OPEN, SECTIONS, required
+from tidegate.config.keys import KINDS, LISTED, OPEN, SECTIONS, required
 
 EXAMPLE = """[source]
 location = "sightings.csv"
@@ -41,6 +41,45 @@ name = "auto"
 location = "released.csv"
 """
 
+SEVERAL = """[source]
+location = "receipts.csv"
+time = "time"
+unit = "customer"
+value = "amount"
+
+[steps]
+start = "2026-03-02T00:00"
+length = "1h"
+count = 168
+
+[[query]]
+name = "orders"
+aggregate = "count"
+most = 2
+share = "1/4"
+
+[[query]]
+name = "customers"
+aggregate = "distinct"
+share = "1/4"
+
+[[query]]
+name = "revenue"
+aggregate = "sum"
+clip = ["0", "200"]
+share = "1/2"
+
+[protect]
+epsilon = "1"
+window = 24
+
+[mechanism]
+name = "Uniform"
+
+[sink]
+location = "released.csv"
+"""
+
 INTRODUCTION = f"""# `tidegate.toml`
 
 One file says everything about a stream: where its events are, the public clock, what is counted, who is
@@ -59,6 +98,22 @@ taken from the data.
 This page is made from the code by `python -m tidegate.config.document docs`.
 """
 
+LISTS = {
+    "query": f"""Three statistics of one shop, of the same customers, under one ε:
+
+```toml
+{SEVERAL}```
+
+The source is read once. All queries have one ledger and one account: in any window they spend at most the ε of
+`[protect]` together, each of them its share, and all charges of a step are committed together or none. Each query may
+have a mechanism of its own: `mechanism = "Tide"`, or its parameters in `[query.mechanism]` below it.
+
+Each query has an output of its own: `released.csv` becomes `released-orders.csv` and so on, a folder gets a folder for
+each, an MQTT topic a level more, and `{{query}}` in `location` is replaced by the name. `max_change` and `touches` are
+those of a query. A running stream takes up other queries, shares or mechanisms by `tidegate amend`.
+"""
+}
+
 
 def markdown() -> str:
     """The page docs/config.md."""
@@ -67,7 +122,18 @@ def markdown() -> str:
         parts.append(f"\n## [{name}]\n\n{section.__doc__}\n\n")
         parts.append("| key | value | default | meaning |\n|---|---|---|---|\n")
         parts.extend(_row(item) for item in fields(section))
+        if name in LISTED:
+            parts.append(f"\n## [[{name}]]\n\n{LISTED[name].__doc__}\n\n{LISTS[name]}\n")
+            parts.append("| key | value | default | meaning |\n|---|---|---|---|\n")
+            before = {item.name: item for item in fields(section)}
+            parts.extend(
+                _row(item) for item in fields(LISTED[name]) if item.metadata != _metadata(before, item.name)
+            )
     return "".join(parts)
+
+
+def _metadata(known: dict[str, Field[Any]], name: str) -> Any:
+    return known[name].metadata if name in known else None
 
 
 def _row(item: Field[Any]) -> str:
@@ -88,22 +154,9 @@ def json_schema() -> dict[str, Any]:
     """The schema docs/schema/tidegate.schema.json."""
     sections: dict[str, Any] = {}
     for name, section in SECTIONS.items():
-        properties: dict[str, Any] = {}
-        for item in fields(section):
-            about: dict[str, Any] = {**KINDS[item.metadata["kind"]][0], "description": item.metadata["doc"]}
-            if item.metadata["choices"]:
-                about["enum"] = list(item.metadata["choices"])
-            if item.default is not MISSING and item.default is not None and item.default != ():
-                about["default"] = item.default
-            properties[item.name] = about
-        sections[name] = {
-            "type": "object",
-            "description": section.__doc__,
-            "properties": properties,
-            "additionalProperties": name in OPEN,
-        }
-        if required(section):
-            sections[name]["required"] = required(section)
+        sections[name] = _object(section, name in OPEN)
+        if name in LISTED:  # as a table, or as a list of tables
+            sections[name] |= {"type": ["object", "array"], "items": _object(LISTED[name], False)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "tidegate.toml",
@@ -112,6 +165,25 @@ def json_schema() -> dict[str, Any]:
         "required": [name for name, section in SECTIONS.items() if required(section)] + ["protect"],
         "additionalProperties": False,
     }
+
+
+def _object(section: type[Any], further: bool) -> dict[str, Any]:
+    """The schema of a section; `further` is whether it may have keys of its own."""
+    properties: dict[str, Any] = {}
+    for item in fields(section):
+        about: dict[str, Any] = {**KINDS[item.metadata["kind"]][0], "description": item.metadata["doc"]}
+        if item.metadata["choices"]:
+            about["enum"] = list(item.metadata["choices"])
+        if item.default is not MISSING and item.default is not None and item.default != ():
+            about["default"] = item.default
+        properties[item.name] = about
+    found = {
+        "type": "object",
+        "description": section.__doc__,
+        "properties": properties,
+        "additionalProperties": further,
+    }
+    return found | ({"required": required(section)} if required(section) else {})
 
 
 def write(folder: Path) -> None:

@@ -19,6 +19,8 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {
     "switch": ({"type": "boolean"}, "true or false"),
     "texts": ({"type": "array", "items": {"type": ["string", "integer"]}}, "list of texts"),
     "exacts": ({"type": "array", "items": {"type": ["string", "integer"]}}, "list of exact numbers"),
+    "number": ({"type": "number"}, "number"),
+    "named": ({"type": ["string", "object"]}, "name, or the table `[query.mechanism]`"),
 }
 
 
@@ -199,6 +201,49 @@ class QueryKeys:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ListedQueryKeys(QueryKeys):
+    """One of several statistics of one stream, under one budget. All keys of [query], and its own."""
+
+    name: str = key("Its name, in letters, digits, - and _; part of the name of its output.")
+    share: str | int = key(
+        "Its part of the budget of [protect], exactly; all together at most 1. auto: what the others leave, divided so "
+        "that the expected errors are in proportion to target, or to level where there is no target; equal parts of "
+        "what one unit can change where neither is said.",
+        kind="exact",
+        default="auto",
+    )
+    sum_share: str | int = key(
+        "The part of this query's budget that goes to the sum of a mean; in [query] this is called share.",
+        kind="exact",
+        default="1/2",
+    )
+    column: str | None = key("The column of the category, where it is not that of [source].", default=None)
+    value: str | None = key("The column of the number, where it is not that of [source].", default=None)
+    max_change: str | int | None = key(
+        "By how much one unit can change one step of this query; as in [protect], where it is then absent.",
+        kind="exact",
+        default=None,
+    )
+    touches: int | None = key(
+        "As in [protect], where it is then absent: the most columns of given input that one unit touches in a step.",
+        kind="whole",
+        default=None,
+    )
+    mechanism: str | None = key(
+        "The mechanism of this query, where it is not that of [mechanism].", kind="named", default=None
+    )
+    level: int | float | None = key(
+        "The order of magnitude of a value: your knowledge, never computed from the data; for share = auto.",
+        kind="number",
+        default=None,
+    )
+    target: str | int | None = key(
+        "The error of one value that you can live with, exact; for share = auto.", kind="exact", default=None
+    )
+    counted: str | None = key("What a value is, in words; as in [about].", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProtectKeys:
     """Who is protected, how strongly, and where the account of the budget is kept."""
 
@@ -319,6 +364,7 @@ SECTIONS: dict[str, type[Any]] = {
     "sink": SinkKeys,
     "about": AboutKeys,
 }
+LISTED: dict[str, type[Any]] = {"query": ListedQueryKeys}  # sections that may be there several times
 OPEN = {"mechanism"}  # sections with keys of their own
 
 

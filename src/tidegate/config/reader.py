@@ -54,6 +54,12 @@ class Pointed(str):
 
 def read_config(path: str | Path, *, follow: bool = False) -> Config:
     """Read and check a configuration file; `follow` stands for ``follow = true`` in it."""
+    file, text = read_text(path)
+    return parse_config(text, file, follow=follow)
+
+
+def read_text(path: str | Path) -> tuple[Path, str]:
+    """A configuration's file and its text."""
     file = Path(path)
     name = file.name or str(file)
     if file.suffix in DATA and file.exists():
@@ -67,26 +73,40 @@ def read_config(path: str | Path, *, follow: bool = False) -> Config:
         raise ConfigError(name, None, "it is not UTF-8 text; save it as such.") from None
     except OSError as error:
         raise ConfigError(name, None, f"it cannot be read: {error.strerror}.") from None
-    return parse_config(text, file, follow=follow)
+    return file, text
 
 
 def parse_config(text: str, path: str | Path = "tidegate.toml", *, follow: bool = False) -> Config:
     """Check the text of a configuration file; `follow` stands for ``follow = true`` in it."""
-    return _Reader(text, Path(path), follow).read()
+    return FileReader(text, Path(path), follow).read()
 
 
-class _Reader:
+class FileReader:
+    """Checks a file with one query."""
+
     def __init__(self, text: str, path: Path, follow: bool) -> None:
         self.text = text
         self.path = path
         self.follow = follow
 
     def fail(self, sentence: str, section: str = "", name: str = "") -> ConfigError:
+        """A refusal that names the line of a key."""
         return ConfigError(self.path.name, _line(self.text, section, name), sentence)
 
     def read(self) -> Config:
+        """The whole file."""
+        found = self.load()
+        if isinstance(found.get("query"), list):
+            raise self.fail(
+                "it has several queries, [[query]], and one is wanted here; write one section [query].",
+                "query",
+            )
+        return self.interpret(found)
+
+    def load(self) -> dict[str, Any]:
+        """The text as tables."""
         try:
-            found = tomllib.loads(self.text, parse_float=Pointed)
+            return tomllib.loads(self.text, parse_float=Pointed)
         except tomllib.TOMLDecodeError as error:
             at = re.search(r"line (\d+)", str(error))
             reason = re.sub(r"\s*\(at .*\)$", "", str(error), flags=re.DOTALL)
@@ -95,6 +115,13 @@ class _Reader:
                 int(at[1]) if at else None,
                 f"it is not valid TOML ({reason}); correct it, and mind the quotes around texts.",
             ) from None
+
+    def interpret(self, found: dict[str, Any]) -> Config:
+        """A configuration with one query."""
+        return self.build(*self.sections(found))
+
+    def sections(self, found: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All sections with their keys checked, and the mechanism's own parameters."""
         for name, value in found.items():
             if name not in SECTIONS:
                 raise self.fail(f"unknown section [{name}]{_nearest(name, list(SECTIONS)) or '.'}", name)
@@ -108,9 +135,10 @@ class _Reader:
             if name in OPEN:
                 extra = {key: given.pop(key) for key in list(given) if key not in known}
             sections[name] = self.section(name, section, known, given)
-        return self.build(sections, extra)
+        return sections, extra
 
     def section(self, name: str, section: type[Any], known: list[str], given: dict[str, Any]) -> Any:
+        """The keys of a section, checked."""
         for key in given:
             if key not in known:
                 raise self.fail(f"unknown key {key!r} in [{name}]{_nearest(key, known) or '.'}", name, key)
@@ -141,7 +169,7 @@ class _Reader:
                 raise self.fail(f"{name} has more than {MOST} entries; group them.", section, name)
             return tuple(str(self.value(section, name, item, "exact")) for item in value)
         if isinstance(value, Pointed):
-            if kind == "seconds":
+            if kind in ("seconds", "number"):
                 return float(value)
             raise self.fail(
                 f'{name} = {value} is not exact; write {name} = "{value}".'
@@ -156,6 +184,7 @@ class _Reader:
             "exact": (str, int),
             "duration": (str, int),
             "seconds": (int,),
+            "number": (int,),
             "switch": (bool,),
         }
         if isinstance(value, bool) != (kind == "switch") or not isinstance(value, allowed[kind]):
@@ -168,6 +197,7 @@ class _Reader:
         return value
 
     def build(self, sections: dict[str, Any], extra: dict[str, Any]) -> Config:
+        """What the sections mean."""
         source: SourceKeys = sections["source"]
         query_keys: QueryKeys = sections["query"]
         clock: StepsKeys = sections["steps"]
@@ -234,6 +264,7 @@ class _Reader:
             raise self.fail(words, section, name) from None
 
     def policy(self, keys: ProtectKeys, query: Query, schema: Schema, steps: Steps) -> Policy:
+        """The policy of [protect], for values of a query."""
         change: Any = keys.max_change
         if change is None:
             change = query.max_change(keys.adjacency, records=schema.unit is None)
@@ -244,6 +275,10 @@ class _Reader:
                     "given for given input: only you know it",
                     'write for example max_change="1"',
                 )
+        return self.policy_of(keys, change, steps)
+
+    def policy_of(self, keys: ProtectKeys, change: Any, steps: Steps) -> Policy:
+        """The policy of [protect], for values that one unit changes by so much."""
         common: dict[str, Any] = {
             "epsilon": keys.epsilon,
             "delta": keys.delta,
@@ -267,6 +302,7 @@ class _Reader:
     def mechanism(
         self, keys: MechanismKeys, extra: dict[str, Any], policy: Policy, query: Query, steps: Steps
     ) -> Mechanism:
+        """The mechanism of [mechanism], with its own parameters."""
         if keys.name == "auto":
             return self.automatic(extra, policy, query, steps)
         known = catalogue()

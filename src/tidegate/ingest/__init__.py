@@ -9,6 +9,7 @@ from tidegate.ingest.intake import Intake
 from tidegate.ingest.lookup import Lookup, read_lookup
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema
+from tidegate.ingest.several import Several
 from tidegate.ingest.sources import Source, open_source
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "PublicClock",
     "Query",
     "Schema",
+    "Several",
     "Source",
     "StepBlock",
     "Steps",

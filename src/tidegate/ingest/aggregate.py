@@ -57,7 +57,7 @@ def read_rows(
     if schema.unit is not None and query.aggregate != "given":
         parts["unit"] = units.read(frame[schema.unit])
     values = None
-    if schema.value is not None and query.aggregate in ("sum", "mean", "given"):
+    if schema.value is not None and valued(query):
         values = numbers(frame[schema.value], schema.value)
         parts["value"] = on_grid(query, values)
     if isinstance(query.columns, Intervals):
@@ -82,6 +82,11 @@ def chosen(query: Query, frame: pl.DataFrame, *, lenient: bool = False) -> pl.Da
     if not isinstance(query.where, Condition) or not len(frame):
         return frame
     return frame.filter(query.where.holds(frame, lenient=lenient))
+
+
+def valued(query: Query) -> bool:
+    """Whether the rows of a query have values."""
+    return query.aggregate in ("sum", "mean", "given")
 
 
 def _readable(query: Query, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:

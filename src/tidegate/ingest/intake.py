@@ -12,16 +12,15 @@ import polars as pl
 
 from tidegate.clock.steps import PublicClock, Steps
 from tidegate.errors import InvalidParameter
-from tidegate.ingest.aggregate import Mask, Matrix, needed, read_rows, step_vectors
+from tidegate.ingest.aggregate import Matrix
 from tidegate.ingest.arrays import never_decreases
 from tidegate.ingest.blocks import StepBlock
-from tidegate.ingest.columns import Columns
-from tidegate.ingest.condition import Condition
-from tidegate.ingest.errors import MissingReading, TimeGoesBackwards
+from tidegate.ingest.errors import TimeGoesBackwards
 from tidegate.ingest.held import Held
 from tidegate.ingest.keeping import Keeper, packed, unpacked
-from tidegate.ingest.query import MISSING, Query
+from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema, TextUnits, UnitReader
+from tidegate.ingest.several import Several, fill, needed, numeric, read_rows, step_vectors
 from tidegate.ingest.sources.source import Batch, Position, Source
 from tidegate.ingest.spool import Spool
 from tidegate.ingest.times import EachTime, TimeReader
@@ -39,7 +38,8 @@ class Intake:
     source
         Where records come from.
     schema, steps, query
-        Which columns they have, the public clock, and what is counted.
+        Which columns they have, the public clock, and what is counted; the blocks of several queries hold the columns
+        of all side by side, and `Several.apart` takes them apart.
     position
         The position of the last block that was committed; by default the beginning.
     follow
@@ -72,7 +72,7 @@ class Intake:
         source: Source,
         schema: Schema,
         steps: Steps,
-        query: Query,
+        query: Query | Several,
         *,
         position: Position | None = None,
         follow: bool = False,
@@ -173,7 +173,9 @@ class Intake:
             for batch in self.source.batches(self._from):
                 read_rows(self.query, batch.frame, self.schema, times, units)
                 # numbers that are written as text are looked at one by one: any of them may be none
-                typed = not any(batch.frame[name].dtype == pl.String for name in self._numeric)
+                typed = not any(
+                    batch.frame[name].dtype == pl.String for name in numeric(self.query, self.schema)
+                )
                 break
             wanted = (self.schema.time,) if typed else None
         latest, reached, by_time, ordered = -(2**63), 0, True, True
@@ -201,16 +203,6 @@ class Intake:
             if not ordered and typed:
                 break
         return ordered
-
-    @property
-    def _numeric(self) -> set[str]:
-        """The columns of the input that are read as numbers."""
-        query, found = self.query, set[str]()
-        if query.wide and isinstance(query.columns, Columns):
-            found |= set(query.columns.names)
-        elif self.schema.value is not None:
-            found.add(self.schema.value)
-        return found | set(query.where.numeric if isinstance(query.where, Condition) else ())
 
     def _ordered(self) -> Iterator[StepBlock]:
         """Steps below the last one seen are complete, because the whole input is known to be in order."""
@@ -363,24 +355,10 @@ class Intake:
                 end - first + 1,
                 finite=not self.follow,
             )
-            missing = self._fill(units, missing, first)
+            missing = fill(self.query, units, missing, first)
             self.next_step = end + 1
             # before the last block of a group its records must be read again
             position = {"step": end, "source": source if end == last else self._from}
-            yield StepBlock(first, units, Fraction(self.query.grid), position, missing)
+            grid = Fraction(self.query.grid) if isinstance(self.query, Query) else Fraction(1)
+            yield StepBlock(first, units, grid, position, missing)
         self._from = source
-
-    def _fill(self, units: Matrix, missing: Mask | None, first: int) -> Mask | None:
-        """Put public constants where readings are missing, or say where they are."""
-        if missing is None or not missing.any():
-            return None
-        fill = self.query.fill
-        if fill is None:
-            raise MissingReading(
-                f"a reading is missing between steps {first} and {first + len(units) - 1}; write "
-                'fill = "missing" if it may be known which readings there are, else fill = "zero" or a constant.'
-            )
-        if fill == MISSING:
-            return missing
-        units[missing] = int(Fraction(fill) * Fraction(self.query.grid).denominator)
-        return None

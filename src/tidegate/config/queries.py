@@ -1,0 +1,375 @@
+"""Several statistics of one stream under one budget: ``[[query]]`` several times in one file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tidegate.config.config import Config
+from tidegate.config.errors import ConfigError
+from tidegate.config.keys import ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys
+from tidegate.config.reader import FileReader, read_text
+from tidegate.errors import InvalidParameter
+from tidegate.exact import exact, positive, show
+from tidegate.ingest import Intake, Several
+from tidegate.policy import Policy
+
+ONLY = "query"  # the name of the query of a file that has one
+AUTO = "auto"
+FINEST = 1000  # into how many parts the budget is divided by share = "auto"
+LONGEST_NAME = 40
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}")
+_HEADER = re.compile(r"\s*\[(\[?)\s*([^\]]+?)\s*\]\]?")
+
+
+@dataclass(frozen=True)
+class Queries:
+    """A checked configuration with one query or several.
+
+    Parameters
+    ----------
+    parts
+        A configuration for each query, as if it were alone, with its part of the budget. They share source, clock and
+        ledger.
+    policy
+        What is protected by all of them together.
+    listed
+        Whether the file says ``[[query]]``.
+
+    Examples
+    --------
+    >>> from tidegate.config.document import SEVERAL
+    >>> queries = parse_queries(SEVERAL)
+    >>> [f"{part.name}: ε = {part.policy.epsilon}" for part in queries.parts]
+    ['orders: ε = 1/4', 'customers: ε = 1/4', 'revenue: ε = 1/2']
+    """
+
+    parts: tuple[Config, ...]
+    policy: Policy
+    listed: bool
+
+    @property
+    def first(self) -> Config:
+        """The first of the parts; what all of them share can be asked of it."""
+        return self.parts[0]
+
+    @property
+    def path(self) -> Path:
+        """The file it was read from."""
+        return self.first.path
+
+    @property
+    def ledger(self) -> str:
+        """Where ledger, states and positions are kept."""
+        return self.first.ledger
+
+    @property
+    def shares(self) -> dict[str, Fraction]:
+        """The part of the budget that each query has."""
+        return {part.name: part.share for part in self.parts}
+
+    @property
+    def budget(self) -> Fraction:
+        """What a window may spend: ε or ρ."""
+        return self.policy.budget.total
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee rests on outside of this program."""
+        return self.first.assumptions
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised of all queries together."""
+        if not self.listed:
+            return str(self.first.guarantee)
+        letter = "ρ" if self.policy.rho is not None else "ε"
+        each = "; ".join(f"{part.name}: {part.guarantee}" for part in self.parts)
+        return (
+            f"{letter} = {show(self.budget)} for all queries together, which have shares of "
+            f"{', '.join(f'{show(share)} ({name})' for name, share in self.shares.items())}. {each}"
+        )
+
+    def part(self, name: str) -> Config:
+        """The configuration of one query."""
+        for part in self.parts:
+            if part.name == name:
+                return part
+        names = ", ".join(part.name for part in self.parts)
+        raise InvalidParameter("query", name, f"one of {names}", f"write {self.first.name}")
+
+    def describe(self) -> dict[str, Any]:
+        """What changes only by an amendment while a stream runs, as JSON."""
+        if not self.listed:
+            return self.first.describe()
+        queries = {
+            part.name: {"share": str(part.share), **part.describe(), **_read_from(part)}
+            for part in self.parts
+        }
+        return {"policy": self.policy.describe(), "queries": queries}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of :meth:`describe`."""
+        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:32]
+
+    def open(
+        self,
+        position: dict[str, Any] | None = None,
+        *,
+        follow: bool | None = None,
+        clock: Callable[[], float] | None = None,
+        once: bool = False,
+    ) -> Intake:
+        """The one intake of all queries: the source is read once; parameters as for :meth:`Config.open`."""
+        if not self.listed:
+            return self.first.open(position, follow=follow, clock=clock, once=once)
+        counted = Several(tuple((part.schema, part.query) for part in self.parts))
+        return self.first.open(position, follow=follow, clock=clock, once=once, counted=counted)
+
+
+def _read_from(part: Config) -> dict[str, Any]:
+    """The columns of the input that a query reads, where they make a difference."""
+    used = part.query.aggregate in ("sum", "mean", "histogram", "given")
+    return {"column": part.schema.column, "value": part.schema.value if used else None}
+
+
+def read_queries(path: str | Path, *, follow: bool = False) -> Queries:
+    """Read and check a configuration file with one query or several; `follow` as for `read_config`."""
+    file, text = read_text(path)
+    return parse_queries(text, file, follow=follow)
+
+
+def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool = False) -> Queries:
+    """Check the text of a configuration file with one query or several."""
+    reader = FileReader(text, Path(path), follow)
+    found = reader.load()
+    if not isinstance(found.get("query"), list):
+        return one(reader.interpret(found))
+    listed = found["query"]
+    if not all(isinstance(each, dict) for each in listed):
+        raise reader.fail("'query' must be sections; write [[query]] for each.", "", "query")
+    readers = [
+        _PartReader(_only(text, index, bool(each.get("mechanism"))), Path(path), follow, found, each)
+        for index, each in enumerate(listed)
+    ]
+    _check_names(readers)
+    shares = _divided(readers)
+    parts = tuple(part.built(share) for part, share in zip(readers, shares, strict=True))
+    kinds = {part.query.aggregate == "given" for part in parts}
+    if len(kinds) > 1:
+        given = next(each for each in readers if each.keys.aggregate == "given")
+        raise given.fail(
+            'aggregate = "given" is refused beside queries that count records: a row is a reading or an event, and not '
+            "both; give it a file of its own.",
+            "query",
+            "aggregate",
+        )
+    return Queries(parts, readers[0].whole(), listed=True)
+
+
+def one(config: Config) -> Queries:
+    """A configuration with one query."""
+    return Queries((replace(config, name=ONLY),), config.policy, listed=False)
+
+
+class _PartReader(FileReader):
+    """Reads one of several queries, as if the file had no other; refusals name the line of its own keys."""
+
+    def __init__(
+        self, text: str, path: Path, follow: bool, found: Mapping[str, Any], own: Mapping[str, Any]
+    ) -> None:
+        super().__init__(text, path, follow)
+        self.own = dict(own)
+        self.moved = {name for name in ("column", "value") if name in own}
+        given = {name: value for name, value in own.items() if name != "mechanism"}
+        known = [item.name for item in fields(ListedQueryKeys)]
+        self.keys: ListedQueryKeys = self.section("query", ListedQueryKeys, known, given)
+        named = own.get("mechanism")
+        if named is not None and not isinstance(named, str | dict):
+            raise self.fail(
+                'mechanism must be a name or the table [query.mechanism]; write mechanism = "Tide".',
+                "query",
+                "mechanism",
+            )
+        self.named = isinstance(named, str)
+        sections = dict(found) | {"query": {}}
+        if named is not None:
+            sections["mechanism"] = {"name": named} if self.named else named
+        self.all, self.extra = self.sections(sections)
+        protect: ProtectKeys = self.all["protect"]
+        for name in ("max_change", "touches"):
+            if getattr(protect, name) is not None:
+                raise super().fail(f"{name} belongs to each [[query]]; move it there.", "protect", name)
+        if str(protect.delta) != "0":
+            raise self.fail("δ is not divided among queries; drop delta.", "protect", "delta")
+
+    def fail(self, sentence: str, section: str = "", name: str = "") -> ConfigError:
+        """A refusal, with the line of the key that was written."""
+        if (section == "source" and name in self.moved) or name in ("max_change", "touches"):
+            section = "query"
+        if section == "mechanism" and self.named:
+            section, name = "query", "mechanism"
+        return super().fail(sentence, section, name)
+
+    @property
+    def name(self) -> str:
+        """The query's name."""
+        return self.keys.name
+
+    def whole(self) -> Policy:
+        """What is protected by all queries together; by how much one unit changes a value is each query's own."""
+        protect, clock = self.all["protect"], self.built(Fraction(1)).steps
+        return self.make("protect", lambda: self.policy_of(protect, Fraction(1), clock))
+
+    def built(self, share: Fraction) -> Config:
+        """The configuration of this query, with its share of the budget."""
+        keys = self.keys
+        own = {item.name: getattr(keys, item.name) for item in fields(QueryKeys)}
+        query = QueryKeys(**own | {"share": keys.sum_share})
+        source = replace(
+            self.all["source"],
+            column=keys.column or self.all["source"].column,
+            value=keys.value or self.all["source"].value,
+        )
+        protect: ProtectKeys = self.all["protect"]
+        amounts: dict[str, Any] = {
+            name: str(share * self.make("protect", lambda name=name: exact(name, getattr(protect, name))))  # type: ignore[misc]
+            for name in ("epsilon", "rho")
+            if getattr(protect, name) is not None
+        }
+        protect = replace(protect, max_change=keys.max_change, touches=keys.touches, **amounts)
+        about = replace(self.all["about"], counted=keys.counted)
+        sink = replace(self.all["sink"], location=self.sink_of(self.all["sink"]))
+        sections = {
+            **self.all,
+            "query": query,
+            "source": source,
+            "protect": protect,
+            "about": about,
+            "sink": sink,
+        }
+        return replace(self.build(sections, self.extra), name=self.name, share=share)
+
+    def sink_of(self, keys: SinkKeys) -> str:
+        """Where the releases of this query go: a file, a topic or a place of its own."""
+        location = keys.location
+        if "{query}" in location:
+            return location.replace("{query}", self.name)
+        if location == "-":
+            raise self.fail(
+                'several queries do not share standard output; write location = "released.csv" in [sink], from which '
+                f"each gets a file of its own, such as released-{self.name}.csv.",
+                "sink",
+                "location",
+            )
+        if location.startswith(("mqtt:", "mqtts:")):
+            return f"{location.rstrip('/')}/{self.name}"
+        if "://" in location:
+            raise self.fail(
+                "each query needs a place of its own in location; write {query} where its name belongs.",
+                "sink",
+                "location",
+            )
+        if location.endswith("/"):
+            return f"{location}{self.name}/"
+        path = Path(location)
+        return str(path.with_name(f"{path.stem}-{self.name}{path.suffix}"))
+
+    def weight(self) -> Fraction:
+        """How much budget this query needs beside others, from public keys: noise by what is tolerable."""
+        keys, config = self.keys, self.built(Fraction(1))
+        change = Fraction(config.policy.step_sensitivity(config.query.width))
+        tolerable: Any = keys.target if keys.target is not None else keys.level
+        if tolerable is None:
+            return Fraction(1)
+        name = "target" if keys.target is not None else "level"
+        found = self.make("query", lambda: positive(name, str(tolerable)))
+        return change / found
+
+
+def _check_names(readers: Sequence[_PartReader]) -> None:
+    seen: set[str] = set()
+    for reader in readers:
+        if not _NAME.fullmatch(reader.name):
+            raise reader.fail(
+                f"name must be at most {LONGEST_NAME} letters, digits, - and _, and begin with a letter or a digit; "
+                'write for example name = "orders".',
+                "query",
+                "name",
+            )
+        if reader.name in seen:
+            raise reader.fail(
+                f"there are two queries with the name {reader.name!r}; rename one.", "query", "name"
+            )
+        seen.add(reader.name)
+
+
+def _divided(readers: Sequence[_PartReader]) -> list[Fraction]:
+    """The share of each query; those that say auto divide what the others leave."""
+    said: list[Fraction | None] = []
+    for reader in readers:
+        share = reader.keys.share
+        if share == AUTO:
+            said.append(None)
+        else:
+            said.append(reader.make("query", lambda share=share: positive("share", share)))  # type: ignore[misc]
+    left = 1 - sum((share for share in said if share is not None), Fraction(0))
+    waiting = [reader for reader, share in zip(readers, said, strict=True) if share is None]
+    if left < 0 or (waiting and left == 0):
+        reader = next(
+            each for each, share in zip(readers[::-1], said[::-1], strict=True) if share is not None
+        )
+        raise reader.fail(
+            f"the shares add up to {show(1 - left)}"
+            + (" and leave nothing for auto" if waiting else "")
+            + "; they may be 1 together, so make some of them smaller.",
+            "query",
+            "share",
+        )
+    if not waiting:
+        return [share for share in said if share is not None]
+    stated = [reader.keys.target is not None or reader.keys.level is not None for reader in waiting]
+    if any(stated) and not all(stated):
+        reader = waiting[stated.index(False)]
+        raise reader.fail(
+            'share = "auto" needs target or level in each query where one has it; say its level.',
+            "query",
+            "share",
+        )
+    weights = [reader.weight() for reader in waiting]
+    total = sum(weights, Fraction(0))
+    parts = iter([left * max(1, FINEST * weight // total) / FINEST for weight in weights])
+    shares = [share if share is not None else next(parts) for share in said]
+    if sum(shares) > 1:  # some are so small that they were rounded up to the least part
+        raise waiting[0].fail(
+            'share = "auto" would give a query less than a thousandth; say its share, or a larger target.',
+            "query",
+            "share",
+        )
+    return shares
+
+
+def _only(text: str, index: int, own_mechanism: bool) -> str:
+    """The file as one of its queries sees it: the lines of the others are empty, so that line numbers stay."""
+    found, at, keep = [], -1, True
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header and not re.match(r"\s*\[\s*[\"'\d]", line):
+            name = header[2].strip("\"' ")
+            if header[1] and name == "query":
+                at += 1
+                keep = at == index
+            elif name.startswith("query."):
+                line = f"[{name.removeprefix('query.')}]"
+            else:
+                keep = not (own_mechanism and name == "mechanism")
+        found.append(line if keep else "")
+    return "\n".join(found)
