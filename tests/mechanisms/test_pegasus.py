@@ -263,8 +263,8 @@ def test_smoothing_helps_where_counts_stand_still():
     assert error(PeGaSus(policy, threshold_factor=40)) < 0.5 * default
     assert default < 0.85 * plain
     mechanism = PeGaSus(policy, threshold=10**6)
-    assert mechanism.expected_error(100) == pytest.approx(math.sqrt(2 / math.pi / 100) * 12.5)
-    assert mechanism.expected_error() == pytest.approx(12.5, rel=0.01)
+    assert mechanism.error_of_group(100) == pytest.approx(math.sqrt(2 / math.pi / 100) * 12.5)
+    assert mechanism.noise_error == pytest.approx(12.5, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -218,11 +218,11 @@ def test_shifting_moves_budget_to_publications():
 def test_theorems_6_and_7():
     """expected_error is the paper's bound, for Δ = 1 and the default budgets."""
     policy = tg.WEvent(epsilon="1/2", w=20)
-    assert BudgetDistribution(policy, columns=10).expected_error(3) == pytest.approx(
+    assert BudgetDistribution(policy, columns=10).error_bound(3) == pytest.approx(
         4 * 7 / (3 * 0.5) + 2 * 20 / (0.5 * 10)
     )
     harmonic = 1 + 1 / 2 + 1 / 3
-    assert BudgetAbsorption(policy, columns=10).expected_error(2, nullified_error=7.0) == pytest.approx(
+    assert BudgetAbsorption(policy, columns=10).error_bound(2, nullified_error=7.0) == pytest.approx(
         (2 * 20 / 0.5 * harmonic + 2 * 7.0) / 5 + 2 * 20 / (0.5 * 10)
     )
 

@@ -190,8 +190,7 @@ def init(
 
 def expected_error(config: Config) -> float | None:
     """The mean absolute error of a released value where no model helps; None where there is no closed form."""
-    predict = getattr(config.mechanism, "expected_error", None)
-    return None if predict is None else float(predict())
+    return config.mechanism.noise_error
 
 
 def in_words(config: Config, wrong: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
@@ -38,6 +39,7 @@ __all__ = [
     "Run",
     "State",
     "describe_value",
+    "mean_over_steps",
 ]
 
 PUBLIC_CLOCK = "steps close by a public clock, never because of what was recorded"
@@ -151,6 +153,26 @@ class Mechanism(ABC):
         """The length of periods that have nothing in common but the data; 0 where there are none."""
         return 0
 
+    def expected_error(self, first: int | None = None, last: int | None = None) -> float | None:
+        """The mean absolute error of a released value, as it is known before there is any data.
+
+        Parameters
+        ----------
+        first, last
+            Of one step, of the steps from `first` to `last`, or by default of a long run (a horizon, where there is one).
+
+        Returns
+        -------
+        The error in the unit of the values; None where it depends on the data, as it does for every mechanism that
+        leaves steps out, smooths or models them. `tidegate plan` predicts those on made-up streams.
+        """
+        return None
+
+    @property
+    def noise_error(self) -> float | None:
+        """The mean absolute error of what is measured, before anything is made of it; None where it changes."""
+        return self.expected_error()
+
     def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
         """What each step lost, from the scales that were released alone; None where scales do not tell."""
         return None
@@ -222,6 +244,16 @@ class Mechanism(ABC):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return []
+
+
+MOST_STEPS = 500  # that a mean over steps looks at
+
+
+def mean_over_steps(error_of: Callable[[int], float], first: int, last: int) -> float:
+    """The mean of a step's error over many steps; over very many, of some that are equally far apart."""
+    first, last = whole("first", first), whole("last", last, least=first)
+    steps = range(first, last + 1, max(1, (last - first + 1) // MOST_STEPS))
+    return sum(error_of(step) for step in steps) / len(steps)
 
 
 def describe_value(value: Any) -> Any:

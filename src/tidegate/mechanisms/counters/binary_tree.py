@@ -89,6 +89,11 @@ class BinaryTree(TreeCounter):
         prepare(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
 
     @property
+    def long_run(self) -> int:
+        """The horizon."""
+        return self.length
+
+    @property
     def length(self) -> int:
         """The horizon."""
         assert self.horizon is not None

@@ -19,7 +19,7 @@ from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters import blt, factorization_parameters, toeplitz
 from tidegate.mechanisms.counters.factorization_run import BltRun, FactorizationRun, ToeplitzRun
 from tidegate.mechanisms.counters.kernels.factorization import BITS, recover_blt
-from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.mechanism import Mechanism, mean_over_steps
 from tidegate.noise import variance_gaussian
 from tidegate.policy import Approximate, Event, Policy, User, WEvent, ZeroConcentrated
 from tidegate.queries.decayed import Decay, Exponential, Polynomial, Window
@@ -201,9 +201,12 @@ class Factorization(Mechanism):
             float(np.linalg.norm(self.response(whole("step", step, most=self.length)))) * self.noise_deviation
         )
 
-    def expected_error(self, step: int) -> float:
-        """The mean absolute error of the answer at a step."""
-        return math.sqrt(2 / math.pi) * self.standard_deviation(step)
+    def expected_error(self, first: int | None = None, last: int | None = None) -> float:
+        """The mean absolute error of the answer; by default over the horizon."""
+        if first is None:
+            first, last = 1, last or self.length
+        mean = mean_over_steps(self.standard_deviation, first, first if last is None else last)
+        return math.sqrt(2 / math.pi) * mean
 
     def radius(self, step: int, confidence: float = 0.95) -> float:
         """Half the width of a confidence interval around the answer at a step."""

@@ -16,7 +16,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters.kernels import sliding_window as trees
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State, mean_over_steps
 from tidegate.noise import check_scale, gaussian, laplace, variance_gaussian, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases, Status
@@ -154,9 +154,12 @@ class SlidingWindowTree(Mechanism):
         table = self.first_deviations if at < self.window else self.deviations
         return float(table[at % self.window])
 
-    def expected_error(self) -> float:
-        """The mean absolute error of a window, averaged over the block; taken from a normal distribution."""
-        return float(np.mean(self.deviations)) * math.sqrt(2 / math.pi)
+    def expected_error(self, first: int | None = None, last: int | None = None) -> float:
+        """The mean absolute error of a window, by default averaged over a block; taken from a normal distribution."""
+        if first is None:
+            return float(np.mean(self.deviations)) * math.sqrt(2 / math.pi)
+        mean = mean_over_steps(self.standard_deviation, first, first if last is None else last)
+        return mean * math.sqrt(2 / math.pi)
 
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None

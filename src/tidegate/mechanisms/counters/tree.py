@@ -13,11 +13,13 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import float_up, sqrt_up, whole
-from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.mechanism import Mechanism, mean_over_steps
 from tidegate.noise import variance_gaussian, variance_laplace
 from tidegate.policy import Event, Policy, WEvent, ZeroConcentrated
 from tidegate.queries.sums import gaussian_radius, laplace_mean_absolute, laplace_radius, merged
 from tidegate.releases import Values
+
+LONG_RUN = 1_000_000
 
 
 class Block(NamedTuple):
@@ -134,8 +136,18 @@ class TreeCounter(Mechanism):
         variance += sum(self.node_variances(self.block(first).levels)[-1] for first in self._before(block))
         return math.sqrt(variance) * float(Fraction(self.grid))
 
-    def expected_error(self, step: int) -> float:
-        """The mean absolute error of the running sum at a step, in the values' unit."""
+    @property
+    def long_run(self) -> int:
+        """How many steps are the whole: the horizon, or a million where there is none."""
+        return self.policy.horizon or LONG_RUN
+
+    def expected_error(self, first: int | None = None, last: int | None = None) -> float:
+        """The mean absolute error of the running sum; by default over the horizon, or the first million steps."""
+        if first is None:
+            first, last = 1, last or self.long_run
+        return mean_over_steps(self._error_at, first, first if last is None else last)
+
+    def _error_at(self, step: int) -> float:
         if self._gaussian:
             return math.sqrt(2 / math.pi) * self.standard_deviation(step)
         return laplace_mean_absolute(*self.noise_terms(step))

@@ -74,7 +74,7 @@ class BackwardSmoothing(Mechanism):
         """The noise scale in grid units; rounded up."""
         return float_up(self.sensitivity * self.units / self.policy.budget.total)
 
-    def expected_error(self) -> float:
+    def error_on_constant(self) -> float:
         """The mean absolute error on a constant stream; taken from a normal distribution."""
         variance = variance_laplace(self.scale) / (self.back + 1)
         return math.sqrt(2 / math.pi * variance) * float(Fraction(self.grid))

@@ -138,7 +138,12 @@ class PeGaSus(Mechanism):
         """The threshold θ in grid units; rounded up."""
         return pegasus_parameters.limit(self)
 
-    def expected_error(self, group: int = 1) -> float:
+    @property
+    def noise_error(self) -> float:
+        """The mean absolute error of a step that is a group of its own."""
+        return self.error_of_group(1)
+
+    def error_of_group(self, group: int) -> float:
         """The mean absolute error of a step that is the n-th of equal counts in its group, for large n about.
 
         The mean of n Laplace values has the variance 2b²/n and their median about b²/n.

@@ -100,7 +100,8 @@ class Sample(Mechanism):
             return sqrt_up(Fraction(self.sensitivity**2 * self.units) / (2 * budget.rho))
         return float_up(self.sensitivity * self.units / budget.total)
 
-    def expected_error(self) -> float:
+    @property
+    def noise_error(self) -> float:
         """The mean absolute error at measured steps."""
         gaussian_noise = isinstance(self.policy.budget, ZeroConcentrated)
         expected = expected_absolute_gaussian if gaussian_noise else expected_absolute_laplace

@@ -112,8 +112,8 @@ class Uniform(SharingMechanism):
             case ZeroConcentrated():
                 return sqrt_up(Fraction(self.sensitivity**2 * self.units) / (2 * budget.rho))
 
-    def expected_error(self) -> float:
-        """The mean absolute error of every released value."""
+    def expected_error(self, first: int | None = None, last: int | None = None) -> float:
+        """The mean absolute error of a released value, the same at every step."""
         if self.sharing is not None:
             return self.sharing.law.expected_absolute() * float(Fraction(self.grid))
         if isinstance(self.policy.budget, ZeroConcentrated):

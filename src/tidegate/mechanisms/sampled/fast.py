@@ -191,7 +191,8 @@ class Fast(Sampled):
         most = min(self.policy.steps_charged, self.columns * self.measurements)
         return Fraction(most, self.measurements)
 
-    def expected_error(self) -> float:
+    @property
+    def noise_error(self) -> float:
         """The mean absolute error of a measurement, before the filter."""
         return expected_absolute_laplace(self.scale) * float(Fraction(self.grid))
 

@@ -249,9 +249,11 @@ class Swellfish(Mechanism):
         """The noise scales λ_t of the steps first to last, in the values' unit."""
         return self.plan.scales(self.plan.units(first, last)) * float(Fraction(self.grid))
 
-    def expected_error(self, first: int = 1, last: int | None = None) -> float:
+    def expected_error(self, first: int | None = None, last: int | None = None) -> float:
         """The mean absolute error of the values of some steps (by default the horizon, or one longest event)."""
-        last = last or self.policy.horizon or self.policy.steps_charged
+        if first is None:
+            first, last = 1, last or self.policy.horizon or self.policy.steps_charged
+        last = first if last is None else last
         inverse = 1 / (self.scales(first, last) / float(Fraction(self.grid)))
         return float(np.mean(1 / np.sinh(np.minimum(inverse, 700)))) * float(Fraction(self.grid))
 

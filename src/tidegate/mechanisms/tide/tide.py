@@ -152,7 +152,8 @@ class Tide(Mechanism):
         """Small ones, so that all shares are whole numbers of them."""
         return self.choices.units
 
-    def expected_error(self) -> float:
+    @property
+    def noise_error(self) -> float:
         """The mean absolute error where the model cannot help at all: that of measuring every step."""
         return expected_absolute_laplace(float(self.choices.scales[0, SCALE])) * float(Fraction(self.grid))
 

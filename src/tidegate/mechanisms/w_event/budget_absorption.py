@@ -107,7 +107,7 @@ class BudgetAbsorption(Publishing):
             loss = Fraction(3 * self.window - 1, 2 * self.window)
         return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", loss)
 
-    def expected_error(self, absorbed: float, nullified_error: float = 0.0) -> float:
+    def error_bound(self, absorbed: float, nullified_error: float = 0.0) -> float:
         """Theorem 7: a bound on the mean absolute error of a column per step.
 
         Parameters

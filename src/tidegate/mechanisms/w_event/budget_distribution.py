@@ -88,7 +88,7 @@ class BudgetDistribution(Publishing):
             loss = Fraction(7, 6)
         return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", loss)
 
-    def expected_error(self, publications: int) -> float:
+    def error_bound(self, publications: int) -> float:
         """Theorem 6: a bound on the mean absolute error of a column per step.
 
         Parameters
