@@ -67,6 +67,16 @@ def test_a_wrong_file_is_one_sentence(file: Path, before: str, after: str, words
         blind.read(file)
 
 
+def test_every_mutant_of_the_repository_can_still_be_made() -> None:
+    """Code that moves takes its mutants along: every text is found exactly once, every configuration is one."""
+    mutants = blind.read(Path(__file__).with_name("blind.toml"))
+    assert len(mutants) == len({mutant.name for mutant in mutants}) >= 30
+    for mutant in mutants:
+        patching.check(mutant.edits)
+        for words in mutant.audited:
+            blind.configuration(words)
+
+
 def test_edits_are_not_made_in_files_or_in_loaded_modules() -> None:
     """A module that is loaded already cannot be changed any more, and its file never is."""
     import tidegate.mechanisms.plain.uniform
