@@ -1,4 +1,4 @@
-"""``tidegate ledger backup``, ``restore`` and ``head``: a ledger that can be lost without its budget being forgotten."""
+"""``tidegate ledger backup``, ``restore``, ``head`` and ``prune``: a ledger that is neither lost nor grows for ever."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ RESTORE_EXAMPLE = (
     "Example: tidegate ledger restore backups/copy.ledger tidegate.ledger --head released.csv.receipt"
 )
 HEAD_EXAMPLE = "Example: tidegate ledger head tidegate.ledger"
+PRUNE_EXAMPLE = "Example: tidegate ledger prune tidegate.toml archives/ --keep 10000"
 
 
 def backup(
@@ -91,6 +92,46 @@ def head(ledger: Target, as_json: Machine = False) -> None:
         )
     else:
         typer.echo(str(found))
+
+
+def prune(
+    config: Annotated[
+        Path, typer.Argument(help="The configuration of the stream, which must not be running.")
+    ],
+    archives: Annotated[Path, typer.Argument(help="A folder for archives.")],
+    keep: Annotated[
+        int | None,
+        typer.Option(help="How many of the last steps stay; by default twice a window, and at least 1,000."),
+    ] = None,
+    as_json: Machine = False,
+) -> None:
+    """Move old charges and releases into an archive that verifies by itself, so that the ledger stays small.
+
+    What windows, sinks and the chain of hashes need stays. An archive has no state and no rows of open steps; nothing is
+    added to it. `tidegate ledger verify --archive` proves that archives and ledger are one account from the first row on.
+    """
+    from tidegate.cli.progress import stages
+    from tidegate.config import read_config
+    from tidegate.runtime.stream import prune_stream
+
+    settings = read_config(config)
+    with stages(1, quiet=as_json) as begin:
+        begin("archiving and replaying all charges")
+        found = prune_stream(settings, archives, keep=keep)
+    if as_json:
+        facts = {
+            "archive": None if found is None else str(found.archive.path),
+            "rows": 0 if found is None else found.rows,
+            "releases": 0 if found is None else found.number,
+            "step": 0 if found is None else found.step,
+        }
+        typer.echo(json.dumps(facts, indent=2))
+    elif found is None:
+        typer.echo("nothing to archive: windows, sinks or --keep need all that there is")
+    else:
+        typer.echo(
+            f"archived: rows 1 to {found.rows:,} and the releases up to step {found.step:,} are in {found.archive.path}"
+        )
 
 
 def _say(found: Copied, words: str, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ VERIFY_EXAMPLE = "Example: tidegate ledger verify tidegate.ledger"
 EXAMPLE = VERIFY_EXAMPLE
 
 app = typer.Typer(
-    help="Look at a ledger, verify it, back it up or put it back.",
+    help="Look at a ledger, verify it, back it up, put it back or prune it.",
     epilog=EXAMPLE,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command("backup", epilog=copies.BACKUP_EXAMPLE)(copies.backup)
 app.command("restore", epilog=copies.RESTORE_EXAMPLE)(copies.restore)
 app.command("head", epilog=copies.HEAD_EXAMPLE)(copies.head)
+app.command("prune", epilog=copies.PRUNE_EXAMPLE)(copies.prune)
 
 
 @app.command("show", epilog=SHOW_EXAMPLE)
@@ -65,6 +67,12 @@ def verify(
             "does not have that row has forgotten something."
         ),
     ] = None,
+    archive: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="An archive that the ledger goes on from, or a folder of archives: all of them, to prove all."
+        ),
+    ] = None,
     as_json: Machine = False,
 ) -> None:
     """Replay every charge from the first: hashes, order, and the budget of every window.
@@ -78,11 +86,12 @@ def verify(
     from tidegate.errors import LedgerMismatch
     from tidegate.exact import show as exactly
     from tidegate.runtime.heads import check_head, read_head
+    from tidegate.runtime.pruning import verify_archives
     from tidegate.runtime.store import open_durable, verify_target
 
     check_target(ledger)
     heads = [read_head(text) for text in head or ()]
-    with stages(1, quiet=as_json) as begin:
+    with stages(2 if archive else 1, quiet=as_json) as begin:
         begin("replaying all charges")
         verdict = verify_target(ledger)
         if verdict.ok and heads:
@@ -92,6 +101,10 @@ def verify(
                         check_head(opened, each)
             except LedgerMismatch as error:
                 verdict = replace(verdict, ok=False, problem=str(error))
+        if verdict.ok and archive:
+            begin("replaying the archives")
+            problem = verify_archives(_files(archive), Path(ledger))
+            verdict = replace(verdict, ok=not problem, problem=problem, archived=0)
     if as_json:
         facts = {
             "ok": verdict.ok,
@@ -104,6 +117,7 @@ def verify(
             "head": verdict.head,
             "heads_compared": len(heads),
             "bad_row": verdict.bad_row,
+            "rows_in_archives": verdict.archived,
             "test_entropy": verdict.marked,
             "releases": verdict.releases,
             "releases_without_hashes": verdict.unchained,
@@ -113,6 +127,14 @@ def verify(
         typer.echo(str(verdict))
     if not verdict.ok:
         raise typer.Exit(1)
+
+
+def _files(places: list[Path]) -> list[Path]:
+    """Archives, and those in folders."""
+    found: list[Path] = []
+    for place in places:
+        found += sorted(place.glob("*.ledger")) if place.is_dir() else [place]
+    return found
 
 
 def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:

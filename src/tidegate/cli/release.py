@@ -254,7 +254,9 @@ def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
     from tidegate.runtime.wording import Words
 
     number = stream.store.progress.number
-    recent = joined(stream.store.chunks(max(0, number - RECENT)), config.query.width)
+    recent = joined(
+        stream.store.chunks(max(stream.store.archived.number, number - RECENT)), config.query.width
+    )
     found = accuracy(config, latest(recent))
     if found is None:
         return None

@@ -16,10 +16,18 @@ from tidegate import process
 from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, SnapshotError, TidegateError
 from tidegate.exact import whole
 from tidegate.ledger import file
+from tidegate.ledger.base import TABLE, BadBaseError, Base, base_name, is_archive, read_base
 from tidegate.ledger.events import Charge, Group, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.ledger import Ledger
-from tidegate.ledger.replay import BadRowError, Replay, checkpoint_digest, units_between, verify_connection
+from tidegate.ledger.replay import (
+    BadRowError,
+    Replay,
+    begin_replay,
+    checkpoint_digest,
+    units_between,
+    verify_connection,
+)
 from tidegate.ledger.rows import (
     NEW_KINDS,
     Row,
@@ -70,6 +78,7 @@ class DurableLedger(Ledger):
     _digest: bytes  # the hash of the last row
     _checkpoint_row: int
     _format: int  # of the rows, so far
+    archive: bool  # whether it is an archive, which is only read
 
     def told(self) -> AbstractContextManager[None]:
         """Every failure of the database as one sentence."""
@@ -109,6 +118,10 @@ class DurableLedger(Ledger):
         self.marked = meta.get("marked") == "1"
         self._format = int(meta["format"])
         self._load(meta)
+        if self.archive and not self.read_only:
+            raise LedgerMismatch(
+                f"{self.where} is an archive of a ledger, to which nothing is added; give the ledger itself."
+            )
 
     def _compare(self, meta: Mapping[str, str], wanted: Mapping[str, str], fingerprint: bool) -> None:
         """Refuse a file that was opened for something else."""
@@ -131,8 +144,10 @@ class DurableLedger(Ledger):
         try:
             head = database.execute("SELECT rows, step, hash FROM head").fetchone()
             rows = database.execute("SELECT max(row) FROM charges").fetchone()[0] or 0
+            self.archive = is_archive(database)
+            base = read_base(database)
             replay = Replay(database, self.rule, self._account, 0, genesis(meta))
-            replay.row, replay.digest = self._load_checkpoint(replay.digest)
+            replay.row, replay.digest = self._load_checkpoint(replay.digest, base)
             self._checkpoint_row = replay.row
             self._load_amendments(replay.row)
             replay.to(rows)
@@ -141,26 +156,39 @@ class DurableLedger(Ledger):
             marks = database.execute("SELECT row FROM charges WHERE kind = 'mark' LIMIT 1").fetchone()
             self.marked = self.marked or marks is not None
             self._format = self._format_of_rows(rows)
-        except BadRowError as error:
+            if base is not None:
+                self.marked = self.marked or bool(base.facts.get("marked"))
+                self._format = max(self._format, int(base.facts.get("format", 0)))
+        except (BadRowError, BadBaseError) as error:
             raise LedgerCorrupt(f"the ledger {self.where} is damaged: {error}") from None
         finally:
             database.execute("ROLLBACK")
         self._rows, self._digest = replay.row, replay.digest
 
-    def _load_checkpoint(self, start: bytes) -> tuple[int, bytes]:
-        """Restore the account from a sound checkpoint; the row it stands at and that row's hash."""
+    def _load_checkpoint(self, start: bytes, base: Base | None) -> tuple[int, bytes]:
+        """Restore the account from a sound checkpoint, or from the base; the row it stands at and that row's hash."""
+        found = self._sound_checkpoint()
+        if found is not None:
+            return found
+        if base is None:
+            return 0, start
+        base.restore(self._account)
+        return base.row, base.hash
+
+    def _sound_checkpoint(self) -> tuple[int, bytes] | None:
+        """Restore the account from a checkpoint whose row is there; None where none can be believed."""
         found = self.connection.execute("SELECT row, hash, account, digest FROM checkpoint").fetchone()
         if found is None:
-            return 0, start
+            return None
         row, digest, account, guard = found
         stored = self.connection.execute("SELECT hash FROM charges WHERE row = ?", (row,)).fetchone()
         if stored is None or stored[0] != digest or guard != checkpoint_digest(row, digest, account):
-            return 0, start
+            return None
         try:
             self._account.restore(account_from(account))
         except (SnapshotError, ValueError, zlib.error):
-            return 0, start
-        return row, digest
+            return None
+        return int(row), bytes(digest)
 
     def _format_of_rows(self, rows: int) -> int:
         """The newest format that the rows say."""
@@ -322,6 +350,12 @@ class DurableLedger(Ledger):
             self._check()
             steps = whole("first", first), whole("last", last, least=0)
             with self.told():
+                base = self.base()
+                if base is not None and steps[0] <= base.step:
+                    raise LedgerError(
+                        f"what steps up to {base.step} were charged is in an archive of the ledger {self.where}; "
+                        "ask that, or for later steps."
+                    )
                 return units_between(self.connection, self.rule, *steps) * self.unit
 
     @property
@@ -336,7 +370,49 @@ class DurableLedger(Ledger):
             self._check()
             with self.told():
                 found = self.connection.execute("SELECT hash FROM charges WHERE row = ?", (row,)).fetchone()
+                base = self.base() if found is None else None
+            if base is not None and base.row == row:
+                return base.hash.hex()
             return None if found is None else bytes(found[0]).hex()
+
+    def base(self) -> Base | None:
+        """What the rows go on from, where the first of them were archived."""
+        try:
+            return read_base(self.connection)
+        except BadBaseError as error:
+            raise LedgerCorrupt(f"the ledger {self.where} is damaged: {error}") from None
+
+    def prune(self, row: int, facts: Mapping[str, Any]) -> None:
+        """Forget the rows up to one, which an archive has, and keep the account that they add up to.
+
+        Parameters
+        ----------
+        row
+            The last of them.
+        facts
+            What else is remembered about what they were charged for, ready for JSON.
+        """
+        if not self._account.plain:
+            raise LedgerError(
+                f"the ledger {self.where} is not pruned: who is protected by its policy may change, and all of these "
+                "changes are needed; keep it whole."
+            )
+        with self.transaction(), self.told():
+            account = self.rule.account()
+            meta = file.read_meta(self.connection, self.where)
+            try:
+                replay = begin_replay(self.connection, self.rule, account, meta)
+                replay.to(row)
+            except BadRowError as error:
+                raise LedgerCorrupt(f"the ledger {self.where} is damaged: {error}") from None
+            known = {**facts, "step": account.last, "marked": self.marked, "format": self._format}
+            content = account_bytes(account)
+            self.connection.execute(TABLE.format(**self.types))
+            step = max(self.step, 1)
+            self._record("prune", Charge(step, step), base_name(row, replay.digest, content, known))
+            Base(row, replay.digest, content, known, self._rows).put(self.connection)
+            self.connection.execute("DELETE FROM charges WHERE row <= ?", (row,))
+            self._write_checkpoint()
 
     def verify(self) -> Verdict:
         """Replay the whole account from the first row; the verdict names the first bad row, if any."""

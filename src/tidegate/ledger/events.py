@@ -112,6 +112,7 @@ class Verdict:
     marked: bool = False
     releases: int = 0  # that were compared with their hashes, where the runtime has stored any
     unchained: int = 0  # the first of them, stored by a version that had no hashes for them
+    archived: int = 0  # rows that are in archives, and were not replayed
 
     def __bool__(self) -> bool:
         return self.ok
@@ -136,7 +137,8 @@ class Verdict:
             if self.unchained
             else ""
         )
-        return f"ledger verified: {counted}, {windows} {amount}{mark}{older}"
+        archived = f"; rows 1 to {self.archived} are in archives" if self.archived else ""
+        return f"ledger verified: {counted}, {windows} {amount}{mark}{older}{archived}"
 
 
 class Overspent(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, port_of
-from tidegate.ledger import replay
+from tidegate.ledger import base, replay
 
 ANSWER = 30.0  # seconds that a server may take for one statement, all of which are short
 SCHEMES = ("postgresql", "postgres")
@@ -26,6 +26,8 @@ _SPELT = {
     "::int), 0), min(scope), max(scope), string_agg(first::text, ',' ORDER BY row), "
     "string_agg(units::text, ',' ORDER BY row), string_agg(hash, ''::bytea ORDER BY row) "
     "FROM charges WHERE row BETWEEN %s AND %s",
+    base.HAS_TABLES: "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() "
+    "AND tablename IN ('base', 'archive')",
     "BEGIN": "BEGIN ISOLATION LEVEL REPEATABLE READ",  # one consistent view, as in a file
 }
 _LEASED = "BEGIN; SELECT worker FROM lease FOR UPDATE"

@@ -15,6 +15,7 @@ import numpy as np
 from tidegate.errors import TidegateError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account
+from tidegate.ledger.base import BadBaseError, read_base
 from tidegate.ledger.batch import whole_groups
 from tidegate.ledger.divided import ROWS, DividedAccount, rule_of
 from tidegate.ledger.divided import told as told_by_shares
@@ -57,7 +58,7 @@ class BadRowError(TidegateError):
 
 def place_row(account: Account, rule: Rule, row: Row) -> bool:
     """Charge a recorded row to an account: whether that was allowed."""
-    if row.kind == "mark":
+    if row.kind in ("mark", "prune"):
         return True
     if row.kind == "format":
         return np.array_equal(decode_batch(row.detail or b""), [FORMAT])
@@ -190,6 +191,7 @@ class Replay:
         self.row = row  # the last row done
         self.digest = digest  # its hash
         self.marked = False
+        self.archived = 0  # rows before this ledger's own
 
     def to(self, end: int) -> None:
         """Replay up to and including row `end`."""
@@ -267,6 +269,22 @@ class Replay:
         )
 
 
+def begin_replay(
+    connection: sqlite3.Connection, rule: Rule, account: Account, meta: dict[str, str]
+) -> Replay:
+    """Stand before the first row that there is, with the account that archived ones add up to."""
+    try:
+        base = read_base(connection)
+        if base is None:
+            return Replay(connection, rule, account, 0, genesis(meta))
+        base.restore(account)
+    except BadBaseError as error:
+        raise BadRowError(0, str(error)) from None
+    found = Replay(connection, rule, account, base.row, base.hash)
+    found.archived, found.marked = base.row, bool(base.facts.get("marked"))
+    return found
+
+
 def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
     """Replay a whole ledger from its first row; every problem is in the verdict."""
     rule: Rule | None = None
@@ -280,8 +298,8 @@ def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
                 meta = read_meta(connection, path)
                 rule = _rule(meta)
                 account = rule.account()
-                replay = Replay(connection, rule, account, 0, genesis(meta))
-                _verify(replay, meta)
+                replay = begin_replay(connection, rule, account, meta)
+                _verify(replay)
             finally:
                 connection.execute("ROLLBACK")
     except BadRowError as error:
@@ -303,6 +321,7 @@ def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
         problem=problem,
         bad_row=bad_row,
         marked=replay.marked or meta.get("marked") == "1",
+        archived=replay.archived,
     )
     return told_by_shares(told_by_rule(found, account), account)
 
@@ -311,7 +330,7 @@ def _rule(meta: dict[str, str]) -> Rule:
     return Rule(stored_policy(meta), int(meta["units"]), meta["schedule"])  # type: ignore[arg-type]
 
 
-def _verify(replay: Replay, meta: dict[str, str]) -> None:
+def _verify(replay: Replay) -> None:
     connection = replay.connection
     heads = connection.execute("SELECT rows, step, hash FROM head").fetchall()
     if len(heads) != 1:
@@ -319,7 +338,7 @@ def _verify(replay: Replay, meta: dict[str, str]) -> None:
     rows, step, digest = heads[0]
     last = connection.execute("SELECT max(row) FROM charges").fetchone()[0] or 0
     checkpoint = connection.execute("SELECT row, hash, account, digest FROM checkpoint").fetchone()
-    if checkpoint is not None and 0 <= checkpoint[0] <= last:
+    if checkpoint is not None and replay.row <= checkpoint[0] <= last:
         replay.to(checkpoint[0])
         kept = account_bytes(replay.account)
         if (
@@ -364,7 +383,7 @@ def units_between(connection: sqlite3.Connection, rule: Rule, first: int, last: 
             total += sum(int(rule.costs(part).sum()) for part in (met, entered)) + int(inside.sum())
         elif row.kind == "extend":  # counted already where the group had met these steps before
             total += rule.cost(row.units) if row.first <= first else 0
-        elif row.kind not in ("mark", "format", "amend", "query", "delta"):
+        elif row.kind not in ("mark", "format", "amend", "query", "delta", "prune"):
             total += sum(rule.cost(size) for size in row.charge().sizes)
     return total
 

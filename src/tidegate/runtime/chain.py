@@ -38,6 +38,14 @@ class Link(NamedTuple):
     hash: bytes
 
 
+class Anchor(NamedTuple):
+    """Where the chain goes on after an archive: the last archived release, its link, and where the chain began."""
+
+    number: int
+    hash: bytes
+    start: int
+
+
 def first_link(identity: str, number: int) -> Link:
     """What stands before the first link; releases up to `number` are those of a version that had none."""
     text = f"tidegate releases {identity} after {number}"
@@ -70,12 +78,15 @@ class Chain:
         The ledger's.
     named
         Whether the ledger was made by a version that chains all releases.
+    anchor
+        The link that the first ones here go on from, where earlier ones were archived.
     """
 
-    def __init__(self, execute: Execute, identity: str, *, named: bool) -> None:
+    def __init__(self, execute: Execute, identity: str, *, named: bool, anchor: Anchor | None = None) -> None:
         self._execute = execute
         self._identity = identity
         self._named = named
+        self._anchor = anchor
         self.start = self._start()  # releases up to this number are not chained; None where there is no chain
 
     def begin(self, number: int) -> None:
@@ -100,6 +111,10 @@ class Chain:
         if found is None:
             return None
         link = _link(found)
+        if self._anchor is not None:
+            if (link.number, link.hash) != (self._anchor.number, self._anchor.hash):
+                raise self._damaged()
+            return self._anchor.start
         if link.hash != first_link(self._identity, link.number).hash or (self._named and link.number):
             raise self._damaged()
         return link.number
@@ -124,6 +139,14 @@ class Chain:
         wanted = "SELECT hash FROM links WHERE number < ? ORDER BY number DESC LIMIT 1"
         found = self._execute(wanted, (number,)).fetchone()
         return None if found is None else stored_bytes(found[0])
+
+    def link_at(self, number: int) -> Link:
+        """The link of the commit that ended with a release."""
+        wanted = "SELECT number, rows, state, hash FROM links WHERE number = ?"
+        found = self._execute(wanted, (number,)).fetchone()
+        if found is None:
+            raise self._damaged(number)
+        return _link(found)
 
     def check(self, number: int, content: bytes) -> None:
         """Refuse a stored release that is not the one that was committed."""
@@ -155,7 +178,7 @@ class Chain:
         """Refuse the first stored release that is not the one that was committed, or lacks its link."""
         if self.start is None:
             return
-        after, before = self.start, b""
+        after, before = (self.start if self._anchor is None else self._anchor.number), b""
         while True:
             links = self._page("number, rows, state, hash", "links", after - 1 if not before else after)
             stored = dict(self._page("number, content", "releases", after))

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError
+from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, LedgerMismatch
 from tidegate.ledger import SQLiteLedger, Verdict
 from tidegate.ledger.file import PRIVATE, connect, told
 from tidegate.ledger.postgres import Place, is_url
@@ -47,7 +47,9 @@ class Copied:
     made: bool = True
 
 
-def back_up(ledger: str, place: Path) -> Copied:
+def back_up(
+    ledger: str, place: Path, *, prepare: Callable[[sqlite3.Connection], None] | None = None
+) -> Copied:
     """Copy a ledger, also while its stream goes on; the copy is checked before it has its name.
 
     Parameters
@@ -56,6 +58,8 @@ def back_up(ledger: str, place: Path) -> Copied:
         Its file.
     place
         A new file, or a folder, in which copies are named by the last row that they have.
+    prepare
+        What is done to the copy before it is checked.
     """
     refuse_database(ledger)
     source = Path(ledger).resolve()
@@ -63,7 +67,7 @@ def back_up(ledger: str, place: Path) -> Copied:
     if not place.is_dir():
         _refuse_taken(place)
     with _unfinished(folder / source.name) as fresh:
-        _copy(source, fresh)
+        _copy(source, fresh, prepare)
         verdict, head = _checked(fresh, source)
         final = place
         if place.is_dir():
@@ -92,6 +96,10 @@ def restore(copy: Path, place: Path, heads: Sequence[Head] = ()) -> Copied:
         _copy(copy.resolve(), fresh)
         verdict, head = _checked(fresh, copy)
         with SQLiteLedger(copy, read_only=True) as ledger:
+            if ledger.archive:
+                raise LedgerMismatch(
+                    f"{copy} is an archive, which lacks the state that a stream goes on from; restore a backup."
+                )
             for each in heads:
                 check_head(ledger, each)
         _name(fresh, place)
@@ -133,7 +141,7 @@ def _unfinished(path: Path) -> Iterator[Path]:
             Path(f"{fresh}{ending}").unlink(missing_ok=True)
 
 
-def _copy(source: Path, fresh: Path) -> None:
+def _copy(source: Path, fresh: Path, prepare: Callable[[sqlite3.Connection], None] | None = None) -> None:
     """Copy a database in one consistent view of it; writers go on meanwhile."""
     with told(source):
         reader = connect(source, read_only=True)
@@ -144,6 +152,8 @@ def _copy(source: Path, fresh: Path) -> None:
                 reader.backup(writer)
                 writer.execute("PRAGMA journal_mode=DELETE")  # one file, that needs no log beside it
                 writer.execute("PRAGMA synchronous=FULL")
+                if prepare is not None:
+                    prepare(writer)
             finally:
                 writer.close()
             descriptor = os.open(fresh, os.O_RDONLY)

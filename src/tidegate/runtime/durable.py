@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter, LedgerMismatch, TidegateError
+from tidegate.errors import InvalidParameter, LedgerError, LedgerMismatch, TidegateError
 from tidegate.exact import whole
 from tidegate.ledger import Ledger, Verdict
 from tidegate.mechanisms import Mechanism, Run
 from tidegate.mechanisms.run import Pushed
 from tidegate.releases import Release, Releases, Values
 from tidegate.runtime.chunks import CONFIDENCE, Chunk, joined
+from tidegate.runtime.pruning import Pruned, prune
 from tidegate.runtime.store import Progress, Store, open_store
 
 Result = TypeVar("Result", Release, Releases)
@@ -226,6 +228,11 @@ class DurableRun:
         since = whole("since", since, least=0)
         with self._lock:
             self._standing()
+            if since < self._store.archived.step:
+                raise LedgerError(
+                    f"releases up to step {self._store.archived.step} are in archives of this ledger; ask for those "
+                    f"since={self._store.archived.step}, or open an archive."
+                )
             found = []
             for chunk in self._store.latest():
                 found.append(chunk.picked(np.flatnonzero(chunk.step > since)))
@@ -240,6 +247,26 @@ class DurableRun:
         """Replay all charges, and compare all releases with the chain that they are in."""
         with self._lock:
             return self._store.verify()
+
+    def prune(self, archives: str | PathLike[str], *, keep: int | None = None) -> Pruned | None:
+        """Move what no window needs any more into an archive, so that the ledger stays small; None if there is nothing.
+
+        Parameters
+        ----------
+        archives
+            A folder; each archive is named by its last row.
+        keep
+            How many of the last steps stay; by default twice a window, and at least 1,000.
+        """
+        with self._lock:
+            run = self._standing()
+            try:
+                return prune(self._store, run, Path(archives), keep=keep)
+            except BaseException:
+                self._run = None
+                with suppress(TidegateError):
+                    self._store.refresh()
+                raise
 
     # closing ------------------------------------------------------------------------------------------------
 

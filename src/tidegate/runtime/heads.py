@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.errors import InvalidParameter
+from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ledger.durable import DurableLedger
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
 from tidegate.runtime.receipts import written_in
@@ -118,6 +118,12 @@ def check_head(ledger: DurableLedger, head: Head) -> int:
             f"{head.where} belongs to another ledger than {ledger.where}; give the head of this stream."
         )
     rows, _ = ledger.head
+    base = ledger.base()
+    if base is not None and 0 < head.rows < base.row:
+        raise LedgerMismatch(
+            f"{head.where} remembers row {head.rows}, and rows 1 to {base.row} of the ledger {ledger.where} are in its "
+            "archives; compare the archive that ends after it, or a newer head."
+        )
     if head.rows and ledger.hash_of(head.rows) != head.hash:
         raise LedgerIsOlder(_forgotten(ledger, head, rows))
     return rows - head.rows

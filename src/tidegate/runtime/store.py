@@ -14,14 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import LedgerCorrupt, LedgerMismatch, TidegateError, check_scheme
+from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, TidegateError, check_scheme
 from tidegate.ledger import SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
 from tidegate.ledger.postgres_connection import SCHEMES
 from tidegate.policy import Policy
 from tidegate.runtime import kept
-from tidegate.runtime.chain import LAST_LINK, TABLE, Chain, state_digest, stored_bytes
+from tidegate.runtime.chain import LAST_LINK, TABLE, Anchor, Chain, state_digest, stored_bytes
 from tidegate.runtime.chunks import Chunk, Integers, Values
 from tidegate.runtime.errors import StreamChanged
 
@@ -85,6 +85,37 @@ class Progress:
     state: bytes | None = None
 
 
+@dataclass(frozen=True)
+class Archived:
+    """What of a stream is in archives and no longer here: nothing, by default.
+
+    Parameters
+    ----------
+    number, step
+        The last release, and the last step.
+    revision
+        How often any of these steps was revised at most.
+    anchor
+        Where the chain of releases goes on.
+    """
+
+    number: int = 0
+    step: int = 0
+    revision: int = 0
+    anchor: Anchor | None = None
+
+    @classmethod
+    def of(cls, ledger: DurableLedger) -> Archived:
+        """As the ledger's base tells."""
+        with ledger.told():
+            base = ledger.base()
+        if base is None or "number" not in base.facts:
+            return cls()
+        facts = base.facts
+        anchor = Anchor(facts["number"], bytes.fromhex(facts["link"]), facts["start"])
+        return cls(facts["number"], facts["last"], facts["revision"], anchor)
+
+
 class Store:
     """What a stream keeps, beside its ledger and in the same transactions.
 
@@ -98,6 +129,7 @@ class Store:
 
     def __init__(self, ledger: DurableLedger, described: dict[str, Any] | None = None) -> None:
         self.ledger = ledger
+        self.archived = Archived.of(ledger)
         if described is not None:
             text = json.dumps(described, sort_keys=True, ensure_ascii=False)
             with self.transaction():
@@ -105,12 +137,16 @@ class Store:
                     self._execute(table.format(**ledger.types))
                 if self._execute("SELECT id FROM stream").fetchone() is None:
                     self._execute("INSERT INTO stream VALUES (1, ?, 0, 0, NULL, NULL)", (text,))
-                self._chain = Chain(self._execute, ledger.identity, named=bool(ledger.name))
+                self._chain = self._links()
                 self._chain.begin(self._execute("SELECT number FROM stream").fetchone()[0])
         else:
-            self._chain = Chain(self._execute, ledger.identity, named=bool(ledger.name))
+            self._chain = self._links()
         self._progress = self._read(check=True)
         self.kept = kept.Kept(ledger)
+
+    def _links(self) -> Chain:
+        ledger = self.ledger
+        return Chain(self._execute, ledger.identity, named=bool(ledger.name), anchor=self.archived.anchor)
 
     # reading ------------------------------------------------------------------------------------------------
 
@@ -131,7 +167,7 @@ class Store:
         state = None if state is None else stored_bytes(state)
         if check:
             self._chain.check_begun(number)
-        if chained:
+        if chained and not self.ledger.archive:  # archives have no state
             self._chain.check_state(number, state_digest(step, position, state), *link)
         return Progress(step, number, None if position is None else _loaded(position), state)
 
@@ -141,6 +177,11 @@ class Store:
 
     def chunks(self, after: int = 0) -> Iterator[Chunk]:
         """All releases with a number greater than `after`, in order."""
+        if after < self.archived.number:
+            raise LedgerError(
+                f"releases 1 to {self.archived.number} of the ledger {self.ledger.where} are in its archives; put the "
+                "output back that has them, or name another location in [sink] and begin a new stream."
+            )
         while True:
             # one by one, so that a sink may be slow without holding a cursor open over commits
             found = self._execute(
@@ -154,9 +195,9 @@ class Store:
             after = found[0]
 
     def latest(self) -> Iterator[Chunk]:
-        """All chunks of releases, the newest first."""
+        """All chunks of releases that are here, the newest first."""
         before = self._progress.number + 1
-        while before > 1:
+        while before > self.archived.number + 1:
             found = self._execute(
                 "SELECT number, content FROM releases WHERE number < ? ORDER BY number DESC LIMIT 1",
                 (before,),
@@ -250,7 +291,8 @@ class Store:
 
     def revisions(self, steps: Integers) -> Integers:
         """How often each of some steps was revised."""
-        found = np.zeros(len(steps), dtype=np.int64)
+        # of a step that is in an archive it is only known how often it was revised at most
+        found = np.where(steps <= self.archived.step, self.archived.revision, 0).astype(np.int64)
         if len(steps):
             ends = (int(steps.min()), int(steps.max()))
             wanted = "SELECT first, last, revision FROM revisions WHERE last >= ? AND first <= ?"
@@ -290,6 +332,40 @@ class Store:
     def committed(self, progress: Progress) -> None:
         """Tell what the last transaction has made of the stream."""
         self._progress = progress
+
+    def archive(self, number: int, rows: int, step: int) -> None:
+        """Forget releases up to a number, which an archive has; only inside of a transaction.
+
+        Parameters
+        ----------
+        number
+            The last of them, which ended a commit.
+        rows
+            The last row of the ledger that is forgotten with them.
+        step
+            The last step that they released.
+        """
+        link = self._chain.link_at(number)
+        wanted = "SELECT coalesce(max(revision), 0) FROM revisions WHERE last <= ?"
+        revision = max(self.archived.revision, self._execute(wanted, (step,)).fetchone()[0])
+        start = self._chain.start or 0
+        facts = {
+            "number": number,
+            "link": link.hash.hex(),
+            "start": start,
+            "last": step,
+            "revision": revision,
+        }
+        self.ledger.prune(rows, facts)
+        self._execute("DELETE FROM releases WHERE number <= ?", (number,))
+        self._execute("DELETE FROM links WHERE number < ?", (number,))
+        self._execute("DELETE FROM revisions WHERE last <= ?", (step,))
+        self.archived = Archived.of(self.ledger)
+        self._chain = self._links()
+
+    def link_rows(self, number: int) -> int:
+        """The last row of the ledger when a release was committed that ended its commit."""
+        return self._chain.link_at(number).rows
 
     def put_revisions(self, steps: Integers, revisions: Integers) -> None:
         """Remember how often steps were revised; neighbours that were revised equally often share a row."""

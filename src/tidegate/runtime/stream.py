@@ -29,6 +29,7 @@ from tidegate.runtime.clock import check_clock
 from tidegate.runtime.errors import SinkUnavailable
 from tidegate.runtime.gaps import Gaps
 from tidegate.runtime.outlets import Nobody, Outlet, Readers, Watcher
+from tidegate.runtime.pruning import Pruned, prune
 from tidegate.runtime.receipts import ENDING, Receipt
 from tidegate.runtime.sinks import Sink, open_sink
 from tidegate.runtime.sinks.layout import Layout
@@ -294,6 +295,11 @@ class Stream:
         if len(chunk):
             self.watcher.released(chunk)
 
+    def prune(self, archives: Path, *, keep: int | None = None) -> Pruned | None:
+        """Move what no window and no sink needs any more into an archive; see `pruning.prune`."""
+        sent = min((outlet.recorded for outlet in self._outlets), default=self.store.progress.number)
+        return prune(self.store, self.run, archives, keep=keep, sent=sent)
+
     # sinks --------------------------------------------------------------------------------------------------
 
     def send(self, chunk: Chunk | None = None) -> None:
@@ -422,6 +428,24 @@ def open_stream(
         stream.close()
         raise
     return stream
+
+
+def prune_stream(config: Config, archives: Path, *, keep: int | None = None) -> Pruned | None:
+    """Prune the ledger of a configuration whose stream is not running; see `pruning.prune`."""
+    config = as_begun(config)
+    mechanism = config.mechanism
+    store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
+    try:
+        stream = Stream(store, mechanism, last_step=config.steps.count)
+        sink = configured_sink(config, stream, follow=False)
+        sent, _ = store.sink(sink.name)
+        moved = prune(store, stream.run, archives, keep=keep, sent=sent)
+        if moved is not None:
+            with store.ledger.told():
+                store.ledger.connection.execute("VACUUM")
+        return moved
+    finally:
+        store.discard()
 
 
 def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:

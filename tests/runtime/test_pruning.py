@@ -1,0 +1,279 @@
+"""Pruning: an archive has what the ledger forgets, both verify, and everything goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.runtime.helpers import release, settings
+
+import tidegate as tg
+from tidegate.cli import main
+from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, LedgerMismatch
+from tidegate.ledger import SQLiteLedger
+from tidegate.runtime import pruning
+from tidegate.runtime.copies import back_up, restore
+from tidegate.runtime.heads import Head, check_head
+from tidegate.runtime.pruning import verify_archives
+from tidegate.runtime.store import open_durable, open_store, verify_target
+from tidegate.runtime.stream import Stream
+from tidegate.testing import fixed_entropy
+
+POLICY = tg.WEvent(epsilon="1", w=6)
+MECHANISMS = {
+    "Uniform": lambda: tg.mechanisms.Uniform(POLICY, columns=2),
+    "BudgetAbsorption": lambda: tg.mechanisms.BudgetAbsorption(POLICY, columns=2),
+    "BudgetDistribution": lambda: tg.mechanisms.BudgetDistribution(POLICY, columns=2),
+    "Sample": lambda: tg.mechanisms.Sample(POLICY, columns=2),
+    "SlidingWindowTree": lambda: tg.mechanisms.SlidingWindowTree(POLICY, columns=2),
+    "OptStream": lambda: tg.mechanisms.OptStream(POLICY, columns=2, samples=2),
+    "Tide": lambda: tg.mechanisms.Tide(POLICY, columns=2),
+}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is spared for sinks, so that short streams can be pruned."""
+    monkeypatch.setattr(pruning, "SPARE", 0)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_pruned_run_releases_what_a_whole_one_would(tmp_path: Path, name: str) -> None:
+    """With fixed noise, bit for bit; restarts and prunes at many places; archives and ledger are one account."""
+    values = np.arange(120).reshape(60, 2) % 7
+    (tmp_path / "archives").mkdir()
+    with fixed_entropy("pruning"):
+        with tg.open(MECHANISMS[name](), tmp_path / "whole.ledger") as run:
+            whole = [run.push(row) for row in values]
+        pruned = []
+        for start in range(0, 60, 15):
+            with tg.open(MECHANISMS[name](), tmp_path / "pruned.ledger") as run:
+                pruned += [run.push(row) for row in values[start : start + 15]]
+                run.prune(tmp_path / "archives", keep=8)
+                assert run.verify().ok
+    for left, right in zip(whole, pruned, strict=True):
+        np.testing.assert_array_equal(left.values, right.values)
+        assert (left.step, left.status, left.units) == (right.step, right.status, right.units)
+    archives = sorted((tmp_path / "archives").iterdir())
+    assert len(archives) >= 2
+    assert verify_archives(archives, tmp_path / "pruned.ledger") == ""
+    verdict, before = verify_target(tmp_path / "pruned.ledger"), verify_target(tmp_path / "whole.ledger")
+    assert verdict.ok
+    assert (verdict.steps, verdict.spent, verdict.releases) == (before.steps, before.spent, before.releases)
+    assert verdict.archived > 0
+    assert "are in archives" in str(verdict)
+
+
+def a_pruned_run(folder: Path, steps: int = 40) -> tuple[Path, list[Path]]:
+    """A ledger that was pruned twice, and its archives."""
+    (folder / "archives").mkdir()
+    path = folder / "run.ledger"
+    with tg.open(MECHANISMS["Uniform"](), path) as run:
+        for _ in range(2):
+            for _ in range(steps // 2):
+                run.push([1, 2])
+            assert run.prune(folder / "archives", keep=6) is not None
+    return path, sorted((folder / "archives").iterdir())
+
+
+def test_the_file_stays_as_small_as_it_is(tmp_path: Path) -> None:
+    """Rows, links and releases of 40 rounds of 50 steps: no more than after the third."""
+    (tmp_path / "archives").mkdir()
+    with tg.open(MECHANISMS["Uniform"](), tmp_path / "run.ledger") as run:
+        sizes = []
+        for _ in range(40):
+            for _ in range(50):
+                run.push([1, 2])
+            run.prune(tmp_path / "archives", keep=6)
+            connection = run._store.ledger.connection
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            counts = [
+                connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                for table in ("charges", "releases", "links", "revisions")
+            ]
+            sizes.append((sum(counts), (tmp_path / "run.ledger").stat().st_size))
+        assert run.step == 2000
+    assert max(count for count, _ in sizes[3:]) <= 3 * (6 + 4)
+    assert max(size for _, size in sizes[3:]) <= sizes[3][1]
+
+
+def test_what_is_archived_is_asked_of_the_archive(tmp_path: Path) -> None:
+    """Old releases, old charges and old heads are one sentence; the archive has them, and takes nothing."""
+    path, archives = a_pruned_run(tmp_path)
+    with tg.open(MECHANISMS["Uniform"](), path) as run:
+        kept = run.releases(since=34)
+        assert kept.steps.tolist() == list(range(35, 41))
+        with pytest.raises(LedgerError, match=r"up to step 34 are in archives.*since=34"):
+            run.releases()
+        with pytest.raises(LedgerError, match="is in an archive"):
+            run.spent(1, 3)
+        assert run.spent(35, 40) == 1
+    with SQLiteLedger(archives[0], read_only=True) as old:
+        head = Head(3, str(old.hash_of(3)))
+        assert check_head(old, head) > 0
+        assert old.spent(1, 3) == old.unit * 3
+        with (
+            pytest.raises(LedgerMismatch, match="in its archives"),
+            open_durable(path, read_only=True) as now,
+        ):
+            check_head(now, head)
+    with pytest.raises(LedgerMismatch, match="is an archive"):
+        tg.open(MECHANISMS["Uniform"](), archives[0])
+    with pytest.raises(LedgerMismatch, match="is an archive"):
+        restore(archives[0], tmp_path / "new")
+    with sqlite3.connect(archives[0]) as connection:
+        assert connection.execute("SELECT state, position FROM stream").fetchone() == (None, None)
+    connection.close()
+
+
+def test_a_backup_of_a_pruned_ledger_goes_on(tmp_path: Path) -> None:
+    """It has the base as well."""
+    path, archives = a_pruned_run(tmp_path)
+    back_up(str(path), tmp_path / "copy")
+    restore(tmp_path / "copy", tmp_path / "new")
+    with tg.open(MECHANISMS["Uniform"](), tmp_path / "new") as run:
+        run.push([1, 2])
+        assert run.verify().ok
+    assert verify_archives(archives, tmp_path / "new") == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE base SET account = (SELECT account FROM checkpoint)",
+        "UPDATE base SET row = row + 1",
+        "UPDATE base SET facts = '{}'",
+        "UPDATE base SET facts = replace(facts, '\"revision\": 0', '\"revision\": 1')",
+        "UPDATE base SET hash = zeroblob(32)",
+        "DELETE FROM base",
+        "DELETE FROM charges WHERE kind = 'prune'",
+        "UPDATE links SET hash = zeroblob(32) WHERE number = (SELECT min(number) FROM links)",
+    ],
+)
+def test_another_base_is_noticed(tmp_path: Path, change: str) -> None:
+    """An account that the archived rows do not add up to would be a second budget."""
+    path, _ = a_pruned_run(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    assert not verify_target(path).ok
+    with pytest.raises(LedgerCorrupt):
+        tg.open(MECHANISMS["Uniform"](), path)
+
+
+def test_a_row_that_is_gone_is_noticed_by_verify(tmp_path: Path) -> None:
+    """As in a whole ledger: opening trusts its checkpoint, and verify replays every row that must be there."""
+    path, archives = a_pruned_run(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM charges WHERE row = (SELECT min(row) FROM charges)")
+    connection.commit()
+    connection.close()
+    assert "is missing" in verify_target(path).problem
+    assert "is missing" in verify_archives(archives, path)
+
+
+def test_a_missing_or_another_archive_is_noticed(tmp_path: Path) -> None:
+    """The account must be whole from its first row."""
+    path, archives = a_pruned_run(tmp_path)
+    assert verify_archives(archives, path) == ""
+    assert "in no archive" in verify_archives(archives[1:], path)
+    assert "are missing" in verify_archives(archives[:1], path)
+    (tmp_path / "other").mkdir()
+    other, its = a_pruned_run(tmp_path / "other")
+    assert "does not go on" in verify_archives([its[0], archives[1]], path)
+    assert verify_archives(archives, other) != ""
+
+
+def test_a_crash_between_archive_and_ledger_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive is there, the ledger is whole, and the next attempt takes the same archive."""
+    (tmp_path / "archives").mkdir()
+    with tg.open(MECHANISMS["Uniform"](), tmp_path / "run.ledger") as run:
+        for _ in range(30):
+            run.push([1, 2])
+        with monkeypatch.context() as broken:
+            broken.setattr(pruning.Store, "archive", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                run.prune(tmp_path / "archives", keep=6)
+        assert run.push([1, 2]).step == 31
+        assert len(run.releases().steps) == 31
+    shutil.rmtree(tmp_path / "archives")
+    (tmp_path / "archives").mkdir()
+    with tg.open(MECHANISMS["Uniform"](), tmp_path / "run.ledger") as run, monkeypatch.context() as broken:
+        broken.setattr(pruning.Store, "archive", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.prune(tmp_path / "archives", keep=6)
+    with tg.open(MECHANISMS["Uniform"](), tmp_path / "run.ledger") as run:
+        moved = run.prune(tmp_path / "archives", keep=6)
+        assert moved is not None
+        assert not moved.archive.made
+    assert verify_archives([moved.archive.path], tmp_path / "run.ledger") == ""
+
+
+def test_what_cannot_be_pruned_is_one_sentence(tmp_path: Path, postgres: Any) -> None:
+    """A ledger in PostgreSQL, less than a window, and a folder that is not there."""
+    with tg.open(MECHANISMS["Uniform"](), tmp_path / "run.ledger") as run:
+        run.push([1, 2])
+        with pytest.raises(InvalidParameter, match="archives"):
+            run.prune(tmp_path / "absent")
+        with pytest.raises(InvalidParameter, match="keep"):
+            run.prune(tmp_path, keep=3)
+        assert run.prune(tmp_path) is None
+    with tg.open(MECHANISMS["Uniform"](), postgres.new_stream()) as run:
+        run.push([1, 2])
+        with pytest.raises(LedgerError, match="only files are pruned"):
+            run.prune(tmp_path)
+
+
+def test_a_stream_goes_on_after_pruning(tmp_path: Path) -> None:
+    """Its output is untouched; one that is gone cannot be written anew, and the sentence says where its rows are."""
+    config = settings(tmp_path, ("count = 12", "count = 6"))
+    for count in (6, 8, 10, 12):
+        config = settings(tmp_path, ("count = 12", f"count = {count}"))
+        release(config)
+    mechanism = config.mechanism
+    store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
+    (tmp_path / "archives").mkdir()
+    with Stream(store, mechanism) as stream:
+        moved = stream.prune(tmp_path / "archives", keep=4)
+        assert moved is not None
+        assert moved.step == 8
+    before = (tmp_path / "out.csv").read_bytes()
+    release(config)
+    assert (tmp_path / "out.csv").read_bytes() == before
+    (tmp_path / "out.csv").unlink()
+    with pytest.raises(LedgerError, match="are in its archives"):
+        release(config)
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Prune, verify with archives, and go on; a missing archive ends with exit code 1."""
+    for count in (4, 6, 8, 10):
+        release(settings(tmp_path, ("count = 12", f"count = {count}")))
+    (tmp_path / "archives").mkdir()
+    config, ledger, folder = (
+        str(tmp_path / name) for name in ("tidegate.toml", "tidegate.ledger", "archives")
+    )
+    assert main(["ledger", "prune", config, folder, "--keep", "4"]) == 0
+    assert "up to step 6 are in" in capsys.readouterr().out
+    assert main(["ledger", "prune", config, folder, "--keep", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["archive"] is None
+    assert main(["ledger", "verify", ledger]) == 0
+    assert "are in archives" in capsys.readouterr().out
+    assert main(["ledger", "verify", ledger, "--archive", folder]) == 0
+    assert "archives" not in capsys.readouterr().out
+    settings(tmp_path)
+    assert main(["release", config]) == 0
+    capsys.readouterr()
+    assert main(["ledger", "prune", config, folder, "--keep", "4", "--json"]) == 0
+    second = Path(json.loads(capsys.readouterr().out)["archive"])
+    assert main(["ledger", "verify", ledger, "--archive", folder]) == 0
+    assert main(["ledger", "verify", ledger, "--archive", str(second)]) == 1
+    assert "in no archive" in capsys.readouterr().out
