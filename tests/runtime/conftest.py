@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,3 +144,98 @@ def broker(tmp_path: Path, require_service: Require) -> Iterator[Broker]:
     found = Broker(program, tmp_path)
     yield found
     found.stop()
+
+
+class Database:
+    """A database of its own on the tests' server."""
+
+    def __init__(self, server: Postgres) -> None:
+        self.server = server
+        self.name = f"tests_{random.SystemRandom().randrange(10**12)}"
+        self.sql(f"CREATE DATABASE {self.name}", database="postgres")
+
+    def address(self, user: str = "tidegate", database: str = "") -> str:
+        """The address of the database."""
+        return f"postgresql://{user}@127.0.0.1:{self.server.port}/{database or self.name}"
+
+    def url(self, table: str = "released", user: str = "tidegate") -> str:
+        """The location of a table."""
+        return f"{self.address(user)}?table={table}"
+
+    def connect(self, user: str = "tidegate", database: str = "") -> Any:
+        """A connection of psycopg that commits each statement."""
+        import psycopg
+
+        return psycopg.connect(self.address(user, database), autocommit=True)
+
+    def sql(self, statement: str, database: str = "", user: str = "tidegate") -> list[Any]:
+        """Run a statement; returns the rows."""
+        with self.connect(user, database) as connection:
+            cursor = connection.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def drop(self) -> None:
+        """Remove it, whoever is connected."""
+        self.sql(f"DROP DATABASE {self.name} WITH (FORCE)", database="postgres")
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[Database]:
+    """A database that goes away with its test."""
+    found = Database(postgres)
+    yield found
+    found.drop()
+
+
+class Starter:
+    """A process that starts streams of configurations, and kills them when it is asked to."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("engine_worker.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def begin(self, toml: Path, **order: Any) -> None:
+        """One start, whose end is not awaited."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"toml": str(toml), **order}) + "\n")
+        self.process.stdin.flush()
+
+    def ended(self) -> bool:
+        """Wait for the end of a start; returns whether it was killed."""
+        answer: dict[str, Any] = json.loads(self._line())
+        if "error" in answer:
+            self._line()  # how the child ended, which must not be taken for the next one's answer
+        assert "error" not in answer, answer
+        assert answer["killed"] or answer["code"] == 0, answer
+        return bool(answer["killed"])
+
+    def start(self, toml: Path, **order: Any) -> bool:
+        """One start to its end; returns whether it was killed."""
+        self.begin(toml, **order)
+        return self.ended()
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def starter() -> Iterator[Starter]:
+    """One starter for all tests of a process."""
+    found = Starter()
+    yield found
+    found.close()

@@ -25,6 +25,8 @@ ADDRESSES = [
     f"postgresql://ann:{SECRET}@127.0.0.1:1/db#campus",
     f"postgresql://ann:{SECRET}@127.0.0.1:99999/db#campus",
     f"postgresql://127.0.0.1:1/db?user=ann&password={SECRET}#campus",
+    f"postgresql://ann:{SECRET}@127.0.0.1:1/db?table=released",
+    f"postgresql://127.0.0.1:1/db?table=released&user=ann&password={SECRET}",
     f"POSTGRESQL://ann:{SECRET}@127.0.0.1:1/db#campus",
 ]
 

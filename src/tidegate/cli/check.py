@@ -106,10 +106,13 @@ def _ledger(config: Config) -> str:
 def _sink(config: Config) -> str:
     """Whether releases could be handed over."""
     from tidegate.errors import InvalidInput
+    from tidegate.servers.postgres import is_table
 
     location = config.locate(config.sink.location)
     if location.startswith(("mqtt:", "mqtts:")):
         return _broker(location)
+    if is_table(location):
+        return _table(location)
     if location == "-":
         return "standard output."
     path = Path(location)
@@ -124,6 +127,19 @@ def _sink(config: Config) -> str:
     if path.is_file() and path.stat().st_size and not receipt.exists() and config.sink.receipt is None:
         raise InvalidInput(f"{path} is there and holds something else; name another location in [sink].")
     return f"{path.name!r} can be written."
+
+
+def _table(location: str, more: tuple[str, ...] = ()) -> str:
+    """Connect to the database of a table, and leave."""
+    from tidegate.servers.postgres import Session, TableAddress
+
+    address = TableAddress(location, more)
+    session = Session(address, PATIENCE)
+    try:
+        there = session.row("SELECT to_regclass(%s) IS NOT NULL", [address.quoted])[0]
+    finally:
+        session.close()
+    return f"the database answers, and {address.shown} {'is there' if there else 'is not there yet'}."
 
 
 def _broker(location: str) -> str:

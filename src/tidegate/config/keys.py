@@ -312,7 +312,11 @@ class MechanismKeys:
 class SinkKeys:
     """Where the releases go."""
 
-    location: str = key('A file, "-" for standard output, or a broker\'s URL.', default="-")
+    location: str = key(
+        'A file, a folder for Parquet, "-" for standard output, a broker ("mqtt://host:1883/topic"), or a table '
+        '("postgresql://user@host/database?table=released").',
+        default="-",
+    )
     format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)
     layout: str = key(
         "One row a step (wide) or one row for each step and column (long).",

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import math
-import os
 import re
-import socket
-import threading
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, port_of
 from tidegate.ledger import base, replay
+from tidegate.servers.postgres import SCHEMES, Watchdog
 
 ANSWER = 30.0  # seconds that a server may take for one statement, all of which are short
-SCHEMES = ("postgresql", "postgres")
 # What the two databases spell differently.
 _SPELT = {
     replay._PLAIN: "SELECT count(*), coalesce(sum((kind = 'step' AND last = first AND parts = '' AND detail IS NULL)"
@@ -63,38 +58,6 @@ class Place:
         return int.from_bytes(digest[:8], "big", signed=True)
 
 
-class Watchdog:
-    """Ends a session whose server has not answered for a while, so that nobody waits for ever.
-
-    A server that hangs still acknowledges packets, so no time-out of the network ends the wait. One thread looks at
-    a deadline; setting and clearing it costs nothing.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=os.dup(descriptor))
-        self._deadline = math.inf
-        self._ended = threading.Event()
-        threading.Thread(target=self._look, daemon=True).start()
-
-    def __enter__(self) -> None:
-        self._deadline = time.monotonic() + ANSWER
-
-    def __exit__(self, *_: object) -> None:
-        self._deadline = math.inf
-
-    def _look(self) -> None:
-        while not self._ended.wait(min(1.0, ANSWER / 2)):
-            if time.monotonic() > self._deadline:
-                with suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)
-                break
-        self._socket.close()
-
-    def close(self) -> None:
-        """Stop looking."""
-        self._ended.set()
-
-
 class Connection:
     """A connection that is used like one to SQLite: `execute` with question marks, every failure one sentence."""
 
@@ -109,7 +72,7 @@ class Connection:
         self._spelt: dict[str, str] = dict(_SPELT)
         with self.told():
             self._connection = self._psycopg.connect(place.address, autocommit=True, connect_timeout=10)
-        self._watchdog = Watchdog(self._connection.fileno())
+        self._watchdog = Watchdog(self._connection.fileno(), ANSWER)
         # a worker that has vanished without a word loses its session, and with it the lease, within half a minute
         for setting, value in (
             ("synchronous_commit", "on"),

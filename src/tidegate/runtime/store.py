@@ -18,12 +18,12 @@ from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, Tidegate
 from tidegate.ledger import SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
-from tidegate.ledger.postgres_connection import SCHEMES
 from tidegate.policy import Policy
 from tidegate.runtime import kept
 from tidegate.runtime.chain import LAST_LINK, TABLE, Anchor, Chain, state_digest, stored_bytes
 from tidegate.runtime.chunks import Chunk, Integers, Values
 from tidegate.runtime.errors import StreamChanged
+from tidegate.servers.postgres import SCHEMES
 
 Position = dict[str, Any]
 

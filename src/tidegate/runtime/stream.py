@@ -26,7 +26,7 @@ from tidegate.mechanisms.shared_noise import SharingMechanism
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.clock import check_clock
-from tidegate.runtime.errors import SinkUnavailable
+from tidegate.runtime.errors import LedgerIsOlder, SinkUnavailable
 from tidegate.runtime.gaps import Gaps
 from tidegate.runtime.outlets import Nobody, Outlet, Readers, Watcher
 from tidegate.runtime.pruning import Pruned, prune
@@ -119,6 +119,12 @@ class Stream:
         self._make_room(begin_anew=begin_anew)
         for outlet in self._outlets:
             outlet.sent = outlet.sink.resume(*self.store.sink(outlet.sink.name))
+            if outlet.sent > self.store.progress.number:
+                raise LedgerIsOlder(
+                    f"{outlet.sink.name} has {outlet.sent:,} releases of this stream and the ledger "
+                    f"{self.store.ledger.where} has {self.store.progress.number:,}: it is an older copy that has "
+                    "forgotten what was spent; put the newest copy back."
+                )
         self.send()
         for outlet in self._outlets:
             if not outlet.waits:
@@ -460,7 +466,7 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
             "drop it",
         )
     layout = layout_of(config, store, revised=stream.revises)
-    appended = location.startswith(("mqtt:", "mqtts:")) or location.endswith("/") or Path(location).is_dir()
+    appended = "://" in location or location.endswith("/") or Path(location).is_dir()
     whole = stream.revises and not appended and (wanted == "newest" or (wanted == "auto" and not follow))
     plain = replace(layout, revised=layout.revised and not whole)
     outlet = open_sink(location, plain, format=format, follow=follow, newest=whole)

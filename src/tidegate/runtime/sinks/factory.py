@@ -10,6 +10,8 @@ from tidegate.runtime.sinks.newest import NewestFileSink, NewestOutputSink
 from tidegate.runtime.sinks.parquet import ParquetFileSink, ParquetFolderSink, parquet_bytes
 from tidegate.runtime.sinks.sink import Sink
 from tidegate.runtime.sinks.text import StandardOutputSink, TextFileSink
+from tidegate.servers.postgres import SCHEMES as POSTGRES
+from tidegate.servers.postgres import is_table
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
@@ -17,7 +19,7 @@ FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "pa
 def open_sink(
     location: str, layout: Layout, *, format: str = "auto", follow: bool = False, newest: bool = False
 ) -> Sink:
-    """A file, a folder for Parquet, "-" for standard output, or a broker by its URL.
+    """A file, a folder for Parquet, "-" for standard output, or a broker or a table by its URL.
 
     Parameters
     ----------
@@ -32,7 +34,11 @@ def open_sink(
     newest
         Whether a file or standard output gets one row a step, the newest release of it, when the input has ended.
     """
-    check_scheme("location", location, ("mqtt", "mqtts"))
+    check_scheme("location", location, ("mqtt", "mqtts", *POSTGRES))
+    if is_table(location):
+        from tidegate.runtime.sinks.postgres import PostgresSink
+
+        return PostgresSink(location, layout)
     if location.startswith(("mqtt:", "mqtts:")):
         from tidegate.runtime.sinks.mqtt import MqttSink
 
