@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 from tidegate.audit.subjects import Callee, Configured, Subject
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
-from tidegate.mechanisms import catalogue
+from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.policy import Event, Policy, User, WEvent
 
 KINDS: dict[str, type[Policy]] = {"event": Event, "w-event": WEvent, "user": User}
@@ -80,7 +81,8 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
     Parameters
     ----------
     name
-        A mechanism of the catalogue, "zoo:NAME" for an animal, or "module:function" for a callable of one's own.
+        A mechanism of the catalogue or of another package, "zoo:NAME" for an animal, "module:Class" or "module:function"
+        for a mechanism or a callable of one's own.
     policy
         In words; see `read_policy`.
     options
@@ -91,20 +93,22 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
     if name.startswith("zoo:"):
         return read_animal(name[4:])
     claimed = read_policy(policy or "event epsilon=1")
-    if ":" in name:
+    found: Any = _imported(name) if ":" in name else find(name)
+    if ":" in name and not (inspect.isclass(found) and issubclass(found, Mechanism)):
         if options:
             raise InvalidParameter(
                 "set", options[0], "absent for a function", "bind its parameters in the module"
             )
-        return Callee(_imported(name), claimed, columns, name)
-    kinds = catalogue()
-    if name not in kinds:
+        return Callee(found, claimed, columns, name)
+    if found is None:
+        kinds = [*catalogue(), *installed()]
         near = get_close_matches(name, kinds, 1)
         remedy = f"did you mean {near[0]!r}" if near else f"choose one of {', '.join(kinds)}"
         raise InvalidParameter(
             "mechanism", name, "the name of a mechanism, zoo:NAME or module:function", remedy
         )
-    kind, given = kinds[name], read_options(options)
+    kind: type[Mechanism] = found
+    given = read_options(options)
     own = {field.name for field in fields(kind) if field.init} - {"policy"}
     for option in given:
         if option not in own:

@@ -14,12 +14,14 @@ import typer
 
 from tidegate.cli import (
     audit,
+    bench,
     check,
     datasets,
     demo,
     doctor,
     init,
     ledger,
+    new,
     plan,
     preview,
     release,
@@ -45,10 +47,12 @@ app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("preview", epilog=preview.EXAMPLE)(preview.preview)
 app.command("release", epilog=release.EXAMPLE)(release.release)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
+app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
 app.command("verify", epilog=verify.EXAMPLE)(verify.verify)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.add_typer(serve.app, name="serve")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(new.app, name="new")
 app.add_typer(repro.app, name="repro")
 app.add_typer(datasets.app, name="datasets")
 

@@ -23,7 +23,7 @@ def audit(
     mechanism: Annotated[
         str,
         typer.Argument(
-            help="A mechanism by name, module:function for a callable of your own, or zoo:NAME for one that is broken."
+            help="A mechanism by name, module:Class or module:function for your own, or zoo:NAME for a broken one."
         ),
     ] = "",
     policy: Annotated[

@@ -73,7 +73,7 @@ def plan(
     from tidegate.cli.progress import stages
     from tidegate.errors import InvalidParameter
     from tidegate.exact import whole
-    from tidegate.mechanisms import catalogue
+    from tidegate.mechanisms import chosen
     from tidegate.plan import Description, make_plan
     from tidegate.plan.picture import draw_plan
     from tidegate.plan.target import reach, read_target
@@ -96,8 +96,9 @@ def plan(
         stream = read_profile(released, season, public=public)
     else:
         stream = Description(100.0 if level is None else level, columns, season, daily, weekly, noise, memory)
-    with stages(len(catalogue()) + 2, quiet=as_json) as tell:
-        made = make_plan(policy, stream, runs=1 if quick else 3, curves=not quick, tell=tell)
+    kinds = chosen()
+    with stages(len(kinds) + 2, quiet=as_json) as tell:
+        made = make_plan(policy, stream, runs=1 if quick else 3, curves=not quick, tell=tell, kinds=kinds)
     if picture is not None:
         draw_plan(made, picture)
     facts = facts_of(made, delay)

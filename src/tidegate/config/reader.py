@@ -33,7 +33,7 @@ from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
 from tidegate.ingest.lookup import read_lookup
 from tidegate.ingest.query import ALL
-from tidegate.mechanisms import Mechanism, catalogue
+from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.policy import Event, Policy, User, WEvent
 
@@ -305,12 +305,14 @@ class FileReader:
         """The mechanism of [mechanism], with its own parameters."""
         if keys.name == "auto":
             return self.automatic(extra, policy, query, steps)
-        known = catalogue()
-        kind = known.get(keys.name)
+        kind = (
+            find(keys.name) if ":" not in keys.name else None
+        )  # a file names what is installed, and imports nothing
         if keys.name in NO_STREAMS:
             raise self.fail(NO_STREAMS[keys.name], "mechanism", "name")
         if kind is None:
-            near = _nearest(keys.name, list(known)) or f"; there are auto, {', '.join(sorted(known))}."
+            known = [*catalogue(), *installed()]
+            near = _nearest(keys.name, known) or f"; there are auto, {', '.join(sorted(known))}."
             raise self.fail(f"unknown mechanism {keys.name!r}{near}", "mechanism", "name")
         if issubclass(kind, Blocks):
             return self.blocks(extra, policy, query, steps)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
+from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate import naming
+from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.mechanism import Mechanism, Run
 
 __all__ = [
@@ -41,7 +44,11 @@ __all__ = [
     "catalogue",
 ]
 
+GROUP = "tidegate.mechanisms"  # the entry points of other packages
+
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from tidegate.mechanisms.clipping.clipped_sum import ClippedSum as ClippedSum
     from tidegate.mechanisms.counters.binary_tree import BinaryTree as BinaryTree
     from tidegate.mechanisms.counters.factorization import Factorization as Factorization
@@ -106,6 +113,63 @@ def catalogue() -> dict[str, type[Mechanism]]:
             here = member.__module__ == f"{__name__}.{module}"
             if here and issubclass(member, Mechanism) and not inspect.isabstract(member):
                 found[name] = _helpful(member)
+    return found
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Mechanisms of other packages by name: what they enter under "tidegate.mechanisms"; nothing is imported yet."""
+    from importlib.metadata import entry_points  # slow, and seldom needed
+
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def find(name: str) -> type[Mechanism] | None:
+    """A mechanism by its name in the catalogue, by that of another package, or as "module:Class"; None if unknown.
+
+    Examples
+    --------
+    >>> find("Uniform").__name__, find("tidegate.mechanisms.plain.sample:Sample").__name__, find("Nothing")
+    ('Uniform', 'Sample', None)
+    """
+    own = catalogue()
+    if name in own:
+        return own[name]
+    module, colon, member = name.partition(":")
+    entry = installed().get(name)
+    if entry is None and not (colon and module and member):
+        return None
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as for a script that stands there
+    try:
+        found = getattr(importlib.import_module(module), member) if entry is None else entry.load()
+    except Exception as error:
+        raise InvalidParameter(
+            "mechanism",
+            name,
+            f"a class that can be imported, which ended in {type(error).__name__}",
+            "check its spelling, and import it from Python to see why",
+        ) from None
+    if not inspect.isclass(found) or not issubclass(found, Mechanism):
+        raise InvalidParameter(
+            "mechanism", name, "a subclass of tidegate.mechanisms.Mechanism", "name the class"
+        )
+    kind: type[Mechanism] = _helpful(found) if is_dataclass(found) else found
+    return kind
+
+
+def chosen(names: str = "") -> dict[str, type[Mechanism]]:
+    """Mechanisms whose names stand in a list with commas; by default all of the catalogue and of other packages."""
+    wanted = [word.strip() for word in names.split(",") if word.strip()]
+    if not wanted:
+        return catalogue() | {name: kind for name in installed() if (kind := find(name)) is not None}
+    found: dict[str, type[Mechanism]] = {}
+    for name in wanted:
+        kind = find(name)
+        if kind is None:
+            near = naming.nearest(name, [*__all__, *installed()], naming.CLASSES.get(name))
+            remedy = f"did you mean {near!r}?" if near else f"choose from {', '.join(catalogue())}"
+            raise InvalidParameter("mechanism", name, "the name of a mechanism, or module:Class", remedy)
+        found[kind.__name__] = kind
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -168,6 +168,7 @@ def make_plan(
     runs: int = 3,
     curves: bool = True,
     tell: Callable[[str], None] = lambda words: None,
+    kinds: Mapping[str, type[Mechanism]] | None = None,
 ) -> Plan:
     """Predict the errors of every mechanism of the catalogue that the policy allows.
 
@@ -183,6 +184,8 @@ def make_plan(
         Whether to vary ε and w, too.
     tell
         Called with a few words at each stage.
+    kinds
+        Mechanisms by name; by default the catalogue.
 
     Examples
     --------
@@ -192,14 +195,21 @@ def make_plan(
     True
     """
     with install(FixedEntropy("plan")):  # the same question gets the same answer
-        return _make_plan(policy, stream, runs, curves, tell)
+        return _make_plan(policy, stream, runs, curves, tell, catalogue() if kinds is None else kinds)
 
 
-def _make_plan(policy: Policy, stream: Stream, runs: int, curves: bool, tell: Callable[[str], None]) -> Plan:
+def _make_plan(
+    policy: Policy,
+    stream: Stream,
+    runs: int,
+    curves: bool,
+    tell: Callable[[str], None],
+    kinds: Mapping[str, type[Mechanism]],
+) -> Plan:
     steps, columns = size_of(policy, stream, CELLS)
     truths = [stream.sample(steps, run)[:, :columns] for run in range(runs)]
     predictions = []
-    for name, kind in catalogue().items():
+    for name, kind in kinds.items():
         tell(name)
         for mechanism in choices(kind, policy, columns, stream.season):
             predictions += predict(mechanism, truths)

@@ -1,0 +1,178 @@
+"""``tidegate bench``: the project's comparison of mechanisms on one's own stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tidegate.repro.own_data import Comparison
+
+EXAMPLE = "Example: tidegate bench counts.csv --public --epsilon 0.1,1 --window 24 --season 24 --out compared"
+
+
+def bench(
+    file: Annotated[Path, typer.Argument(help="One row a step: CSV or Parquet with columns of numbers.")],
+    columns: Annotated[str, typer.Option(help="Which columns, as a,b,c; by default all of numbers.")] = "",
+    epsilon: Annotated[str, typer.Option(help="Budgets ε, as 0.1,1.")] = "1",
+    window: Annotated[str, typer.Option(help="Windows w in steps, as 24,240.")] = "24",
+    mechanisms: Annotated[
+        str,
+        typer.Option(
+            help="Names, as Uniform,Tide; module:Class for one of your own; by default all that are known."
+        ),
+    ] = "",
+    max_change: Annotated[str, typer.Option(help="By how much one unit can change one step (Δ).")] = "1",
+    grid: Annotated[str, typer.Option(help="The resolution of the values: 1 for counts.")] = "1",
+    season: Annotated[int | None, typer.Option(help="Steps of a day, if there are days.")] = None,
+    level: Annotated[
+        float | None, typer.Option(help="The mean of a value that a plan may know; by default a rough one.")
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs of each mechanism.")] = 20,
+    steps: Annotated[int, typer.Option(help="The first so many steps of the file.")] = 10_000,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for compared.csv, compared.tex and compared.png.")
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="The file is public data, and so may the errors be.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Compare mechanisms on a stream of your own: errors with intervals over runs, at once and delayed.
+
+    Each mechanism has the parameters of a plan that knows an order of magnitude; the oracle's error is that of the best
+    parameters in hindsight. The same code makes the benchmark of docs/repro.md. True values are read and errors are
+    printed without noise: unless the data are public, what comes out is for the inside only, and says so.
+    """
+    from tidegate.cli.progress import stages
+    from tidegate.errors import InvalidInput, InvalidParameter
+    from tidegate.exact import whole
+    from tidegate.mechanisms import chosen
+    from tidegate.repro.own_data import INSIDE, compare
+
+    runs, steps = whole("runs", runs), whole("steps", steps)
+    windows = [_window(word) for word in _words("window", window)]
+    epsilons = _words("epsilon", epsilon)
+    kinds = chosen(mechanisms)
+    values = read_values(file, _words("columns", columns) if columns else [])[:steps]
+    with stages(len(kinds) * len(epsilons) * len(windows), quiet=as_json) as tell:
+        found = compare(
+            values,
+            kinds,
+            epsilons=epsilons,
+            windows=windows,
+            max_change=max_change,
+            grid=grid,
+            season=season,
+            level=level,
+            runs=runs,
+            public=public,
+            tell=tell,
+        )
+    if not found.rows:
+        raise InvalidParameter(
+            "mechanisms", mechanisms, "such as can run under w-event privacy", "name others, or none for all"
+        )
+    written = []
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            found.write_csv(out / "compared.csv")
+            found.write_latex(out / "compared.tex")
+            found.draw(out / "compared.png")
+        except OSError as error:
+            raise InvalidInput(f"{out} cannot be written: {error.strerror}.") from None
+        written = [str(out / f"compared.{ending}") for ending in ("csv", "tex", "png")]
+    if as_json:
+        facts = {"inside_only": not public, "rows": found.rows, "files": written}
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    _print(found)
+    for name in written:
+        typer.echo(f"Wrote {name}.")
+    if not public:
+        typer.echo(INSIDE)
+
+
+def _words(name: str, text: str) -> list[str]:
+    from tidegate.errors import InvalidParameter
+
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise InvalidParameter(name, text, "one or several, with commas", f"write for example --{name} 1,2")
+    return words
+
+
+def _window(word: str) -> int:
+    from tidegate.errors import InvalidParameter
+    from tidegate.exact import whole
+
+    if not word.isdigit():
+        raise InvalidParameter("window", word, "a whole number of steps", "write for example --window 24,240")
+    return whole("window", int(word))
+
+
+def read_values(file: Path, columns: list[str]) -> npt.NDArray[np.float64]:
+    """Columns of numbers of a file, steps × columns."""
+    import polars as pl
+
+    from tidegate.errors import InvalidInput, InvalidParameter
+
+    if not file.is_file():
+        raise InvalidParameter("file", str(file), "a file that exists", "check its name")
+    try:
+        frame = (
+            pl.read_parquet(file)
+            if file.suffix == ".parquet"
+            else pl.read_csv(file, infer_schema_length=None)
+        )
+    except Exception:  # polars quotes the file's contents
+        raise InvalidInput(f"{file} cannot be read as CSV or Parquet; give one row a step.") from None
+    numbers = [name for name, kind in frame.schema.items() if kind.is_numeric()]
+    for name in columns:
+        if name not in numbers:
+            raise InvalidParameter(
+                "columns",
+                name,
+                "the name of a column of numbers",
+                f"choose from {', '.join(numbers) or 'none'}",
+            )
+    wanted = columns or [name for name in numbers if name != "step"]
+    if not wanted or not frame.height:
+        raise InvalidInput(f"{file} has no column of numbers, or no row; give one row a step.")
+    return frame.select(pl.col(wanted).cast(pl.Float64).fill_null(float("nan"))).to_numpy()
+
+
+def _print(found: Comparison) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tidegate.plan.predict import number
+
+    console = Console()
+    for setting in found.settings():
+        epsilon, window, statistic = setting
+        table = Table(title=f"ε = {epsilon}, w = {window}, {statistic}", title_justify="left")
+        table.add_column("mechanism")
+        for name in ("error", "±", "of the mean", "oracle", "runs"):
+            table.add_column(name, justify="right")
+        for row in found.of(setting):
+            table.add_row(
+                row["mechanism"],
+                number(row["error"]),
+                number(row["half"]),
+                f"{row['relative']:.1%}",
+                number(row["oracle"]),
+                str(row["runs"]),
+            )
+        console.print(table)
+    typer.echo(
+        "error: mean absolute error of one value with the parameters of a plan, ± half of its 95 % interval; "
+        "oracle: with the best parameters in hindsight; delayed: values that came later."
+    )

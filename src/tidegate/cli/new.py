@@ -1,0 +1,78 @@
+"""``tidegate new``: skeletons of one's own mechanisms."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLE = "Example: tidegate new mechanism HourlyMedian --folder hourly-median"
+
+app = typer.Typer(no_args_is_help=True, help="Skeletons of your own mechanisms.", epilog=EXAMPLE)
+
+
+@app.callback()
+def _group() -> None:
+    """Skeletons of your own mechanisms."""
+
+
+@app.command("mechanism", epilog=EXAMPLE)
+def mechanism(
+    name: Annotated[str, typer.Argument(help="The name of the class, as HourlyMedian.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Where it goes; by default a folder of that name here.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+) -> None:
+    """Write a mechanism that works, its tests, a proof page to be written, and a package that Tidegate finds.
+
+    The mechanism passes the conformance suite and an audit as it is; the test of its proof fails until the page has
+    been read and accepted. Once installed (pip install -e FOLDER) it can be named in tidegate.toml, and `plan`, `bench`
+    and `audit` know it.
+    """
+    from tidegate.errors import InvalidInput, InvalidParameter
+    from tidegate.mechanisms import catalogue
+
+    if not re.fullmatch(r"[A-Z][A-Za-z0-9]+", name) or keyword.iskeyword(name):
+        raise InvalidParameter(
+            "name", name, "the name of a class, in letters and digits", "write for example HourlyMedian"
+        )
+    if name in catalogue():
+        raise InvalidParameter("name", name, "none of the catalogue's own", "choose another one")
+    module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    home = folder or Path(module.replace("_", "-"))
+    contents = {
+        f"{module}.py": "mechanism",
+        f"test_{module}.py": "test",
+        f"docs/proofs/{module}.md": "proof",
+        "pyproject.toml": "project",
+    }
+    taken = [path for path in contents if (home / path).exists()]
+    if taken:
+        raise InvalidInput(f"{home / taken[0]} is there already; choose another --folder or name.")
+    words = {"@NAME@": name, "@MODULE@": module, "@PROJECT@": module.replace("_", "-")}
+    try:
+        for path, template in contents.items():
+            text = (files("tidegate.testing") / "skeleton" / f"{template}.txt").read_text(encoding="utf-8")
+            for mark, word in words.items():
+                text = text.replace(mark, word)
+            target = home / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{home} cannot be written: {error.strerror}.") from None
+    written = [str(home / path) for path in contents]
+    if as_json:
+        typer.echo(json.dumps({"name": name, "files": written}, indent=2))
+        return
+    for path in written:
+        typer.echo(f"Wrote {path}.")
+    typer.echo(
+        f"Next: cd {home}; pip install -e .; python -m pytest; tidegate audit {name} --minutes 1. The test of the proof "
+        f"fails until you have written the page, read it and run `python -m tidegate.testing.proofs --accept {module}`."
+    )

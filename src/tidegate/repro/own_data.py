@@ -1,0 +1,223 @@
+"""The benchmark across papers on somebody's own stream: tables for people, for LaTeX and for programs."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.errors import InvalidInput
+from tidegate.exact import ExactLike, positive, show
+from tidegate.mechanisms import Mechanism
+from tidegate.noise import install
+from tidegate.noise.fixed import FixedEntropy
+from tidegate.plan import Description
+from tidegate.policy import WEvent
+from tidegate.repro.across import scores
+from tidegate.repro.across.benchmark import compared
+from tidegate.repro.across.configured import configured
+from tidegate.repro.experiment import Row
+
+INSIDE = "INSIDE ONLY: computed from raw data without noise; not to be published."
+ORACLE_RUNS = 5
+PLANNED_STEPS, PLANNED_CELLS = 2_000, 300_000  # of the made-up stream that a plan looks at
+FIELDS = (
+    "epsilon",
+    "window",
+    "statistic",
+    "mechanism",
+    "error",
+    "half",
+    "relative",
+    "oracle",
+    "regret",
+    "runs",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Errors of mechanisms on one stream.
+
+    Attributes
+    ----------
+    rows
+        One a mechanism, setting and statistic: ε, window, mean absolute error with half of its 95 % interval, the error
+        of the best parameters in hindsight (`oracle`) and the ratio of both.
+    public
+        Whether the stream may be known, so that its errors may be, too.
+    """
+
+    rows: list[Row] = field(repr=False)
+    public: bool
+
+    def settings(self) -> list[tuple[str, int, str]]:
+        """Every ε, window and statistic that was looked at, in order."""
+        return list(dict.fromkeys((row["epsilon"], row["window"], row["statistic"]) for row in self.rows))
+
+    def of(self, setting: tuple[str, int, str]) -> list[Row]:
+        """The rows of a setting, best first."""
+        found = [row for row in self.rows if (row["epsilon"], row["window"], row["statistic"]) == setting]
+        return sorted(found, key=lambda row: row["error"])
+
+    def write_csv(self, file: Path) -> None:
+        """All rows; the first line says so where the errors are not public."""
+        with file.open("w", encoding="utf-8", newline="") as text:
+            if not self.public:
+                text.write(f"# {INSIDE}\n")
+            writer = csv.DictWriter(text, FIELDS, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+    def write_latex(self, file: Path) -> None:
+        """A table a setting, to be included: mechanisms, errors with intervals, and the oracle's."""
+        parts = [] if self.public else [f"% {INSIDE}"]
+        for setting in self.settings():
+            epsilon, window, statistic = setting
+            parts += [
+                f"% epsilon = {epsilon}, w = {window}, {statistic}",
+                r"\begin{tabular}{lrrr}",
+                r"mechanism & error & oracle & relative \\ \hline",
+                *(
+                    rf"{row['mechanism']} & ${row['error']:.4g} \pm {row['half']:.2g}$ & ${row['oracle']:.4g}$ & "
+                    rf"${100 * row['relative']:.1f}\,\%$ \\"
+                    for row in self.of(setting)
+                ),
+                r"\end{tabular}",
+                "",
+            ]
+        file.write_text("\n".join(parts), encoding="utf-8")
+
+    def draw(self, file: Path) -> None:
+        """Errors of all mechanisms as dots with intervals, a panel a setting."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        settings = self.settings()
+        longest = max(len(self.of(setting)) for setting in settings)
+        across = min(len(settings), 3)
+        down = -(-len(settings) // across)
+        figure = Figure(figsize=(4.6 * across + 0.6, down * (0.24 * longest + 1.1) + 0.5), dpi=110)
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(down, across, squeeze=False).ravel()
+        for panel, setting in zip(panels, settings, strict=False):
+            rows = self.of(setting)[::-1]
+            places = range(len(rows))
+            panel.hlines(
+                places,
+                [max(row["error"] - row["half"], 1e-12) for row in rows],
+                [row["error"] + row["half"] for row in rows],
+                color="#0b6e8f",
+                linewidth=1.5,
+            )
+            panel.plot(
+                [row["error"] for row in rows], places, "o", color="#0b6e8f", markersize=5, label="planned"
+            )
+            panel.plot(
+                [row["oracle"] for row in rows], places, "|", color="#b4552d", markersize=10, label="oracle"
+            )
+            panel.set_yticks(list(places), [row["mechanism"] for row in rows], fontsize=8)
+            panel.set_xscale("log")
+            panel.grid(axis="x", color="#dfe3e8", linewidth=0.8)
+            panel.set_axisbelow(True)
+            panel.spines[["top", "right", "left"]].set_visible(False)
+            panel.set_title(f"ε = {setting[0]}, w = {setting[1]}, {setting[2]}", fontsize=9, loc="left")
+            panel.set_xlabel("mean absolute error", fontsize=8)
+        for panel in panels[len(settings) :]:
+            panel.set_visible(False)
+        panels[0].legend(frameon=False, fontsize=8, loc="lower right")
+        if not self.public:
+            figure.suptitle(INSIDE, fontsize=9, color="#b4552d")
+        figure.tight_layout()
+        figure.savefig(file)
+
+
+def to_units(values: npt.NDArray[np.float64], grid: Fraction, cap: float = 2.0**50) -> scores.Matrix:
+    """Values in units of the grid; refuses what is no number."""
+    if not np.isfinite(values).all():
+        raise InvalidInput("a value of the stream is missing or no number; fill it, or leave its column out.")
+    units = np.rint(values * float(1 / grid))
+    if np.abs(units).max(initial=0.0) > cap:
+        raise InvalidInput("a value of the stream is too large for the grid; choose a coarser one.")
+    return units.astype(np.int64)
+
+
+def rough(level: float) -> float:
+    """An order of magnitude: 1, 3, 10, 30 and so on.
+
+    Examples
+    --------
+    >>> [rough(level) for level in (0.0, 1.2, 47.0, 870.0)]
+    [1.0, 1.0, 30.0, 1000.0]
+    """
+    if level <= 1:
+        return 1.0
+    half = round(2 * np.log10(level))
+    return float(10 ** (half // 2) * (3 if half % 2 else 1))
+
+
+def compare(
+    values: npt.NDArray[np.float64],
+    kinds: Mapping[str, type[Mechanism]],
+    *,
+    epsilons: Sequence[str],
+    windows: Sequence[int],
+    max_change: ExactLike = 1,
+    grid: ExactLike = 1,
+    season: int | None = None,
+    level: float | None = None,
+    runs: int = 20,
+    public: bool = False,
+    tell: Callable[[str], None] = lambda words: None,
+) -> Comparison:
+    """Run mechanisms on a stream, each with the parameters of a plan and with the best ones in hindsight.
+
+    Parameters
+    ----------
+    values
+        Steps × columns.
+    kinds
+        Mechanisms by name.
+    epsilons, windows
+        Every pair of them is a w-event policy.
+    max_change
+        By how much a unit changes a step, in the unit of the values.
+    grid
+        The resolution of the values.
+    season
+        Steps of a day, if there are days.
+    level
+        What a plan knows of the size of a value; by default the order of magnitude of their mean.
+    runs
+        How often the planned choice runs; slow mechanisms run less often, and their rows say how often.
+    public
+        Whether the stream may be known.
+    tell
+        Called with a few words at the beginning of each piece of work.
+    """
+    step = positive("grid", grid)
+    truth = to_units(values, step)
+    change = positive("max_change", max_change) / step
+    columns, ticks = truth.shape[1], float(step)
+    known = rough(float(np.abs(values).mean())) if level is None else level
+    steps = min(len(truth), PLANNED_STEPS, max(PLANNED_CELLS // columns, 1))
+    with install(FixedEntropy("plan")):
+        made_up = Description(level=known / ticks, columns=columns, season=season).sample(steps, 0)
+    rows: list[Row] = []
+    for epsilon in epsilons:
+        for window in windows:
+            policy = WEvent(epsilon=epsilon, w=window, max_change=show(change))
+            for name, kind in kinds.items():
+                tell(f"{name} at ε = {epsilon}, w = {window}")
+                found = configured(kind, policy, columns, season, len(truth))
+                labels: dict[str, Any] = {"epsilon": epsilon, "window": window, "mechanism": name}
+                for row in compared(found, truth, made_up, min(ORACLE_RUNS, runs), runs) if found else ():
+                    scaled = {key: row[key] * ticks for key in ("predicted", "error", "half", "oracle")}
+                    rows.append({**labels, **row, **scaled})
+    return Comparison(rows, public)

@@ -1,0 +1,139 @@
+"""One's own mechanism, from the skeleton to plan, audit and bench; and one's own stream in the comparison."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tidegate.cli import main
+from tidegate.mechanisms import catalogue, chosen, find, installed
+from tidegate.repro import own_data
+
+
+@pytest.fixture(scope="module")
+def skeleton(tmp_path_factory):
+    """A mechanism as `new mechanism` writes it."""
+    folder = tmp_path_factory.mktemp("own")
+    assert main(["new", "mechanism", "HourlyMedian", "--folder", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def at_hand(skeleton, monkeypatch):
+    """The skeleton as if its package were installed."""
+    home = skeleton / "hourly_median-0.1.0.dist-info"
+    home.mkdir(exist_ok=True)
+    (home / "METADATA").write_text("Metadata-Version: 2.1\nName: hourly-median\nVersion: 0.1.0\n")
+    (home / "entry_points.txt").write_text(
+        "[tidegate.mechanisms]\nHourlyMedian = hourly_median:HourlyMedian\nBroken = hourly_median:Nothing\n"
+    )
+    monkeypatch.syspath_prepend(str(skeleton))
+    return skeleton
+
+
+def test_a_skeleton_conforms_and_its_proof_waits_to_be_read(skeleton):
+    """All of its tests pass but one, which passes as soon as the page is accepted."""
+    test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    first = subprocess.run(test, cwd=skeleton, capture_output=True, text=True)
+    assert "1 failed" in first.stdout, first.stdout
+    assert "test_the_proof_was_read" in first.stdout
+    accept = [sys.executable, "-m", "tidegate.testing.proofs", "--accept", "hourly_median"]
+    assert subprocess.run(accept, cwd=skeleton).returncode == 0
+    again = subprocess.run([*test, "-k", "proof"], cwd=skeleton, capture_output=True, text=True)
+    assert "1 passed" in again.stdout, again.stdout
+
+
+def test_it_never_overwrites(skeleton, capsys):
+    """A second time it is refused by a sentence, and so are names that cannot be."""
+    assert main(["new", "mechanism", "HourlyMedian", "--folder", str(skeleton)]) == 2
+    assert "there already" in capsys.readouterr().err
+    for name in ("Uniform", "no-class", "lower"):
+        assert main(["new", "mechanism", name, "--folder", str(skeleton / "x")]) == 2
+
+
+def test_others_are_found_by_name_and_path(at_hand):
+    """By their entry point, and as module:Class; one that cannot be imported is refused where it is named."""
+    assert "HourlyMedian" in installed()
+    assert find("HourlyMedian").__name__ == find("hourly_median:HourlyMedian").__name__ == "HourlyMedian"
+    assert "HourlyMedian" not in catalogue()
+    assert set(chosen("HourlyMedian, Uniform")) == {"HourlyMedian", "Uniform"}
+    with pytest.raises(ValueError, match="AttributeError"):
+        find("Broken")
+    with pytest.raises(ValueError, match="did you mean 'Uniform'"):
+        chosen("Unifrom")
+
+
+def test_a_file_names_what_is_installed(at_hand, tmp_path):
+    """The configuration knows a mechanism of another package, and imports no module by its path."""
+    (tmp_path / "events.csv").write_text("time,unit\n2026-03-02T00:10,a\n")
+    made = [
+        "init",
+        str(tmp_path / "events.csv"),
+        "--yes",
+        "--unit",
+        "unit",
+        "--out",
+        str(tmp_path / "t.toml"),
+    ]
+    assert main(made) == 0
+    file = tmp_path / "t.toml"
+    text = file.read_text()
+    assert 'name = "auto"' in text
+    file.write_text(text.replace('name = "auto"', 'name = "HourlyMedian"'))
+    assert main(["release", str(file)]) == 0
+    file.write_text(text.replace('name = "auto"', 'name = "hourly_median:HourlyMedian"'))
+    assert main(["check", str(file)]) == 2
+
+
+def test_bench_compares_on_a_stream_of_ones_own(at_hand, tmp_path, capsys):
+    """Every table has every mechanism; the errors are those of the noise; what is not public says so."""
+    rng = np.random.default_rng(3)
+    counts = rng.poisson(500, (300, 2))
+    pl.DataFrame({"day": [f"d{n}" for n in range(300)], "a": counts[:, 0], "b": counts[:, 1]}).write_csv(
+        tmp_path / "c.csv"
+    )
+    asked = ["bench", str(tmp_path / "c.csv"), "--mechanisms", "Uniform,Sample,hourly_median:HourlyMedian"]
+    asked += ["--epsilon", "1,4", "--window", "8", "--runs", "4", "--out", str(tmp_path / "out"), "--json"]
+    assert main(asked) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["inside_only"] is True
+    own = {
+        row["epsilon"]: row["error"]
+        for row in facts["rows"]
+        if (row["mechanism"], row["statistic"]) == ("HourlyMedian", "at once")
+    }
+    assert own["1"] == pytest.approx(8, rel=0.2)  # 2,400 draws: six standard errors are 12 %
+    assert own["4"] == pytest.approx(2, rel=0.2)
+    table = (tmp_path / "out" / "compared.csv").read_text()
+    assert table.startswith("# INSIDE ONLY")
+    assert table.count("Sample") >= 2
+    assert r"\begin{tabular}" in (tmp_path / "out" / "compared.tex").read_text()
+    assert (tmp_path / "out" / "compared.png").stat().st_size > 10_000
+    assert main([*asked[:-1], "--public", "--columns", "a"]) == 0
+    assert "INSIDE" not in capsys.readouterr().out
+    assert "INSIDE" not in (tmp_path / "out" / "compared.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--columns", "zebra"], ["--window", "x"], ["--epsilon", ","], ["--mechanisms", "Zebra"]]
+)
+def test_bench_refuses_in_one_sentence(wrong, tmp_path, capsys):
+    """Bad options, and no value of the file in the answer."""
+    (tmp_path / "c.csv").write_text("a\n7319064211\n")
+    assert main(["bench", str(tmp_path / "c.csv"), *wrong]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "7319064211" not in said
+
+
+def test_values_on_a_grid():
+    """The error is in the unit of the values, whatever the grid."""
+    values = np.full((200, 1), 12.34)
+    found = own_data.compare(
+        values, chosen("Uniform"), epsilons=["1"], windows=[4], max_change="0.5", grid="0.01", runs=6
+    )
+    error = next(row["error"] for row in found.rows if row["statistic"] == "at once")
+    assert 0.3 * 2 < error < 1.2 * 2  # at most wΔ/ε = 2
