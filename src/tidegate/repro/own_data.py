@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from tidegate.repro.across import scores
 from tidegate.repro.across.benchmark import compared
 from tidegate.repro.across.configured import configured
 from tidegate.repro.experiment import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INSIDE = "INSIDE ONLY: computed from raw data without noise; not to be published."
 ORACLE_RUNS = 5
@@ -59,7 +62,10 @@ class Comparison:
 
     def settings(self) -> list[tuple[str, int, str]]:
         """Every ε, window and statistic that was looked at, in order."""
-        return list(dict.fromkeys((row["epsilon"], row["window"], row["statistic"]) for row in self.rows))
+        found = dict.fromkeys((row["epsilon"], row["window"], row["statistic"]) for row in self.rows)
+        order = {name: place for place, name in enumerate(scores.STATISTICS)}
+        policies = list(dict.fromkeys((epsilon, window) for epsilon, window, _ in found))
+        return sorted(found, key=lambda setting: (policies.index(setting[:2]), order[setting[2]]))
 
     def of(self, setting: tuple[str, int, str]) -> list[Row]:
         """The rows of a setting, best first."""
@@ -100,42 +106,46 @@ class Comparison:
         from matplotlib.figure import Figure
 
         settings = self.settings()
+        statistics = [each for each in scores.STATISTICS if any(each == setting[2] for setting in settings)]
+        policies = list(dict.fromkeys((epsilon, window) for epsilon, window, _ in settings))
         longest = max(len(self.of(setting)) for setting in settings)
-        across = min(len(settings), 3)
-        down = -(-len(settings) // across)
-        figure = Figure(figsize=(4.6 * across + 0.6, down * (0.24 * longest + 1.1) + 0.5), dpi=110)
+        shape = (len(policies), len(statistics))
+        figure = Figure(figsize=(3.9 * shape[1] + 0.6, shape[0] * (0.22 * longest + 1.0) + 0.7), dpi=110)
         FigureCanvasAgg(figure)
-        panels = figure.subplots(down, across, squeeze=False).ravel()
-        for panel, setting in zip(panels, settings, strict=False):
-            rows = self.of(setting)[::-1]
-            places = range(len(rows))
-            panel.hlines(
-                places,
-                [max(row["error"] - row["half"], 1e-12) for row in rows],
-                [row["error"] + row["half"] for row in rows],
-                color="#0b6e8f",
-                linewidth=1.5,
-            )
-            panel.plot(
-                [row["error"] for row in rows], places, "o", color="#0b6e8f", markersize=5, label="planned"
-            )
-            panel.plot(
-                [row["oracle"] for row in rows], places, "|", color="#b4552d", markersize=10, label="oracle"
-            )
-            panel.set_yticks(list(places), [row["mechanism"] for row in rows], fontsize=8)
-            panel.set_xscale("log")
-            panel.grid(axis="x", color="#dfe3e8", linewidth=0.8)
-            panel.set_axisbelow(True)
-            panel.spines[["top", "right", "left"]].set_visible(False)
-            panel.set_title(f"ε = {setting[0]}, w = {setting[1]}, {setting[2]}", fontsize=9, loc="left")
-            panel.set_xlabel("mean absolute error", fontsize=8)
-        for panel in panels[len(settings) :]:
-            panel.set_visible(False)
-        panels[0].legend(frameon=False, fontsize=8, loc="lower right")
+        panels = figure.subplots(*shape, squeeze=False)
+        for line, (epsilon, window) in zip(panels, policies, strict=True):
+            for panel, statistic in zip(line, statistics, strict=True):
+                _draw_setting(panel, self.of((epsilon, window, statistic)), longest)
+                panel.set_title(f"ε = {epsilon}, w = {window}, {statistic}", fontsize=9, loc="left")
+        marks, words = panels[0, 0].get_legend_handles_labels()
+        figure.legend(marks, words, frameon=False, fontsize=8, loc="upper right", ncols=2)
         if not self.public:
             figure.suptitle(INSIDE, fontsize=9, color="#b4552d")
-        figure.tight_layout()
+        figure.tight_layout(rect=(0, 0, 1, 0.98))
         figure.savefig(file)
+
+
+def _draw_setting(panel: Axes, rows: list[Row], longest: int) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    places = [longest - 1 - place for place in range(len(rows))]
+    low = [max(row["error"] - row["half"], row["error"] / 4) for row in rows]  # an axis of ratios has no 0
+    panel.hlines(places, low, [row["error"] + row["half"] for row in rows], color="#0b6e8f", linewidth=1.5)
+    panel.plot([row["error"] for row in rows], places, "o", color="#0b6e8f", markersize=5, label="planned")
+    oracle = [row["oracle"] for row in rows]
+    panel.plot(oracle, places, "|", color="#b4552d", markersize=10, label="best in hindsight")
+    panel.set_ylim(-0.7, longest - 0.3)
+    panel.set_yticks(places, [row["mechanism"] for row in rows], fontsize=8)
+    panel.tick_params(axis="y", length=0)
+    panel.set_xscale("log")
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.tick_params(axis="x", labelsize=8)
+    panel.grid(axis="x", color="#dfe3e8", linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    panel.set_xlabel("mean absolute error", fontsize=8)
 
 
 def to_units(values: npt.NDArray[np.float64], grid: Fraction, cap: float = 2.0**50) -> scores.Matrix:
