@@ -17,9 +17,11 @@ import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger, SQLiteLedger
 from tidegate.mechanisms import Uniform as Plain
+from tidegate.mechanisms.plain.uniform import UniformRun
 from tidegate.mechanisms.shared_noise import GroupedNoise
 from tidegate.noise import expected_absolute_laplace
 from tidegate.releases import Status
+from tidegate.runtime.durable import DurableRun
 from tidegate.testing.entropy import FixedEntropy, install
 
 Uniform = partial(Plain, noise="auto")
@@ -114,9 +116,7 @@ def test_where_sharing_gains_nothing_noise_is_as_before(mechanism):
 def test_laplace_is_what_it_was():
     """noise="laplace" has the units, the scale, the description and the digest of version 0.1."""
     plain = Uniform(tg.WEvent(epsilon="1", w=24), noise="laplace")
-    assert (
-        plain.fingerprint == "5b0c2d7e" or plain.fingerprint
-    )  # the digest itself is checked in the next line
+    assert plain.fingerprint == FINGERPRINT
     assert plain.describe() == {
         "mechanism": "Uniform",
         "policy": tg.WEvent(epsilon="1", w=24).describe(),
@@ -161,39 +161,69 @@ def test_intervals_know_the_law(mechanism):
 # the seven conditions ----------------------------------------------------------------------------------------------
 
 
-def test_one_commit_has_everything(tmp_path):
+class Broken(FixedEntropy):
+    """Gives nothing at all."""
+
+    def word(self, *address):
+        raise RuntimeError("the machine is on fire")
+
+
+class Apart(DurableRun):
+    """Charges, states and releases in commits of their own."""
+
+    @contextlib.contextmanager
+    def _committing(self):
+        self._next = None
+        yield self._standing(), self._store.progress
+
+
+@pytest.mark.parametrize("kind", [DurableRun, Apart])
+def test_one_commit_has_everything(kind, tmp_path):
     """1: charge of the group, row, release and state are on disk together; what fails in between leaves none of them."""
     with tg.open(GROUPS, tmp_path / "ledger") as run:
         run.push(1)
         before = (run.step, run._store.ledger.rows, run._store.progress.state)
-
-        class Broken(FixedEntropy):
-            def word(self, *address):
-                raise RuntimeError("the machine is on fire")
-
+        run.__class__ = kind
         run._run.source = run._run._noise.source = Broken(1)
         with pytest.raises(RuntimeError):
             run.push(2)
-        assert (run.step, run._store.ledger.rows, run._store.progress.state) == before
-        assert run.push(2).step == 2
-        assert run.verify().ok
+        together = before == (run.step, run._store.ledger.rows, run._store.progress.state)
+        assert together == (kind is DurableRun)
+        if together:
+            assert run.push(2).step == 2
+            assert run.verify().ok
 
 
-def test_a_draw_that_fails_ends_the_run():
+class Picky(FixedEntropy):
+    """Raises what depends on the noise it would have given."""
+
+    def word(self, stream, step, draw, index):
+        if step > 3:
+            raise ValueError("not this one")
+        return super().word(stream, step, draw, index)
+
+
+class Forgiving(UniformRun):
+    """Tries again whatever was raised."""
+
+    def _failed(self, error):
+        self._unusable = ""
+
+
+@pytest.mark.parametrize("kind", [UniformRun, Forgiving])
+def test_a_draw_that_fails_ends_the_run(kind):
     """2: whatever is raised while noise is drawn, the run is not used again: nobody draws until noise suits them."""
-
-    class Picky(FixedEntropy):
-        def word(self, stream, step, draw, index):
-            if step > 3:
-                raise ValueError("not this one")
-            return super().word(stream, step, draw, index)
-
     with install(Picky(3)):
         run = GROUPS.start()
+        run.__class__ = kind
         for _ in range(3):
             run.push(0)
         with pytest.raises(ValueError, match="not this one"):
             run.push(0)
+        run.source = run._noise.source = FixedEntropy(4)
+        if kind is Forgiving:
+            assert run.push(0).fresh  # noise that somebody has chosen
+            return
         with pytest.raises(LedgerMismatch, match="interrupted"):
             run.push(0)
 
@@ -221,6 +251,30 @@ def test_a_redraw_starts_from_the_committed_state(tmp_path):
             run._run = None
             assert run._standing()._noise.state.remaining == 0
         assert len(opened) > 1
+
+
+class Deaf(UniformRun):
+    """Goes on in memory as if nothing had been rolled back."""
+
+    def taken_back(self):
+        pass
+
+
+@pytest.mark.parametrize("kind", [UniformRun, Deaf])
+def test_a_group_that_was_rolled_back_is_paid_again(kind):
+    """3: who does not go back has a group open that nobody has paid for."""
+    run = GROUPS.start()
+    run.__class__ = kind
+    with contextlib.suppress(RuntimeError), run.ledger.transaction():
+        run.push(0)
+        raise RuntimeError
+    assert run.ledger.spent() == 0
+    if kind is Deaf:
+        assert run.push(0).fresh
+        assert run.ledger.spent() == 0  # a value that was free
+        return
+    with pytest.raises(LedgerMismatch, match="taken back"):
+        run.push(0)
 
 
 class Unrecorded(GroupedNoise):
@@ -380,6 +434,27 @@ def test_a_radius_has_at_most_its_groups_values():
     long = GROUPS.start()
     long._noise.__class__, long._noise.longer = Longer, False
     assert values_by_radius(long, 60)[0] == LENGTHS[0] + 1
+
+
+def test_a_sign_is_drawn_once():
+    """6: steps that are placed ahead have arrival and sign; drawn anew, a sign would tell the raw value of a step."""
+    law = Uniform(tg.WEvent(epsilon="1/1000", w=5)).sharing.law
+    redrawn = 0
+    for seed in range(30):
+        _, state = law.draw(FixedEntropy(seed), "first", 0, law.start(), 7)
+        numbers = state.numbers()
+        if not numbers["tracks"][0]["ahead"][0]:
+            continue  # the next step is not placed yet
+        found = {
+            law.draw(FixedEntropy(other), "again", 7, law.restore(numbers))[0].item() for other in range(8)
+        }
+        assert len(found) == 1
+        for gap, word in enumerate(numbers["tracks"][0]["gaps"][0]):
+            numbers["tracks"][0]["gaps"][0][gap] = word ^ 1  # violated: the same arrival with another sign
+        other = law.draw(FixedEntropy(0), "again", 7, law.restore(numbers))[0].item()
+        assert found == {-other}
+        redrawn += 1
+    assert redrawn > 5
 
 
 @pytest.mark.parametrize(
