@@ -43,7 +43,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
         "Fast": Fast(policy),
         "Fast, no filter": Fast(policy, filter=False),
         "Fast, blocks": Fast(policy, blocks=True),
-        "Blocks of Uniform": Blocks(Uniform(tg.User(epsilon="1/2", horizon=W))),
+        "Blocks of Uniform": Blocks(Uniform(tg.User(epsilon="1/2", horizon=W), noise="laplace")),
         "RescueDP": RescueDP(policy),
     }
     times = best({name: lambda m=m: m.start().push_batch(rows) for name, m in rivals.items()}, rounds)

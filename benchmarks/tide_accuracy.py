@@ -90,7 +90,7 @@ def some(window: int) -> list[int]:
 
 def causal_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechanism]]:
     w, wide = policy.w, columns > 16
-    yield "Uniform", Uniform(policy, columns=columns)
+    yield "Uniform", Uniform(policy, columns=columns, noise="laplace")
     for k in some(w):
         yield f"Sample {k}", Sample(policy, columns=columns, every=-(-w // k))
         if not wide or k in (1, 2, 4):

@@ -52,7 +52,7 @@ def main() -> None:
         axes, streams(Path(sys.argv[1])).items(), strict=True
     ):
         policy = tg.WEvent(epsilon="0.1", w=w)
-        uniform = Uniform(policy).start().push_batch(truth[:, np.newaxis])
+        uniform = Uniform(policy, noise="laplace").start().push_batch(truth[:, np.newaxis])
         releases = Tide(policy, periods=periods, nonnegative=True).start().push_batch(truth[:, np.newaxis])
         revised = releases.revised
         time = np.arange(len(truth))

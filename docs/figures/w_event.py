@@ -32,7 +32,7 @@ from tidegate.mechanisms import (
 
 PICTURES = Path(__file__).parents[1] / "pictures"
 MECHANISMS: dict[str, Callable[[tg.WEvent, int], Mechanism]] = {
-    "Uniform": lambda policy, d: Uniform(policy, columns=d),
+    "Uniform": lambda policy, d: Uniform(policy, columns=d, noise="laplace"),
     "Sample": lambda policy, d: Sample(policy, columns=d),
     "Sample, w/4": lambda policy, d: Sample(policy, columns=d, every=max(1, policy.w // 4)),
     "BD": lambda policy, d: BudgetDistribution(policy, columns=d, shift=d > 2 * policy.w),

@@ -93,7 +93,7 @@ def table(
         policy, columns = tg.WEvent(epsilon="1", w=w), truth.shape[1]
         some = runs if columns < 100 else max(2, runs // 10)
         entries = [kind(policy, columns=columns, **options) for options in variants.values()]
-        entries += [Uniform(policy, columns=columns), Sample(policy, columns=columns)]
+        entries += [Uniform(policy, columns=columns, noise="laplace"), Sample(policy, columns=columns)]
         errors = [error(mechanism, truth, some) for mechanism in entries]
         worst = max(worst, *(spread / mean for mean, spread in errors))
         print("|", " | ".join([name, *(short(mean) for mean, _ in errors)]), "|", flush=True)

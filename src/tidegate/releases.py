@@ -145,9 +145,11 @@ class Release(_Published):
     source
         The step at which they were measured.
     scale
-        The scale of the noise on them (in the values' unit); 0 where nothing was ever measured.
+        The scale of the noise on them (in the values' unit): b of Laplace and σ of Gaussian noise; of noise that steps
+        share, the b of Laplace noise with the same variance. 0 where nothing was ever measured.
     units, unit
-        The budget that this step's data lost: an integer number of exact units; `spent` is their product.
+        The budget that was charged with this step: an integer number of exact units; `spent` is their product. Steps that
+        share noise are charged as a group, with its first step; the others have nothing to pay then.
     delay
         How many steps after the step itself the values became known.
     revised
@@ -205,7 +207,7 @@ class Release(_Published):
 
     @property
     def spent(self) -> Fraction:
-        """The exact budget that this step's data lost."""
+        """The exact budget that was charged with this step."""
         return self.units * self.unit
 
     @property

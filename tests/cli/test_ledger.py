@@ -28,7 +28,7 @@ def test_show(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "1-differentially private for any 4 consecutive steps",
         "Uniform",
         "12 releases of 12 steps",
-        "batch",
+        "groups",
     ):
         assert words in shown
     assert main(["ledger", "show", str(ledger), "--json"]) == 0
@@ -36,7 +36,7 @@ def test_show(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (facts["step"], facts["spent_in_last_window"], facts["remaining_for_next_step"]) == (
         12,
         "1",
-        "0.25",
+        "0",  # the group that the last window meets reaches on, and nothing else is granted
     )
     assert facts["stream"]["releases"] == 12
     assert "position" not in json.dumps(facts)

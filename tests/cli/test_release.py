@@ -8,6 +8,8 @@ import pytest
 from tests.runtime.helpers import settings, write_events
 
 from tidegate.cli import main
+from tidegate.mechanisms import Uniform
+from tidegate.policy import WEvent
 
 
 def test_from_events_to_releases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +182,7 @@ def test_noise_above_the_numbers_is_said_with_what_would_help(
     settings(tmp_path)
     assert main(["release", str(tmp_path / "tidegate.toml"), "--json"]) == 0
     off = json.loads(capsys.readouterr().out)["accuracy"]
-    assert off["half_width"] == pytest.approx(4 * 2.3026, abs=1)
+    assert off["half_width"] == Uniform(WEvent(epsilon="1", w=4), columns=2).law.radius(1, 0.9)
     assert off["too_noisy"] == (0.45 * off["half_width"] > off["typical_value"])
     (tmp_path / "loud").mkdir()
     settings(tmp_path / "loud", ('epsilon = "1"', 'epsilon = "1/100"'))

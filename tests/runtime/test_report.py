@@ -41,7 +41,8 @@ def text_of(folder: Path, *changes: tuple[str, str], inside: bool = False) -> st
 
 def test_the_first_lines_say_who_how_long_and_how_far_off(tmp_path: Path) -> None:
     """Words of [about], calendar words, the half width of Laplace noise at 90 %, and odds of e^ε."""
-    text = text_of(tmp_path, ("[sink]", ABOUT + "\n[sink]"))
+    laplace = 'name = "Uniform"\nnoise = "laplace"\n'
+    text = text_of(tmp_path, ('name = "Uniform"\n', laplace), ("[sink]", ABOUT + "\n[sink]"))
     assert "<h1>Walruses &lt;here&gt;</h1>" in text
     half = float(re.search(r"<strong>± ([\d.]+) walruses</strong>", text)[1])  # type: ignore[index]
     assert abs(half - 4 * math.log(10)) < 0.6  # scale w·Δ/ε = 4, on a grid of 1

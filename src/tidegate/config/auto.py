@@ -27,6 +27,7 @@ def choose(
     level: float | None,
     *,
     nonnegative: bool,
+    shared: bool = True,
 ) -> Mechanism:
     """The mechanism for a stream of which only public things are known.
 
@@ -40,6 +41,8 @@ def choose(
         The order of magnitude of a value, if the curator knows it; without it no plan is made.
     nonnegative
         Whether no value can be negative. A plan is made on counts, so without this there is none.
+    shared
+        Whether steps may share noise; in version 0.1 none did, and its streams go on with what it chose.
 
     The choice is a function of these arguments, so that a stream that restarts gets the same mechanism.
     """
@@ -54,7 +57,8 @@ def choose(
     tide = Tide(policy, periods=tuple(periods), nonnegative=nonnegative, **shape)
     if level is None or not nonnegative:
         return tide
-    plan = make_plan(policy, Description(level=level, columns=columns, season=season), runs=1, curves=False)
+    description = Description(level=level, columns=columns, season=season)
+    plan = make_plan(policy, description, runs=1, curves=False, shared=shared)
     best, ours = plan.best(), next((p for p in plan.predictions if p.name == "Tide" and not p.delay), None)
     if ours is None or best.name == "Tide" or best.absolute > CLEARLY * ours.absolute:
         return tide

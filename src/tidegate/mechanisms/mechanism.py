@@ -149,6 +149,11 @@ class Mechanism(ABC):
         return False
 
     @property
+    def earlier(self) -> Mechanism | None:
+        """What these arguments meant in version 0.1, where that was something else: its streams go on with it."""
+        return None
+
+    @property
     def independent_period(self) -> int:
         """The length of periods that have nothing in common but the data; 0 where there are none."""
         return 0

@@ -82,6 +82,9 @@ class Run(ABC):
     """Whether a push that fails for any reason has put the state back where it was."""
 
     def __init__(self, mechanism: Mechanism, ledger: Ledger | Path | str | None, state: bytes | None) -> None:
+        header, fields_ = snapshot.unpack(state) if state is not None else ({}, {})
+        if state is not None:
+            mechanism = _as_begun(mechanism, header)
         self.mechanism = mechanism
         self.source: Source = current()
         grid = mechanism.grid
@@ -91,8 +94,8 @@ class Run(ABC):
         self._columns = mechanism.columns
         self.names: tuple[str, ...] | None = None
         self._quick = mechanism.columns == 1 and grid == 1 and mechanism.clamp is None
-        header, fields_ = _read(mechanism, state) if state is not None else ({}, {})
-        self.ledger = self._ledger(ledger, fields_.pop("ledger", None), state is not None)
+        saved = {name[7:]: fields_.pop(name) for name in list(fields_) if name.startswith("ledger.")}
+        self.ledger = self._ledger(ledger, saved or None, state is not None)
         try:
             self._resume(header, fields_)
         except BaseException:
@@ -390,22 +393,22 @@ def without_account() -> SnapshotError:
     )
 
 
-def _read(mechanism: Mechanism, state: bytes) -> tuple[State, State]:
-    header, fields_ = snapshot.unpack(state)
+def _as_begun(mechanism: Mechanism, header: State) -> Mechanism:
+    """The mechanism that wrote a snapshot: this one, or what the same arguments meant earlier."""
     if header["mechanism"] != type(mechanism).__name__:
         raise SnapshotError(
             f"the snapshot is of {header['mechanism']} and this is {type(mechanism).__name__}; "
             "start the mechanism that wrote it."
         )
-    if header["fingerprint"] != mechanism.fingerprint:
+    if header["fingerprint"] == mechanism.fingerprint:
+        return mechanism
+    earlier = mechanism.earlier
+    if earlier is None or header["fingerprint"] != earlier.fingerprint:
         raise SnapshotError(
             f"the snapshot is of a {header['mechanism']} with another policy or other parameters; "
             "start it with the configuration that wrote it."
         )
-    saved = {name[7:]: fields_.pop(name) for name in list(fields_) if name.startswith("ledger.")}
-    if saved:
-        fields_["ledger"] = saved
-    return header, fields_
+    return earlier
 
 
 def _numbers(values: Any) -> npt.NDArray[Any]:

@@ -10,10 +10,10 @@ import math
 import os
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +50,10 @@ class SharingMechanism(Mechanism):
     ----------
     noise
         "auto": the law with the least variance for the policy, the columns and the measurements in a window.
-        "laplace": noise of its own for each value. "cube", "semiorder": this law.
+        "laplace": noise of its own for each value, as in the papers. "cube", "semiorder": this law.
     """
 
-    noise: str = field(default="laplace", kw_only=True)
+    noise: str = field(default="auto", kw_only=True)
 
     @property
     def distance(self) -> int:
@@ -69,6 +69,11 @@ class SharingMechanism(Mechanism):
     def shares_noise(self) -> bool:
         """Whether a run has a secret state."""
         return self.sharing is not None
+
+    @property
+    def earlier(self) -> Self | None:
+        """Laplace noise, where nothing else was asked for: there was no other in version 0.1."""
+        return replace(self, noise="laplace") if self.noise == "auto" and self.shares_noise else None
 
     @property
     def columns_independent(self) -> bool:
@@ -131,8 +136,8 @@ class Sharing:
 
     @property
     def laplace_scale(self) -> float:
-        """The scale of Laplace noise that has the same variance, in grid units; what a release calls its scale."""
-        return math.sqrt(self.choice.variance / 2) * self.sensitivity / float(self.epsilon)
+        """The scale of Laplace noise that has the same variance, in grid units, to six digits; that of releases."""
+        return float(f"{math.sqrt(self.choice.variance / 2) * self.sensitivity / float(self.epsilon):.6g}")
 
     def describe(self) -> list[Any]:
         """The law and its shape, exactly."""

@@ -167,6 +167,7 @@ def make_plan(
     *,
     runs: int = 3,
     curves: bool = True,
+    shared: bool = True,
     tell: Callable[[str], None] = lambda words: None,
     kinds: Mapping[str, type[Mechanism]] | None = None,
 ) -> Plan:
@@ -182,6 +183,8 @@ def make_plan(
         On how many made-up streams each choice is tried.
     curves
         Whether to vary ε and w, too.
+    shared
+        Whether steps may share noise; without, every mechanism is taken as in version 0.1.
     tell
         Called with a few words at each stage.
     kinds
@@ -195,7 +198,8 @@ def make_plan(
     True
     """
     with install(FixedEntropy("plan")):  # the same question gets the same answer
-        return _make_plan(policy, stream, runs, curves, tell, catalogue() if kinds is None else kinds)
+        known = catalogue() if kinds is None else kinds
+        return _make_plan(policy, stream, runs, curves, shared, tell, known)
 
 
 def _make_plan(
@@ -203,6 +207,7 @@ def _make_plan(
     stream: Stream,
     runs: int,
     curves: bool,
+    shared: bool,
     tell: Callable[[str], None],
     kinds: Mapping[str, type[Mechanism]],
 ) -> Plan:
@@ -212,7 +217,7 @@ def _make_plan(
     for name, kind in kinds.items():
         tell(name)
         for mechanism in choices(kind, policy, columns, stream.season):
-            predictions += predict(mechanism, truths)
+            predictions += predict(mechanism if shared else mechanism.earlier or mechanism, truths)
     if not predictions:
         raise InvalidParameter(
             "policy", str(policy.budget), "one that some mechanism supports", "write epsilon alone"

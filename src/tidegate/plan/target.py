@@ -85,7 +85,7 @@ def reach(policy: Policy, stream: Stream, kind: type[Mechanism], target: float) 
     >>> from tidegate.mechanisms import Uniform
     >>> found = reach(WEvent(epsilon="1", w=24), Description(level=480), Uniform, 0.02)
     >>> [str(one).partition(":")[0] for one in found]
-    ['ε = 5', 'a window of 8 steps', 'steps 2 times as long']
+    ['ε = 5', 'a window of 12 steps', 'steps 2 times as long']
     """
 
     def error(other: Policy, made: Stream) -> float:

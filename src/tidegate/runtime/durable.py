@@ -27,7 +27,7 @@ from tidegate.mechanisms.run import Pushed
 from tidegate.releases import Release, Releases, Values
 from tidegate.runtime.chunks import CONFIDENCE, Chunk, joined
 from tidegate.runtime.pruning import Pruned, prune
-from tidegate.runtime.store import Progress, Store, open_store
+from tidegate.runtime.store import Progress, Store, open_store, stored_fingerprint
 
 Result = TypeVar("Result", Release, Releases)
 
@@ -317,6 +317,15 @@ def _by_step(chunk: Chunk, final: bool) -> Chunk:
     return chunk.picked(order[last])
 
 
+def _described(mechanism: Mechanism, names: Sequence[str] | None) -> tuple[dict[str, Any], str]:
+    """What must not change while a run goes on, and its digest."""
+    described: dict[str, Any] = {"mechanism": mechanism.describe(), "made_by": "tidegate.open"}
+    if names is not None:
+        described["names"] = _checked_names(names, mechanism.columns)
+    text = json.dumps(described, sort_keys=True, ensure_ascii=False)
+    return described, hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
 def open(
     mechanism: Mechanism, ledger: str | PathLike[str], *, names: Sequence[str] | None = None
 ) -> DurableRun:
@@ -325,7 +334,8 @@ def open(
     Parameters
     ----------
     mechanism
-        The configuration; the same as before where the ledger exists.
+        The configuration; the same as before where the ledger exists. A run that was begun by version 0.1 goes on with
+        what the same arguments meant then: Laplace noise where none is named.
     ledger
         The file of the ledger, created if there is none, or the URL of a PostgreSQL database.
     names
@@ -349,11 +359,12 @@ def open(
     ...         print(run.step, run.releases(since=1).steps, run.verify().ok)
     2 [2] True
     """
-    described: dict[str, Any] = {"mechanism": mechanism.describe(), "made_by": "tidegate.open"}
-    if names is not None:
-        described["names"] = _checked_names(names, mechanism.columns)
-    text = json.dumps(described, sort_keys=True, ensure_ascii=False)
-    fingerprint = hashlib.sha256(text.encode()).hexdigest()[:32]
+    described, fingerprint = _described(mechanism, names)
+    earlier = mechanism.earlier
+    if earlier is not None:
+        before, known = _described(earlier, names)
+        if stored_fingerprint(ledger) == known:
+            mechanism, described, fingerprint = earlier, before, known
     store = open_store(ledger, mechanism.policy, mechanism.units, fingerprint, described)
     try:
         return DurableRun(store, mechanism, None if names is None else tuple(names))

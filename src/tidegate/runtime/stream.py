@@ -22,7 +22,6 @@ from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ingest import Intake, StepBlock
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
-from tidegate.mechanisms.shared_noise import SharingMechanism
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.clock import check_clock
@@ -488,11 +487,11 @@ def as_begun(config: Config) -> Config:
 
     What a file leaves open is settled when its stream begins; one that says ``noise`` is taken at its word.
     """
-    if "noise" in config.parameters or not isinstance(config.mechanism, SharingMechanism):
+    mechanism = None if "noise" in config.parameters else config.mechanism.earlier
+    if mechanism is None:
         return config
-    earlier = replace(config, mechanism=replace(config.mechanism, noise="laplace"))
-    begun = stored_fingerprint(config.ledger) if earlier.fingerprint != config.fingerprint else None
-    return earlier if begun == earlier.fingerprint else config
+    earlier = replace(config, mechanism=mechanism)
+    return earlier if stored_fingerprint(config.ledger) == earlier.fingerprint else config
 
 
 def receipt_of(config: Config, sink: Sink) -> Path:

@@ -63,7 +63,7 @@ class Blocks(Mechanism):
     'everything within any 24 consecutive steps: a change of at most 1 in each of them'
     >>> run = mechanism.start()
     >>> run.push_batch(np.zeros((100, 2), dtype=np.int64)).values.shape, run.ledger.verify().spent
-    ((100, 2), Fraction(1, 2))
+    ((100, 2), Fraction(1, 1))
 
     References
     ----------
@@ -116,6 +116,12 @@ class Blocks(Mechanism):
         return self.mechanism.shares_noise
 
     @property
+    def earlier(self) -> Blocks | None:
+        """As for the mechanism."""
+        earlier = self.mechanism.earlier
+        return None if earlier is None else Blocks(earlier)
+
+    @property
     def enforced(self) -> bool:
         """As for the mechanism."""
         return self.mechanism.enforced
@@ -134,6 +140,7 @@ class Blocks(Mechanism):
         """Small configurations on which the conformance suite runs."""
         return [
             cls(Uniform(User(epsilon="1/2", horizon=5), columns=2)),
+            cls(Uniform(User(epsilon="1/2", horizon=5), columns=2, noise="laplace")),
             cls(Sample(User(epsilon="1", horizon=12, adjacency="replace"), columns=3, grid="0.5", every=5)),
             cls(Uniform(User(rho="1/2", horizon=1))),
         ]

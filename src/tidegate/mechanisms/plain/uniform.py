@@ -34,16 +34,16 @@ from tidegate.releases import Release, Releases, Status, Values
 class Uniform(SharingMechanism):
     """Add noise of one law to every column of every step.
 
-    A window of w steps shares the budget equally. With Laplace noise each step is measured with ε/w; noise that the steps
-    of a window share has the same guarantee and about six tenths of the error (docs/noise.md). Under a user-level
-    policy all steps share it, under an event-level policy every step has the whole of ε.
+    A window of w steps shares the budget equally. With noise of its own each step is measured with ε/w; noise that the
+    steps of a window share has the same guarantee and about six tenths of the error (docs/noise.md), and is used where it
+    gains. Under a user-level policy all steps share it, under an event-level policy every step has the whole of ε.
 
     Parameters
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
     noise
-        "laplace": noise of its own at each step, as in the papers. "auto": the best law for the policy and the columns.
+        "auto": the best law for the policy and the columns. "laplace": noise of its own at each step, as in the papers.
         "cube", "semiorder": this law.
 
     Privacy
@@ -63,11 +63,11 @@ class Uniform(SharingMechanism):
 
     Examples
     --------
-    >>> Uniform(WEvent(epsilon="1", w=24)).scale
-    24.0
-    >>> mechanism = Uniform(WEvent(epsilon="1", w=24), columns=3, noise="auto")
+    >>> mechanism = Uniform(WEvent(epsilon="1", w=24), columns=3)
     >>> mechanism.sharing.choice.law, round(mechanism.expected_error(), 1)
     ('semiorder', 21.2)
+    >>> Uniform(WEvent(epsilon="1", w=24), noise="laplace").scale
+    24.0
     >>> run = mechanism.start()
     >>> run.push([12, 0, 7]).values.shape
     (3,)
@@ -133,14 +133,14 @@ class Uniform(SharingMechanism):
         """Small configurations on which the conformance suite runs."""
         return [
             cls(WEvent(epsilon="1", w=5), columns=3),
+            cls(WEvent(epsilon="1", w=5), columns=3, noise="laplace"),
             cls(WEvent(epsilon="1", w=1)),
             cls(WEvent(epsilon="1", delta="1e-6", w=40), columns=2),
             cls(WEvent(rho="1/2", w=7), columns=2),
             cls(Event(epsilon="1/3", adjacency="replace"), columns=2, grid="0.01"),
-            cls(User(epsilon="2", horizon=5000)),
-            cls(WEvent(epsilon="1", w=5), columns=3, noise="auto"),
             cls(WEvent(epsilon="1", w=12), noise="cube"),
-            cls(User(epsilon="2", horizon=5000), noise="auto"),
+            cls(User(epsilon="2", horizon=5000)),
+            cls(User(epsilon="2", horizon=5000), noise="laplace"),
         ]
 
 

@@ -1,0 +1,85 @@
+"""Streams that were begun when every step had noise of its own go on with it; new ones share noise."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tidegate as tg
+from tests.runtime.helpers import release, settings
+from tidegate.errors import LedgerMismatch, SnapshotError
+from tidegate.mechanisms import Blocks, Uniform
+from tidegate.runtime import as_begun, open_stream
+from tidegate.runtime.errors import StreamChanged
+
+LAPLACE = ('name = "Uniform"', 'name = "Uniform"\nnoise = "laplace"')
+AUTO = ('name = "Uniform"', 'name = "Uniform"\nnoise = "auto"')
+POLICY = tg.WEvent(epsilon="1", w=24)
+VERSION_0_1 = "9ac0e1388e41e28ceda8a5f12068b2ba"  # the fingerprint that Uniform(POLICY) had
+
+
+def test_a_stream_is_as_it_was_begun(tmp_path: Path) -> None:
+    """A file that names no noise: Laplace where the ledger has it, shared noise where there is none yet."""
+    release(settings(tmp_path, LAPLACE))
+    written = (tmp_path / "out.csv").read_bytes()
+    config = settings(tmp_path)
+    assert config.mechanism.shares_noise
+    begun = as_begun(config)
+    assert isinstance(begun.mechanism, Uniform)
+    assert (begun.mechanism.noise, begun.mechanism.units) == ("laplace", 4)
+    release(config)
+    assert (tmp_path / "out.csv").read_bytes() == written
+
+
+def test_a_new_stream_shares_noise(tmp_path: Path) -> None:
+    """Nothing was begun: the configuration as it is, and again after its own stream was begun."""
+    config = settings(tmp_path)
+    assert as_begun(config) is config
+    release(config)
+    assert as_begun(config) is config
+    assert ",fresh,3.236,1" in (tmp_path / "out.csv").read_text()
+
+
+def test_who_names_the_noise_is_taken_at_their_word(tmp_path: Path) -> None:
+    """A stream of Laplace noise does not go on with another law because a file asks for it."""
+    release(settings(tmp_path, LAPLACE))
+    with pytest.raises(StreamChanged, match="noise"):
+        open_stream(settings(tmp_path, AUTO))
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [Uniform(POLICY), Blocks(Uniform(tg.User(epsilon="1/2", horizon=12)))],
+    ids=["plain", "blocks"],
+)
+def test_runs_in_python_go_on_as_they_were_begun(mechanism: tg.Mechanism, tmp_path: Path) -> None:
+    """`tidegate.open` and snapshots of version 0.1: the same arguments go on, others are refused."""
+    earlier = mechanism.earlier
+    assert earlier is not None
+    with tg.open(earlier, tmp_path / "ledger") as run:
+        run.push(1)
+    with tg.open(mechanism, tmp_path / "ledger") as run:
+        assert run.mechanism == earlier
+        assert run.push(2).step == 2
+        assert run.verify().ok
+    first = earlier.start()
+    first.push_batch(np.zeros((5, 1), dtype=np.int64))
+    again = mechanism.start(state=first.snapshot())
+    assert again.mechanism == earlier
+    assert again.push_batch(np.zeros((50, 1), dtype=np.int64)).fresh.all()
+
+
+def test_what_was_named_otherwise_is_refused(tmp_path: Path) -> None:
+    """The groups of the cube are no continuation of Laplace noise, nor of the best law."""
+    earlier = Uniform(POLICY).earlier
+    assert earlier is not None
+    assert earlier.fingerprint == VERSION_0_1
+    cube = Uniform(POLICY, noise="cube")
+    assert cube.earlier is None
+    assert earlier.earlier is None
+    with pytest.raises(SnapshotError, match="other parameters"):
+        cube.start(state=earlier.start().snapshot())
+    with tg.open(earlier, tmp_path / "ledger") as run:
+        run.push(1)
+    with pytest.raises(LedgerMismatch):
+        tg.open(cube, tmp_path / "ledger")
