@@ -165,6 +165,7 @@ class Broken(FixedEntropy):
     """Gives nothing at all."""
 
     def word(self, *address):
+        """Fail."""
         raise RuntimeError("the machine is on fire")
 
 
@@ -198,6 +199,7 @@ class Picky(FixedEntropy):
     """Raises what depends on the noise it would have given."""
 
     def word(self, stream, step, draw, index):
+        """Fail after a few steps."""
         if step > 3:
             raise ValueError("not this one")
         return super().word(stream, step, draw, index)
@@ -257,7 +259,7 @@ class Deaf(UniformRun):
     """Goes on in memory as if nothing had been rolled back."""
 
     def taken_back(self):
-        pass
+        """Do not listen."""
 
 
 @pytest.mark.parametrize("kind", [UniformRun, Deaf])

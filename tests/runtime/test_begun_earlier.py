@@ -1,14 +1,15 @@
 """Streams that were begun when every step had noise of its own go on with it; new ones share noise."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.runtime.helpers import release, settings
 
 import tidegate as tg
-from tests.runtime.helpers import release, settings
 from tidegate.errors import LedgerMismatch, SnapshotError
-from tidegate.mechanisms import Blocks, Uniform
+from tidegate.mechanisms import Blocks, Mechanism, Uniform
 from tidegate.runtime import as_begun, open_stream
 from tidegate.runtime.errors import StreamChanged
 
@@ -52,7 +53,7 @@ def test_who_names_the_noise_is_taken_at_their_word(tmp_path: Path) -> None:
     [Uniform(POLICY), Blocks(Uniform(tg.User(epsilon="1/2", horizon=12)))],
     ids=["plain", "blocks"],
 )
-def test_runs_in_python_go_on_as_they_were_begun(mechanism: tg.Mechanism, tmp_path: Path) -> None:
+def test_runs_in_python_go_on_as_they_were_begun(mechanism: Mechanism, tmp_path: Path) -> None:
     """`tidegate.open` and snapshots of version 0.1: the same arguments go on, others are refused."""
     earlier = mechanism.earlier
     assert earlier is not None
@@ -83,3 +84,18 @@ def test_what_was_named_otherwise_is_refused(tmp_path: Path) -> None:
         run.push(1)
     with pytest.raises(LedgerMismatch):
         tg.open(cube, tmp_path / "ledger")
+
+
+def test_what_was_chosen_automatically_stays(tmp_path: Path) -> None:
+    """A stream whose mechanism was chosen when nothing shared noise keeps it, also where another would be chosen now."""
+    rho = (('epsilon = "1"', 'rho = "1"'), ('name = "Uniform"', 'name = "auto"'))
+    config = settings(tmp_path, *rho)  # no Tide for ρ
+    assert as_begun(config) is config
+    release(config)
+    assert as_begun(config) is config
+    other = replace(config, mechanism=Uniform(config.policy, columns=2, clamp=7))  # what a new plan may find
+    assert as_begun(other).mechanism.fingerprint == config.mechanism.fingerprint
+    assert (
+        as_begun(replace(other, mechanism_keys=settings(tmp_path).mechanism_keys)).mechanism
+        == other.mechanism
+    )

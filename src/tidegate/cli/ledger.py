@@ -226,7 +226,8 @@ def _print(facts: dict[str, Any]) -> None:
     gauge = Text("█" * round(30 * part), style="cyan")
     gauge.append("░" * (30 - round(30 * part)), style="dim")
     gauge.append(
-        f"  {facts['spent_in_last_window']} spent, {facts['remaining_for_next_step']} remains for new charges to the next step"
+        f"  {facts['spent_in_last_window']} spent, "
+        f"{facts['remaining_for_next_step']} remains for new charges to the next step"
     )
     table.add_row("Window", gauge)
     if facts["test_entropy"]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tidegate.clock.steps import DAY as CALENDAR_DAY
 from tidegate.errors import TidegateError
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.plain.uniform import Uniform
@@ -13,9 +14,42 @@ from tidegate.mechanisms.tide.tide import Tide
 from tidegate.plan import Description, make_plan
 from tidegate.policy import Policy
 
+if TYPE_CHECKING:
+    from tidegate.config.config import Config
+    from tidegate.ingest import Query, Steps
+
 DAY = 86_400
 CLEARLY = 0.9  # a plan's favourite must promise this part of Tide's error, or less
 LONGEST_PERIOD = 50_000  # steps: a year of hours is no period that a stream could teach
+
+
+def choose_for(
+    policy: Policy, query: Query, steps: Steps, level: object, *, nonnegative: bool, shared: bool = True
+) -> Mechanism:
+    """`choose` for a query on steps of a clock."""
+    # a day is a day, also the one on which summer time begins
+    seconds = (
+        Fraction(DAY)
+        if steps.length == CALENDAR_DAY
+        else Fraction(steps.boundary(2) - steps.boundary(1), 10**6)
+    )
+    return choose(
+        policy,
+        query.width,
+        Fraction(query.grid),
+        query.rounding,
+        seconds,
+        None if level is None else float(str(level)),
+        nonnegative=nonnegative,
+        shared=shared,
+    )
+
+
+def chosen_earlier(config: Config) -> Mechanism:
+    """What version 0.1 chose for a configuration with ``name = "auto"``."""
+    nonnegative = config.parameters.get("nonnegative", config.query.nonnegative)
+    level = config.parameters.get("level")
+    return choose_for(config.policy, config.query, config.steps, level, nonnegative=nonnegative, shared=False)
 
 
 def choose(
@@ -53,7 +87,7 @@ def choose(
     week = 7 if day == 1 else None if season is None else 7 * season
     periods = [p for p in (season, week) if p is not None and 2 <= p <= LONGEST_PERIOD]
     if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in Tide.budgets:
-        return Uniform(policy, **shape)
+        return Uniform(policy, **shape) if shared else Uniform(policy, noise="laplace", **shape)
     tide = Tide(policy, periods=tuple(periods), nonnegative=nonnegative, **shape)
     if level is None or not nonnegative:
         return tide

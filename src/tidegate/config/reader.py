@@ -9,11 +9,9 @@ import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tidegate.clock.steps import DAY
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
 from tidegate.config.exceptions import DECAYS, NO_STREAMS, REFUSED, TABLES, policy_of_a_block
@@ -391,7 +389,7 @@ class FileReader:
 
     def automatic(self, extra: dict[str, Any], policy: Policy, query: Query, steps: Steps) -> Mechanism:
         """The mechanism of ``name = "auto"``; its keys say the order of magnitude of a value, and its sign."""
-        from tidegate.config.auto import choose
+        from tidegate.config.auto import choose_for
 
         for key in extra:
             if key not in ("level", "nonnegative"):
@@ -406,18 +404,7 @@ class FileReader:
             )
         return self.make(
             "mechanism",
-            lambda: choose(
-                policy,
-                query.width,
-                Fraction(query.grid),
-                query.rounding,
-                # a day is a day, also the one on which summer time begins
-                Fraction(86_400)
-                if steps.length == DAY
-                else Fraction(steps.boundary(2) - steps.boundary(1), 10**6),
-                None if level is None else float(level),
-                nonnegative=self.nonnegative(extra, query),
-            ),
+            lambda: choose_for(policy, query, steps, level, nonnegative=self.nonnegative(extra, query)),
         )
 
     def parameter(self, name: str, value: Any, annotation: str) -> Any:

@@ -483,15 +483,23 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
 
 
 def as_begun(config: Config) -> Config:
-    """The configuration, with Laplace noise where its stream was begun before steps could share any.
+    """The configuration, with what it meant where its stream was begun before steps could share noise.
 
     What a file leaves open is settled when its stream begins; one that says ``noise`` is taken at its word.
     """
-    mechanism = None if "noise" in config.parameters else config.mechanism.earlier
-    if mechanism is None:
+    begun = None if "noise" in config.parameters else stored_fingerprint(config.ledger)
+    if begun is None or begun == config.fingerprint:
         return config
-    earlier = replace(config, mechanism=mechanism)
-    return earlier if stored_fingerprint(config.ledger) == earlier.fingerprint else config
+    mechanisms = [config.mechanism.earlier]
+    if config.mechanism_keys.name == "auto":
+        from tidegate.config.auto import chosen_earlier  # plans, which most streams never need
+
+        mechanisms.append(chosen_earlier(config))
+    for mechanism in mechanisms:
+        earlier = config if mechanism is None else replace(config, mechanism=mechanism)
+        if begun == earlier.fingerprint:
+            return earlier
+    return config
 
 
 def receipt_of(config: Config, sink: Sink) -> Path:
