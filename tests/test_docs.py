@@ -103,6 +103,9 @@ def test_every_picture_is_shown() -> None:
     assert [picture.name for picture in pictures if picture.name not in text] == []
 
 
+PROOFS = sorted((ROOT / "docs" / "proofs").glob("*.md"))
+
+
 def test_every_mechanism_has_a_page() -> None:
     """A page in the catalogue says when it wins, when not, and where its proof is."""
     index = (ROOT / "docs" / "mechanisms" / "index.md").read_text(encoding="utf-8")
@@ -111,7 +114,9 @@ def test_every_mechanism_has_a_page() -> None:
         stem = kind.__module__.rpartition(".")[2]
         page = ROOT / "docs" / "mechanisms" / f"{stem}.md"
         text = page.read_text(encoding="utf-8") if page.exists() else ""
-        parts = ("**When it wins:**", "**When it does not:**", f"(../proofs/{stem}.md)")
+        source = f"src/{kind.__module__.replace('.', '/')}.py"
+        proof = next(path.name for path in PROOFS if source in path.read_text(encoding="utf-8"))
+        parts = ("**When it wins:**", "**When it does not:**", f"(../proofs/{proof})")
         asked = (*parts, f"::: {kind.__module__}.{kind.__name__}")
         lacking += [f"docs/mechanisms/{stem}.md: {part}" for part in asked if part not in text]
         lacking += [f"docs/mechanisms/index.md: {stem}.md"] if f"({stem}.md)" not in index else []

@@ -8,10 +8,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
-from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch
+from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BinaryTree, ClippedSum
-from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag
+from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag, tree_bound, worst_case_bound
 from tidegate.noise import current
 from tidegate.policy import Event, User, WEvent
 from tidegate.releases import Status
@@ -198,3 +200,58 @@ def test_the_first_sum_never_wraps_around():
         run = mechanism.start()
         releases = run.push_batch(np.full((8193, 1), largest))
     assert releases.values[-1, 0] > 0
+
+
+# as printed ----------------------------------------------------------------------------------------------------
+
+LOOSE = Event(epsilon="10", delta="1e-2", max_change=100_000, adjacency="replace")
+PRINTED = {"horizon": 3024, "lag": 2000, "threshold": "smooth", "exceeding": "0.2", "too_low": 0.1}
+SPREAD = list(range(100)) * 20  # 2,000 values below 100
+
+
+def test_mechanism_1_as_printed():
+    """The first values are not clipped, the tree has log₂ n levels, r·τ̂ may exceed B, and nobody's data may meet it."""
+    mechanism = ClippedSum(LOOSE, **PRINTED, multiplier="1.5", calibration="paper")
+    assert mechanism.clip_of(90_000) == 135_000
+    assert mechanism.tree(150).scale == pytest.approx(150 * 10 / 10)
+    values = [*SPREAD[:-1], 90_000, *SPREAD[:100]]
+    with zero_noise():
+        run = mechanism.start()
+        releases = run.push_batch(values)
+    assert run.clip < 2000
+    assert releases.values[1999, 0] == sum(values[:2000])
+    assert not run.ledger.verify().ok
+    assert "does NOT keep its promise" in str(mechanism.guarantee)
+    with pytest.raises(LedgerMismatch):
+        mechanism.start(ledger=MemoryLedger(mechanism.policy, mechanism.units))
+    with pytest.raises(InvalidParameter, match="as printed"):
+        ClippedSum(EVENT, horizon=1124, lag=100, calibration="paper")
+
+
+def test_the_first_sum_as_printed_tells_one_observation():
+    """Neighbours whose first sums differ by far more than the noise; the sound mechanism cuts the difference off."""
+    one, other = SPREAD, [*SPREAD[:-1], 100_000]
+    gap = {}
+    for calibration in ("paper", "sound"):
+        sums = []
+        for values in (one, other):
+            with fixed_entropy(7):
+                run = ClippedSum(LOOSE, **PRINTED, multiplier=1, calibration=calibration).start()
+                sums.append(run.push_batch(values).values[-1, 0])
+            scale = run.mechanism.first_scale(int(run.clip))
+        gap[calibration] = (sums[1] - sums[0]) / scale
+    assert gap["paper"] > 10 * float(LOOSE.epsilon)
+    assert gap["sound"] <= float(LOOSE.epsilon)
+
+
+@pytest.mark.parametrize("p", [1e-4, 1e-3, 0.005])
+def test_equation_14_bounds_the_worst_distribution(p):
+    """Values that exceed the clip are all B: the chance of more lost than the bound says is below β_out, exactly."""
+    n, clip, bound, beta = 100_000, 100, 1000, 0.01
+    cut = worst_case_bound(
+        clip, bound, horizon=n, lag=1000, exceeding=p, epsilon=1.0, too_many=beta
+    ) - worst_case_bound(clip, bound, horizon=n, lag=1000, exceeding=0, epsilon=1.0)
+    assert binom.sf(math.floor(cut / (bound - clip)), n, p) <= beta
+    assert worst_case_bound(1000, 1000, horizon=n, lag=0, exceeding=1, epsilon=1.0) == tree_bound(
+        1000, n, 1.0, 0.01
+    )

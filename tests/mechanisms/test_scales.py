@@ -243,6 +243,22 @@ def of_clipped_sum(m):
     return max(first, later)
 
 
+def of_learned_clip(m):
+    """A value of the sample: the threshold alone; a later one: the counter, of values in [0, clip] or of two bins."""
+    count, clip = steps(m.policy), m.largest
+    rank, test = (Fraction(scale) for scale in m.finder.scales)
+    first = count / rank + (1 if count == 1 else 2) * count / test
+    counter = m.counter(clip)
+    change = 2 if type(m).__name__ == "ClippedHistogram" else clip
+    if type(counter).__name__ == "HybridTree":
+        later = max(count * level * change / Fraction(counter.scale_of(level)) for level in range(1, 20))
+    else:
+        levels = max(1, math.ceil(math.log2(counter.window)))
+        later = count * levels * change / Fraction(counter.scale)
+    assert first >= m.policy.budget.total * Fraction(99, 100)
+    return max(first, later)
+
+
 def of_factorization(m):
     """The longest sum of a window's columns of C, all of one sign since C has no negative entry; zCDP."""
     count, change = steps(m.policy), moved(m)
@@ -392,6 +408,9 @@ FORMULAS = {
     "Blocks": of_blocks,
     "BudgetAbsorption": of_publishing,
     "BudgetDistribution": of_publishing,
+    "ClippedAverage": of_learned_clip,
+    "ClippedDecay": of_learned_clip,
+    "ClippedHistogram": of_learned_clip,
     "ClippedSum": of_clipped_sum,
     "Factorization": of_factorization,
     "Fast": of_fast,
@@ -470,6 +489,9 @@ OPTIONS = {
         {"horizon": 2000, "lag": 0},
         {"horizon": 2000, "lag": 60, "exceeding": "1/4", "threshold": "smooth", "too_low": 0.3},
     ],
+    "ClippedAverage": [{"lag": 60, "above": 20}, {"lag": 60, "above": 20, "window": 500}],
+    "ClippedDecay": [{"lag": 60, "above": 20}],
+    "ClippedHistogram": [{"lag": 60, "above": 20}, {"lag": 60, "above": 20, "bins": 1, "window": 5}],
     "Tide": [{}, {"periods": (2,)}],
 }
 OPTIONS["BudgetDistribution"] = OPTIONS["BudgetAbsorption"]

@@ -24,6 +24,9 @@ __all__ = [
     "Blocks",
     "BudgetAbsorption",
     "BudgetDistribution",
+    "ClippedAverage",
+    "ClippedDecay",
+    "ClippedHistogram",
     "ClippedSum",
     "Factorization",
     "Fast",
@@ -49,6 +52,9 @@ GROUP = "tidegate.mechanisms"  # the entry points of other packages
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from tidegate.mechanisms.clipping.clipped_average import ClippedAverage as ClippedAverage
+    from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay as ClippedDecay
+    from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram as ClippedHistogram
     from tidegate.mechanisms.clipping.clipped_sum import ClippedSum as ClippedSum
     from tidegate.mechanisms.counters.binary_tree import BinaryTree as BinaryTree
     from tidegate.mechanisms.counters.factorization import Factorization as Factorization

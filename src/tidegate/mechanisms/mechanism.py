@@ -86,7 +86,7 @@ class Mechanism(ABC):
     budgets: ClassVar[tuple[str, ...]] = ("Pure",)
     plain: ClassVar[bool] = False  # whether a fresh value is the truth and noise of the release's scale
     statistic: ClassVar[str] = (
-        "steps"  # what is released: the values of "steps", running "sums", "windows" of them
+        "steps"  # what is released: the values of "steps", or what is made of them; see `ideal`
     )
 
     def __post_init__(self) -> None:
@@ -181,6 +181,16 @@ class Mechanism(ABC):
     def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
         """What each step lost, from the scales that were released alone; None where scales do not tell."""
         return None
+
+    def ideal(self, steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """What would be released of exact steps (T × d) without noise: themselves, running sums, sums of windows."""
+        if self.statistic == "steps":
+            return steps
+        sums = np.nancumsum(steps, axis=0)
+        if self.statistic == "windows":
+            length: int = self.window  # type: ignore[attr-defined]  # such mechanisms have one
+            sums[length:] -= sums[:-length].copy()
+        return sums
 
     @property
     @abstractmethod

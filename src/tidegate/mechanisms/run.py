@@ -213,6 +213,10 @@ class Run(ABC):
         self._unusable = ""
         return releases
 
+    def reach(self, step: int) -> float:
+        """By how much one unit can change what is released at a step, in the values' unit, given what is public."""
+        return self.mechanism.sensitivity * self._grid
+
     def flush(self) -> Releases | None:
         """The last word on the steps before, where a mechanism has one after the last step of all; else None."""
         return None

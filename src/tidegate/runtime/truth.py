@@ -29,10 +29,4 @@ def true_values(config: Config, steps: int) -> npt.NDArray[np.float64]:
     if not parts:
         return np.zeros((0, len(config.query.answer_labels)))
     exact = np.concatenate(parts)
-    statistic = config.mechanism.statistic
-    if statistic in ("sums", "windows"):  # what is released is not the steps themselves
-        exact = np.nancumsum(exact, axis=0)
-    if statistic == "windows":
-        length: int = config.mechanism.window  # type: ignore[attr-defined]  # such mechanisms have one
-        exact[length:] -= exact[:-length].copy()
-    return config.query.answers(exact)
+    return config.query.answers(config.mechanism.ideal(exact))

@@ -460,16 +460,15 @@ def runs_that_share_a_ledger_are_restored_with_it(mechanism: Mechanism) -> None:
 @check
 def charges_cover_released_scales(mechanism: Mechanism) -> None:
     """What is measured at a step costs it at least what noise of the released scale loses, wherever the run begins."""
-    sensitivity, gaussian = mechanism.sensitivity, mechanism.policy.rho is not None
+    gaussian = mechanism.policy.rho is not None
     for before in (0, 3):
         run = mechanism.start(ledger=used_ledger(mechanism, before))
         for row in stream(mechanism):
             release = run.push(row)
             if release.status != Status.FRESH:
                 continue
-            scale = release.scale / float(Fraction(mechanism.grid))
-            change = min(sensitivity, getattr(run, "limit", None) or sensitivity)
-            loss = (change / scale) ** 2 / 2 if gaussian else change / scale
+            share = run.reach(release.step) / release.scale
+            loss = share**2 / 2 if gaussian else share
             paid = max(release.spent, _paid(mechanism, run.ledger, release.step))
             assert paid >= loss * (1 - 1e-6), f"step {release.step} paid {paid} for a loss of {loss:.6g}"
 

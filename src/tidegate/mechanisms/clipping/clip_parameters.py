@@ -83,6 +83,45 @@ def tree_bound(bound: float, horizon: int, epsilon: float, beta: float) -> float
     return bound / epsilon * float(math.log2(horizon) ** 1.5) * math.sqrt(8 * math.log(1 / beta))
 
 
+def worst_case_bound(
+    clip: float,
+    bound: float,
+    *,
+    horizon: int,
+    lag: int,
+    exceeding: float,
+    epsilon: float,
+    too_noisy: float = 0.01,
+    too_many: float = 0.01,
+) -> float:
+    """Equation 14: how far the last sum is off at most, whatever is above the clip.
+
+    τ/ε·(log₂(n − m))^1.5·√(8·ln(1/β_Lap)) of noise, and (B − τ)·p·n·(ln(1/β_out) + 1) of what is cut off, where values
+    exceed the clip with a chance of at most p and are at most B. Nothing is assumed of the tail, so the second part grows
+    with n, and only equation 16, for light tails, promises a gain. From public numbers only.
+
+    Parameters
+    ----------
+    clip, bound
+        τ and B.
+    horizon, lag
+        n and m.
+    exceeding
+        p, the chance of a value above the clip.
+    epsilon
+        Of the tree.
+    too_noisy, too_many
+        β_Lap and β_out, the chances with which the two parts may be exceeded.
+
+    Examples
+    --------
+    >>> round(worst_case_bound(100, 1440, horizon=10**6, lag=10**4, exceeding=0, epsilon=1.0))
+    53952
+    """
+    noise = tree_bound(clip, horizon - lag, epsilon, too_noisy)
+    return noise + (bound - clip) * exceeding * horizon * (1 - math.log(too_many))
+
+
 def optimise(
     sample: npt.ArrayLike,
     policy: Event,

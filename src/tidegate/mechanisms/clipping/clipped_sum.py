@@ -13,11 +13,11 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.clipping.clipped_sum_run import ClippedSumRun
-from tidegate.mechanisms.clipping.threshold import Threshold
-from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.clipping.threshold import PRINTED_LOSS, Threshold
+from tidegate.mechanisms.counters.binary_tree import BinaryTree, levels_of
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import prepare, variance_laplace
-from tidegate.policy import Approximate, Event, Policy, User, WEvent
+from tidegate.policy import Approximate, Event, Guarantee, Policy, User, WEvent
 
 WAIT = 50_000  # steps after which a default lag ends at the latest
 ROOM = 3  # observations left above the threshold by default, in units of the rank's noise scale
@@ -60,15 +60,18 @@ class ClippedSum(Mechanism):
         Of the trees; see :class:`BinaryTree`.
     per_doubling, too_low
         See :class:`Threshold`.
+    calibration
+        "sound", or "paper" for Mechanism 1 as it is printed, which is not private: for reproduction.
 
     Privacy
     -------
     One value in [0, B] replaced, or added or removed (`WEvent`: one in each of w steps). A step t ≤ m loses ε₁/w through
     the threshold and ε₂/w through the first sum, Lap(wτ/ε₂); a later step ε/w through the tree, scale wτL/ε with
     L = ⌊log_b(n − m)⌋ + 1. Departures from the paper, each of which its guarantee needs: the first m values are clipped
-    too, L is not one level short, τ is what is applied, min(r·τ̂, B), and the rank of the quantile is fixed. Refused under
-    `User` (one user may own the whole sample). Values outside [0, B] are clipped and counted; the count is not released.
-    The state holds the first m values and then the sums of open nodes: protect it like data.
+    too, L is not one level short, τ is what is applied, min(r·τ̂, B), and the rank of the quantile is fixed;
+    ``calibration="paper"`` makes none of them, and its guarantee states a loss. Refused under `User` (one user may own
+    the whole sample). Values outside [0, B] are clipped and counted; the count is not released. The state holds the first
+    m values and then the sums of open nodes: protect it like data.
 
     Error
     -----
@@ -102,6 +105,7 @@ class ClippedSum(Mechanism):
     estimator: str = "honaker"
     per_doubling: int = 32
     too_low: float = 0.005
+    calibration: str = "sound"
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate")
@@ -131,6 +135,15 @@ class ClippedSum(Mechanism):
         if horizon is None:
             raise InvalidParameter("horizon", None, "the number of steps of the stream", "give one")
         put(self, "horizon", whole("horizon", horizon, least=2, most=self.policy.horizon or 1 << 40))
+        if self.calibration not in ("sound", "paper"):
+            raise InvalidParameter("calibration", self.calibration, "'sound' or 'paper'", "leave it out")
+        if self.calibration == "paper" and self.threshold == "quantile":
+            raise InvalidParameter(
+                "threshold",
+                self.threshold,
+                "'smooth' or 'smooth-gaussian' as printed",
+                'use threshold="smooth"',
+            )
         share = exact("share", self.share)
         if not 0 < share < 1:
             raise InvalidParameter(
@@ -209,7 +222,15 @@ class ClippedSum(Mechanism):
             method=self.threshold,
             per_doubling=self.per_doubling,
             too_low=self.too_low,
+            calibration=self.calibration,
         )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proved, under which assumptions."""
+        if self.enforced:
+            return super().guarantee
+        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", PRINTED_LOSS)
 
     @cached_property
     def largest(self) -> int:
@@ -222,12 +243,16 @@ class ClippedSum(Mechanism):
         return max(1, math.floor(bound / Fraction(self.grid)))
 
     def clip_of(self, threshold: int) -> int:
-        """The clip that is applied: min(r·τ̂, B), in grid units."""
-        return max(1, min(math.floor(Fraction(self.multiplier or 1) * threshold), self.largest))
+        """The clip that is applied: min(r·τ̂, B), in grid units; r·τ̂ as printed."""
+        clip = max(1, math.floor(Fraction(self.multiplier or 1) * threshold))
+        return min(clip, self.largest) if self.enforced else clip
 
     def tree(self, clip: int, steps: int | None = None, epsilon: Fraction | None = None) -> BinaryTree:
         """The tree of the steps after the lag (or of other steps) when values are clipped at so many grid units."""
         total = Fraction(self.policy.epsilon or 0) if epsilon is None else epsilon
+        count = steps or self.length - self.waits
+        if not self.enforced and count > 1:  # log₂ n levels, as printed, are fewer than a step is in
+            total *= Fraction(levels_of(count, self.branching) / math.log(count, self.branching))
         clipped = clip * Fraction(self.grid)  # values lie in [0, clip]
         policy = replace(self.policy, epsilon=total, delta=0, max_change=clipped, signed=False, horizon=None)
         return BinaryTree(
@@ -235,7 +260,7 @@ class ClippedSum(Mechanism):
             grid=self.grid,
             branching=self.branching,
             estimator=self.estimator,
-            horizon=steps or self.length - self.waits,
+            horizon=count,
         )
 
     def first_scale(self, clip: int) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.clipping.kernels import clip_values
+from tidegate.mechanisms.clipping.threshold import PRINTED_LOSS
 from tidegate.mechanisms.counters.tree_run import TreeRun, refuse_beyond
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.noise import laplace_one, variance_laplace
@@ -78,6 +79,10 @@ class ClippedSumRun(Run):
         """The same in grid units; 0 before it is known."""
         return self._limit
 
+    def reach(self, step: int) -> float:
+        """By how much one observation can change a running sum: the clip, once it is known."""
+        return min(super().reach(step), self._limit * self._grid or math.inf)
+
     def deviation_of(self, weights: npt.ArrayLike) -> float:
         """The standard deviation of the noise of Σ_t weights[t−1]·(running sum of step t), once the clip is known."""
         if self._tree is None:
@@ -111,17 +116,23 @@ class ClippedSumRun(Run):
             state["first_values"], state["first_deviations"] = self.first_sums.values, self.first_sums.scale
         return state
 
+    @property
+    def _charge(self) -> int:
+        """What a step costs; as printed, what it has been shown to lose, on a ledger that writes it down."""
+        times = 1 if self.mechanism.enforced else int(PRINTED_LOSS)
+        return times * self.ledger.units // self.mechanism.units
+
     def _within_horizon(self, steps: int) -> None:
         refuse_beyond(self.mechanism.length, self.step - self.origin, steps)
         super()._within_horizon(steps)
 
     def _push(self, row: Row) -> Release:
-        charge = self.ledger.units // self.mechanism.units
+        charge = self._charge
         self.ledger.charge(self.step, charge)
         return self._release(row[np.newaxis], self.step, np.full(1, charge))[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        units = np.broadcast_to(np.int64(self.ledger.units // self.mechanism.units), len(matrix))
+        units = np.broadcast_to(np.int64(self._charge), len(matrix))
         self.ledger.charge_batch(first_step, units)
         return self._release(matrix, first_step, units)
 
@@ -158,7 +169,7 @@ class ClippedSumRun(Run):
         mechanism, lag = self.mechanism, self.mechanism.waits
         released = mechanism.finder.draw(self._sample[:, 0], self.source, lag)
         self._limit = mechanism.clip_of(released.grid_units)
-        clipped = np.minimum(self._sample, self._limit)
+        clipped = np.minimum(self._sample, self._limit) if mechanism.enforced else self._sample
         if mechanism.first_sums:
             run = FirstSumsRun(mechanism.tree(self._limit, lag, mechanism.epsilons[1]), None, None)
             run.source = self.source

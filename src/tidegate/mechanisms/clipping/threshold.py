@@ -272,7 +272,8 @@ class Threshold:
         draw = gaussian if self.method == "smooth-gaussian" else laplace
         noise = int(draw(source, "threshold", step, scale, (1,))[0])
         moved = value + math.floor(scale * self._constants.offset + 0.5) + noise
-        return min(max(moved, 1), self.largest)
+        # as printed it may exceed B
+        return max(moved, 1) if self.calibration == "paper" else min(max(moved, 1), self.largest)
 
     def _own_ledger(self) -> Ledger:
         kind = UnenforcedLedger if self.guarantee.calibration == "paper" else MemoryLedger

@@ -18,6 +18,20 @@ from tidegate.policy import Event, Policy, User, WEvent
 LONGEST = 1 << 40
 
 
+def levels_of(steps: int, branching: int = 2) -> int:
+    """The levels of a tree over so many steps: ⌊log_b n⌋ + 1.
+
+    Examples
+    --------
+    >>> [levels_of(steps) for steps in (1, 2, 3, 4, 1023, 1024)]
+    [1, 2, 2, 3, 10, 11]
+    """
+    levels, size = 1, branching
+    while size <= steps:
+        levels, size = levels + 1, size * branching
+    return levels
+
+
 @dataclass(frozen=True)
 class BinaryTree(TreeCounter):
     """Release the running sum after every step, for at most `horizon` steps.
@@ -102,10 +116,7 @@ class BinaryTree(TreeCounter):
     @property
     def levels(self) -> int:
         """⌊log_b n⌋ + 1."""
-        levels, size = 1, self.branching
-        while size <= self.length:
-            levels, size = levels + 1, size * self.branching
-        return levels
+        return levels_of(self.length, self.branching)
 
     @property
     def scale(self) -> float:

@@ -144,5 +144,6 @@ EXPERIMENT = Experiment(
     "are binary trees over up to 64 columns, judged at their leaves. Window sums are over 24 steps. Tide is this "
     "library's own mechanism, and its defaults were settled while looking at some of these streams, which those of the "
     "others were not. Not here: mechanisms that need another policy or budget (Swellfish, Factorization), Blocks, which "
-    f"wraps another mechanism, and {', '.join(ELSEWHERE)}, which {'; '.join(ELSEWHERE.values())}",
+    f"wraps another mechanism, and ClippedSum, which {ELSEWHERE['ClippedSum']} ClippedAverage, ClippedDecay and "
+    "ClippedHistogram release other statistics of such observations.",
 )

@@ -1,0 +1,114 @@
+"""Averages, decayed sums and histograms with a learnt threshold: exact without noise, scaled to the clip."""
+
+import numpy as np
+import pytest
+
+import tidegate as tg
+from tidegate.errors import InvalidParameter
+from tidegate.mechanisms import ClippedAverage, ClippedDecay, ClippedHistogram
+from tidegate.testing.entropy import zero_noise
+
+TRIPS = np.random.default_rng(1).gamma(2.2, 13.5, 3000).round().astype(np.int64)
+POLICY = tg.Event(epsilon="1", max_change=1440)
+
+
+def clipped(run):
+    """The observations after the lag, cut off at the released clip."""
+    return np.minimum(TRIPS[run.mechanism.lag :], run.clip)
+
+
+@pytest.mark.parametrize("window", [1, 7, 900])
+def test_averages_without_noise(window):
+    """The mean of the last n clipped observations, of fewer at the beginning; nothing is said during the lag."""
+    with zero_noise():
+        run = ClippedAverage(POLICY, lag=500, window=window).start()
+        releases = run.push_batch(TRIPS)
+    assert not releases.fresh[:500].any()
+    assert releases.values[:500].any() == 0
+    values = clipped(run)
+    for at in (0, 5, 6, 899, 900, 2000):
+        expected = values[max(0, at + 1 - window) : at + 1].mean()
+        assert releases.values[500 + at, 0] == pytest.approx(expected)
+
+
+def test_decayed_sums_without_noise():
+    """Each sum is γ times the one before and the new observation."""
+    with zero_noise():
+        run = ClippedDecay(POLICY, lag=500, factor="0.9").start()
+        releases = run.push_batch(TRIPS)
+    expected = 0.0
+    for value, released in zip(clipped(run), releases.values[500:, 0], strict=True):
+        expected = 0.9 * expected + value
+        assert released == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("window", [None, 300])
+def test_histograms_without_noise(window):
+    """Counts of equal bins up to the threshold, and of what lies above, over all observations or the last ones."""
+    with zero_noise():
+        run = ClippedHistogram(POLICY, lag=500, bins=6, window=window).start()
+        last = run.push_batch(TRIPS).values[-1]
+    assert run.edges[0] == 0
+    assert run.edges[-1] == run.clip
+    seen = TRIPS[-(window or 2500) :]
+    expected = np.histogram(seen, np.append(run.edges, np.inf))[0]
+    assert last == pytest.approx(expected)
+
+
+def test_noise_is_scaled_to_the_clip_and_not_to_the_bound():
+    """The deviation of each release is the clip's share of what the bound would need: a tenth and less."""
+    for kind, factor in ((ClippedAverage, (2 / 24) ** 0.5), (ClippedDecay, (2 / (1 - 0.99**2)) ** 0.5)):
+        run = kind(POLICY, lag=1000).start()
+        releases = run.push_batch(TRIPS)
+        assert run.clip < 144
+        assert releases.scale[-1] == pytest.approx(factor * run.clip, rel=0.01)
+        errors = releases.values[1500:, 0] - run.mechanism.ideal(TRIPS[:, None].astype(float))[1500:, 0]
+        assert np.abs(errors).mean() < 4 * releases.scale[-1]
+
+
+def test_long_windows_have_a_tree_and_short_ones_have_not():
+    """Whichever has less noise is used, whatever the clip is."""
+    assert ClippedAverage(POLICY, window=24).adds_values
+    assert not ClippedAverage(POLICY, window=5000).adds_values
+    short, long = (ClippedAverage(POLICY, window=n).counter(100) for n in (24, 5000))
+    assert short.window == 1
+    assert long.window == 5000
+    assert long.deviations.mean() < short.deviations[0] * 5000**0.5
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace"])
+@pytest.mark.parametrize("window", [None, 12])
+def test_an_observation_is_in_two_bins_of_a_histogram(adjacency, window):
+    """Absent or not, a changed observation leaves one bin and comes into another; Δ = 1 would lose twice ε."""
+    policy = tg.Event(epsilon="1", max_change=1440, adjacency=adjacency)
+    mechanism = ClippedHistogram(policy, bins=4, window=window)
+    one, other = (mechanism.entered(np.array([[value]]), 100) for value in (0, 99))
+    assert np.abs(one - other).sum() == mechanism.counter(100).sensitivity == 2
+
+
+def test_the_last_bin_has_what_lies_above():
+    """Values at the clip or beyond it are in the last bin, all others below."""
+    mechanism = ClippedHistogram(POLICY, bins=4)
+    found = mechanism.entered(np.array([[0], [24], [25], [99], [100]]), 100).argmax(axis=1)
+    assert found.tolist() == [0, 0, 1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (ClippedAverage, {"lag": 3}),
+        (ClippedAverage, {"window": 0}),
+        (ClippedAverage, {"multiplier": "0.5"}),
+        (ClippedAverage, {"columns": 2}),
+        (ClippedDecay, {"factor": 1}),
+        (ClippedDecay, {"factor": 0}),
+        (ClippedHistogram, {"bins": 0}),
+        (ClippedHistogram, {"window": 0}),
+    ],
+    ids=str,
+)
+def test_wrong_parameters_are_one_sentence(kind, options):
+    """Everything outside its range is refused by the constructor."""
+    with pytest.raises(InvalidParameter) as refused:
+        kind(POLICY, **options)
+    assert len(str(refused.value).splitlines()) == 1
