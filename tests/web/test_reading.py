@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,9 @@ from tests.web.helpers import finite, served, settled
 
 from tidegate.web import Service
 from tidegate.web.board import Board
+from tidegate.web.machines import STATES
+
+ALERTS = Path(__file__).resolve().parents[2] / "docs" / "examples" / "tidegate-alerts.yml"
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +218,29 @@ def test_a_map_is_served_where_there_is_one(tmp_path: Path) -> None:
     (tmp_path / "hall.geojson").write_text("{}")
     with pytest.raises(InvalidParameter, match="FeatureCollection"):
         Service([config])
+
+
+def test_alerts_name_what_is_published(hall: Hall) -> None:
+    """Every metric and every state in the rules is one of the service's."""
+    client, _ = hall
+    published = set(re.findall(r"^# TYPE (\w+)", client.get("/metrics").text, re.MULTILINE))
+    rules = ALERTS.read_text(encoding="utf-8")
+    expressions = re.findall(r"expr: (.*)", rules)
+    asked = {name for text in expressions for name in re.findall(r"\b((?:tidegate|process)_\w+)", text)}
+    assert len(expressions) == rules.count("- alert:") >= 8
+    assert asked <= published
+    states = re.findall(r'state="(\w+)"', rules)
+    assert set(states) <= set(STATES)
+    assert {"tidegate_sink_backlog", "tidegate_steps_behind", "tidegate_source_connected"} <= published
+
+
+def test_alerts_are_rules_of_prometheus() -> None:
+    """As its own tool says."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed; it comes with Debian's package prometheus")
+    done = subprocess.run(
+        [program, "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SUCCESS" in done.stdout

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tidegate.config import Config
     from tidegate.runtime import Chunk, Stream
+    from tidegate.runtime.pulse import Pulse
 
 LAST = 6  # releases that are shown
 WIDEST = 6  # columns that are shown
@@ -173,17 +174,76 @@ class Silent:
             print(f"tidegate: {sentence}", file=sys.stderr, flush=True)
 
 
+class Watchers:
+    """Somebody who looks, and the pulse that is felt meanwhile."""
+
+    def __init__(self, view: Any) -> None:
+        self.view = view
+        self.stage, self.say = view.stage, view.say
+        self.pulse: Pulse | None = None
+        self._stream: Stream | None = None
+
+    @contextmanager
+    def of(self, pulse: Pulse) -> Iterator[Pulse]:
+        """Let both hear of the stream; at its end the pulse says how it was."""
+        from tidegate.errors import TidegateError
+
+        self.pulse = pulse
+        try:
+            yield pulse
+            pulse.end("ended")
+        except TidegateError as error:
+            self._failed(str(error))
+            raise
+        except OSError as error:
+            self._failed(error.strerror or type(error).__name__)
+            raise
+        except BaseException as error:
+            self._failed(f"unexpected {type(error).__name__}")  # its text may quote data
+            raise
+
+    def _failed(self, sentence: str) -> None:
+        assert self.pulse is not None
+        self.pulse.end("failed", sentence)
+        if hasattr(self.view, "failed"):
+            self.view.failed(sentence)
+
+    def begin(self, stream: Stream) -> None:
+        """The stream is open."""
+        self._stream = stream
+        self.view.begin(stream)
+        if self.pulse is not None:
+            self.pulse.begin(stream)
+
+    def released(self, chunk: Chunk) -> None:
+        """Releases have left."""
+        self.view.released(chunk)
+        if self.pulse is not None and self._stream is not None:
+            self.pulse.released(chunk, self._stream)
+
+    def waiting(self, sentence: str) -> None:
+        """A sink or the source cannot be reached, or can again."""
+        self.view.waiting(sentence)
+        if self.pulse is not None:
+            self.pulse.waiting(sentence)
+
+
 @contextmanager
-def watching(config: Config, *, live: bool, quiet: bool) -> Iterator[Any]:
-    """A view on stderr while the stream runs; nothing where nobody looks."""
+def watching(config: Config, *, live: bool, quiet: bool) -> Iterator[Watchers]:
+    """A view on stderr while the stream runs; lines where nobody looks."""
     from rich.console import Console
 
     console: Console = Console(stderr=True)
+    if config.run.log == "json":
+        from tidegate.cli.journal import Journal
+
+        yield Watchers(Journal())
+        return
     if quiet or not console.is_terminal:
-        yield Silent(quiet=quiet)
+        yield Watchers(Silent(quiet=quiet))
         return
     from rich.live import Live
 
     view = View(config, live=live)
     with Live(view, console=console, refresh_per_second=8, transient=True):
-        yield view
+        yield Watchers(view)

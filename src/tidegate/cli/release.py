@@ -138,10 +138,15 @@ def run_release(
 ) -> dict[str, Any]:
     """Drive the stream to the end of its input, or until it is interrupted; returns what there is to say."""
     from tidegate.cli.live import watching
+    from tidegate.ingest import PublicClock
     from tidegate.runtime import as_begun, open_stream
+    from tidegate.runtime.pulse import Heartbeat, Pulse
 
     config = as_begun(config)
-    with watching(config, live=live, quiet=quiet) as watcher:
+    with (
+        watching(config, live=live, quiet=quiet) as watcher,
+        watcher.of(Pulse(config, watcher.say, live=live)) as pulse,
+    ):
         watcher.stage("opening the ledger")
         with open_stream(
             config, follow=live, watcher=watcher, begin_anew=begin_anew, backfill=backfill
@@ -151,10 +156,15 @@ def run_release(
                 watcher.say(f"begun anew: {stream.together or UNKNOWN_COST}.")
             watcher.stage("waiting for the first step to close" if live else "reading and checking the input")
             watcher.begin(stream)
-            intake = config.open(stream.store.progress.position, follow=live, once=once)
+            if config.run.archives is not None:
+                stream.archive_into(Path(config.locate(config.run.archives)), keep=config.run.keep)
+            heart = Heartbeat(PublicClock())
+            intake = config.open(stream.store.progress.position, follow=live, once=once, clock=heart)
+            pulse.watch(heart, intake.source)
             try:
                 with stopped_by_signals(intake, live=live) as stopped, told_of_waiting(intake, watcher):
                     stream.drive(intake)
+                    pulse.closing()
                     watcher.stage("finishing")
                     stream.finish(stopped)
             finally:

@@ -17,6 +17,7 @@ from tidegate.config.keys import (
     MechanismKeys,
     ProtectKeys,
     QueryKeys,
+    RunKeys,
     SinkKeys,
     SourceKeys,
     StepsKeys,
@@ -51,6 +52,8 @@ class Config:
         What they mean.
     about
         Words for people.
+    run
+        How it is run and watched.
     name, share
         Of one of several queries: its name, and its part of the whole budget; `policy` has that part already.
 
@@ -79,6 +82,7 @@ class Config:
     policy: Policy
     mechanism: Mechanism
     about: AboutKeys = field(default_factory=AboutKeys)
+    run: RunKeys = field(default_factory=RunKeys)
     name: str = ""
     share: Fraction = Fraction(1)
 

@@ -359,6 +359,33 @@ class AboutKeys:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunKeys:
+    """How a stream is run and watched. Nothing here changes a number, and everything may change at any start."""
+
+    status: str | None = key(
+        "A file that says every second where the stream stands, as JSON: last step, lag, budget, what sinks lack, "
+        "whether the source is connected. Nothing in it comes from the data.",
+        default=None,
+    )
+    log: str = key(
+        "What is written to stderr where nobody looks: sentences, or one JSON object for each event.",
+        default="text",
+        choices=("text", "json"),
+    )
+    archives: str | None = key(
+        "A folder: what no window and no sink needs any more moves there while the stream runs, so that the ledger "
+        "stays small.",
+        default=None,
+    )
+    keep: int | None = key(
+        "How many of the last steps stay in the ledger when it is pruned, up to twice as many between two prunings; at "
+        "least a window, by default twice a window and at least 1,000.",
+        kind="whole",
+        default=None,
+    )
+
+
 SECTIONS: dict[str, type[Any]] = {
     "source": SourceKeys,
     "steps": StepsKeys,
@@ -367,6 +394,7 @@ SECTIONS: dict[str, type[Any]] = {
     "mechanism": MechanismKeys,
     "sink": SinkKeys,
     "about": AboutKeys,
+    "run": RunKeys,
 }
 LISTED: dict[str, type[Any]] = {"query": ListedQueryKeys}  # sections that may be there several times
 OPEN = {"mechanism"}  # sections with keys of their own

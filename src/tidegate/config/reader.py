@@ -249,6 +249,7 @@ class FileReader:
             policy,
             mechanism,
             sections["about"],
+            sections["run"],
         )
 
     def make(self, section: str, build: Callable[[], _T]) -> _T:

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tidegate.config import Config
-from tidegate.errors import InvalidParameter, LedgerMismatch
+from tidegate.errors import InvalidParameter, LedgerMismatch, without_secrets
 from tidegate.ingest import Intake, StepBlock
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
@@ -28,7 +29,7 @@ from tidegate.runtime.clock import check_clock
 from tidegate.runtime.errors import LedgerIsOlder, SinkUnavailable
 from tidegate.runtime.gaps import Gaps
 from tidegate.runtime.outlets import Nobody, Outlet, Readers, Watcher
-from tidegate.runtime.pruning import Pruned, prune
+from tidegate.runtime.pruning import Pruned, kept_steps, prune
 from tidegate.runtime.receipts import ENDING, Receipt
 from tidegate.runtime.sinks import Sink, open_sink
 from tidegate.runtime.sinks.layout import Layout
@@ -77,6 +78,8 @@ class Stream:
         self._outlets: list[Outlet] = []
         self._sinks = list(sinks)
         self._synced = time.monotonic()
+        self._archives: tuple[Path, int] | None = None
+        self._tried = 0  # the step at which pruning was last thought of
         known = (progress.position or {}).get("gaps")
         self._gaps = Gaps.read(known) if known is not None else None  # from the first missing reading on
 
@@ -89,6 +92,19 @@ class Stream:
     def revises(self) -> bool:
         """Whether steps may be released more than once."""
         return self.run.mechanism.revises
+
+    @property
+    def backlogs(self) -> list[dict[str, Any]]:
+        """Of each sink, how many committed releases it lacks, and whether it cannot be reached."""
+        number = self.store.progress.number
+        return [
+            {
+                "name": without_secrets(outlet.sink.name),
+                "backlog": max(0, number - outlet.sent),
+                "reached": not outlet.waits,
+            }
+            for outlet in self._outlets
+        ]
 
     # the loop -----------------------------------------------------------------------------------------------
 
@@ -183,6 +199,7 @@ class Stream:
                 commit(block.position)
             if time.monotonic() - self._synced >= SYNC_EVERY:
                 self._sync()
+            self._prune_if_due()
 
     def take(self, block: StepBlock) -> Chunk:
         """Release a block of steps and commit it with everything that belongs to it; nothing has left yet."""
@@ -299,6 +316,23 @@ class Stream:
         self.send()
         if len(chunk):
             self.watcher.released(chunk)
+
+    def archive_into(self, archives: Path, *, keep: int | None = None) -> None:
+        """Prune from time to time while the stream is driven; parameters as for `prune`."""
+        if not archives.is_dir():
+            raise InvalidParameter(
+                "archives", str(archives), "a folder that exists", "make it, on another disk at best"
+            )
+        self._archives = archives, kept_steps(self.store, keep)
+
+    def _prune_if_due(self) -> None:
+        """Prune when twice as many steps have come together as are kept."""
+        if self._archives is None:
+            return
+        archives, keep = self._archives
+        if self.step - max(self.store.archived.step, self._tried) >= 2 * keep:
+            self._tried = self.step - keep  # where a sink needs all of it, the next attempt has time
+            self.prune(archives, keep=keep)
 
     def prune(self, archives: Path, *, keep: int | None = None) -> Pruned | None:
         """Move what no window and no sink needs any more into an archive; see `pruning.prune`."""

@@ -174,6 +174,30 @@ class Driver:
         """Whether the thread is not at work."""
         return self._thread is None or not self._thread.is_alive()
 
+    # what is measured; asked by other threads, and only numbers are read
+
+    @property
+    def backlog(self) -> int | None:
+        """How many committed releases a sink lacks; None while the stream is closed."""
+        stream = self._stream
+        return None if stream is None else max((each["backlog"] for each in stream.backlogs), default=0)
+
+    @property
+    def steps_behind(self) -> int | None:
+        """How many steps the clock has closed that are not released; None for a finite input."""
+        if not self.live:
+            return None
+        steps = self.config.steps
+        return max(0, min(steps.closed_by(self.clock()), steps.count or 2**62) - self.board.step)
+
+    @property
+    def connected(self) -> int | None:
+        """Whether the source answers; None while the stream is closed."""
+        intake = self._intake
+        if intake is None:
+            return None
+        return int(not str(getattr(intake.source, "status", "")).startswith("waiting"))
+
     # the thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:

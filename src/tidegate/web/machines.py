@@ -45,6 +45,24 @@ GAUGES: tuple[tuple[str, str, str, Sample], ...] = (
         "1 while a sink cannot be reached.",
         lambda each: float(each.state == "waiting"),
     ),
+    (
+        "tidegate_sink_backlog",
+        "gauge",
+        "Committed releases that a sink lacks.",
+        lambda each: each.backlog,
+    ),
+    (
+        "tidegate_steps_behind",
+        "gauge",
+        "Steps that the clock has closed and that are not released.",
+        lambda each: each.steps_behind,
+    ),
+    (
+        "tidegate_source_connected",
+        "gauge",
+        "0 while the source does not answer.",
+        lambda each: each.connected,
+    ),
     ("tidegate_clients", "gauge", "Clients of the live feed.", lambda each: each.feed.clients),
 )
 

@@ -1,0 +1,56 @@
+"""Logs of ``tidegate release`` for machines: one JSON object a line on stderr. Nothing of the data, ever."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import without_secrets
+
+if TYPE_CHECKING:
+    from tidegate.runtime import Chunk, Stream
+
+
+class Journal:
+    """A watcher that writes down each event of operation."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def log(self, event: str, **facts: Any) -> None:
+        """Write one line."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": now, "event": event, **facts}, ensure_ascii=False)
+        with self._lock:
+            print(without_secrets(line), file=sys.stderr, flush=True)
+
+    def stage(self, words: str) -> None:
+        """What is being done."""
+        self.log("stage", words=words)
+
+    def begin(self, stream: Stream) -> None:
+        """The stream is open."""
+        ledger = stream.store.ledger
+        self.log("opened", stream=ledger.identity[:12], step=stream.step)
+
+    def released(self, chunk: Chunk) -> None:
+        """Releases have left; their numbers are where they went."""
+        self.log("released", releases=len(chunk), last_step=int(chunk.step.max(initial=0)))
+
+    def say(self, sentence: str) -> None:
+        """Something that people should read."""
+        self.log("notice", sentence=sentence)
+
+    def waiting(self, sentence: str) -> None:
+        """A sink or the source cannot be reached, or can again."""
+        if sentence:
+            self.log("waiting", sentence=sentence)
+        else:
+            self.log("reached")
+
+    def failed(self, sentence: str) -> None:
+        """The stream has stopped, and why."""
+        self.log("failed", sentence=sentence)

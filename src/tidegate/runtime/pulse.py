@@ -1,0 +1,244 @@
+"""The pulse of a stream that goes on: a status file, signs of life to systemd, and a look at the system's clock.
+
+A thread of its own writes down what the stream last said of itself, so that a stream that hangs is seen to hang. All of
+it is public: the clock, the configuration, the last step, the budget, and whether sinks and source answer.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tidegate.config import Config
+from tidegate.errors import TidegateError, without_secrets
+from tidegate.exact import show
+from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.errors import SinkError
+from tidegate.runtime.files import unused_name
+from tidegate.runtime.notify import Notifier
+from tidegate.runtime.stream import Stream
+from tidegate.version import __version__
+
+EVERY = 1.0  # seconds between two looks
+MOVED = 2.0  # seconds by which a clock may be corrected without a word
+HANGS = 60.0  # seconds without a sign of the loop after which it is said to hang
+
+
+class Heartbeat:
+    """A clock that remembers when it was last asked: the loop asks it all the time, unless it hangs."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.last = time.monotonic()
+
+    def __call__(self) -> float:
+        """Seconds since 1970."""
+        self.last = time.monotonic()
+        return self._clock()
+
+    @property
+    def silent(self) -> float:
+        """For how many seconds nobody has asked."""
+        return time.monotonic() - self.last
+
+
+class SystemClock:
+    """Notices that somebody has set the system's clock, by one that nobody sets."""
+
+    def __init__(
+        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] | None = None
+    ) -> None:
+        tick = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        self._wall = wall
+        self._steady = steady or (lambda: time.clock_gettime(tick))
+        self._offset = self._wall() - self._steady()
+
+    def moved(self) -> float:
+        """By how many seconds it was set since the last look; 0 for small corrections."""
+        offset = self._wall() - self._steady()
+        by = offset - self._offset
+        if abs(by) <= MOVED:
+            return 0.0
+        self._offset = offset
+        return by
+
+
+class Pulse:
+    """Looks at a stream every second, from a thread of its own.
+
+    Parameters
+    ----------
+    config
+        Its configuration.
+    say
+        Takes a sentence that people should read.
+    live
+        Whether the stream goes on, so that its loop may be expected to stir.
+    notifier, system
+        For tests.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        say: Callable[[str], None],
+        *,
+        live: bool,
+        notifier: Notifier | None = None,
+        system: SystemClock | None = None,
+    ) -> None:
+        self._config, self._say, self._live = config, say, live
+        self._notifier = notifier or Notifier()
+        self._system = system or SystemClock()
+        self._path = None if config.run.status is None else Path(config.locate(config.run.status))
+        self._facts: dict[str, Any] = {}
+        self._sentence = ""
+        self._heart: Heartbeat | None = None
+        self._source: Any = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # what the stream tells ----------------------------------------------------------------------------------
+
+    def begin(self, stream: Stream) -> None:
+        """The stream is open; refuse a status file that cannot be written."""
+        self._facts = {"state": "running", "stream": stream.store.ledger.identity[:12]}
+        self.measure(stream)
+        try:
+            self._write()
+        except OSError as error:
+            raise SinkError(
+                f"the status file {self._path} cannot be written ({error.strerror or type(error).__name__}); make its "
+                "folder writable, or name another with status in [run]."
+            ) from None
+
+    def watch(self, heart: Heartbeat, source: Any) -> None:
+        """The loop begins: systemd is told, and the thread starts."""
+        self._heart, self._source = heart, source
+        self._notifier.send(READY="1", STATUS=self._words())
+        self._thread = threading.Thread(target=self._look, name="pulse", daemon=True)
+        self._thread.start()
+
+    def measure(self, stream: Stream) -> None:
+        """Note where the stream stands; on its own thread, because the ledger belongs to it."""
+        ledger, step = stream.store.ledger, stream.step
+        with suppress(TidegateError):
+            self._facts = {
+                **self._facts,
+                "step": step,
+                "releases": stream.store.progress.number,
+                "budget": {
+                    "limit": show(ledger.unit * ledger.units),
+                    "spent_in_last_window": show(ledger.spent()),
+                    "remaining_for_next_step": show(ledger.remaining()),
+                },
+                "sinks": stream.backlogs,
+            }
+
+    def released(self, chunk: Chunk, stream: Stream) -> None:
+        """Releases have left."""
+        self._facts["released_at"] = _iso(time.time())
+        self.measure(stream)
+
+    def waiting(self, sentence: str) -> None:
+        """A sink or the source cannot be reached; "" when it can again."""
+        self._sentence = sentence
+
+    def closing(self) -> None:
+        """The loop has ended, and nothing stirs any more while sinks get the rest and the ledger is checked."""
+        self._heart = None
+        self._notifier.send(STOPPING="1")
+
+    def end(self, state: str, sentence: str = "") -> None:
+        """The stream has ended, was stopped or has failed."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._notifier.send(STOPPING="1", STATUS=sentence or state)
+        if self._thread is not None:
+            self._thread.join(2 * EVERY)
+        if self._facts:
+            self._facts["state"], self._sentence = state, sentence
+            with suppress(OSError):
+                self._write()
+
+    # what it does -------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        alive = EVERY if self._notifier.every is None else min(EVERY, self._notifier.every)
+        while not self._ended.wait(alive):
+            by = self._system.moved()
+            if by:
+                direction = "forward" if by > 0 else "back"
+                self._say(
+                    f"the system's clock was set {direction} by {abs(by):,.0f} s; the steps of this stream go on by the "
+                    "clock of its start, so start it again if the new time is right."
+                )
+            if self._alive:
+                self._notifier.send(WATCHDOG="1", STATUS=self._words())
+            with suppress(OSError):  # a full disk does not stop a stream; the old time in the file shows it
+                self._write()
+
+    @property
+    def _alive(self) -> bool:
+        heart = self._heart
+        limit = HANGS if self._notifier.every is None else max(self._notifier.every, 1.0)
+        return not self._live or heart is None or heart.silent < limit
+
+    def _words(self) -> str:
+        facts = self._facts
+        return self._sentence or f"step {facts.get('step', 0):,}, {facts.get('releases', 0):,} releases"
+
+    def facts(self) -> dict[str, Any]:
+        """What is written down."""
+        now = time.time()
+        steps, facts = self._config.steps, dict(self._facts)
+        step = int(facts.get("step", 0))
+        found: dict[str, Any] = {"time": _iso(now), "version": __version__, **facts}
+        if self._live and facts.get("state") == "running":
+            due = min(steps.closed_by(now), steps.count or 2**62)
+            late = now - steps.boundary(step + 2) / 1e6 - _seconds(steps.lateness) if due > step else 0.0
+            found["steps_behind"] = max(0, due - step)
+            found["lag_seconds"] = max(0, round(late))
+            if not self._alive:
+                found["state"] = "hangs"
+            elif self._sentence:
+                found["state"] = "waiting"
+            found["source"] = {"connected": not _silent(self._source)}
+        if self._sentence:
+            found["sentence"] = without_secrets(self._sentence)
+        return found
+
+    def _write(self) -> None:
+        """Replace the file by one that is complete; whoever reads it never sees half of it."""
+        if self._path is None:
+            return
+        fresh = unused_name(self._path)
+        text = json.dumps(self.facts(), indent=2, ensure_ascii=False) + "\n"
+        try:
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            fresh.replace(self._path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+
+
+def _silent(source: Any) -> bool:
+    return str(getattr(source, "status", "")).startswith("waiting")
+
+
+def _seconds(lateness: object) -> float:
+    return float(lateness) if isinstance(lateness, int | float) else 0.0
+
+
+def _iso(moment: float) -> str:
+    return datetime.datetime.fromtimestamp(moment, datetime.UTC).isoformat(timespec="seconds")

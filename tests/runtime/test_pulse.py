@@ -1,0 +1,250 @@
+"""What operators see of a stream that goes on: status file, systemd, logs, and a clock that was set."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.helpers import release, settings
+
+from tidegate.cli import main
+from tidegate.errors import InvalidParameter
+from tidegate.runtime import open_stream, pulse
+from tidegate.runtime.errors import SinkError, SinkUnavailable
+from tidegate.runtime.notify import Notifier
+from tidegate.runtime.pruning import verify_archives
+from tidegate.runtime.pulse import Heartbeat, Pulse, SystemClock
+
+
+def listening(path: str) -> socket.socket:
+    """The socket of a systemd of our own."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    found.bind(path)
+    found.settimeout(30)
+    return found
+
+
+def followed(folder: Path, run: str, *changes: tuple[str, str]) -> Path:
+    """A configuration of a file that is followed, with steps of a second that began a minute ago."""
+    begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=10)
+    settings(
+        folder,
+        ('start = "2026-03-02T00:00"', f'start = "{begin:%Y-%m-%dT%H:%M:%SZ}"'),
+        ('length = "1h"', 'length = "1s"'),
+        ("count = 12\n", ""),
+        ('column = "place"', 'column = "place"\nfollow = true'),
+        ("[sink]", f"[run]\n{run}\n\n[sink]"),
+        *changes,
+    )
+    return folder / "tidegate.toml"
+
+
+def started(config: Path, **environment: str) -> subprocess.Popen[str]:
+    """The command, as systemd would start it."""
+    command = [sys.executable, "-m", "tidegate", "release", str(config), "--follow"]
+    return subprocess.Popen(
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_stream_under_systemd(tmp_path: Path) -> None:
+    """Ready when it is at work, alive all the time, stopping on SIGTERM; the status file and the log say the same."""
+    config = followed(tmp_path, 'status = "status.json"\nlog = "json"')
+    place = str(tmp_path / "notify")
+    with listening(place) as system:
+        process = started(config, NOTIFY_SOCKET=place, WATCHDOG_USEC="2000000")
+        try:
+            words = system.recv(4096).decode()
+            assert words.startswith("READY=1\nSTATUS=step ")
+            signs = [system.recv(4096).decode() for _ in range(3)]
+            assert all(sign.startswith("WATCHDOG=1\nSTATUS=") for sign in signs)
+            deadline = time.monotonic() + 30
+            while (facts := json.loads((tmp_path / "status.json").read_text()))["step"] < 10:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            assert facts["state"] == "running"
+            assert facts["steps_behind"] <= 3
+            assert facts["budget"]["limit"] == "1"
+            assert [sink["backlog"] for sink in facts["sinks"]] == [0]
+            assert facts["source"] == {"connected": True}
+            assert stat.S_IMODE((tmp_path / "status.json").stat().st_mode) == 0o644
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+            rest = []
+            system.settimeout(0.1)
+            while True:
+                try:
+                    rest.append(system.recv(4096).decode())
+                except TimeoutError:
+                    break
+            assert any(words.startswith("STOPPING=1") for words in rest)
+        finally:
+            process.kill()
+            _, errors = process.communicate()
+    events = [json.loads(line) for line in errors.splitlines()]
+    assert {"opened", "released", "stage"} <= {event["event"] for event in events}
+    assert json.loads((tmp_path / "status.json").read_text())["state"] == "ended"
+    assert "walrus" not in errors + (tmp_path / "status.json").read_text()
+    assert {path.name for path in tmp_path.iterdir() if "status" in path.name} == {"status.json"}
+
+
+def test_a_loop_that_hangs_gives_no_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread goes on, the status says that it hangs, and systemd hears nothing."""
+    monkeypatch.setattr(pulse, "EVERY", 0.05)
+    config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
+    place = str(tmp_path / "notify")
+    with listening(place) as system, open_stream(config) as stream:
+        notifier = Notifier({"NOTIFY_SOCKET": place, "WATCHDOG_USEC": "100000"})
+        assert notifier.every == 0.05
+        felt = Pulse(config, lambda _: None, live=True, notifier=notifier)
+        felt.begin(stream)
+        heart = Heartbeat(time.time)
+        heart.last -= 100  # for as long nobody has asked it
+        felt.watch(heart, None)
+        assert system.recv(4096).startswith(b"READY=1")
+        while json.loads((tmp_path / "status.json").read_text())["state"] != "hangs":
+            time.sleep(0.01)
+        system.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            system.recv(4096)
+        heart()
+        system.settimeout(30)
+        assert system.recv(4096).startswith(b"WATCHDOG=1")
+        felt.end("failed", "a sentence.")
+    facts = json.loads((tmp_path / "status.json").read_text())
+    assert (facts["state"], facts["sentence"]) == ("failed", "a sentence.")
+
+
+def test_a_name_without_a_file_and_no_name_at_all() -> None:
+    """An abstract socket is reached; without systemd, or for another process, nothing is sent."""
+    name = f"tidegate-test-{os.getpid()}"
+    with listening("\0" + name) as system:
+        Notifier({"NOTIFY_SOCKET": f"@{name}"}).send(STATUS="two\nlines")
+        assert system.recv(100) == b"STATUS=two lines"
+    Notifier({}).send(READY="1")
+    Notifier({"NOTIFY_SOCKET": "/nowhere"}).send(READY="1")
+    assert Notifier({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}).every is None
+    assert Notifier({"WATCHDOG_USEC": "5"}).every is None
+
+
+def test_a_clock_that_was_set_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each time; small corrections are not worth a word."""
+    monkeypatch.setattr(pulse, "EVERY", 0.01)
+    wall = [1000.0]
+    system = SystemClock(lambda: wall[0], lambda: 0.0)
+    wall[0] += 1.5
+    assert system.moved() == 0
+    wall[0] += 3600
+    assert system.moved() == pytest.approx(3601.5)
+    assert system.moved() == 0
+    said: list[str] = []
+    config = settings(tmp_path)
+    felt = Pulse(config, said.append, live=True, system=system)
+    felt.watch(Heartbeat(time.time), None)
+    wall[0] -= 7200
+    while not said:
+        time.sleep(0.01)
+    felt.end("ended")
+    assert said == [
+        "the system's clock was set back by 7,200 s; the steps of this stream go on by the clock of its start, so start "
+        "it again if the new time is right."
+    ]
+
+
+def test_a_failure_is_in_status_and_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same sentence that the command ends with, and no password."""
+    settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\nlog = "json"\n\n[sink]'))
+    config = str(tmp_path / "tidegate.toml")
+    assert main(["release", config]) == 0
+    assert json.loads((tmp_path / "status.json").read_text())["state"] == "ended"
+    (tmp_path / "events.csv").unlink()
+    settings(tmp_path)
+    (tmp_path / "events.csv").unlink()
+    text = (tmp_path / "tidegate.toml").read_text().replace("count = 12", "count = 15")
+    (tmp_path / "tidegate.toml").write_text(
+        text.replace("[sink]", '[run]\nstatus = "status.json"\nlog = "json"\n\n[sink]')
+    )
+    capsys.readouterr()
+    assert main(["release", config]) == 2
+    *events, last = capsys.readouterr().err.splitlines()
+    found = [json.loads(line) for line in events]
+    assert found[-1]["event"] == "failed"
+    assert f"tidegate: {found[-1]['sentence']}" == last
+    facts = json.loads((tmp_path / "status.json").read_text())
+    assert (facts["state"], facts["sentence"]) == ("failed", found[-1]["sentence"])
+
+
+def test_a_status_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Later a full disk does not stop the stream."""
+    config = settings(tmp_path, ("[sink]", '[run]\nstatus = "absent/status.json"\n\n[sink]'))
+    with open_stream(config) as stream, pytest.raises(SinkError, match="status in"):
+        Pulse(config, print, live=True).begin(stream)
+
+
+def test_a_sink_that_lacks_releases_is_counted(tmp_path: Path) -> None:
+    """Its backlog is what was committed and not taken."""
+    config = settings(tmp_path)
+    with open_stream(config) as stream:
+        intake = config.open(stream.store.progress.position)
+
+        def refuse(_: Any) -> None:
+            raise SinkUnavailable("away.")
+
+        stream._outlets[0].sink.write = refuse  # type: ignore[method-assign]
+        stream.drive(intake)
+        intake.close()
+        assert [(sink["backlog"], sink["reached"]) for sink in stream.backlogs] == [(12, False)]
+
+
+def test_a_followed_stream_prunes_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With archives in [run]; the folder must be there before anything is released."""
+    from tidegate.runtime import pruning
+
+    monkeypatch.setattr(pruning, "SPARE", 0)
+    config = settings(tmp_path)
+    with open_stream(config) as stream:
+        with pytest.raises(InvalidParameter, match="archives"):
+            stream.archive_into(tmp_path / "archives")
+        (tmp_path / "archives").mkdir()
+        stream.archive_into(tmp_path / "archives", keep=4)
+    for count in range(2, 13):
+        config = settings(tmp_path, ("count = 12", f"count = {count}"))
+        with open_stream(config) as stream:
+            stream.archive_into(tmp_path / "archives", keep=4)
+            intake = config.open(stream.store.progress.position)
+            stream.drive(intake)
+            stream.finish()
+            intake.close()
+    archives = list((tmp_path / "archives").iterdir())
+    assert len(archives) >= 1
+    assert verify_archives(archives, tmp_path / "tidegate.ledger") == ""
+    assert len(release(config).store.progress.position or {}) > 0
+
+
+def test_the_unit_of_the_page(tmp_path: Path) -> None:
+    """It is of the kind that notifies, with a watchdog that is slower than the signs of life; systemd can read it."""
+    unit = Path(__file__).resolve().parents[2] / "docs" / "examples" / "tidegate.service"
+    text = unit.read_text(encoding="utf-8")
+    assert "Type=notify" in text
+    assert int(re.findall(r"WatchdogSec=(\d+)", text)[0]) >= 2 * pulse.HANGS
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed, so systemd cannot be asked about the unit")
+    copy = tmp_path / "tidegate@.service"
+    copy.write_text(text.replace("/opt/tidegate/bin/tidegate", sys.executable))
+    done = subprocess.run(
+        [program, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False
+    )
+    assert [line for line in done.stderr.splitlines() if "tidegate@" in line] == []
