@@ -27,6 +27,7 @@ from tidegate.cli import (
     release,
     repro,
     serve,
+    tune,
     verify,
 )
 from tidegate.errors import TidegateError, without_secrets
@@ -45,6 +46,7 @@ app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("preview", epilog=preview.EXAMPLE)(preview.preview)
+app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("release", epilog=release.EXAMPLE)(release.release)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("bench", epilog=bench.EXAMPLE)(bench.bench)

@@ -63,18 +63,22 @@ def read_rows(
     if isinstance(query.columns, Intervals):
         assert schema.value is not None
         parts["column"] = query.columns.indices(frame[schema.value])
-    elif schema.column is not None:
-        keys = frame[schema.column]
-        found = query.lookup
-        parts["column"] = query.columns.indices(keys) if found is None else found.indices(keys, query.columns)
     else:
-        parts["column"] = np.zeros(len(frame), dtype=np.int32)
+        parts["column"] = column_numbers(query, frame, schema)
     rows = pl.DataFrame(parts)
     if values is not None and values.dtype.kind == "f":
         lacking = np.isnan(values)
         if lacking.any():
             rows = rows.filter(~lacking)
     return rows.drop_nulls() if any(rows[name].null_count() for name in rows.columns) else rows
+
+
+def column_numbers(query: Query, frame: pl.DataFrame, schema: Schema) -> Any:
+    """The number of each record's column by its category; null where it is in none."""
+    if schema.column is None or isinstance(query.columns, Intervals):
+        return np.zeros(len(frame), dtype=np.int32)
+    keys, found = frame[schema.column], query.lookup
+    return query.columns.indices(keys) if found is None else found.indices(keys, query.columns)
 
 
 def chosen(query: Query, frame: pl.DataFrame, *, lenient: bool = False) -> pl.DataFrame:

@@ -1,0 +1,209 @@
+"""Choosing most, clip, edges and level from data for a stated ε: a noisy histogram of units, and what follows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.config.config import Config
+from tidegate.errors import InvalidInput
+from tidegate.exact import ExactLike, show
+from tidegate.ingest.columns import Intervals
+from tidegate.ingest.tuning import Trait, traits
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.policy import User
+
+FEWEST = 20  # units, in multiples of the noise: with fewer the histogram says nothing
+SURE = 6  # from so many times the noise on, a cell is not empty
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was chosen.
+
+    Attributes
+    ----------
+    lines
+        The keys of the configuration by section, as they are written.
+    units
+        About how many units there are, from the same noisy histogram.
+    epsilon
+        What it cost.
+    """
+
+    lines: dict[str, dict[str, str]]
+    units: float
+    epsilon: Fraction
+
+    def text(self) -> str:
+        """The lines as they stand in a file."""
+        sections = [
+            "\n".join([f"[{section}]", *(f"{name} = {value}" for name, value in keys.items())])
+            for section, keys in self.lines.items()
+        ]
+        return "\n\n".join(sections)
+
+    def written_into(self, text: str) -> str:
+        """A configuration with these lines."""
+        for section, keys in self.lines.items():
+            for name, value in keys.items():
+                text = set_key(text, section, name, value)
+        return text
+
+
+def tuning(columns: int, epsilon: ExactLike, parts: int) -> Uniform:
+    """The mechanism that measures the histogram: once, and a unit changes one cell of each part.
+
+    Privacy
+    -------
+    Each unit, with ALL its records in the whole input, adds 1 to one cell of each of the `parts` histograms, so it
+    changes the row by at most `parts` in sum; one step of Uniform at user level with a horizon of 1 loses ε by adding it
+    or removing it. The cells' ends are public. Everything that is chosen is computed from the released row.
+    """
+    return Uniform(
+        User(epsilon=epsilon, horizon=1, max_change=parts, touches=parts), columns=columns, noise="laplace"
+    )
+
+
+def read_traits(config: Config, largest: float) -> list[Trait]:
+    """What is looked at of each unit of a configuration's input."""
+    if config.query.aggregate == "given":
+        raise InvalidInput(
+            "the input is already aggregated, so that no unit can be seen; there is nothing to tune."
+        )
+    with config.open(follow=False).source as source:
+        return traits(source, config.schema, config.steps, config.query, largest)
+
+
+def choose(
+    config: Config, found: Sequence[Trait], released: npt.NDArray[np.float64], noise: Uniform, keep: float
+) -> Tuned:
+    """Parameters from the released histogram alone.
+
+    Parameters
+    ----------
+    config
+        The configuration, of which everything is public.
+    found
+        The traits, of which only names and ends are looked at.
+    released
+        The noisy cells of all traits, one after the other.
+    noise
+        What they were released with.
+    keep
+        The part of units that no bound should cut.
+    """
+    cells, start = {}, 0
+    for trait in found:
+        cells[trait.name] = np.array(trait.ends), released[start : start + len(trait.ends)]
+        start += len(trait.ends)
+    units = float(np.mean([counts.sum() for _, counts in cells.values()]))
+    error = float(noise.noise_error or 0.0)
+    if units < FEWEST * error:
+        raise InvalidInput(
+            f"there are too few units for ε = {show(Fraction(noise.policy.epsilon or 0))}: about {max(units, 0):.0f}, "
+            f"and the noise is {error:.0f} a cell; nothing was written, and the budget of the tuning is spent."
+        )
+    query: dict[str, str] = {}
+    lines: dict[str, dict[str, str]] = {"query": query}
+    if config.schema.unit is not None:
+        query["most"] = str(round(quantile(*cells["most"], keep, error)))
+    if "high" in cells:
+        low, high = (quantile(*cells[name], keep, error) for name in ("low", "high"))
+        query["clip"] = f'["{_exact(-low)}", "{_exact(high if high > -low else 1.0)}"]'
+    if "edges" in cells and isinstance(config.query.columns, Intervals):
+        wanted = len(config.query.columns.edges) - 1
+        query["edges"] = (
+            "[" + ", ".join(f'"{_exact(edge)}"' for edge in _edges(*cells["edges"], wanted)) + "]"
+        )
+    if (
+        config.mechanism_keys.name == "auto"
+        and config.steps.count is not None
+        and config.query.aggregate != "mean"
+    ):
+        ends, counts = cells["total"]
+        sure = counts > SURE * error
+        mean = float(np.sum(0.75 * ends[sure] * counts[sure])) / (config.steps.count * config.query.width)
+        if "high" in cells:
+            mean *= quantile(*cells["high"], 0.5, error)
+        lines["mechanism"] = {"level": str(_rough(mean))}
+    cost = Fraction(noise.policy.epsilon or 0)
+    lines["about"] = {"chosen": f'"tuned with ε = {show(cost)}"'}
+    return Tuned(lines, units, cost)
+
+
+def quantile(
+    ends: npt.NDArray[np.float64], counts: npt.NDArray[np.float64], keep: float, error: float = 0.0
+) -> float:
+    """The first end below which lies a part of the units; cells that noise alone could fill count nothing.
+
+    Examples
+    --------
+    >>> quantile(np.array([1.0, 2.0, 5.0]), np.array([70.0, 27.0, 3.0]), 0.95)
+    2.0
+    """
+    counted = np.where(counts > SURE * error, counts, 0.0)
+    reached = np.cumsum(counted) >= keep * counted.sum()
+    return float(ends[int(np.argmax(reached))])
+
+
+def _edges(ends: npt.NDArray[np.float64], counts: npt.NDArray[np.float64], wanted: int) -> list[float]:
+    """Edges between which lie about equally many units."""
+    below = np.cumsum(np.maximum(counts, 0.0))
+    places = np.searchsorted(below, np.linspace(0.02, 0.98, wanted + 1) * below[-1])
+    found = sorted({float(ends[min(int(place), len(ends) - 1)]) for place in places})
+    return found if len(found) > 1 else [found[0], float(ends[-1])]
+
+
+def _rough(mean: float) -> float | int:
+    """1, 3, 10, 30 and so on: a level needs no more than its order of magnitude."""
+    if mean <= 1:
+        return 1
+    half = round(2 * float(np.log10(mean)))
+    return int(10 ** (half // 2) * (3 if half % 2 else 1))
+
+
+def _exact(value: float) -> str:
+    return f"{value + 0.0:.10g}"  # and no minus before a 0
+
+
+def set_key(text: str, section: str, name: str, value: str) -> str:
+    r"""A configuration in which one key has another value, or is there for the first time; all else stays as it was.
+
+    Examples
+    --------
+    >>> print(set_key('[query]\nmost = 1  # first\n[sink]', "query", "most", "3"))
+    [query]
+    most = 3  # first
+    [sink]
+    """
+    header = re.search(rf"^\[{section}\][^\n]*$", text, re.MULTILINE)
+    if header is None:
+        return f"{text.rstrip()}\n\n[{section}]\n{name} = {value}\n"
+    end = re.compile(r"^\[", re.MULTILINE).search(text, header.end())
+    body = text[header.end() : end.start() if end else len(text)]
+    line = re.compile(
+        rf"^(\s*{name}\s*=\s*)(\[[^\]]*\]|\"[^\"\n]*\"|[^#\n]*?)(\s*(?:#[^\n]*)?)$", re.MULTILINE
+    )
+    if line.search(body):
+        body = line.sub(lambda match: match[1] + value + match[3], body, count=1)
+    else:
+        body = f"\n{name} = {value}{body}"
+    return text[: header.end()] + body + (text[end.start() :] if end else "")
+
+
+def ledger_of(config: Config) -> Path:
+    """Where the account of the tuning is kept, beside the configuration."""
+    return config.path.with_suffix(".tuned.ledger")
+
+
+def facts(tuned: Tuned) -> dict[str, Any]:
+    """The choice as JSON."""
+    return {"chosen": tuned.lines, "units": round(tuned.units), "epsilon": show(tuned.epsilon)}

@@ -1,0 +1,163 @@
+"""Parameters chosen from data: right where there are many units, charged once, and never more than the price says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tidegate.cli import main
+from tidegate.config import parse_config, read_config
+from tidegate.config.tuning import read_traits, set_key, tuning
+from tidegate.ingest.tuning import ladder
+
+START = "2026-03-02T00:00"
+TEXT = """
+[source]
+location = "{folder}/events.csv"
+time = "time"
+unit = "unit"
+column = "place"
+value = "value"
+
+[steps]
+start = "2026-03-02T00:00"
+length = "1h"
+count = 48
+
+[query]
+aggregate = "{aggregate}"
+{columns}
+{bounds}
+
+[protect]
+epsilon = "1"
+window = 24
+
+[mechanism]
+name = "auto"
+
+[sink]
+location = "{folder}/out.csv"
+"""
+
+
+def shop(folder: Path, aggregate: str = "sum", units: int = 4_000, loud: int = 0, **more: str) -> Path:
+    """Receipts of customers: most come once in an hour, one in ten three times; 98 % spend below 50, the rest 900."""
+    rng = np.random.default_rng(7)
+    lines = ["time,unit,place,value"]
+    for unit in range(units):
+        hour, times = int(rng.integers(48)), 3 if unit % 10 == 0 else 1
+        for _ in range(times):
+            value = 900 if unit % 50 == 3 else round(float(rng.uniform(1, 49)), 2)
+            lines.append(f"2026-03-{2 + hour // 24:02d}T{hour % 24:02d}:30,u{unit},north,{value}")
+    lines += [f"2026-03-02T01:30,loud,north,{10**5 + n}" for n in range(loud)]
+    (folder / "events.csv").write_text("\n".join(lines) + "\n")
+    bounds = {"sum": 'clip = ["0", "1"]\ngrid = "0.01"', "histogram": "", "count": "most = 1  # a guess"}
+    columns = 'edges = ["0", "10", "20", "30", "40"]' if aggregate == "histogram" else 'columns = ["north"]'
+    text = TEXT.format(folder=folder, aggregate=aggregate, columns=columns, bounds=bounds[aggregate])
+    if aggregate == "histogram":
+        text = text.replace('column = "place"\n', "")
+    file = folder / "tidegate.toml"
+    file.write_text(text)
+    return file
+
+
+def tuned(file: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, str]]:
+    """The lines that a tuning chooses."""
+    assert main(["tune", str(file), "--epsilon", "1", "--json", *more]) == 0
+    found: dict[str, dict[str, str]] = json.loads(capsys.readouterr().out)["chosen"]
+    return found
+
+
+def test_bounds_of_a_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nine in ten come once, all within three; 98 % spend below 50: the lines say so, and the file can be released."""
+    file = shop(tmp_path)
+    found = tuned(file, capsys, "--write", "--keep", "0.95")
+    assert found["query"] == {"most": "3", "clip": '["0", "50"]'}
+    assert found["mechanism"] == {"level": "3000"}  # 4,800 receipts in 48 steps, of about 30
+    config = read_config(file)
+    assert (config.query.most, config.query.clip) == (3, (0, 50))
+    assert config.about.chosen == "tuned with ε = 1"
+    assert main(["release", str(file), "--report", str(tmp_path / "r.html")]) == 0
+    assert "tuned with ε = 1" in (tmp_path / "r.html").read_text()
+
+
+def test_most_of_a_count_and_edges_of_a_histogram(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A comment beside a key stays; edges have about equally many units between them."""
+    file = shop(tmp_path, "count")
+    assert tuned(file, capsys, "--write", "--keep", "0.8")["query"] == {"most": "1"}
+    assert "most = 1  # a guess" in file.read_text()
+    (tmp_path / "two").mkdir()
+    edges = json.loads(tuned(shop(tmp_path / "two", "histogram"), capsys)["query"]["edges"])
+    assert sorted(map(float, edges)) == list(map(float, edges))
+    assert 2 <= len(edges) <= 5
+
+
+def test_a_second_look_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The account is kept, and whoever takes it away takes a file away that says what it is."""
+    file = shop(tmp_path)
+    tuned(file, capsys)
+    before = file.read_text()
+    assert main(["tune", str(file), "--epsilon", "1"]) == 2
+    assert "tuned on before" in capsys.readouterr().err
+    assert file.read_text() == before
+    assert main(["ledger", "verify", str(tmp_path / "tidegate.tuned.ledger")]) == 0
+
+
+def test_one_unit_changes_each_histogram_by_one(tmp_path: Path) -> None:
+    """Whatever it sends: a thousand huge receipts move one cell of each part, which is what the noise is for."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    quiet = read_traits(read_config(shop(tmp_path / "a")), 1e6)
+    loud = read_traits(read_config(shop(tmp_path / "b", loud=1_000)), 1e6)
+    changes = [np.abs(one.cells() - other.cells()).sum() for one, other in zip(quiet, loud, strict=True)]
+    assert changes == [1] * len(quiet)
+    assert [one.ends for one in quiet] == [other.ends for other in loud]
+    cells = sum(len(trait.ends) for trait in quiet)
+    assert tuning(cells, "1/10", len(quiet)).scale == 10 * len(quiet)
+
+
+def test_bad_fields_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A value that is no number or a time that is none is a missing one: no error tells of it."""
+    file = shop(tmp_path)
+    events = tmp_path / "events.csv"
+    events.write_text(events.read_text() + "walrus,w,north,walrus\n2026-03-02T01:30,w2,north,walrus\n")
+    assert "walrus" not in str(tuned(file, capsys))
+
+
+def test_too_few_units_are_not_tuned_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Noise alone chooses nothing."""
+    file = shop(tmp_path, units=30)
+    before = file.read_text()
+    assert main(["tune", str(file), "--epsilon", "1/10", "--write"]) == 2
+    assert "too few units" in capsys.readouterr().err
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("wrong", [["--keep", "1"], ["--largest", "0"], ["--epsilon", "x"]])
+def test_bad_options_spend_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]
+) -> None:
+    """One sentence, and no ledger."""
+    file = shop(tmp_path, units=5)
+    assert main(["tune", str(file), *wrong]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "tidegate.tuned.ledger").exists()
+
+
+def test_keys_are_set_where_they_stand(tmp_path: Path) -> None:
+    """Lists over several lines, keys that are absent, sections that are: the rest of the file stays as it was."""
+    text = shop(tmp_path).read_text()
+    text = text.replace('clip = ["0", "1"]', 'clip = [\n  "0",\n  "1",\n]')
+    for section, name, value in (
+        ("query", "clip", '["0", "7"]'),
+        ("query", "most", "4"),
+        ("about", "chosen", '"x"'),
+    ):
+        text = set_key(text, section, name, value)
+    config = parse_config(text, tmp_path / "tidegate.toml")
+    assert (config.query.clip, config.query.most, config.about.chosen) == ((0, 7), 4, "x")
+    assert ladder(0.01, 3)[0] == 0.01
