@@ -92,7 +92,7 @@ def causal_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechan
     w, wide = policy.w, columns > 16
     yield "Uniform", Uniform(policy, columns=columns, noise="laplace")
     for k in some(w):
-        yield f"Sample {k}", Sample(policy, columns=columns, every=-(-w // k))
+        yield f"Sample {k}", Sample(policy, columns=columns, every=-(-w // k), noise="laplace")
         if not wide or k in (1, 2, 4):
             yield f"Fast {k}", Fast(policy, columns=columns, samples=k)
             yield f"Fast {k} still", Fast(policy, columns=columns, samples=k, adaptive=False)

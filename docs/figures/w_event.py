@@ -34,7 +34,7 @@ PICTURES = Path(__file__).parents[1] / "pictures"
 MECHANISMS: dict[str, Callable[[tg.WEvent, int], Mechanism]] = {
     "Uniform": lambda policy, d: Uniform(policy, columns=d, noise="laplace"),
     "Sample": lambda policy, d: Sample(policy, columns=d),
-    "Sample, w/4": lambda policy, d: Sample(policy, columns=d, every=max(1, policy.w // 4)),
+    "Sample, w/4": lambda policy, d: Sample(policy, columns=d, every=max(1, policy.w // 4), noise="laplace"),
     "BD": lambda policy, d: BudgetDistribution(policy, columns=d, shift=d > 2 * policy.w),
     "BA": lambda policy, d: BudgetAbsorption(policy, columns=d, shift=d > 2 * policy.w),
     "Fast": lambda policy, d: Fast(policy, columns=d),

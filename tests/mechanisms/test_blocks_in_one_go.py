@@ -24,7 +24,12 @@ INNER = {
     "uniform": lambda w: Uniform(User(epsilon="1/2", horizon=w), columns=2, noise="laplace"),
     "shared": lambda w: Uniform(User(epsilon="1/2", horizon=w), columns=2, noise="auto"),
     "gauss": lambda w: Uniform(User(rho="1/2", horizon=w), grid="0.5"),
-    "sample": lambda w: Sample(User(epsilon="1", horizon=w), columns=3, grid="0.01", every=max(1, w // 3)),
+    "sample": lambda w: Sample(
+        User(epsilon="1", horizon=w), columns=3, grid="0.01", every=max(1, w // 3), noise="laplace"
+    ),
+    "sample, shared": lambda w: Sample(
+        User(epsilon="1", horizon=w), columns=2, grid="0.01", every=max(1, w // 3)
+    ),
     "sample once": lambda w: Sample(User(epsilon="1", horizon=w), columns=2),
     "fast": lambda w: Fast(User(epsilon="3", horizon=w), columns=2, grid="0.5", samples=max(1, w // 2)),
     "fast, wide": lambda w: Fast(User(epsilon="8", horizon=w), columns=20, samples=max(1, w // 3)),
@@ -102,7 +107,7 @@ def test_blocks_in_one_go_are_the_blocks_one_by_one(kind, monkeypatch):
 
 @settings(max_examples=60)
 @given(
-    kind=st.sampled_from(sorted(set(INNER) - {"shared"})),
+    kind=st.sampled_from(sorted(set(INNER) - {"shared", "sample, shared"})),
     w=st.sampled_from([1, 2, 3, 7]),
     cuts=st.lists(st.tuples(st.integers(0, 20), st.sampled_from(["batch", "push", "restore"])), max_size=6),
 )

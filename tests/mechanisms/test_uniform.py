@@ -200,8 +200,10 @@ def test_sample_measures_every_so_often():
     """Sample: the whole budget at steps 1, w + 1, …; with a shorter period a share of it."""
     sample = Sample(tg.WEvent(epsilon="1/2", w=6), columns=2)
     assert (sample.scale, sample.units) == (2, 1)
-    shorter = Sample(tg.WEvent(epsilon="1/2", w=6), every=4)
+    shorter = Sample(tg.WEvent(epsilon="1/2", w=6), every=4, noise="laplace")
     assert (shorter.scale, shorter.units) == (4, 2)
+    shared = Sample(tg.WEvent(epsilon="1/2", w=6), every=4)
+    assert shared.noise_error < 0.87 * shorter.noise_error
     with zero_noise():
         releases = shorter.start().push_batch(np.arange(1, 11)[:, None])
     assert releases.values.ravel().tolist() == [1, 1, 1, 1, 5, 5, 5, 5, 9, 9]

@@ -21,9 +21,10 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ledger import Group
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.run import Run, last_step
+from tidegate.mechanisms.run import Matrix, Row, Run, last_step
 from tidegate.noise.law import Law, SharedLaw
 from tidegate.policy import Policy, Pure
+from tidegate.releases import Release, Releases
 
 if TYPE_CHECKING:
     from tidegate.noise.shared.choice import Choice
@@ -214,6 +215,48 @@ def begin_noise(
     """The noise of a run at its beginning, or where a snapshot's numbers left it."""
     kind = GroupedNoise if sharing.choice.law == "cube" else SlidingNoise
     return kind(run, sharing, stream, saved, distance)
+
+
+class SharingRun(Run):
+    """A run whose measurements may share noise; where it is silent it repeats the last one.
+
+    Attributes
+    ----------
+    _last, _measured_at
+        What a silent step repeats: a measurement in grid units, and its step, 0 before any.
+    """
+
+    _last: Row | int
+    _measured_at: int
+
+    @abstractmethod
+    def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
+        """Release one step, of whose noise others have a part."""
+
+    def _push_one_by_one(self, matrix: Matrix, noise: SharedNoise) -> Releases:
+        """A batch of which some steps may have to be silent: all of it, or nothing."""
+        begun, kept, held = self.step, vars(noise).copy(), (self._last, self._measured_at)
+        try:
+            with self.ledger.transaction():
+                singles = []
+                for row in matrix:
+                    self.step += 1
+                    singles.append(self._push_shared(row, noise))
+        except BaseException:
+            vars(noise).update(kept)
+            self._last, self._measured_at = held
+            raise
+        finally:
+            self.step = begun
+        return Releases(
+            begun + 1,
+            np.array([single.values for single in singles]).reshape(matrix.shape),
+            np.array([single.status for single in singles], dtype=np.int8),
+            np.array([single.source for single in singles], dtype=np.int64),
+            np.array([single.scale for single in singles], dtype=np.float64),
+            np.array([single.units for single in singles], dtype=np.int64),
+            self.ledger.unit,
+        )
 
 
 class SharedNoise(ABC):

@@ -145,9 +145,12 @@ def shared_noise_is_gone_on_with_once(mechanism: Mechanism) -> None:
     rows = stream(mechanism)
     run = mechanism.start()
     run.push_batch(rows[:3])
-    _silent_at_first(mechanism, None, run.snapshot(), rows[3:])
+    silent = _silent_at_first(mechanism, None, run.snapshot(), rows[3:])
     restored = mechanism.start(ledger=run.ledger, state=run.snapshot())
-    assert restored.push(rows[3]).fresh, "the one run that goes on was silent"
+    releases = _pushed(restored, rows[3:])
+    first = next((release.step for release in releases if release.fresh), None)
+    assert first is not None, "the one run that goes on was silent"
+    assert first not in silent, "noise that may be shared twice was used"
     _mismatch(lambda: run.push(rows[3]))
     _mismatch(lambda: run.push_batch(rows[3:]))
     _mismatch(run.snapshot)
@@ -156,13 +159,16 @@ def shared_noise_is_gone_on_with_once(mechanism: Mechanism) -> None:
 
 def _silent_at_first(
     mechanism: Mechanism, ledger: Ledger | None, state: bytes, rows: npt.NDArray[Any]
-) -> None:
-    """Shared noise whose past is uncertain is dropped: the run is silent until it shares nothing, or ends for good."""
+) -> set[int]:
+    """Shared noise whose past is uncertain is dropped: the run is silent until it shares nothing, or ends for good.
+
+    Returns the steps that it measured.
+    """
     try:
         restored = mechanism.start(ledger=ledger, state=state)
     except LedgerMismatch as error:
         assert mechanism.policy.window is None or mechanism.policy.horizon is not None, str(error)
-        return
+        return set()
     releases = _pushed(restored, rows)
     assert releases[0].status is Status.APPROXIMATED, "noise that may be shared twice was used"
     assert any(release.fresh for release in releases) or len(rows) < (mechanism.policy.window or 0)
@@ -170,6 +176,7 @@ def _silent_at_first(
     if ledger is None:
         again = list(mechanism.start(state=state).push_batch(rows))
         assert [release.status for release in again] == [release.status for release in releases]
+    return {release.step for release in releases if release.fresh}
 
 
 @check

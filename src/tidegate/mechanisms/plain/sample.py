@@ -15,7 +15,8 @@ from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import hold
 from tidegate.mechanisms.losses import Floats, noise_losses
-from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, State
+from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun, begin_noise
 from tidegate.noise import (
     check_scale,
     expected_absolute_gaussian,
@@ -31,7 +32,7 @@ Steps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Sample(Mechanism):
+class Sample(SharingMechanism):
     """Measure one step of every w with the whole budget, and repeat it until the next one.
 
     Steps 1, w + 1, 2w + 1, … are measured. On streams that change slowly this is hard to beat, and it is the
@@ -42,17 +43,23 @@ class Sample(Mechanism):
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
     every
-        Measure every so many steps; by default w. A smaller number k divides the budget by ⌈w/k⌉.
+        Measure every so many steps; by default w. With a smaller number k a window has ⌈w/k⌉ measurements, which divide
+        the budget.
+    noise
+        "auto": the best law for several measurements in a window. "laplace": noise of its own for each of them, as in the
+        papers. "cube", "semiorder": this law.
 
     Privacy
     -------
     Unit and neighbours: the policy's. A window of w steps contains at most ⌈w/every⌉ measured steps, each measured
     with that fraction of ε by discrete Laplace noise of scale ⌈w/every⌉Δ/ε (with ρ: Gaussian noise); the schedule is
-    public (w-event paper, section 3). Sound as printed.
+    public (w-event paper, section 3). Sound as printed. Several measurements in a window share noise where that gains
+    (docs/noise.md): they lose ε together, and the state of a run is secret, as for :class:`Uniform`.
 
     Error
     -----
-    Δ/ε at measured steps; in between also the change since then, which only the data know. Time O(d) a step.
+    Δ/ε at measured steps, with k of them in a window k·Δ/ε or less; in between also the change since then, which only the
+    data know. Time O(d) a step.
 
     Examples
     --------
@@ -69,7 +76,6 @@ class Sample(Mechanism):
     every: int | None = None
 
     plain: ClassVar[bool] = True
-    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
 
@@ -88,13 +94,25 @@ class Sample(Mechanism):
         return self.every
 
     @property
-    def units(self) -> int:
-        """One unit for each measurement that a window can contain."""
+    def distance(self) -> int:
+        """Steps from one measurement to the next."""
+        return self.period
+
+    @property
+    def measurements(self) -> int:
+        """The most measurements that a window can contain."""
         return -(-self.policy.steps_charged // self.period)
+
+    @property
+    def units(self) -> int:
+        """One unit for each measurement that a window can contain; with shared noise for each group of them."""
+        return self.measurements if self.sharing is None else self.sharing.units
 
     @cached_property
     def scale(self) -> float:
-        """The noise scale in grid units; rounded up."""
+        """The noise scale in grid units, s of shared noise; rounded up."""
+        if self.sharing is not None:
+            return self.sharing.scale
         budget = self.policy.budget
         if isinstance(budget, ZeroConcentrated):
             return sqrt_up(Fraction(self.sensitivity**2 * self.units) / (2 * budget.rho))
@@ -103,13 +121,15 @@ class Sample(Mechanism):
     @property
     def noise_error(self) -> float:
         """The mean absolute error at measured steps."""
+        if self.sharing is not None:
+            return self.sharing.law.expected_absolute() * float(Fraction(self.grid))
         gaussian_noise = isinstance(self.policy.budget, ZeroConcentrated)
         expected = expected_absolute_gaussian if gaussian_noise else expected_absolute_laplace
         return expected(self.scale) * float(Fraction(self.grid))
 
     def step_losses(self, releases: Releases) -> Floats | None:
-        """What each step lost, from its scale."""
-        return noise_losses(self, releases)
+        """What each step lost, from its scale; groups of steps that share noise lose together."""
+        return None if self.shares_noise else noise_losses(self, releases)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> SampleRun:
         """Begin, or go on with, a run."""
@@ -128,13 +148,15 @@ class Sample(Mechanism):
         return [
             cls(WEvent(epsilon="1", w=5), columns=3),
             cls(WEvent(epsilon="1", w=12), columns=2, every=5),
+            cls(WEvent(epsilon="1", w=12), columns=2, every=5, noise="laplace"),
+            cls(WEvent(epsilon="1", w=24), every=3, noise="cube"),
             cls(WEvent(rho="1", w=7)),
             cls(Event(epsilon="1/2", adjacency="replace"), columns=2),
             cls(User(epsilon="1", horizon=6000), every=24),
         ]
 
 
-class SampleRun(Run):
+class SampleRun(SharingRun):
     """Sample at work."""
 
     mechanism: Sample
@@ -144,12 +166,21 @@ class SampleRun(Run):
         self._draw = gaussian if isinstance(self.mechanism.policy.budget, ZeroConcentrated) else laplace
         self._charge = self.ledger.units // self.mechanism.units
         self._last = saved.get("last", np.zeros(self._columns, dtype=np.int64))
-        self._measured = saved.get("measured", 0)
+        self._measured_at = saved.get("measured", 0)
+        self._noise: SharedNoise | None = None
+        self._shown_scale = self.mechanism.scale * self._grid
+        sharing = self.mechanism.sharing
+        if sharing is not None:
+            self._noise = begin_noise(self, sharing, "sample", saved.get("noise"), self.mechanism.period)
+            self._shown_scale = sharing.laplace_scale * self._grid
 
     def _state(self) -> State:
-        return {"last": self._last, "measured": self._measured}
+        state = {"last": self._last, "measured": self._measured_at}
+        return state if self._noise is None else {**state, "noise": self._noise.numbers()}
 
     def _push(self, row: Row) -> Release:
+        if self._noise is not None:
+            return self._push_shared(row, self._noise)
         number, since = divmod(self.step - 1, self.mechanism.period)
         fresh = since == 0
         # a silent step costs nothing, but the ledger stands where the stream stands: others who join begin there
@@ -158,52 +189,91 @@ class SampleRun(Run):
             self._last = row + self._draw(
                 self.source, "sample", number, self.mechanism.scale, (self._columns,)
             )
-            self._measured = self.step
+            self._measured_at = self.step
+        return self._release(fresh, self._charge if fresh else 0)
+
+    def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
+        number, since = divmod(self.step - 1, self.mechanism.period)
+        if since:
+            self.ledger.charge(self.step, 0)
+            return self._release(False, 0)
+        units = noise.pay(self.step)
+        if units < 0:  # silent: others have used the budget, or nobody can tell what was seen of a group
+            return self._release(False, 0)
+        self._last = row + noise.draw(number)
+        self._measured_at = self.step
+        return self._release(True, units)
+
+    def _release(self, fresh: bool, units: int) -> Release:
+        """The last measurement, at the present step."""
         return Release(
             self.step,
-            self._last * self._grid,
+            np.multiply(self._last, self._grid, dtype=np.float64),
             Status.FRESH if fresh else Status.APPROXIMATED,
-            self._measured,
-            self.mechanism.scale * self._grid if self._measured else 0.0,
-            self._charge if fresh else 0,
+            self._measured_at,
+            self._shown_scale if self._measured_at else 0.0,
+            units,
             self.ledger.unit,
         )
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
+        if self._noise is not None and not self._noise.steady:
+            return self._push_one_by_one(matrix, self._noise)
         steps = first_step + np.arange(len(matrix))
         numbers, since = np.divmod(steps - 1, self.mechanism.period)
         fresh = since == 0
-        units = np.where(fresh, self._charge, 0)
-        self.ledger.charge_batch(first_step, units)
         measured = np.flatnonzero(fresh)
-        source = np.where(steps - since >= first_step, steps - since, self._measured)
-        if len(measured):
-            shape = (len(measured), self._columns)
-            noise = self._draw(self.source, "sample", int(numbers[measured[0]]), self.mechanism.scale, shape)
-            self._measured = first_step + int(measured[-1])
+        count, first = len(measured), int(measured[0]) if len(measured) else 0
+        if self._noise is None:
+            units = np.where(fresh, self._charge, 0)
+            self.ledger.charge_batch(first_step, units)
         else:
-            noise = np.zeros((0, self._columns), dtype=np.int64)
+            units = self._noise.pay_all(first_step, len(matrix), first_step + first, count)
+        source = np.where(steps - since >= first_step, steps - since, self._measured_at)
+        noise = np.zeros((0, self._columns), dtype=np.int64)
+        if count:
+            noise = self._drawn(int(numbers[first]), count)
+            self._measured_at = first_step + int(measured[-1])
         values = np.empty(matrix.shape)
         self._last = hold(matrix, noise, measured, self._last, self._grid, values)
         return self._held(first_step, values, fresh, source, units)
 
+    def _drawn(self, number: int, count: int) -> Matrix:
+        """The noise of so many measurements that were paid for."""
+        if self._noise is not None:
+            return self._noise.draw_all(number, count)
+        return self._draw(self.source, "sample", number, self.mechanism.scale, (count, self._columns))
+
     def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
         """Release many blocks in one go; see `tidegate.mechanisms.plain.blocks.Repeating`."""
-        steps, measurements = len(matrix), self.mechanism.units
+        steps, measurements = len(matrix), self.mechanism.measurements
         since = np.arange(steps) % length % self.mechanism.period
         fresh = since == 0
-        units = np.where(fresh, self._charge, 0)
-        charge(units)
+        if self._noise is None:
+            units = np.where(fresh, self._charge, 0)
+            charge(units)
+        else:  # each block is one group
+            firsts = np.arange(1, steps + 1, length)
+            units, costs = np.zeros(steps, dtype=np.int64), np.full(firsts.size, self._charge)
+            reach = (measurements - 1) * self.mechanism.period
+            charge(units, np.stack([firsts, firsts + reach, costs], axis=1))
+            units[firsts - 1] = costs
         # measurements are numbered from the first step of their block; where every step is one, blocks join
         joined = steps if measurements == length else length
-        shape = (joined // length * measurements, self._columns)
         drawn = [
-            self._draw(self.source, "sample", first, self.mechanism.scale, shape)
-            for first in range(0, steps, joined)
+            self._block_noise(first, joined // length * measurements) for first in range(0, steps, joined)
         ]
         values = np.empty(matrix.shape)
         hold(matrix, np.concatenate(drawn), np.flatnonzero(fresh), self._last, self._grid, values)
         return self._held(1, values, fresh, 1 + np.arange(steps) - since, units)
+
+    def _block_noise(self, number: int, count: int) -> Matrix:
+        """The noise of whole blocks, each of which begins afresh."""
+        if self._noise is None:
+            return self._drawn(number, count)
+        law = self._noise.law
+        drawn: Matrix = law.draw(self.source, "sample", number, law.start(), count)[0]
+        return drawn
 
     def _held(self, first_step: int, values: Values, fresh: Flags, source: Steps, units: Steps) -> Releases:
         """The releases of steps that were measured, or repeat what was."""
@@ -212,7 +282,7 @@ class SampleRun(Run):
             values,
             np.where(fresh, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED)),
             source,
-            np.where(source > 0, self.mechanism.scale * self._grid, 0.0),
+            np.where(source > 0, self._shown_scale, 0.0),
             units,
             self.ledger.unit,
         )

@@ -15,8 +15,8 @@ from tidegate.exact import float_up, sqrt_up
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import add_noise
 from tidegate.mechanisms.losses import Floats, noise_losses
-from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run, State
-from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, begin_noise
+from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, State
+from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun, begin_noise
 from tidegate.noise import (
     add_laplace,
     check_scale,
@@ -144,7 +144,7 @@ class Uniform(SharingMechanism):
         ]
 
 
-class UniformRun(Run):
+class UniformRun(SharingRun):
     """Uniform at work."""
 
     mechanism: Uniform
@@ -159,9 +159,8 @@ class UniformRun(Run):
         if mechanism.sharing is not None:
             self._noise = begin_noise(self, mechanism.sharing, "uniform", saved.get("noise"))
             self._shown_scale = mechanism.sharing.laplace_scale * self._grid
-        # what a silent step repeats: a release in grid units, and its step
-        self._last: Row | int = saved.get("last", np.zeros(self._columns, dtype=np.int64))
-        self._measured_at: int = saved.get("measured", 0)
+        self._last = saved.get("last", np.zeros(self._columns, dtype=np.int64))
+        self._measured_at = saved.get("measured", 0)
 
     def _state(self) -> State:
         if self._noise is None:
@@ -216,31 +215,6 @@ class UniformRun(Run):
         if steps:
             self._last, self._measured_at = matrix[-1] + drawn[-1], first_step + steps - 1
         return self._fresh(first_step, add_noise(matrix, drawn, self._grid), units)
-
-    def _push_one_by_one(self, matrix: Matrix, noise: SharedNoise) -> Releases:
-        """A batch of which some steps may have to be silent: all of it, or nothing."""
-        begun, kept, held = self.step, vars(noise).copy(), (self._last, self._measured_at)
-        try:
-            with self.ledger.transaction():
-                singles = []
-                for row in matrix:
-                    self.step += 1
-                    singles.append(self._push_shared(row, noise))
-        except BaseException:
-            vars(noise).update(kept)
-            self._last, self._measured_at = held
-            raise
-        finally:
-            self.step = begun
-        return Releases(
-            begun + 1,
-            np.array([single.values for single in singles]).reshape(matrix.shape),
-            np.array([single.status for single in singles], dtype=np.int8),
-            np.array([single.source for single in singles], dtype=np.int64),
-            np.array([single.scale for single in singles], dtype=np.float64),
-            np.array([single.units for single in singles], dtype=np.int64),
-            self.ledger.unit,
-        )
 
     def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
         """Release many blocks in one go; see `tidegate.mechanisms.plain.blocks.Repeating`."""
