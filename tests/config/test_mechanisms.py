@@ -21,6 +21,7 @@ from tidegate.runtime.stream import open_stream
 ONE_COLUMN = 'columns = ["Library"]'
 TWO_COLUMNS = 'columns = ["Library", "Cafeteria"]'
 W_EVENT = 'policy = "w-event"\nepsilon = "1"\nwindow = 24'
+ONE_VALUE = {TWO_COLUMNS: ONE_COLUMN, W_EVENT: 'policy = "event"\nepsilon = "1"'}
 
 # what is written in [mechanism], and what else is different from the example
 NAMED: dict[str, tuple[str, dict[str, str]]] = {
@@ -29,7 +30,9 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
     "Blocks": ('mechanism = { name = "Fast", adaptive = { reach = 3.5 } }', {}),
     "BudgetAbsorption": ("", {}),
     "BudgetDistribution": ("groups = [[0], [1]]", {}),
-    "ClippedSum": ("", {TWO_COLUMNS: ONE_COLUMN, W_EVENT: 'policy = "event"\nepsilon = "1"'}),
+    "ClippedAverage": ("lag = 100\nwindow = 5", ONE_VALUE),
+    "ClippedDecay": ('lag = 100\nfactor = "0.9"', ONE_VALUE),
+    "ClippedSum": ("", ONE_VALUE),
     "Factorization": (
         'method = "banded"\ndecay = { exponential = "0.9" }',
         {W_EVENT: 'policy = "event"\nrho = "1"'},
@@ -47,6 +50,7 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
 }
 # what has no place in a file yet, and the words of the refusal
 REFUSED = {
+    "ClippedHistogram": "columns",
     "HierarchicalOptStream": "hierarchy",
     "HierarchicalPeGaSus": "hierarchy",
     "Swellfish": "policy",
@@ -84,7 +88,7 @@ def test_a_file_names_it_and_a_stream_of_it_is_released(name: str, tmp_path: Pat
         stream.drive(config.open())
         stream.finish()
         assert stream.store.verify().ok
-    assert pl.read_csv(tmp_path / "released.csv")["step"].n_unique() == 168
+    assert pl.read_csv(tmp_path / "released.csv", infer_schema_length=None)["step"].n_unique() == 168
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -99,6 +103,7 @@ def test_what_cannot_be_named_is_refused_with_a_reason(name: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
+        ("ClippedHistogram", "lag = 100\nbins = 3", "use it from Python"),
         ("Threshold", "", "Threshold is one release and no stream"),
         ("BudgetAbsorption", 'pan_private = "single"', "adds up its events before the mechanism sees them"),
         ("BudgetDistribution", 'pan_private = "announced"', "one by one from Python"),
@@ -115,7 +120,7 @@ def test_what_cannot_be_named_is_refused_with_a_reason(name: str, tmp_path: Path
 def test_parameters_that_have_no_place_are_refused_by_name(name: str, more: str, words: str) -> None:
     """One sentence with the line of the key."""
     with pytest.raises(ConfigError) as refused:
-        parse_config(written(name, more))
+        parse_config(written(name, more, ONE_VALUE if name == "ClippedHistogram" else None))
     assert words in str(refused.value)
     assert refused.value.line is not None
 

@@ -118,8 +118,7 @@ def test_the_printed_calibration_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         threshold: float = 1.0
         pair: tuple[int, ...] = ()
 
-    known = catalogue() | {"Printed": Printed}
-    monkeypatch.setattr("tidegate.config.reader.catalogue", lambda: known)
+    monkeypatch.setattr("tidegate.config.reader.find", lambda name: {"Printed": Printed}.get(name))
     text = changed('name = "auto"', 'name = "Printed"\nthreshold = 0.5\npair = [1, 2]\ncalibration = "sound"')
     mechanism = parse_config(text).mechanism
     assert (mechanism.threshold, mechanism.pair) == (0.5, (1, 2))  # type: ignore[attr-defined]

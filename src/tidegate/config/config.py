@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tidegate.config.answer import Answer
 from tidegate.config.keys import (
     AboutKeys,
     MechanismKeys,
@@ -56,6 +57,8 @@ class Config:
         How it is run and watched.
     name, share
         Of one of several queries: its name, and its part of the whole budget; `policy` has that part already.
+    answers
+        Standing questions to its releases.
 
     Examples
     --------
@@ -85,6 +88,7 @@ class Config:
     run: RunKeys = field(default_factory=RunKeys)
     name: str = ""
     share: Fraction = Fraction(1)
+    answers: tuple[Answer, ...] = ()
 
     def locate(self, location: str) -> str:
         """A location as a path from here; URLs, "-" and "serve:" stay."""

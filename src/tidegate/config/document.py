@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
-from tidegate.config.keys import KINDS, LISTED, OPEN, SECTIONS, required
+from tidegate.config.keys import KINDS, LISTED, OPEN, REPEATED, SECTIONS, required
 
 EXAMPLE = """[source]
 location = "sightings.csv"
@@ -111,7 +111,39 @@ have a mechanism of its own: `mechanism = "Tide"`, or its parameters in `[query.
 Each query has an output of its own: `released.csv` becomes `released-orders.csv` and so on, a folder gets a folder for
 each, an MQTT topic a level more, and `{{query}}` in `location` is replaced by the name. `max_change` and `touches` are
 those of a query. A running stream takes up other queries, shares or mechanisms by `tidegate amend`.
-"""
+""",
+    "answer": """A day's total, an alarm and a forecast from one stream, each in a file of its own:
+
+```toml
+[[answer]]
+name = "day"
+kind = "window"
+window = "calendar day"
+
+[[answer]]
+name = "crowded"
+kind = "alarm"
+threshold = 400
+
+[[answer]]
+name = "tomorrow"
+kind = "forecast"
+ahead = 24
+```
+
+A file has a row for each step and column: `time`, `step`, `column`, `value`, the interval from `low` to `high` at 90 %,
+and what is particular to the kind: `part` of the calendar's day that has passed; `alarm`, and whether it is `certain`,
+that is raised by the whole interval; steps `ahead`; `rank` with the `best` and the `worst` that it can be. An answer is
+what was known at its step: where a mechanism revises earlier steps, the later word counts from then on.
+
+Answers are made from the committed releases only. So they cost nothing, may be added, changed or dropped at any start,
+and are the same however often a stream is killed. Where one was changed, its earlier file is set aside under another
+name. At a start an answer is computed again from the first release on.
+
+Intervals: where a release is the truth and independent noise of a known size (`Uniform` and others), that of a sum or a
+mean follows from the sizes; elsewhere half widths are added up, which is too wide where errors do not all have the same
+sign. Those of `top` hold for all columns at once.
+""",
 }
 
 
@@ -129,6 +161,10 @@ def markdown() -> str:
             parts.extend(
                 _row(item) for item in fields(LISTED[name]) if item.metadata != _metadata(before, item.name)
             )
+    for name, section in REPEATED.items():
+        parts.append(f"\n## [[{name}]]\n\n{section.__doc__}\n\n{LISTS[name]}\n")
+        parts.append("| key | value | default | meaning |\n|---|---|---|---|\n")
+        parts.extend(_row(item) for item in fields(section))
     return "".join(parts)
 
 
@@ -157,6 +193,8 @@ def json_schema() -> dict[str, Any]:
         sections[name] = _object(section, name in OPEN)
         if name in LISTED:  # as a table, or as a list of tables
             sections[name] |= {"type": ["object", "array"], "items": _object(LISTED[name], False)}
+    for name, section in REPEATED.items():
+        sections[name] = {"type": "array", "items": _object(section, False)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "tidegate.toml",

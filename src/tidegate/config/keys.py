@@ -9,6 +9,8 @@ from tidegate.ingest.query import AGGREGATES
 from tidegate.ingest.sources.directory import RULES
 from tidegate.ingest.sources.factory import FORMATS
 
+ANSWERS = ("window", "jump", "low", "alarm", "average", "decayed", "forecast", "ratio", "top")
+
 # kind → (JSON schema, words)
 KINDS: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"type": "string"}, "text"),
@@ -386,6 +388,63 @@ class RunKeys:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnswerKeys:
+    """A standing question to the releases, answered at every step into a file of its own. Answers cost no budget."""
+
+    name: str = key("Its name, in letters, digits, - and _.")
+    kind: str = key(
+        "window: sum or mean of the last steps, or since a day, week or month of the calendar began. jump: a change by "
+        "threshold or more. low: less than threshold in the last steps. alarm: a value beyond threshold. average: of all "
+        "steps so far. decayed: an average in which the past counts less. forecast: steps to come. ratio: one column by "
+        "another. top: the largest columns, and which ranks they can have.",
+        choices=ANSWERS,
+    )
+    query: str | None = key("Of which query, where there are several.", default=None)
+    location: str | None = key(
+        "Its file, .csv or .jsonl; by default its name with the ending .csv beside this file.", default=None
+    )
+    columns: tuple[str, ...] = key("Which columns it is about; all by default.", kind="texts", default=())
+    window: int | str | None = key(
+        'So many steps, or a duration that they divide; for kind window also "calendar day", "calendar week" or '
+        '"calendar month". For jump: how far back lies what is compared with; by default the step before.',
+        kind="duration",
+        default=None,
+    )
+    statistic: str = key("Of a window.", default="sum", choices=("sum", "mean"))
+    threshold: str | int | None = key("Public, for jump, low and alarm.", kind="exact", default=None)
+    direction: str = key(
+        "On which side of threshold there is an alarm.", default="above", choices=("above", "below")
+    )
+    half_life: int | str | None = key(
+        "For decayed: after so many steps, or such a duration, a step counts half.",
+        kind="duration",
+        default=None,
+    )
+    ahead: int | str | None = key(
+        "For forecast: how many steps, or how long, is forecast.", kind="duration", default=None
+    )
+    every: int | str | None = key(
+        "For forecast: after how many steps, or how long, a new one is made; by default as long as it reaches.",
+        kind="duration",
+        default=None,
+    )
+    model: str = key(
+        "For forecast: seasonal takes the profile of the day or of the week, or the level, whichever predicted best of "
+        "late; arma is an ARMA(1, 1) model of the last steps, and needs the extra forecast.",
+        default="seasonal",
+        choices=("seasonal", "arma"),
+    )
+    train: int | str | None = key(
+        "For arma: on how many of the last steps, or on how long, it is trained; by default 1000 steps.",
+        kind="duration",
+        default=None,
+    )
+    of: str | None = key("For ratio: the column that is divided.", default=None)
+    by: str | None = key("For ratio: the column that it is divided by.", default=None)
+    count: int | None = key("For top: how many columns are listed.", kind="whole", default=None)
+
+
 SECTIONS: dict[str, type[Any]] = {
     "source": SourceKeys,
     "steps": StepsKeys,
@@ -397,6 +456,7 @@ SECTIONS: dict[str, type[Any]] = {
     "run": RunKeys,
 }
 LISTED: dict[str, type[Any]] = {"query": ListedQueryKeys}  # sections that may be there several times
+REPEATED: dict[str, type[Any]] = {"answer": AnswerKeys}  # sections that are there any number of times
 OPEN = {"mechanism"}  # sections with keys of their own
 
 

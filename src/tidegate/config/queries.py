@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tidegate.config.answers import read_answers
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
 from tidegate.config.keys import ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys
@@ -162,7 +163,11 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
     ]
     _check_names(readers)
     shares = _divided(readers)
-    parts = tuple(part.built(share) for part, share in zip(readers, shares, strict=True))
+    names = [each.name for each in readers]
+    parts = tuple(
+        replace(part, answers=read_answers(reader, found, part, names))
+        for reader, part in ((each, each.built(share)) for each, share in zip(readers, shares, strict=True))
+    )
     kinds = {part.query.aggregate == "given" for part in parts}
     if len(kinds) > 1:
         given = next(each for each in readers if each.keys.aggregate == "given")

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from tidegate.config.errors import ConfigError
 from tidegate.config.exceptions import DECAYS, NO_STREAMS, REFUSED, TABLES, policy_of_a_block
 from tidegate.config.keys import (
     OPEN,
+    REPEATED,
     SECTIONS,
     MechanismKeys,
     ProtectKeys,
@@ -116,13 +117,19 @@ class FileReader:
 
     def interpret(self, found: dict[str, Any]) -> Config:
         """A configuration with one query."""
-        return self.build(*self.sections(found))
+        from tidegate.config.answers import read_answers
+
+        config = self.build(*self.sections(found))
+        return replace(config, answers=read_answers(self, found, config))
 
     def sections(self, found: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """All sections with their keys checked, and the mechanism's own parameters."""
         for name, value in found.items():
+            if name in REPEATED:  # they are read when the rest is known
+                continue
             if name not in SECTIONS:
-                raise self.fail(f"unknown section [{name}]{_nearest(name, list(SECTIONS)) or '.'}", name)
+                near = _nearest(name, [*SECTIONS, *REPEATED]) or "."
+                raise self.fail(f"unknown section [{name}]{near}", name)
             if not isinstance(value, dict):
                 raise self.fail(f"{name!r} must be a section; write [{name}].", "", name)
         sections: dict[str, Any] = {}
@@ -340,7 +347,15 @@ class FileReader:
     ) -> Mechanism:
         """A mechanism; a parameter in whose form it finds no sense is named, too."""
         try:
-            return self.make("mechanism", lambda: kind(policy, **arguments, **read))
+            found = self.make("mechanism", lambda: kind(policy, **arguments, **read))
+            if found.outputs != found.columns:
+                raise self.fail(
+                    f"{kind.__name__} releases other columns than it is given, and a file has no names for them; use it "
+                    "from Python.",
+                    "mechanism",
+                    "name",
+                )
+            return found
         except TidegateError:
             raise
         except _SENSELESS:

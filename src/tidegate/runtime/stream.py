@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from tidegate.config import Config
-from tidegate.errors import InvalidParameter, LedgerMismatch, without_secrets
+from tidegate.errors import InvalidParameter, LedgerError, LedgerMismatch, without_secrets
 from tidegate.ingest import Intake, StepBlock
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
+from tidegate.noise import Law
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.clock import check_clock
@@ -32,6 +33,7 @@ from tidegate.runtime.outlets import Nobody, Outlet, Readers, Watcher
 from tidegate.runtime.pruning import Pruned, kept_steps, prune
 from tidegate.runtime.receipts import ENDING, Receipt
 from tidegate.runtime.sinks import Sink, open_sink
+from tidegate.runtime.sinks.answers import AnswerFileSink
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.store import Progress, Store, open_store, stored_fingerprint
 
@@ -109,7 +111,12 @@ class Stream:
     # the loop -----------------------------------------------------------------------------------------------
 
     def open_sinks(
-        self, sinks: Sequence[Sink] = (), *, receipt: Path | None = None, begin_anew: bool = False
+        self,
+        sinks: Sequence[Sink] = (),
+        *,
+        receipt: Path | None = None,
+        begin_anew: bool = False,
+        derived: Sequence[Sink] = (),
     ) -> None:
         """Bring every sink up to what was committed before this start.
 
@@ -122,6 +129,8 @@ class Stream:
             that is no file.
         begin_anew
             Accept that a sink has releases of an earlier stream, whose budget adds to this one's.
+        derived
+            Sinks of what is made from releases. They need no receipt: the one of the releases tells of a lost ledger.
         """
         for sink in (*self._sinks, *sinks):
             number, _ = self.store.sink(sink.name)
@@ -130,6 +139,7 @@ class Stream:
                 place = sink.path.with_name(sink.path.name + ENDING)
             found = Receipt(place, self.store) if place else None
             self._outlets.append(Outlet(sink, number, number, receipt=found))
+        self._outlets += [Outlet(sink, 0, 0) for sink in derived]
         self._sinks = []
         self._make_room(begin_anew=begin_anew)
         for outlet in self._outlets:
@@ -336,6 +346,8 @@ class Stream:
 
     def prune(self, archives: Path, *, keep: int | None = None) -> Pruned | None:
         """Move what no window and no sink needs any more into an archive; see `pruning.prune`."""
+        if any(isinstance(outlet.sink, AnswerFileSink) for outlet in self._outlets):
+            raise _needed_by_answers(str(self.store.ledger.where))
         sent = min((outlet.recorded for outlet in self._outlets), default=self.store.progress.number)
         return prune(self.store, self.run, archives, keep=keep, sent=sent)
 
@@ -462,7 +474,9 @@ def open_stream(
             now = (clock or time.time)()
             check_clock(config.steps, stream.step, now, most=most, backfill=backfill)
         outlet: Sink = configured_sink(config, stream, follow=follow) if sink else Readers()
-        stream.open_sinks([outlet], receipt=receipt_of(config, outlet), begin_anew=begin_anew)
+        receipt = receipt_of(config, outlet)
+        derived = answer_sinks(config, stream.store) if sink else []
+        stream.open_sinks([outlet], receipt=receipt, begin_anew=begin_anew, derived=derived)
     except BaseException:
         stream.close()
         raise
@@ -471,6 +485,8 @@ def open_stream(
 
 def prune_stream(config: Config, archives: Path, *, keep: int | None = None) -> Pruned | None:
     """Prune the ledger of a configuration whose stream is not running; see `pruning.prune`."""
+    if config.answers:
+        raise _needed_by_answers(config.ledger)
     config = as_begun(config)
     mechanism = config.mechanism
     store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
@@ -485,6 +501,13 @@ def prune_stream(config: Config, archives: Path, *, keep: int | None = None) -> 
         return moved
     finally:
         store.discard()
+
+
+def _needed_by_answers(where: str) -> LedgerError:
+    return LedgerError(
+        f"the answers of this stream are made from all releases in the ledger {where}, so none of them is archived; drop "
+        "[[answer]] if it must become smaller."
+    )
 
 
 def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
@@ -514,6 +537,23 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
         outlet = open_sink(location, plain, format=format, follow=follow, newest=whole)
     outlet.remembers = {"intervals": layout.intervals, "rounds": layout.rounds, "newest": whole}
     return outlet
+
+
+def answer_sinks(config: Config, store: Store) -> list[Sink]:
+    """A sink for each standing question of a configuration."""
+    law = config.mechanism.law
+    independent = isinstance(law, Law) and not config.mechanism.shares_noise
+    layout = layout_of(config, store, revised=False)
+    return [
+        AnswerFileSink(
+            config.locate(answer.location),
+            answer.ask,
+            layout.time,
+            columns=config.mechanism.outputs,
+            noise=law.kind if independent and isinstance(law, Law) else None,
+        )
+        for answer in config.answers
+    ]
 
 
 def as_begun(config: Config) -> Config:

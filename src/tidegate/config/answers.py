@@ -1,0 +1,304 @@
+"""Reading ``[[answer]]``: keys → standing questions, each refused with its line."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from fractions import Fraction
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from tidegate.clock.steps import CALENDAR, DAY, MONTH, WEEK, Steps
+from tidegate.config.answer import Answer
+from tidegate.config.auto import DAY as SECONDS_OF_A_DAY
+from tidegate.config.config import Config
+from tidegate.config.keys import AnswerKeys
+from tidegate.config.reader import FileReader
+from tidegate.errors import InvalidParameter
+from tidegate.exact import exact, positive, whole
+from tidegate.queries import standing
+from tidegate.queries.standing import Meaning, Operator
+
+MOST_AHEAD = 10_000  # steps of a forecast
+LONGEST_WINDOW = 1_000_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_HEADER = re.compile(r"\s*\[(\[?)\s*([^\]]+?)\s*\]\]?")
+# which keys a kind has, besides name, kind, query and location
+_KEYS = {
+    "window": {"columns", "window", "statistic"},
+    "jump": {"columns", "window", "threshold"},
+    "low": {"columns", "window", "threshold"},
+    "alarm": {"columns", "window", "statistic", "threshold", "direction"},
+    "average": {"columns"},
+    "decayed": {"columns", "half_life"},
+    "forecast": {"columns", "ahead", "every", "model", "train"},
+    "ratio": {"of", "by", "window"},
+    "top": {"columns", "count", "window"},
+}
+_NEEDED = {
+    "window": ("window", 'write for example window = "24h"'),
+    "jump": ("threshold", "write for example threshold = 50"),
+    "low": ("threshold", "write for example threshold = 50"),
+    "alarm": ("threshold", "write for example threshold = 50"),
+    "decayed": ("half_life", "write for example half_life = 24"),
+    "forecast": ("ahead", "write for example ahead = 24"),
+    "ratio": ("by", "name the column to divide by"),
+    "top": ("count", "write for example count = 3"),
+}
+
+
+def read_answers(
+    reader: FileReader, found: dict[str, Any], config: Config, queries: Sequence[str] = ()
+) -> tuple[Answer, ...]:
+    """The standing questions of a file to one of its queries.
+
+    Parameters
+    ----------
+    reader
+        Who reads the file.
+    found
+        The file's tables.
+    config
+        The configuration without answers.
+    queries
+        The names of all queries, where there are several.
+    """
+    listed = found.get("answer", [])
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise reader.fail("'answer' must be sections; write [[answer]] for each.", "answer")
+    if listed and config.run.archives is not None:
+        raise reader.fail(
+            "archives is refused beside [[answer]]: answers are made from all releases, so none of them can be archived; "
+            "drop one of the two.",
+            "run",
+            "archives",
+        )
+    names: set[str] = set()
+    taken = {Path(config.locate(place)) for place in (config.sink.location, config.source.location)}
+    taken |= {config.path, Path(config.ledger)}
+    answers = []
+    for index, given in enumerate(listed):
+        own = FileReader(_only(reader.text, index), reader.path, reader.follow)
+        keys: AnswerKeys = own.section(
+            "answer", AnswerKeys, [item.name for item in fields(AnswerKeys)], given
+        )
+        _check(own, keys, given, names, queries)
+        place = Path(config.locate(keys.location or f"{keys.name}.csv"))
+        if place in taken:
+            raise own.fail(
+                f"{place.name} is the place of something else; give the answer a file of its own in location.",
+                "answer",
+                "location",
+            )
+        taken.add(place)
+        if not queries or keys.query == config.name:
+            answers.append(own.make("answer", lambda keys=keys: _answer(keys, config)))  # type: ignore[misc]
+    return tuple(answers)
+
+
+def _check(
+    reader: FileReader, keys: AnswerKeys, given: dict[str, Any], names: set[str], queries: Sequence[str]
+) -> None:
+    """Refuse names that cannot be or are there twice, and keys that the kind does not have."""
+    if not _NAME.fullmatch(keys.name) or keys.name in names:
+        why = "the name of another answer" if keys.name in names else "no name"
+        raise reader.fail(
+            f"name = {keys.name!r} is {why}; take at most 40 letters, digits, - and _ that no other answer has.",
+            "answer",
+            "name",
+        )
+    names.add(keys.name)
+    for key in given:
+        if key not in _KEYS[keys.kind] | {"name", "kind", "query", "location"}:
+            known = ", ".join(sorted(_KEYS[keys.kind]))
+            raise reader.fail(
+                f"{key} is no key of kind {keys.kind}, which has {known}; drop it.", "answer", key
+            )
+    if keys.query is not None and not queries:
+        raise reader.fail("there is one query only, without a name; drop the key query.", "answer", "query")
+    if queries and keys.query not in queries:
+        raise reader.fail(
+            f"query must say which one is asked, {', '.join(queries)}; write query = {queries[0]!r}.",
+            "answer",
+            "query",
+        )
+
+
+def _answer(keys: AnswerKeys, config: Config) -> Answer:
+    needed = _NEEDED.get(keys.kind)
+    if needed is not None and getattr(keys, needed[0]) is None:
+        raise InvalidParameter(needed[0], None, f"given for kind {keys.kind}", needed[1])
+    location = keys.location or f"{keys.name}.csv"
+    if not location.endswith((".csv", ".jsonl", ".ndjson")) or "://" in location:
+        raise InvalidParameter(
+            "location", location, "a file that ends in .csv or .jsonl", f'write "{keys.name}.csv"'
+        )
+    query = config.query
+    meaning = Meaning(
+        query.answer_labels,
+        query.answers,
+        query.intervals,
+        sums=config.mechanism.statistic == "sums",
+        direct=query.aggregate != "mean",
+    )
+    for name, given in (("columns", keys.columns), ("of", (keys.of,)), ("by", (keys.by,))):
+        for column in given:
+            if column is not None and column not in meaning.labels:
+                known = ", ".join(meaning.labels[:20])
+                raise InvalidParameter(name, column, f"one of {known}", "name a released column")
+    ask = _operator(keys, config, meaning)
+    ask()  # refuses what cannot be, while nothing is charged
+    return Answer(keys.name, location, meaning, ask)
+
+
+def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[], Operator]:
+    steps, columns = config.steps, keys.columns
+    if config.mechanism.statistic == "windows" and keys.kind in ("window", "low", "average", "decayed"):
+        raise InvalidParameter(
+            "kind",
+            keys.kind,
+            f"another one for {type(config.mechanism).__name__}, which releases sums of windows already",
+            "ask for jump, alarm, forecast, ratio or top",
+        )
+    if meaning.sums and keys.kind == "forecast":
+        raise InvalidParameter(
+            "kind",
+            keys.kind,
+            f"another one for {type(config.mechanism).__name__}, which releases running sums",
+            "forecast the steps of another mechanism",
+        )
+    threshold = 0.0 if keys.threshold is None else float(exact("threshold", keys.threshold))
+    mean = keys.statistic == "mean"
+    if keys.kind == "window" and keys.window in CALENDAR:
+        period = calendar_periods(steps, str(keys.window))
+        return lambda: standing.CalendarWindow(meaning, columns, period=period, mean=mean)
+    length = None if keys.window is None else _length("window", keys.window, steps, LONGEST_WINDOW)
+    if keys.kind == "window":
+        assert length is not None
+        return lambda: standing.Window(meaning, columns, length=length, mean=mean)
+    if keys.kind == "jump":
+        return lambda: standing.Jump(meaning, columns, threshold=threshold, length=length or 1)
+    if keys.kind == "low":
+        return lambda: standing.LowSignal(meaning, columns, threshold=threshold, length=length or 1)
+
+    def window() -> standing.Window | None:
+        return None if length is None else standing.Window(meaning, columns, length=length, mean=mean)
+
+    if keys.kind == "alarm":
+        below = keys.direction == "below"
+        return lambda: standing.Alarm(meaning, columns, threshold=threshold, below=below, window=window())
+    if keys.kind == "average":
+        return lambda: standing.RunningAverage(meaning, columns)
+    if keys.kind == "decayed":
+        life = _length("half_life", _given(keys.half_life), steps, LONGEST_WINDOW)
+        return lambda: standing.DecayedAverage(meaning, columns, factor=2.0 ** (-1 / life))
+    if keys.kind == "forecast":
+        ahead = _length("ahead", _given(keys.ahead), steps, MOST_AHEAD)
+        every = ahead if keys.every is None else _length("every", keys.every, steps, LONGEST_WINDOW)
+        if keys.model == "arma" and find_spec("statsmodels") is None:
+            raise InvalidParameter(
+                "model",
+                keys.model,
+                "seasonal where statsmodels is not installed",
+                "install it with `pip install 'tidegate[forecast]'`",
+            )
+        if keys.model == "arma":
+            train = _length("train", 1000 if keys.train is None else keys.train, steps, LONGEST_WINDOW)
+            return lambda: standing.ArmaForecast(meaning, columns, ahead=ahead, every=every, train=train)
+        periods = _periods(steps)
+        return lambda: standing.SeasonalForecast(meaning, columns, ahead=ahead, every=every, periods=periods)
+    if keys.kind == "ratio":
+        if keys.of is None:
+            raise InvalidParameter("of", None, "given for kind ratio", "name the column that is divided")
+        of, by = keys.of, str(keys.by)
+        return lambda: standing.Ratio(meaning, of=of, by=by, window=window())
+    count = whole("count", keys.count or 0, most=len(columns) or len(meaning.labels))
+    return lambda: standing.Top(meaning, columns, count=count, window=window())
+
+
+def _given(value: int | str | None) -> int | str:
+    assert value is not None
+    return value
+
+
+def _length(name: str, value: int | str, steps: Steps, most: int) -> int:
+    if value in CALENDAR:
+        raise InvalidParameter(name, value, "a number of steps or a duration here", 'write for example "24h"')
+    found = steps.window(name, value)
+    if found > most:
+        raise InvalidParameter(name, value, f"at most {most} steps", "make it shorter")
+    return whole(name, found)
+
+
+def _periods(steps: Steps) -> tuple[int, ...]:
+    """Days and weeks in steps, where they are whole numbers of them."""
+    if steps.calendar:
+        return (7,) if steps.length == DAY else ()
+    day = Fraction(SECONDS_OF_A_DAY) / Fraction(positive("length", steps.length))
+    found = [int(day * times) for times in (1, 7) if (day * times).denominator == 1]
+    return tuple(period for period in found if 2 <= period <= 50_000)
+
+
+def calendar_periods(steps: Steps, kind: str) -> Callable[[int], tuple[int, int]]:
+    """Which steps belong to the day, week or month of the time zone in which a step begins.
+
+    Examples
+    --------
+    >>> hours = Steps(start="2026-03-28", length="1h", zone="Europe/Berlin")
+    >>> of = calendar_periods(hours, "calendar day")
+    >>> of(1), of(30)  # the second day is the one on which summer time begins
+    ((1, 24), (25, 47))
+    """
+    zone = ZoneInfo(steps.zone)
+
+    def midnight(day: datetime.date) -> int:
+        begin = datetime.datetime.combine(day, datetime.time(), zone)
+        return int(begin.timestamp()) * 10**6
+
+    def first_from(moment: int, near: int) -> int:
+        """The first step that does not begin before a moment, not far from another one."""
+        if steps.calendar:
+            while near > 1 and steps.boundary(near - 1) >= moment:
+                near -= 1
+            while steps.boundary(near) < moment:
+                near += 1
+            return near
+        length = Fraction(positive("length", steps.length)) * 10**6
+        return max(1, -(-(moment - steps.origin) // int(length)) + 1)
+
+    known: list[tuple[int, int]] = []
+
+    def period(step: int) -> tuple[int, int]:
+        if known and known[0][0] <= step <= known[0][1]:
+            return known[0]
+        day = steps.begin(step).astimezone(zone).date()
+        if kind == WEEK:
+            day -= datetime.timedelta(days=day.weekday())
+        if kind == MONTH:
+            day = day.replace(day=1)
+        after = day + datetime.timedelta(days={DAY: 1, WEEK: 7}.get(kind, 32))
+        if kind == MONTH:
+            after = after.replace(day=1)
+        known[:] = [(first_from(midnight(day), step), first_from(midnight(after), step) - 1)]
+        return known[0]
+
+    return period
+
+
+def _only(text: str, index: int) -> str:
+    """The file with one of its answers: the lines of the others are empty, so that line numbers stay."""
+    found, at, keep = [], -1, True
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header and not re.match(r"\s*\[\s*[\"'\d]", line):
+            if header[2].strip("\"' ") == "answer":
+                at += 1
+                keep = at == index
+            else:
+                keep = True
+        found.append(line if keep else "")
+    return "\n".join(found)

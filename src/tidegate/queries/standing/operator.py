@@ -1,0 +1,214 @@
+"""The shape of every standing question, and what it remembers of the releases behind it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Values = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+# Standard deviations on each side of 90 %. Of a weighted sum of independent Laplace draws it is a little less.
+SPREAD = NormalDist().inv_cdf(0.95)
+KEPT = 10_000  # steps that may still be revised; of a running average nothing else is kept
+NO_ANSWER = float("nan")
+
+
+class Known(NamedTuple):
+    """What is known of one step.
+
+    Attributes
+    ----------
+    step
+        Its number.
+    values
+        The released vector; NaN where there was no reading.
+    radius
+        Half the widths of the intervals around them at 90 %; NaN where none is known.
+    variance
+        Of their noise where it is independent of that of all other steps; else NaN.
+    """
+
+    step: int
+    values: Values
+    radius: Values
+    variance: Values
+
+
+class Row(NamedTuple):
+    """One line of an answer.
+
+    Attributes
+    ----------
+    about
+        The step that it is about: the last one that was released, or one to come.
+    column
+        Which column, or which columns.
+    value, low, high
+        The answer and its interval at 90 %; NaN where there is none.
+    more
+        What is particular to the question, in the order of its `extras`.
+    """
+
+    about: int
+    column: str
+    value: float
+    low: float = NO_ANSWER
+    high: float = NO_ANSWER
+    more: tuple[Any, ...] = ()
+
+
+def _same(values: Values) -> Values:
+    return values
+
+
+def _around(values: Values, radius: Values) -> tuple[Values, Values]:
+    return values - radius, values + radius
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What released vectors mean.
+
+    Parameters
+    ----------
+    labels
+        The names of the answers that a vector gives.
+    answers, bounds
+        From vectors to answers, and from vectors and radii to the ends of the answers' intervals.
+    sums
+        Whether vectors are running sums of the steps so far, and not values of the steps.
+    direct
+        Whether the answers are the vectors themselves.
+    """
+
+    labels: tuple[str, ...]
+    answers: Callable[[Values], Values] = field(default=_same, repr=False)
+    bounds: Callable[[Values, Values], tuple[Values, Values]] = field(default=_around, repr=False)
+    sums: bool = False
+    direct: bool = True
+
+    def read(self, values: Values, radius: Values) -> tuple[Values, Values, Values]:
+        """Answers with the ends of their intervals."""
+        low, high = self.bounds(values[np.newaxis], radius[np.newaxis])
+        return self.answers(values[np.newaxis])[0], low[0], high[0]
+
+
+class Operator(ABC):
+    """A standing question.
+
+    Parameters
+    ----------
+    meaning
+        What the released vectors mean.
+    columns
+        Which of its labels the question is about; all by default.
+    """
+
+    extras: ClassVar[tuple[str, ...]] = ()  # names of further fields of a row
+
+    def __init__(self, meaning: Meaning, columns: Sequence[str] = ()) -> None:
+        self.meaning = meaning
+        wanted = tuple(columns) or meaning.labels
+        self.chosen = [meaning.labels.index(name) for name in wanted]
+
+    @abstractmethod
+    def push(self, known: Known) -> Iterator[Row]:
+        """Take in the first release of the next step; the answer at that step."""
+
+    @abstractmethod
+    def revise(self, known: Known) -> None:
+        """Take in a later word on an earlier step: it counts in the answers of the steps to come."""
+
+    def _rows(self, step: int, values: Values, radius: Values) -> Iterator[Row]:
+        """An answer for each chosen column, from a vector."""
+        found, low, high = self.meaning.read(values, radius)
+        for at in self.chosen:
+            yield Row(step, self.meaning.labels[at], float(found[at]), float(low[at]), float(high[at]))
+
+
+class Total:
+    """A sum of steps that can be taken out again, with what is known of its error.
+
+    Where the noise of every step is independent and known the variances add up. Otherwise the half widths do: an
+    interval that is too wide wherever errors do not all have the same sign.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self.values = np.zeros(columns)
+        self.count = np.zeros(columns, dtype=np.int64)  # steps that have a value
+        self._radius, self._variance = np.zeros(columns), np.zeros(columns)
+        self._vague = np.zeros((2, columns), dtype=np.int64)  # of these no variance, or no radius, is known
+
+    def add(self, known: Known, sign: int = 1) -> None:
+        """Put a step in, or take it out again (−1)."""
+        there = ~np.isnan(known.values)
+        self.values += sign * np.where(there, known.values, 0.0)
+        self.count += sign * there
+        for row, given, kept in ((0, known.variance, self._variance), (1, known.radius, self._radius)):
+            told = ~np.isnan(given)
+            kept += sign * np.where(there & told, given, 0.0)
+            self._vague[row] += sign * (there & ~told)
+
+    def scale(self, factor: float) -> None:
+        """Make everything so far count less."""
+        self.values *= factor
+        self._variance *= factor * factor
+        self._radius *= factor
+
+    def radius(self) -> Values:
+        """Half the width of the interval around the sum."""
+        apart = SPREAD * np.sqrt(np.maximum(self._variance, 0.0))
+        together = np.where(self._vague[1] == 0, np.maximum(self._radius, 0.0), np.nan)
+        found: Values = np.where(self._vague[0] == 0, apart, together)
+        return np.where(self.count > 0, found, np.nan)
+
+
+class Recent:
+    """The last steps, oldest first, each with the newest word on it."""
+
+    def __init__(self, most: int) -> None:
+        self._steps: deque[Known] = deque(maxlen=most)
+        self.most = most
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def put(self, known: Known) -> Known | None:
+        """Remember a step; the one that makes room for it comes back."""
+        gone = self._steps[0] if len(self._steps) == self.most else None
+        self._steps.append(known)
+        return gone
+
+    def exchange(self, known: Known) -> Known | None:
+        """Put a later word in the place of what was known; that comes back, or None if it is too long ago."""
+        if not self._steps:
+            return None
+        at = known.step - self._steps[0].step
+        if not 0 <= at < len(self._steps):
+            return None
+        before, self._steps[at] = self._steps[at], known
+        return before
+
+    def back(self, steps: int) -> Known | None:
+        """The one so many steps before the last; None if it is not remembered."""
+        return self._steps[-1 - steps] if steps < len(self._steps) else None
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._steps.clear()
+
+
+def difference(later: Known, earlier: Known | None) -> tuple[Values, Values]:
+    """A change from one step to another, with its radius; from nothing if there is no earlier one."""
+    if earlier is None:
+        return later.values, later.radius
+    apart = SPREAD * np.sqrt(later.variance + earlier.variance)
+    together = later.radius + earlier.radius
+    return later.values - earlier.values, np.where(np.isnan(apart), together, apart)

@@ -1,0 +1,181 @@
+"""Standing questions: what they answer, and how often their intervals hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.queries import standing
+from tidegate.queries.standing import Known, Meaning, Operator
+from tidegate.queries.sums import laplace_radius
+
+TWO = Meaning(("a", "b"))
+SUMS = Meaning(("a", "b"), sums=True)
+NOTHING = np.full(2, np.nan)
+
+
+def known(step: int, values: list[float], scale: float = 1.0) -> Known:
+    """A step with Laplace noise of a scale in each column."""
+    width = len(values)
+    return Known(step, np.array(values), np.full(width, scale * math.log(10)), np.full(width, 2 * scale**2))
+
+
+def answers(operator: Operator, rows: list[list[float]], column: str = "a") -> list[float]:
+    """The values of one column, step by step."""
+    found = [
+        [row.value for row in operator.push(known(step, row)) if row.column == column]
+        for step, row in enumerate(rows, 1)
+    ]
+    return [value for at in found for value in at]
+
+
+STREAM = [[float(step), float(10 * step)] for step in range(1, 8)]
+RUNNING = np.cumsum(STREAM, axis=0).tolist()
+
+
+@pytest.mark.parametrize(("meaning", "rows"), [(TWO, STREAM), (SUMS, RUNNING)])
+def test_values_and_running_sums_give_the_same_answers(meaning: Meaning, rows: list[list[float]]) -> None:
+    """Windows, averages and decayed averages, whether steps or their sums were released."""
+    assert answers(standing.Window(meaning, length=3), rows) == [1, 3, 6, 9, 12, 15, 18]
+    assert answers(standing.Window(meaning, length=3, mean=True), rows) == [1, 1.5, 2, 3, 4, 5, 6]
+    assert answers(standing.RunningAverage(meaning), rows) == [1, 1.5, 2, 2.5, 3, 3.5, 4]
+    weights = 0.5 ** np.arange(7)[::-1]
+    expected = [float(weights[-t:] @ np.arange(1, t + 1) / weights[-t:].sum()) for t in range(1, 8)]
+    assert answers(standing.DecayedAverage(meaning, factor=0.5), rows) == pytest.approx(expected)
+    halves = standing.CalendarWindow(
+        meaning, period=lambda step: ((step - 1) // 4 * 4 + 1, (step - 1) // 4 * 4 + 4)
+    )
+    assert answers(halves, rows) == [1, 3, 6, 10, 5, 11, 18]
+
+
+def test_alarms_say_whether_the_noise_could_have_made_them() -> None:
+    """Certain where the whole interval is beyond the threshold; a window that is not full raises none."""
+    alarm = standing.Alarm(TWO, ["a"], threshold=10)
+    assert [row.more for value in (9.0, 11.0, 13.0) for row in alarm.push(known(1, [value, 0.0]))] == [
+        (False, False),
+        (True, False),
+        (True, True),
+    ]
+    low = standing.LowSignal(TWO, ["b"], threshold=10, length=2)
+    rows = [next(low.push(known(step, [0.0, value]))) for step, value in enumerate((1.0, 1.0, 8.5, 50.0), 1)]
+    assert [row.more for row in rows] == [(False, False), (True, True), (True, False), (False, False)]
+    jump = standing.Jump(TWO, ["a"], threshold=5, length=2)
+    rows = [
+        row
+        for step, value in enumerate((1.0, 1.0, 7.0, 60.0, 7.0), 1)
+        for row in jump.push(known(step, [value, 0.0]))
+    ]
+    assert [(row.value, row.more) for row in rows] == [
+        (6, (True, False)),
+        (59, (True, True)),
+        (0, (False, False)),
+    ]
+
+
+def test_revisions_count_from_then_on() -> None:
+    """As if the newest word had been the first."""
+    makers: list[Callable[[], Operator]] = [
+        lambda: standing.Window(TWO, length=3),
+        lambda: standing.RunningAverage(TWO),
+        lambda: standing.DecayedAverage(TWO, factor=0.75),
+        lambda: standing.CalendarWindow(TWO, period=lambda step: (1, 9)),
+        lambda: standing.Jump(TWO, threshold=1, length=2),
+        lambda: standing.Alarm(TWO, threshold=1, window=standing.Window(TWO, length=2)),
+        lambda: standing.Top(TWO, count=2, window=standing.Window(TWO, length=3)),
+        lambda: standing.Ratio(TWO, of="a", by="b", window=standing.Window(TWO, length=3)),
+    ]
+    for make in makers:
+        revised, plain = make(), make()
+        for step in range(1, 5):
+            list(revised.push(known(step, [100.0 * step, 7.0])))
+            list(plain.push(known(step, STREAM[step - 1])))
+        for step in range(1, 5):
+            revised.revise(known(step, STREAM[step - 1]))
+        found, expected = (next(iter(each.push(known(5, STREAM[4])))) for each in (revised, plain))
+        assert found.value == pytest.approx(expected.value)
+        assert found.low == pytest.approx(expected.low)
+
+
+def test_missing_readings_are_left_out_and_unknown_noise_widens() -> None:
+    """A mean is of what is there; without variances half widths add up, without either there is no interval."""
+    window = standing.Window(TWO, ["a"], length=3, mean=True)
+    list(window.push(known(1, [4.0, 0.0])))
+    (row,) = window.push(Known(2, np.array([np.nan, 1.0]), NOTHING, NOTHING))
+    assert row.value == 4
+    assert row.high == pytest.approx(4 + 1.645 * math.sqrt(2), abs=1e-3)
+    (row,) = window.push(Known(3, np.array([6.0, 1.0]), np.full(2, 3.0), NOTHING))
+    assert (row.value, row.high) == (5, pytest.approx(5 + (3 + math.log(10)) / 2))
+    (row,) = window.push(Known(4, np.array([6.0, 1.0]), NOTHING, NOTHING))
+    assert math.isnan(row.low)
+
+
+def test_ranks_and_ratios_are_honest() -> None:
+    """Columns whose intervals meet may change places; a divisor that may be 0 gives no interval."""
+    three = Meaning(("x", "y", "z"))
+    top = standing.Top(three, count=2)
+    rows = list(top.push(known(1, [50.0, 5.0, 7.0])))
+    assert [(row.column, *row.more) for row in rows] == [("x", 1, 1, 1), ("z", 2, 2, 3)]
+    assert rows[0].high - 50 == pytest.approx(math.log(10) * (1 + math.log10(3)))
+    ratio = standing.Ratio(three, of="y", by="x")
+    (row,) = ratio.push(known(1, [50.0, 5.0, 7.0]))
+    assert row.column == "y / x"
+    assert row.low < 0.1 == row.value < row.high
+    (row,) = ratio.push(known(1, [1.0, 5.0, 7.0]))
+    assert (row.value, math.isnan(row.low)) == (5, True)
+
+
+def test_a_normal_interval_is_wide_enough_for_sums_of_laplace_noise() -> None:
+    """At 90 %, whatever the weights: the numbers behind the constant."""
+    random = np.random.default_rng(5)
+    for _ in range(50):
+        scales = random.exponential(1.0, random.integers(1, 8)) ** random.uniform(0, 3)
+        exact = laplace_radius(scales, np.ones(len(scales)), 0.9)
+        assert exact <= standing.operator.SPREAD * math.sqrt(2 * float(scales @ scales)) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("wider", [1.0, 0.7])
+def test_intervals_hold_as_often_as_they_say(wider: float) -> None:
+    """4000 windows of 6 steps: at least 90 % hold, α = 1e-9; intervals of 0.7 of the width fail that."""
+    random = np.random.default_rng(3)
+    hits = 0
+    for _ in range(4000):
+        window = standing.Window(Meaning(("a",)), length=6)
+        for step in range(1, 7):
+            (row,) = window.push(known(step, [float(random.laplace(0, 2))], 2.0))
+        hits += abs(row.value) <= wider * (row.high - row.value)
+    # binomial(4000, 0.9): six standard deviations below the mean
+    assert (hits >= 3600 - 6 * math.sqrt(4000 * 0.09)) == (wider == 1.0)
+
+
+def test_forecasts_go_on_with_the_day() -> None:
+    """A stream with a period is forecast better than by its mean, and the intervals hold for most steps."""
+    random = np.random.default_rng(11)
+    steps = np.arange(1, 24 * 12 + 1)
+    truth = 500 + 200 * np.sin(2 * np.pi * steps / 24)
+    forecast = standing.SeasonalForecast(Meaning(("a",)), ahead=24, every=24, periods=(24, 168))
+    rows = []
+    for step in steps[:-24].tolist():
+        noisy = float(truth[step - 1] + random.laplace(0, 20))
+        rows = list(forecast.push(known(step, [noisy], 20.0))) or rows
+    found = np.array([row.value for row in rows])
+    assert [row.more for row in rows] == [(ahead,) for ahead in range(1, 25)]
+    assert np.abs(found - truth[-24:]).mean() < 25
+    held = np.mean([row.low <= value <= row.high for row, value in zip(rows, truth[-24:], strict=True)])
+    assert held > 0.8
+    arma = standing.ArmaForecast(Meaning(("a",)), ahead=3, every=30, train=60)
+    rows = [row for step in range(1, 121) for row in arma.push(known(step, [float(truth[step - 1])], 20.0))]
+    assert len(rows) == 12
+    assert abs(rows[0].value - truth[30]) < 60
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=30), st.integers(1, 6))
+def test_windows_are_sums_of_the_last_steps(values: list[int], length: int) -> None:
+    """For any stream and length."""
+    found = answers(standing.Window(TWO, length=length), [[float(value), 0.0] for value in values])
+    assert found == [sum(values[max(0, t - length) : t]) for t in range(1, len(values) + 1)]

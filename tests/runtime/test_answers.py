@@ -1,0 +1,255 @@
+"""[[answer]] in a file: what is written, after crashes as well, and what is refused."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.runtime.helpers import release, settings
+from tests.runtime.test_follow import live
+
+from tidegate.config import Config, ConfigError, parse_config
+from tidegate.config.document import EXAMPLE, SEVERAL
+from tidegate.config.queries import parse_queries
+from tidegate.errors import TidegateError
+from tidegate.runtime import open_stream
+from tidegate.runtime.store import Store, open_durable
+from tidegate.runtime.stream import answer_sinks, prune_stream
+
+WORKER = Path(__file__).with_name("killed_worker.py")
+QUESTIONS = """
+[[answer]]
+name = "four"
+kind = "window"
+window = "4h"
+
+[[answer]]
+name = "day"
+kind = "window"
+window = "calendar day"
+statistic = "mean"
+
+[[answer]]
+name = "jump"
+kind = "jump"
+threshold = 5
+
+[[answer]]
+name = "low"
+kind = "low"
+window = 3
+threshold = "10"
+
+[[answer]]
+name = "alarm"
+kind = "alarm"
+threshold = 4
+columns = ["north"]
+
+[[answer]]
+name = "average"
+kind = "average"
+
+[[answer]]
+name = "decayed"
+kind = "decayed"
+half_life = "2h"
+location = "decayed.jsonl"
+
+[[answer]]
+name = "forecast"
+kind = "forecast"
+ahead = 3
+every = 6
+
+[[answer]]
+name = "ratio"
+kind = "ratio"
+of = "north"
+by = "south"
+window = 6
+
+[[answer]]
+name = "top"
+kind = "top"
+count = 1
+"""
+
+
+def asked(folder: Path, *changes: tuple[str, str]) -> Config:
+    """A stream with all kinds of answers."""
+    return settings(folder, ('[protect]\nepsilon = "1"', f'{QUESTIONS}\n[protect]\nepsilon = "1"'), *changes)
+
+
+def rows(path: Path) -> pl.DataFrame:
+    """The lines of an answer."""
+    return pl.read_ndjson(path) if path.suffix == ".jsonl" else pl.read_csv(path, infer_schema_length=None)
+
+
+def assert_answers_are_those_of_the_store(config: Config) -> None:
+    """Asked again from the stored releases one by one, every file comes out byte for byte."""
+    with Store(open_durable(config.ledger, read_only=True)) as store:
+        moved = tuple(
+            replace(answer, location=f"again-{Path(answer.location).name}") for answer in config.answers
+        )
+        for sink, answer in zip(
+            answer_sinks(replace(config, answers=moved), store), config.answers, strict=True
+        ):
+            assert sink.path is not None
+            sink.resume(0, None)
+            for chunk in store.chunks():
+                for at in range(len(chunk)):
+                    sink.write(chunk[at : at + 1])
+            sink.close()
+            again = sink.path.read_bytes()
+            assert again == Path(config.locate(answer.location)).read_bytes(), answer.name
+            sink.path.unlink()
+
+
+def test_every_kind_is_answered_from_what_was_released(tmp_path: Path) -> None:
+    """Compared with the released values; the account is that of a stream without answers."""
+    config = asked(tmp_path, ('epsilon = "1"', 'epsilon = "50"'))
+    stream = release(config)
+    assert stream.step == 12
+    with Store(open_durable(config.ledger, read_only=True)) as store:
+        values = np.concatenate([chunk.values for chunk in store.chunks()])
+    four = rows(tmp_path / "four.csv").filter(pl.col("column") == "south")
+    expected = [values[max(0, t - 4) : t, 1].sum() for t in range(1, 13)]
+    assert four["value"].to_numpy() == pytest.approx(np.array(expected), abs=0.06)
+    assert (four["low"] <= four["value"]).all()
+    day = rows(tmp_path / "day.csv").filter(pl.col("column") == "north")
+    assert day["part"].to_list() == [round(t / 24, 6) for t in range(1, 13)]
+    assert day["value"][-1] == pytest.approx(values[:, 0].mean(), abs=0.06)
+    assert rows(tmp_path / "average.csv")["value"][-1] == pytest.approx(values[:, 1].mean(), abs=0.06)
+    assert rows(tmp_path / "jump.csv").height == 22
+    assert (
+        rows(tmp_path / "low.csv").filter(pl.col("column") == "south")["certain"].to_list()
+        == [False] * 2 + [True] * 10
+    )
+    assert set(rows(tmp_path / "alarm.csv")["column"]) == {"north"}
+    assert rows(tmp_path / "decayed.jsonl").height == 24
+    forecast = rows(tmp_path / "forecast.csv")
+    assert forecast["step"].unique().to_list() == [6, 12]
+    assert forecast["time"][-1] == "2026-03-02T14:00:00+01:00"
+    assert rows(tmp_path / "ratio.csv")["column"].unique().to_list() == ["north / south"]
+    assert rows(tmp_path / "top.csv")["column"].to_list() == ["north"] * 12
+    assert_answers_are_those_of_the_store(config)
+
+
+@pytest.mark.parametrize("name", ["Tide", "OptStream", "BinaryTree", "Sample", "PeGaSus"])
+def test_every_sort_of_mechanism_can_be_asked(name: str, tmp_path: Path) -> None:
+    """Also those that revise, repeat, smooth or release sums."""
+    changes = [('name = "Uniform"', f'name = "{name}"')]
+    if name == "BinaryTree":  # running sums are no stream of steps to forecast
+        changes.append(('kind = "forecast"\nahead = 3\nevery = 6', 'kind = "average"'))
+    config = asked(tmp_path, *changes)
+    release(config)
+    assert rows(tmp_path / "four.csv")["step"].unique().to_list() == list(range(1, 13))
+    assert_answers_are_those_of_the_store(config)
+
+
+def test_answers_survive_kills(tmp_path: Path) -> None:
+    """Killed three times on the way: each answer is there once, and as one that was asked afterwards."""
+    before = '[protect]\nepsilon = "1"'
+    live(tmp_path, ("count = 12", "count = 10"), (before, f"{QUESTIONS}\n{before}"))
+    for last in (2, 5, 9):
+        code = subprocess.run([sys.executable, str(WORKER), str(tmp_path), str(last)], timeout=120).returncode
+        assert code == -signal.SIGKILL
+        with (tmp_path / "four.csv").open("a") as file:  # the end of a line that was being written
+            file.write("2026")
+        (tmp_path / "four.csv").write_text((tmp_path / "four.csv").read_text()[:-4])
+    assert subprocess.run([sys.executable, str(WORKER), str(tmp_path), "0"], timeout=120).returncode == 0
+    path = tmp_path / "tidegate.toml"
+    config = parse_config(path.read_text(), path)
+    assert rows(tmp_path / "four.csv")["step"].to_list() == [step for step in range(1, 11) for _ in range(2)]
+    assert_answers_are_those_of_the_store(config)
+
+
+def test_an_answer_may_be_added_changed_and_dropped(tmp_path: Path) -> None:
+    """At any start, for no budget; what was published is set aside and not overwritten."""
+    release(settings(tmp_path))
+    ledger = (tmp_path / "tidegate.ledger").stat().st_size
+    config = asked(tmp_path)
+    release(config)
+    assert rows(tmp_path / "four.csv").height == 24
+    first = (tmp_path / "four.csv").read_bytes()
+    release(asked(tmp_path, ('window = "4h"', 'window = "5h"')))
+    assert (tmp_path / "four.earlier-1.csv").read_bytes() == first
+    changed = (tmp_path / "four.csv").read_bytes()
+    assert changed != first
+    assert changed.splitlines()[:9] == first.splitlines()[:9]  # as long as both windows are not full
+    release(settings(tmp_path))
+    assert (tmp_path / "four.csv").read_bytes() == changed
+    assert (tmp_path / "tidegate.ledger").stat().st_size >= ledger
+
+
+def test_a_file_of_somebody_else_is_refused_and_nothing_is_charged(tmp_path: Path) -> None:
+    """Before the stream has begun, and afterwards if it does not even begin like an answer."""
+    (tmp_path / "four.csv").write_text("my notes\n")
+    config = asked(tmp_path)
+    with pytest.raises(TidegateError, match=r"four\.csv"):
+        release(config)
+    assert not (tmp_path / "tidegate.ledger").exists()
+    assert not (tmp_path / "out.csv").exists()
+    assert not (tmp_path / "day.csv").exists()
+    assert (tmp_path / "four.csv").read_text() == "my notes\n"
+    (tmp_path / "four.csv").unlink()
+    release(config)
+    (tmp_path / "four.csv").write_text("my notes\n")
+    with pytest.raises(TidegateError, match=r"four\.csv"):
+        open_stream(config)
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "words"),
+    [
+        ('name = "x"\nkind = "windows"', "kind", "did you mean 'window'"),
+        ('name = "x"\nkind = "window"', "[[answer]]", "given for kind window"),
+        ('name = "x"\nkind = "window"\nwindow = "90min"', "window =", "whole number of steps"),
+        ('name = "x"\nkind = "window"\nwindow = 3\nthreshold = 4', "threshold", "no key of kind window"),
+        ('name = "x"\nkind = "jump"\nthreshold = 0.5', "threshold", 'write threshold = "0.5"'),
+        ('name = "x"\nkind = "average"\ncolumns = ["Attic"]', "columns", "one of Library, Cafeteria"),
+        ('name = "x"\nkind = "top"\ncount = 9', "count", "at most 2"),
+        ('name = "x"\nkind = "ratio"\nof = "Library"\nby = "Library"', "by", "another column than of"),
+        ('name = "x"\nkind = "average"\nquery = "orders"', "query", "drop the key query"),
+        ('name = "x"\nkind = "average"\nlocation = "released.csv"', "location", "a file of its own"),
+        ('name = "x"\nkind = "average"\nlocation = "x.parquet"', "location", ".csv or .jsonl"),
+        ('name = "../x"\nkind = "average"', "name", "no name"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(lines: str, key: str, words: str) -> None:
+    """The line is that of the answer with the mistake, not of the one before it."""
+    first = '[[answer]]\nname = "first"\nkind = "average"\n'
+    text = EXAMPLE + "\n" + first + "\n[[answer]]\n" + lines + "\n"
+    with pytest.raises(ConfigError) as refused:
+        parse_config(text)
+    assert words in str(refused.value)
+    numbers = [number for number, line in enumerate(text.splitlines(), 1) if key in line]
+    assert refused.value.line == numbers[-1]
+
+
+def test_each_of_several_queries_is_asked_its_own() -> None:
+    """By its name; without one, or with a wrong one, it is refused."""
+    text = SEVERAL + '\n[[answer]]\nname = "week"\nkind = "window"\nwindow = 168\nquery = "revenue"\n'
+    found = parse_queries(text)
+    assert [len(part.answers) for part in found.parts] == [0, 0, 1]
+    for wrong in ("", 'query = "orderz"'):
+        with pytest.raises(ConfigError, match="which one is asked, orders, customers, revenue"):
+            parse_queries(text.replace('query = "revenue"', wrong))
+
+
+def test_releases_that_answers_are_made_from_are_not_archived(tmp_path: Path) -> None:
+    """One sentence, whether the stream is running or not; without answers it is pruned as ever."""
+    config = asked(tmp_path)
+    release(config)
+    with pytest.raises(TidegateError, match="made from all releases"):
+        prune_stream(config, tmp_path)
+    with open_stream(config) as stream, pytest.raises(TidegateError, match="made from all releases"):
+        stream.prune(tmp_path)
+    assert prune_stream(settings(tmp_path), tmp_path) is None
