@@ -26,11 +26,15 @@ from tidegate.exact import whole
 from tidegate.noise.entropy import Words
 from tidegate.noise.reference import WORD_BITS
 from tidegate.noise.shared import kernels, reference
+from tidegate.noise.shared.tables import kept
 
 # States of the largest order: 4 MB of boundaries at width 16.
 MOST_STATES = 1 << 16
 MOST_WIDTH = 16
 MOST_COLUMNS = 8
+
+# From here on tables are kept on disk: they take a tenth of a second or more.
+MANY_STATES = 1 << 12
 
 _LIMB = 32
 _MASK = (1 << _LIMB) - 1
@@ -250,6 +254,11 @@ class Order:
     @cached_property
     def boundaries(self) -> Words:
         """`ladder` to 64 bits for all states, (states, width), for the kernel; 1 is written as 2^64 − 1."""
+        if self.states < MANY_STATES:
+            return self._boundaries()
+        return kept(f"boundaries-{self.width}-{self.columns}", self._boundaries)
+
+    def _boundaries(self) -> Words:
         values = self.eigenvector(WORD_BITS + 10).values
         padded = np.append(values, 0)  # index −1: no such choice
         sums = np.cumsum(padded[self.successors], axis=1)
@@ -291,7 +300,7 @@ def _join(limbs: Words) -> npt.NDArray[Any]:
 
 @cache
 def order(width: int, columns: int = 1) -> Order:
-    """The order of a width, made once in a process: at width 16 that takes about a second.
+    """The order of a width, made once in a process; those of many states once by a user, which takes seconds.
 
     Examples
     --------

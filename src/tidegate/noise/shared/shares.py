@@ -7,7 +7,8 @@ from functools import cache
 import numpy as np
 
 from tidegate.noise.shared import kernels
-from tidegate.noise.shared.orders import Floats, order
+from tidegate.noise.shared.orders import MANY_STATES, Floats, order
+from tidegate.noise.shared.tables import kept
 
 _STATIONARY_STEPS = 600
 
@@ -24,7 +25,9 @@ def shares(width: int, columns: int = 1) -> tuple[float, ...]:
     >>> [round(share, 4) for share in shares(2)]
     [0.4472, 0.382, 0.1708]
     """
-    return tuple(_shares(width, columns).tolist())
+    if order(width, columns).states < MANY_STATES:
+        return tuple(_shares(width, columns).tolist())
+    return tuple(kept(f"shares-{width}-{columns}", lambda: _shares(width, columns)).tolist())
 
 
 def _shares(width: int, columns: int) -> Floats:
