@@ -16,6 +16,7 @@ from tests.runtime.helpers import release, settings
 
 from tidegate.cli import main
 from tidegate.config import Config
+from tidegate.config.errors import ConfigError
 from tidegate.errors import InvalidParameter
 from tidegate.runtime import SinkError, open_stream
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
@@ -215,9 +216,8 @@ def _float(value: Any) -> float | None:
 )
 def test_addresses_are_checked(tmp_path: Path, location: str, words: str) -> None:
     """One sentence, before anything is made, and never with a password."""
-    config = into(tmp_path, location)
-    with pytest.raises(InvalidParameter, match=words) as refusal:
-        open_stream(config)
+    with pytest.raises((InvalidParameter, ConfigError), match=words) as refusal:
+        open_stream(into(tmp_path, location))
     assert "xyzzy" not in str(refusal.value)
     assert not (tmp_path / "tidegate.ledger").exists()
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.runtime.helpers import settings
 
 from tidegate.cli import main
-from tidegate.errors import TidegateError, without_secrets
+from tidegate.config.errors import ConfigError
+from tidegate.config.secrets import expanded, holds_secret
+from tidegate.errors import InvalidParameter, TidegateError, without_secrets
 
 SECRET = "xyzzy"
 ADDRESSES = [
@@ -43,7 +46,8 @@ def test_passwords_are_never_shown(
         if key == "ledger"
         else (f'location = "{tmp_path}/out.csv"', f'location = "{address}"')
     )
-    settings(tmp_path, change)
+    with suppress(ConfigError):  # a password in the file is refused, once it is one
+        settings(tmp_path, change)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     assert main(["release", str(tmp_path / "tidegate.toml"), *machine]) == 2
     shown = capfd.readouterr()
@@ -57,12 +61,16 @@ def test_passwords_are_never_shown(
 
 
 def test_a_summary_shows_no_password(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither for people nor for machines."""
     broker = request.getfixturevalue("broker")
     broker.start()
-    address = broker.url.replace("//", f"//ann:{SECRET}@") + "/released"
+    monkeypatch.setenv("BROKER_PASSWORD", SECRET)
+    address = broker.url.replace("//", "//ann:${BROKER_PASSWORD}@") + "/released"
     settings(tmp_path, (f'location = "{tmp_path}/out.csv"', f'location = "{address}"'))
     for machine in ([], ["--json"]):
         assert main(["release", str(tmp_path / "tidegate.toml"), *machine]) == 0
@@ -114,3 +122,54 @@ def test_planted_files_beside_a_report_are_left_alone(tmp_path: Path) -> None:
     assert victim.read_text() == "mine"
     assert ((tmp_path / "report.html").stat().st_mode & 0o777) == 0o600
     assert not (tmp_path / "report.html").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("location", "holds"),
+    [
+        ("mqtt://ann:hunter2@host/topic", True),
+        ("mqtt://ann:hunter2${X}@host/topic", True),
+        ("mqtt://:hunter2@host/topic", True),
+        ("MQTT://ann:hunter2@host/topic", True),
+        ("postgresql://ann@host/db?password=hunter2", True),
+        ("postgresql://ann@host/db?a=b&sslpassword=hunter2#campus", True),
+        ("mqtt://ann:${X}@host/topic", False),
+        ("mqtt://ann:${file:secret.txt}@host/topic", False),
+        ("mqtt://ann@host:1883/topic/a@b", False),
+        ("postgresql://ann@host/db?password=${X}&passfile=pass#campus", False),
+        ("/data/ann:x@home/out.csv", False),
+        ("out.csv", False),
+    ],
+)
+def test_a_password_in_the_configuration_is_refused(tmp_path: Path, location: str, holds: bool) -> None:
+    """In every address; the sentence names the line and both remedies."""
+    assert holds_secret(location) == holds
+    for change in (
+        ("window = 4", f'window = 4\nledger = "{location}"'),
+        (f'location = "{tmp_path}/out.csv"', f'location = "{location}"'),
+        (f'location = "{tmp_path}/events.csv"', f'location = "{location}"'),
+    ):
+        if holds:
+            with pytest.raises(ConfigError, match=r"line \d+: .*\$\{NAME\}.*environment.*\$\{file:path\}"):
+                settings(tmp_path, change)
+
+
+def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written so that no character of them can be taken for a part of the address."""
+    monkeypatch.setenv("HERE", "a/b@c#d?e:f%")
+    (tmp_path / "secret.txt").write_text("from a file\n")
+    monkeypatch.setenv("THERE_FILE", "secret.txt")
+    quoted = "a%2Fb%40c%23d%3Fe%3Af%25"
+    assert expanded("mqtt://ann:${HERE}@host/t", tmp_path) == f"mqtt://ann:{quoted}@host/t"
+    assert expanded("mqtt://ann:${THERE}@host/t", tmp_path) == "mqtt://ann:from%20a%20file@host/t"
+    assert expanded("mqtt://ann:${file:secret.txt}@host/t", tmp_path) == "mqtt://ann:from%20a%20file@host/t"
+    assert expanded("a${HERE}.csv", tmp_path) == "a${HERE}.csv"
+    found = expanded("mqtts://host/t?sslrootcert=ca.pem&sslkey=/etc/key", tmp_path)
+    assert found == f"mqtts://host/t?sslrootcert={tmp_path}/ca.pem&sslkey=/etc/key"
+    for name, words in (
+        ("ABSENT", "set ABSENT, or ABSENT_FILE"),
+        ("file:absent", "No such file"),
+        ("a b", "MQTT"),
+    ):
+        with pytest.raises(InvalidParameter, match=words):
+            expanded(f"mqtt://ann:${{{name}}}@host/t", tmp_path)

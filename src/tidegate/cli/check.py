@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -148,13 +147,14 @@ def _broker(location: str) -> str:
     import threading
 
     from tidegate.errors import InvalidInput
+    from tidegate.servers.broker import BrokerAddress
 
     try:
         paho: Any = importlib.import_module("paho.mqtt.client")
     except ImportError:
         raise InvalidInput('a broker needs the extra "mqtt"; install tidegate[mqtt].') from None
-    url = urlsplit(location)
-    place = f"{url.hostname}:{url.port or (8883 if url.scheme == 'mqtts' else 1883)}"
+    address = BrokerAddress(location)
+    place = address.place
     answered, reasons = threading.Event(), []
 
     def connected(_client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
@@ -163,12 +163,12 @@ def _broker(location: str) -> str:
 
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
     client.on_connect = connected
-    if url.username:
-        client.username_pw_set(unquote(url.username), unquote(url.password) if url.password else None)
-    if url.scheme == "mqtts":
-        client.tls_set()
+    address.introduce(client)
     try:
-        client.connect(url.hostname, int(place.rpartition(":")[2]), keepalive=30)
+        words = address.trouble()
+        if words:
+            raise OSError(0, words)
+        client.connect(address.host, address.port, keepalive=30)
     except OSError as error:
         words = error.strerror or type(error).__name__
         raise InvalidInput(

@@ -222,7 +222,9 @@ def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
             since = since + 1 if silent else 0
             if silent and since == GRACE:
                 told = True
-                watcher.waiting(f"{source.status}; nothing is lost, and steps close when it answers.")
+                why = source.trouble() if hasattr(source, "trouble") else ""
+                reason = f" ({why})" if why else ""
+                watcher.waiting(f"{source.status}{reason}; nothing is lost, and steps close when it answers.")
             elif told and not silent:
                 told = False
                 watcher.waiting("")

@@ -23,6 +23,7 @@ from tidegate.config.keys import (
     SourceKeys,
     StepsKeys,
 )
+from tidegate.config.secrets import expanded
 from tidegate.ingest import Intake, Query, Schema, Several, Steps, open_source
 from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
@@ -91,9 +92,9 @@ class Config:
     answers: tuple[Answer, ...] = ()
 
     def locate(self, location: str) -> str:
-        """A location as a path from here; URLs, "-" and "serve:" stay."""
+        """A location as a path from here, or an address with the secrets that it names; "-" and "serve:" stay."""
         if location in ("-", "serve:") or re.match(r"[a-z]+://", location):
-            return location
+            return expanded(location, self.path.parent)
         # the slash that says "a folder" also where there is none yet
         return str(self.path.parent / location) + ("/" if location.endswith("/") else "")
 

@@ -26,6 +26,7 @@ from tidegate.config.keys import (
     StepsKeys,
     required,
 )
+from tidegate.config.secrets import holds_secret
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.exact import whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
@@ -159,6 +160,13 @@ class FileReader:
                     near = _nearest(str(value), list(choices)) or "."
                     raise self.fail(
                         f"{item.name} = {json.dumps(value)} is none of {', '.join(choices)}{near}",
+                        name,
+                        item.name,
+                    )
+                if isinstance(value, str) and holds_secret(value):
+                    raise self.fail(
+                        f"{item.name} must be an address without a password, because a configuration is copied and "
+                        "shown; write ${NAME} in its place and set NAME in the environment, or ${file:path} for a file.",
                         name,
                         item.name,
                     )

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import polars as pl
 
@@ -18,6 +17,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import SourceUnavailable
 from tidegate.ingest.sources.source import Arrivals, Batch, Patience, Position, Source, no_patience
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect, records
+from tidegate.servers.broker import BrokerAddress
 
 IN_FLIGHT = 1024  # messages that the broker sends before the first of them is acknowledged
 LARGEST_MESSAGE = 4 * 2**20  # bytes; the broker does not deliver larger ones
@@ -52,7 +52,7 @@ class MqttSource(Source):
     Parameters
     ----------
     url
-        "mqtt://host:1883/topic/with/#", or "mqtts://…" for TLS; user and password may stand before the host.
+        "mqtt://host:1883/topic/with/#", or "mqtts://…" for TLS; see :class:`tidegate.servers.broker.BrokerAddress`.
     columns
         The needed columns: keys of the JSON objects.
     client
@@ -81,21 +81,9 @@ class MqttSource(Source):
         separator: str = ",",
         settle: float = 1.0,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or len(parts.path) < 2:
-            shown = f"{parts.scheme}://{parts.hostname or ''}"  # never the password
-            raise InvalidParameter(
-                "location",
-                shown,
-                "a broker and a topic",
-                'write for example "mqtt://localhost:1883/sensors/#"',
-            )
-        self.host = parts.hostname
-        self.port = parts.port or (8883 if parts.scheme == "mqtts" else 1883)
-        self.topic = unquote(parts.path[1:]) + (
-            f"#{parts.fragment}" if url.endswith("#") or parts.fragment else ""
-        )
-        super().__init__(f"the broker at {self.host}:{self.port}", columns)
+        self.address = BrokerAddress(url)
+        self.host, self.port, self.topic = self.address.host, self.address.port, self.address.topic
+        super().__init__(f"the broker at {self.address.place}", columns)
         self.format = format
         self.fields = tuple(fields)
         if format == "csv":
@@ -107,8 +95,6 @@ class MqttSource(Source):
         self.separator = separator
         self.settle = settle
         self.client = client
-        self._login = parts.username, parts.password
-        self._encrypted = parts.scheme == "mqtts"
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._outstanding: dict[int, int] = {}  # identifier in the present session → our number
@@ -140,11 +126,7 @@ class MqttSource(Source):
         client = paho.Client(
             paho.CallbackAPIVersion.VERSION2, client_id=self.client, protocol=paho.MQTTv5, manual_ack=True
         )
-        user, password = self._login
-        if user:
-            client.username_pw_set(unquote(user), unquote(password) if password else None)
-        if self._encrypted:
-            client.tls_set()
+        self.address.introduce(client)
         client.reconnect_delay_set(min_delay=1, max_delay=15)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
@@ -221,6 +203,10 @@ class MqttSource(Source):
         return (
             f"connected to {self.name[4:]}" if self._connected_at is not None else f"waiting for {self.name}"
         )
+
+    def trouble(self) -> str:
+        """Why the broker cannot be reached, where that can be found out; it takes a moment."""
+        return self.address.trouble()
 
     def batches(
         self,

@@ -7,13 +7,13 @@ import threading
 import time
 from collections import deque
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from tidegate.errors import InvalidParameter, port_of
+from tidegate.errors import InvalidParameter
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError, SinkUnavailable
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.sink import Position, Sink
+from tidegate.servers.broker import BrokerAddress
 
 AT_ONCE = 1000  # messages between two waits
 PATIENCE = 2.0  # seconds to wait for the broker's word before the stream goes on without it
@@ -28,25 +28,19 @@ class MqttSink(Sink):
     Parameters
     ----------
     url
-        "mqtt://host:1883/topic", or "mqtts://…" for TLS; user and password may stand before the host.
+        "mqtt://host:1883/topic", or "mqtts://…" for TLS; see :class:`tidegate.servers.broker.BrokerAddress`.
     layout
         How a release reads.
     """
 
     def __init__(self, url: str, layout: Layout) -> None:
-        parts = urlsplit(url)
-        topic = unquote(parts.path[1:])
-        if not parts.hostname or not topic or "+" in topic or "#" in url:
-            raise InvalidParameter(
-                "location",
-                f"{parts.scheme}://…",  # never the password, which a # may have put anywhere
-                "a broker and a topic without # and +",
-                'write for example "mqtt://localhost:1883/released"',
-            )
-        self.host = parts.hostname
-        self.port = port_of("location", parts) or (8883 if parts.scheme == "mqtts" else 1883)
-        self.topic = topic
-        super().__init__(f"broker {self.host}:{self.port}/{topic}")
+        if "#" in url:  # which may have put a password anywhere
+            raise _no_topic(url)
+        self.address = BrokerAddress(url)
+        self.host, self.port, self.topic = self.address.host, self.address.port, self.address.topic
+        if "+" in self.topic:
+            raise _no_topic(url)
+        super().__init__(f"broker {self.address.place}/{self.topic}")
         self._layout = layout
         self._refused = ""
         self._published = 0  # the number of the last release that was given to the client
@@ -55,9 +49,9 @@ class MqttSink(Sink):
         )  # identifiers of messages in their order, without the broker's word yet
         self._acknowledged: set[int] = set()
         self._news = threading.Event()
-        self._client = self._make(parts.scheme == "mqtts", parts.username, parts.password)
+        self._client = self._make()
 
-    def _make(self, encrypted: bool, user: str | None, password: str | None) -> Any:
+    def _make(self) -> Any:
         try:
             paho = importlib.import_module("paho.mqtt.client")
         except ImportError:
@@ -65,10 +59,7 @@ class MqttSink(Sink):
         client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
         client.max_queued_messages_set(0)
         client.max_inflight_messages_set(1000)
-        if user:
-            client.username_pw_set(unquote(user), unquote(password) if password else None)
-        if encrypted:
-            client.tls_set()
+        self.address.introduce(client)
         client.reconnect_delay_set(min_delay=1, max_delay=15)
         client.on_connect = self._on_connect
         client.on_publish = self._on_publish
@@ -125,3 +116,12 @@ class MqttSink(Sink):
         """Leave the broker."""
         self._client.disconnect()
         self._client.loop_stop()
+
+
+def _no_topic(url: str) -> InvalidParameter:
+    return InvalidParameter(
+        "location",
+        f"{url.partition(':')[0]}://…",
+        "a broker and a topic without # and +",
+        'write for example "mqtt://localhost:1883/released"',
+    )
