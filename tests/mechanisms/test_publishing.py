@@ -15,6 +15,8 @@ from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.w_event import kernels as loop
+from tidegate.mechanisms.w_event.budget_absorption import shares_offered
+from tidegate.mechanisms.w_event.budget_distribution import units_offered
 from tidegate.mechanisms.w_event.dissimilarity import Dissimilarity
 from tidegate.noise import current, install, laplace
 from tidegate.noise.discrete_laplace import PIECE
@@ -70,11 +72,10 @@ def reference(mechanism, rows):
         scale = loop_scale(mechanism.sensitivity / (test * unit))
         noise = laplace(current(), "dissimilarity", step, scale, (len(groups),))
         if isinstance(mechanism, BudgetAbsorption):
-            share = pool // w * unit
-            spend = 0 if step - latest <= taken - 1 else share * min(step - latest - taken + 1, w)
+            spend = pool // w * unit * shares_offered(step, latest, taken, w)
         else:
-            left = pool * unit - sum(spends[max(0, step - w) : step - 1], Fraction(0))
-            spend = left / 2 // unit * unit
+            published = [int(spend / unit) for spend in spends[max(0, step - w) : step - 1]]
+            spend = units_offered(published, pool) * unit
         fresh = []
         if spend:
             for g, chosen in enumerate(groups):
@@ -127,19 +128,24 @@ def test_the_compiled_loop_is_the_reference(kind, columns, options):
 
 @pytest.mark.parametrize("w", [1, 2, 3, 4, 5])
 def test_no_sequence_of_decisions_overspends(w):
-    """All publish-or-skip sequences of 11 steps: no window of w steps spends more than its pool."""
+    """All publish-or-skip sequences of 11 steps: the loop's rule is the mechanism's, no window overspends its pool."""
     for kind, pool in ((loop.ABSORPTION, w), (loop.DISTRIBUTION, 64 * w)):
-        rule = np.array([kind, w, 1, pool // w, pool, 0])
+        rule = (kind, w, 1, pool // w, pool, loop.L1, 1.0, 1.0, 1.0)
         worst = 0
         for decisions in itertools.product((False, True), repeat=11):
             memory = np.zeros(loop.MEMORY, dtype=np.int64)
             memory[loop.TAKEN] = 1
             paid = np.zeros((w + 1, 2), dtype=np.int64)
-            spent = []
+            spent, latest, taken = [], 0, 1
             for step, publishes in enumerate(decisions, 1):
                 amount = loop.offer(rule, memory, paid, step)
+                if kind == loop.ABSORPTION:
+                    assert max(amount, 0) == shares_offered(step, latest, taken, w)
+                else:
+                    assert amount == units_offered(spent[max(0, step - w) :], pool)
                 spent.append(amount if publishes and amount > 0 else 0)
                 if spent[-1]:
+                    latest, taken = step, spent[-1]
                     loop.remember(rule, memory, paid, np.zeros(0, dtype=np.int64), step, amount)
             worst = max(worst, *(sum(spent[first : first + w]) for first in range(11)))
         assert worst == pool if kind == loop.ABSORPTION else worst <= pool
@@ -183,7 +189,7 @@ def test_groups_are_formed_from_releases():
     rows[:, [1, 3, 5]] = 5000 + 3000 * (np.arange(400) % 2)[:, None]
     run = BudgetAbsorption(tg.WEvent(epsilon="10", w=4), columns=6, groups=2).start()
     run.push_batch(rows)
-    groups = run._group_of
+    groups = run._arrays.group_of
     assert len(set(groups[[1, 3, 5]])) == 1
     assert set(groups[[0, 2, 4]]) != set(groups[[1, 3, 5]])
 

@@ -69,10 +69,9 @@ def test_columns_that_stand_still_are_alike():
 )
 def test_allocation_is_the_portion_rounded_down(remaining, interval, portion, most_portion):
     """A measurement spends min(φ·ln(I + 1), p_max) of what remains, in whole units, and never more than there is."""
-    rule, numbers = np.zeros(loop.RULE, dtype=np.int64), np.zeros(loop.NUMBERS)
-    rule[loop.MOST], rule[loop.LEAST] = 2**38, 2**10
-    numbers[[loop.PORTION, loop.MOST_PORTION, loop.PACE]] = portion, most_portion, 2.0**30
-    amount = loop.allocate(remaining, interval, rule, numbers)
+    nothing = loop.Rule(0, 0, 0, 0, 0, 0, False, *[0.0] * 9)
+    rule = nothing._replace(most=2**38, least=2**10, portion=portion, most_portion=most_portion, pace=2.0**30)
+    amount = loop.allocate(remaining, interval, rule[:])
     wanted = min(portion * math.log(interval + 1), most_portion) * remaining
     wanted = min(wanted, 2**38, 2**30 * interval)
     assert 0 <= amount <= remaining
@@ -101,7 +100,9 @@ def reference(mechanism, rows, source):
         return amount if amount >= units // window else 0
 
     def scale_of(amount):
-        return math.nextafter(whole / amount, math.inf)
+        nearest = whole / amount
+        exact = Fraction(nearest) * amount == Fraction(whole)
+        return nearest if exact else math.nextafter(nearest, math.inf)
 
     for step in range(1, steps + 1):
         first = max(1, step - window + 1)

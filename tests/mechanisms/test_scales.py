@@ -15,12 +15,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import Mechanism, Run, catalogue
+from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.policy import Clock, Event, Secret, Specification, Swellfish, User, WEvent
 from tidegate.structures.hierarchy import Hierarchy
+from tidegate.testing.entropy import zero_noise
 
 W = 4  # of windows
 END = 6  # of finite streams
@@ -747,3 +751,30 @@ def test_configurations_hold_nothing_that_can_be_changed():
     given = [catalogue()[name](WEvent(epsilon="1", w=W), **options) for name, options in LISTS]
     for m in [*given, *(example for kind in catalogue().values() for example in kind.examples())]:
         hash(tuple(getattr(m, field.name) for field in dataclasses.fields(m)))
+
+
+@given(st.floats(2.0**-40, 2.0**60), st.integers(1, 2**50))
+def test_a_quotient_is_rounded_up(whole, units):
+    """No scale of a publication is below the exact one, nor above the next float after the nearest."""
+    scale = float(publication_scale(whole, units))
+    assert Fraction(scale) >= Fraction(whole) / units
+    assert scale in (whole / units, math.nextafter(whole / units, math.inf))
+
+
+@given(st.integers(1, 2**20), st.integers(1, 2**32), st.integers(-40, 10))
+def test_an_exact_quotient_stays_as_it_is(numerator, units, power):
+    """A scale that is exactly 2 is 2.0 and not the float after it, whatever it is divided by."""
+    scale = numerator * 2.0**power  # its product with the units has at most 52 binary digits
+    assert publication_scale(scale * units, units) == scale
+
+
+def test_scales_that_are_whole_numbers_look_so():
+    """Budget Absorption with ε = 1 and w = 4 publishes all shares with scale 2; Swellfish divides its units alike."""
+    with zero_noise():
+        run = tg.mechanisms.BudgetAbsorption(WEvent(epsilon="1", w=4)).start()
+        assert [run.push([value]).scale for value in (0, 0, 0, 90)] == [0.0, 0.0, 0.0, 2.0]
+    home = Specification((Secret(1, 1, "always", 1, "home"),), "h")
+    plan = tg.mechanisms.Swellfish(tg.Swellfish(specifications=[home], horizon=9)).plan
+    units = np.array([1, 3, 7, 2**20, 2**20 + 1])
+    alike = [float(publication_scale(plan._scale_of_one, int(number))) for number in units]
+    assert plan.scales(units).tolist() == alike

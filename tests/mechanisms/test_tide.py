@@ -112,10 +112,12 @@ def test_decisions_depend_on_measurements_only(monkeypatch):
     def measured_as_told(rows):
         """Noise = target − raw value, through the door for undecided draws."""
 
-        def supply(self, words, draws, first_step, index, scale):
-            self._given[:] = target[first_step + index - 1] - rows[first_step + index - 1]
+        def supply(self, block, index, reason):
+            step = block.first_step + index
+            self._given[:] = target[step - 1] - rows[step - 1]
 
-        monkeypatch.setattr(module.TideRun, "_supply", supply)
+        monkeypatch.setattr(module.LoopRun, "_help", supply)
+        monkeypatch.setattr("tidegate.mechanisms.loop_run.INLINE", 0)
         monkeypatch.setattr(module, "INLINE", 0)
         run = Tide(policy, periods=(24,), harmonics=2).start()
         return run, run.push_batch(rows)

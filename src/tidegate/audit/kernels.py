@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.mechanisms.w_event import kernels as loop
-
-_DONE = loop.DONE
-_publish = loop.publish
+from tidegate.mechanisms.kernels.loops import DONE, Account
+from tidegate.mechanisms.w_event.kernels import Memory, release
 
 
 @kernel
@@ -49,21 +47,11 @@ def boost(codes: Any, labels: Any, sweeps: int, ridge: float, rate: float, weigh
 def replicate_publishing(
     rows: Any,
     rule: Any,
-    whole: float,
-    score_scale: float,
-    weights: Any,
-    group_of: Any,
     score_words: Any,
     cell_words: Any,
-    entries: Any,
+    work: Any,
     account: Any,
-    memory: Any,
-    paid: Any,
-    repaid: Any,
-    last: Any,
-    groups: int,
-    given: int,
-    grid: float,
+    state: Any,
     values: Any,
     status: Any,
     shown: Any,
@@ -77,50 +65,29 @@ def replicate_publishing(
     steps = rows.shape[0]
     source = np.empty(steps, dtype=np.int64)
     units = np.zeros(steps, dtype=np.int64)
-    noise = np.zeros(given, dtype=np.int64)
-    my_entries, my_account, my_memory = entries.copy(), account.copy(), memory.copy()
-    my_paid, my_last = paid.copy(), last.copy()
-    measured, scales = np.zeros(groups, dtype=np.int64), np.zeros(groups)
-    chosen, scores = np.zeros(groups, dtype=np.bool_), np.zeros(groups, dtype=np.int64)
-    squares = np.zeros(0)
+    begun, opened = Memory(*state), Account(*account)
+    entries, numbers = opened.entries.copy(), opened.numbers.copy()
+    memory, paid, last = begun.memory.copy(), begun.paid.copy(), begun.last.copy()
+    measured, scales = begun.measured.copy(), begun.scales.copy()
     for replica in range(values.shape[0]):
         units[:] = 0
-        noise[:] = 0
-        my_entries[:] = entries
-        my_account[:] = account
-        my_memory[:] = memory
-        my_paid[:] = paid
-        my_last[:] = last
-        measured[:] = 0
-        scales[:] = 0.0
-        _, reason = _publish(
+        entries[:] = opened.entries
+        numbers[:] = opened.numbers
+        memory[:] = begun.memory
+        paid[:] = begun.paid
+        last[:] = begun.last
+        measured[:] = begun.measured
+        scales[:] = begun.scales
+        _, reason = release(
             rows,
             0,
+            DONE,
             1,
             rule,
-            whole,
-            score_scale,
-            weights,
-            group_of,
-            score_words[replica],
-            cell_words[replica],
-            noise,
-            my_entries,
-            my_account,
-            my_memory,
-            my_paid,
-            repaid,
-            my_last,
-            measured,
-            scales,
-            squares,
-            chosen,
-            scores,
-            grid,
-            values[replica],
-            status[replica],
-            source,
-            shown[replica],
-            units,
+            (score_words[replica], cell_words[replica]),
+            work,
+            (entries, numbers),
+            (memory, paid, last, measured, scales, begun.group_of, begun.squares),
+            (values[replica], status[replica], source, shown[replica], units),
         )
-        decided[replica] = reason == _DONE
+        decided[replica] = reason == DONE

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit import kernels
+from tidegate.mechanisms.loop_run import INLINE
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.w_event import kernels as loop
 from tidegate.mechanisms.w_event.column_groups import GroupedRun
 from tidegate.mechanisms.w_event.publishing import Publishing
-from tidegate.mechanisms.w_event.publishing_run import INLINE, PublishingRun
+from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Source, current, install
 from tidegate.noise.entropy import Elements, Words
 from tidegate.releases import Status
@@ -56,7 +57,7 @@ class PublishingReplicas:
         run: Any = mechanism.start()
         if type(run) is GroupedRun:
             return GroupedReplicas(mechanism, run)
-        plain = type(run) is PublishingRun and not run._regroup_every and run._rule[loop.MEASURE] >= 0
+        plain = type(run) is PublishingRun and not run._regroup_every and run._rule.measure != loop.GIVEN
         return cls(mechanism) if plain else None
 
     def sample(self, stream: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.float64]:
@@ -82,22 +83,12 @@ class PublishingReplicas:
         with run.ledger.begin_batch(2 * steps) as batch:
             kernels.replicate_publishing(
                 rows,
-                run._rule,
-                run._whole,
-                mechanism.score_scale,
-                run._weights,
-                run._group_of,
+                run._rule[:],
                 score_words,
                 cell_words,
-                batch.entries[: 2 * steps].copy(),
-                batch.state.copy(),
-                run._memory,
-                run._paid,
-                run._repaid,
-                run._last,
-                groups,
-                len(run._given),
-                run._grid,
+                run._work[:],
+                (batch.entries[: 2 * steps].copy(), batch.state.copy()),
+                run._arrays[:],
                 values,
                 status,
                 scales,

@@ -80,6 +80,7 @@ class Batch:
             self._before = account.mark()
             self.entries: Integers = account.entries
             self.state: Integers = account.state
+            self.account = account.entries, account.state
             ledger._batch = self  # lent only where leaving the block gives it back, whatever interrupts
         return self
 

@@ -44,19 +44,6 @@ Matrix = npt.NDArray[np.int64]
 State = dict[str, Any]
 Pushed = Sequence[float] | Mapping[str, float] | npt.NDArray[Any] | float
 ChargeAll = Callable[..., None]  # charges the units of all steps of many blocks, and groups of steps
-Outputs = tuple[
-    npt.NDArray[np.float64],  # values
-    npt.NDArray[np.int8],  # status
-    npt.NDArray[np.int64],  # source
-    npt.NDArray[np.float64],  # scale
-    npt.NDArray[np.int64],  # units
-]
-
-
-def empty_outputs(steps: int, columns: int) -> Outputs:
-    """Arrays for a compiled loop to fill, in the order in which releases take them; units begin at 0."""
-    status, source = np.empty(steps, dtype=np.int8), np.empty(steps, dtype=np.int64)
-    return np.empty((steps, columns)), status, source, np.empty(steps), np.zeros(steps, dtype=np.int64)
 
 
 class Run(ABC):

@@ -160,46 +160,23 @@ class StateSpace:
         return Estimates(releases.first_step, values, deviation)
 
     def _filter(self, given: Floats, noise: Floats, values: Floats, deviation: Floats) -> None:
-        tracker, structure, at = self._tracker, self.structure, 0
+        tracker, at = self._tracker, 0
         while at < len(given):
-            at = t.track(
-                self.step + 1,
-                given,
-                noise,
-                at,
-                tracker.book,
-                structure.once,
-                structure.weight,
-                tracker.room,
-                values,
-                deviation,
-            )
+            book, season, room = tracker.book[:], tracker.season[:], tracker.room[:]
+            at = t.track(self.step + 1, given, noise, at, book, season, room, values, deviation)
             if at < len(given):
                 tracker.refit()
-                t.refreshed(tracker.book, structure.weight, tracker.room)
-                t.write(tracker.book, tracker.room, values[at], deviation[at])
+                t.refreshed(tracker.book[:], season, room)
+                t.write(tracker.book[:], room, values[at], deviation[at])
                 at += 1
 
     def _smooth(self) -> npt.NDArray[np.float64]:
         """Values and deviations of the block before the last one, from all steps so far."""
         memory, block = self._tracker.memory, self._block
         values, variances = np.empty((block, self.columns)), np.empty((block, self._tracker.classes))
-        smooth(
-            self.step,
-            block,
-            2 * block,
-            memory["parameters"],
-            memory["kind"],
-            self.structure.once,
-            memory["kept_spread"],
-            memory["kept_variance"],
-            memory["kept_total"],
-            memory["kept_innovation"],
-            memory["kept_value"],
-            memory["settled"],
-            values,
-            variances,
-        )
+        parameters, kind, rings = memory["parameters"], memory["kind"], self._tracker.rings[:]
+        once, settled = self.structure.once, memory["settled"]
+        smooth(self.step, block, parameters, kind, once, rings, settled, values, variances)
         deviation = np.sqrt(variances)[:, memory["kind"]] * (WIDER * memory["health"][t.FACTOR])
         return np.stack([values, deviation])
 

@@ -11,6 +11,7 @@ from tidegate.structures.kernels import state_space as k
 from tidegate.structures.kernels import tracking as t
 from tidegate.structures.kernels.replaying import replay
 from tidegate.structures.kernels.searching import SEARCHED
+from tidegate.structures.kernels.smoothing import Rings
 from tidegate.structures.state_space_model import (
     DIFFUSE,
     EVIDENT,
@@ -105,20 +106,26 @@ class Tracker:
             k.begin(self.memory["parameters"][c], structure.weight, self.memory["covariance"][c])
         # of the values, as far as measurements told at the last estimate
         self.size = Size(0.0, visible=False)
-        self.room = (
-            at_a_line(states),
-            at_a_line(classes, states),
-            np.zeros(classes),
-            np.zeros(classes),
-            at_a_line(classes, states),
-            np.zeros(columns),
-            np.zeros(columns),
+        self.room = t.Room(
+            work=at_a_line(states),
+            spread=at_a_line(classes, states),
+            variance=np.zeros(classes),
+            total=np.zeros(classes),
+            made=at_a_line(classes, states),
+            values=np.zeros(columns),
+            before=np.zeros(columns),
         )
+        self.season = t.Season(structure.once, structure.weight)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Make the book that kernels work on, after an array was replaced."""
+        self.book = t.Book(*[self.memory[name] for name in t.Book._fields])
 
     @property
-    def book(self) -> tuple[Any, ...]:
-        """The arrays in the order that kernels expect."""
-        return tuple(self.memory[name] for name in t.FIELDS)
+    def rings(self) -> Rings:
+        """What is kept of the last steps."""
+        return Rings._make([self.memory[f"kept_{name}"] for name in Rings._fields])
 
     def restore(self, state: State) -> None:
         """Go on from a copy of `memory`."""
@@ -176,21 +183,15 @@ class Tracker:
 
     def _replay(self, steps: Integers, values: Floats, noise: Floats) -> None:
         memory = self.memory
-        every = len(memory["sampled"]) == self.columns
         replay(
-            steps,
-            values,
-            noise,
-            self.laplace,
+            (steps, values, noise, self.laplace),
             memory["parameters"],
             memory["kind"],
-            self.structure.once,
-            self.structure.weight,
-            every,
+            self.season[:],
+            len(memory["sampled"]) == self.columns,
             memory["covariance"],
             memory["state"],
-            self.keep,
-            *(memory[f"kept_{name}"] for name in ("spread", "variance", "total", "innovation", "value")),
+            self.rings[:],
         )
 
     def _choose_columns(self) -> None:
@@ -202,6 +203,7 @@ class Tracker:
         chosen = np.unique(np.concatenate([ranks - 1, rest]))
         memory["sampled"] = np.sort(order[chosen[np.linspace(0, len(chosen) - 1, SAMPLED).astype(np.int64)]])
         memory["history_values"][0] = memory["state"][:, 0][memory["sampled"]]
+        self._lay_out()
 
     def _classify(self, values: Floats, noise: Floats) -> list[Prior]:
         """Put columns of similar released size into classes, and say what is known of the level of each class."""

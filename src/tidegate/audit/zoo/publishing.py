@@ -131,7 +131,7 @@ class FirstReleaseIsACount(BudgetDistribution):
 
 def _begin_with_a_count(run: Any, matrix: Any, first_step: int) -> Any:
     if first_step == 1:
-        run._last[:] = matrix[0]
+        run._arrays.last[:] = matrix[0]
     return original(run, "_push_batch")(matrix, first_step)
 
 
@@ -147,7 +147,8 @@ def _forgetting(run: Any, matrix: Any, first_step: int) -> Any:
     parts = []
     for at in range(len(matrix)):
         if (first_step + at - 1) % run.mechanism.window == 0:
-            run._memory[loop.LATEST], run._memory[loop.TAKEN] = 0, 1
+            memory = run._arrays.memory
+            memory[loop.LATEST], memory[loop.TAKEN] = 0, 1
         parts.append(original(run, "_push_batch")(matrix[at : at + 1], first_step + at))
     values, status, source, scale, units = (
         np.concatenate([getattr(part, name) for part in parts])

@@ -7,9 +7,6 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.sampled.kernels import kalman as k
 
@@ -69,13 +66,14 @@ class Kalman:
         return asdict(self)
 
 
-def model(settings: Kalman | None, grid: Fraction) -> npt.NDArray[np.float64]:
+def model(settings: Kalman | None, grid: Fraction) -> k.Model:
     """The settings for the compiled loops, in grid units; without settings nothing is filtered."""
-    numbers = np.zeros(k.MODEL)
-    if settings is not None:
-        walk = settings.process_noise
-        numbers[:] = 1.0, -1.0 if walk is None else walk / float(grid) ** 2, settings.fading
-    return numbers
+    if settings is None:
+        return k.Model(filters=False, process=0.0, fades=0.0)
+    walk = settings.process_noise
+    return k.Model(
+        filters=True, process=-1.0 if walk is None else walk / float(grid) ** 2, fades=settings.fading
+    )
 
 
 def switched(value: Kalman | bool, name: str = "filter") -> Kalman | bool:

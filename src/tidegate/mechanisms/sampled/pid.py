@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.mechanisms.sampled.kalman import finite
+from tidegate.mechanisms.sampled.kernels.pid import Control
 
 
 @dataclass(frozen=True)
@@ -64,20 +62,17 @@ class Pid:
         """The settings, ready for JSON."""
         return asdict(self)
 
-    def settings(self, shortest: int, longest: int) -> npt.NDArray[np.float64]:
+    def settings(self, shortest: int, longest: int) -> Control:
         """The settings for the compiled loops, with bounds where none are set."""
         least = self.shortest or shortest
-        return np.array(
-            [
-                self.proportional,
-                self.integral,
-                self.derivative,
-                self.reach,
-                self.set_point,
-                least,
-                max(self.longest or longest, least),
-            ],
-            dtype=np.float64,
+        return Control(
+            proportional=float(self.proportional),
+            integral=float(self.integral),
+            derivative=float(self.derivative),
+            reach=float(self.reach),
+            set_point=float(self.set_point),
+            shortest=float(least),
+            longest=float(max(self.longest or longest, least)),
         )
 
 

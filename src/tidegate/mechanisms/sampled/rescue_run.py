@@ -14,10 +14,8 @@ from tidegate.mechanisms.sampled.grouping import Grouping
 from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.mechanisms.sampled.kernels import rescue as loop
 from tidegate.mechanisms.sampled.kernels.kalman import FIELDS
-from tidegate.mechanisms.sampled.kernels.pid import SHORTEST
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.run import SampledRun
-from tidegate.noise import laplace
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.sampled.rescue_dp import RescueDP
@@ -42,35 +40,34 @@ class RescueRun(SampledRun):
         groups = mechanism.grouping if isinstance(mechanism.grouping, Grouping) else None
         filter_ = mechanism.filter if isinstance(mechanism.filter, Kalman) else None
         assert mechanism.samples is not None
-        rule = self._rule = np.zeros(loop.RULE, dtype=np.int64)
-        rule[loop.WINDOW] = window
-        rule[loop.LIMIT] = units
-        rule[loop.MOST] = int(Fraction(mechanism.most) * units)
-        rule[loop.LEAST] = (
-            1 if printed else units // length
-        )  # less than Uniform's share is not worth a measurement
-        rule[loop.FIXED] = 0 if mechanism.allocation else units // mechanism.samples
-        rule[loop.PERIOD] = 0 if control else -(-length // mechanism.samples)
-        rule[loop.GROUPS] = groups is not None and columns > 1
-        numbers = self._numbers = np.zeros(loop.NUMBERS)
-        numbers[loop.WHOLE] = mechanism.whole_scale(units)
-        numbers[loop.GRID] = self._grid
-        numbers[loop.PORTION] = mechanism.portion
-        numbers[loop.MOST_PORTION] = mechanism.most_portion
-        numbers[loop.PACE] = units if mechanism.pace is None or printed else mechanism.pace * units / length
-        numbers[loop.VARIANCE] = ((filter_.measurement_noise if filter_ else None) or 0.0) / self._grid**2
-        if groups is not None:
-            numbers[loop.SMALL] = (groups.small or 0.0) / self._grid
-            numbers[loop.ALIKE] = groups.similarity
-            numbers[loop.DIFFERENCE] = (groups.difference or 0.0) / self._grid
+        self._rule = loop.Rule(
+            window=window,
+            limit=units,
+            most=int(Fraction(mechanism.most) * units),
+            least=1 if printed else units // length,  # less than Uniform's share is not worth a measurement
+            fixed=0 if mechanism.allocation else units // mechanism.samples,
+            period=0 if control else -(-length // mechanism.samples),
+            groups=groups is not None and columns > 1,
+            whole=mechanism.whole_scale(units),
+            grid=self._grid,
+            portion=float(mechanism.portion),
+            most_portion=float(mechanism.most_portion),
+            variance=((filter_.measurement_noise if filter_ else None) or 0.0) / self._grid**2,
+            small=((groups.small if groups else None) or 0.0) / self._grid,
+            alike=float(groups.similarity if groups else 0.0),
+            difference=((groups.difference if groups else None) or 0.0) / self._grid,
+            pace=float(units if mechanism.pace is None or printed else mechanism.pace * units / length),
+        )
         self._model = kalman.model(filter_, Fraction(mechanism.grid))
-        self._settings = (control or CONTROL).settings(1, length)
-        self._scratch = (
-            np.zeros(controllers, dtype=np.bool_),  # chosen
-            np.zeros(controllers, dtype=np.int64),  # amounts
-            np.arange(columns, dtype=np.int64),  # pivot_of
-            np.ones(columns),  # widths
-            np.zeros(columns),  # moved
+        self._control = (control or CONTROL).settings(1, length)
+        self._given = np.zeros(columns, dtype=np.int64)
+        self._work = loop.Work(
+            given=self._given,
+            chosen=np.zeros(controllers, dtype=np.bool_),
+            amounts=np.zeros(controllers, dtype=np.int64),
+            pivot_of=np.arange(columns, dtype=np.int64),
+            widths=np.ones(columns),
+            moved=np.zeros(columns),
         )
         fresh = {
             "belief": np.zeros((FIELDS, columns)),
@@ -79,7 +76,7 @@ class RescueRun(SampledRun):
             "counts": np.zeros(controllers, dtype=np.int64),
             "last": np.zeros(controllers, dtype=np.int64),
             "intervals": np.full(
-                controllers, float(self._settings[SHORTEST] if printed else -(-length // mechanism.samples))
+                controllers, float(self._control.shortest if printed else -(-length // mechanism.samples))
             ),
             "errors": np.zeros((controllers, (control or CONTROL).recent)),
             "scales": np.zeros(controllers),
@@ -88,12 +85,9 @@ class RescueRun(SampledRun):
         }
         self._remember(fresh, state)
 
-    def _scale(self, column: int) -> float:
-        return float(self._scratch[3][column])
+    def _scale(self) -> float | npt.NDArray[np.float64]:
+        widths: npt.NDArray[np.float64] = self._work.widths
+        return widths if self.mechanism.printed else float(widths[0])
 
     def _requested(self) -> int:
-        return int(self._scratch[1].max())
-
-    def _wide_noise(self, step: int) -> npt.NDArray[np.int64]:
-        widths = self._scratch[3] if self.mechanism.printed else float(self._scratch[3][0])
-        return laplace(self.source, self.stream, step, widths, (self._columns,))
+        return int(self._work.amounts.max())

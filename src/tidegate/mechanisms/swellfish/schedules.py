@@ -83,4 +83,7 @@ class Schedule:
 
     def scales(self, units: Integers) -> npt.NDArray[np.float64]:
         """The noise scale in grid units for steps that spend so many units, rounded up."""
-        return np.nextafter(self._scale_of_one / units, np.inf)
+        scales = self._scale_of_one / units
+        # a quotient without a remainder is exact, as in `publication_scale`; units are below 2^50
+        exact = np.fmod(self._scale_of_one, scales) == 0.0
+        return np.where(exact, scales, np.nextafter(scales, np.inf))

@@ -2,49 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.ledger import Batch
-from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.loop_run import INLINE, Block, LoopRun, empty_outputs
+from tidegate.mechanisms.mechanism import Matrix, State
 from tidegate.mechanisms.tide.kernels import loop
 from tidegate.mechanisms.tide.schedule import replan
-from tidegate.noise import laplace
-from tidegate.noise.discrete_laplace import decide
-from tidegate.releases import ClassDeviations, Kinds, Release, Releases, Status
+from tidegate.releases import ClassDeviations, Kinds, Releases, Status
 from tidegate.structures.kernels.tracking import refreshed
 from tidegate.structures.state_space_tracker import Tracker
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.tide.tide import Tide
 
-INLINE = 16  # up to so many columns the compiled loop draws the noise itself
-CELLS = 1 << 16  # cells that a batch handles at once
-STREAM = "tide"
 
-
-class TideRun(Run):
+class TideRun(LoopRun):
     """Tide on one stream."""
 
     mechanism: Tide
-    restores = True
+    stream: ClassVar[str] = "tide"
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
         tables = mechanism.choices
         self._tables = tables
-        self._shares = tables.shares.copy()
-        self._shares[:, loop.CHARGE] *= self.ledger.units // mechanism.units
+        shares = tables.shares.copy()
+        shares[:, loop.CHARGE] *= self.ledger.units // mechanism.units
         self._block = mechanism.revision // 2
         keep = 2 * self._block
         self._tracker = Tracker(mechanism.structure, self._columns, keep)
-        self._rule = np.zeros(loop.RULE, dtype=np.int64)
-        self._rule[loop.OPENS_UNTIL] = self.origin + mechanism.policy.steps_charged
-        self._rule[loop.OPENING] = len(tables.shares) - 2
-        self._rule[loop.FIRST] = tables.rows
-        self._rule[loop.BLOCK] = self._block
+        self._rule = loop.Rule(
+            opens_until=self.origin + mechanism.policy.steps_charged,
+            dense=0,
+            opening=len(tables.shares) - 2,
+            first=tables.rows,
+            block=self._block,
+            grid=self._grid,
+            nonnegative=mechanism.nonnegative,
+            shares=shares,
+            scales=tables.scales,
+        )
         plan = np.zeros(loop.PLAN, dtype=np.int64)
         plan[loop.DUE] = self.step + 1
         self._own: State = {
@@ -57,7 +57,7 @@ class TideRun(Run):
             ),  # the first step of this run: what is before it is not revised
         }
         self._given = np.zeros(self._columns, dtype=np.int64)
-        self._measured = np.zeros(self._columns)
+        self._work = loop.Work(given=self._given, measured=np.zeros(self._columns))
         if state:
             self._tracker.restore(state)
             self._own = {name: state[name].copy() for name in self._own}
@@ -65,40 +65,33 @@ class TideRun(Run):
     def _state(self) -> State:
         return {**self._tracker.memory, **self._own}
 
-    def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
+    def _kept(self) -> State:
+        return {name: value.copy() for name, value in self._state().items()}
+
+    def _put_back(self, kept: State) -> None:
+        self._tracker.restore(kept)
+        self._own = {name: kept[name] for name in self._own}
+
+    @property
+    def _rings(self) -> tuple[npt.NDArray[Any], ...]:
+        """What is kept of the steps that are still to be revised, in the order of `loop.Kept`."""
+        own = self._own
+        return own["kept_units"], own["kept_scale"], own["kept_source"]
+
+    def _empty(self, steps: int) -> loop.TideOutputs:
+        return loop.TideOutputs(
+            *empty_outputs(steps, self._columns), np.empty((steps, self._tracker.classes))
+        )
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        before = {name: value.copy() for name, value in self._state().items()}
-        try:
-            return self._release(matrix, first_step)
-        except BaseException:
-            self._tracker.restore(before)
-            self._own = {name: before[name] for name in self._own}
-            raise
+        kind = self._tracker.memory["kind"].copy()
+        self._revisions = self._room_for_revised(first_step, len(matrix))
+        # the classes of the columns, from which step of the batch and from which revised step on
+        self._kinds, self._revised_kinds = [(0, kind)], [(0, kind)]
+        self._first = first_step
+        return super()._push_batch(matrix, first_step)
 
-    def _release(self, matrix: Matrix, first_step: int) -> Releases:
-        steps, columns = matrix.shape
-        classes = self._tracker.classes
-        units = np.zeros(steps, dtype=np.int64)
-        outputs = (
-            np.empty((steps, columns)),
-            np.empty(steps, dtype=np.int8),
-            np.empty(steps, dtype=np.int64),
-            np.empty(steps),
-            units,
-            np.empty((steps, classes)),
-        )
-        revised = self._room_for_revised(first_step, steps)
-        kinds: Kinds = [(0, self._tracker.memory["kind"].copy())]
-        changes: Kinds = [(0, kinds[0][1])]
-        length = max(1, CELLS // columns) if columns <= INLINE else max(1, steps)
-        with self.ledger.begin_batch(steps) as batch:
-            for start in range(0, steps, length):
-                block = tuple(output[start : start + length] for output in outputs)
-                rows = matrix[start : start + length]
-                self._release_block(rows, first_step + start, batch, block, revised, (start, kinds, changes))
-            batch.record(first_step, units)
+    def _releases(self, first_step: int, outputs: Any) -> Releases:
         values, status, source, scale, units, by_class = outputs
         return Releases(
             first_step,
@@ -109,109 +102,77 @@ class TideRun(Run):
             units,
             self.ledger.unit,
             0,
-            revised=self._revised(first_step, revised, changes),
-            deviation=ClassDeviations(by_class, kinds),
+            revised=self._revised(first_step, self._revisions, self._revised_kinds),
+            deviation=ClassDeviations(by_class, self._kinds),
         )
 
-    def _release_block(
-        self,
-        rows: Matrix,
-        first_step: int,
-        batch: Batch,
-        outputs: tuple[Any, ...],
-        revised: tuple[Any, ...],
-        kinds: tuple[int, Kinds, Kinds],
-    ) -> None:
-        steps, columns = rows.shape
-        draws = columns if columns <= INLINE else 0
-        words = self.source.words(STREAM, first_step, max(draws, 1), range(steps * draws), 0, 2)
-        tracker, own = self._tracker, self._own
-        values, status, source, scale, units, deviations = outputs
-        index, reason = 0, loop.DONE
-        while True:
-            index, reason = loop.release(
-                rows,
-                index,
-                reason,
-                first_step,
-                self._rule,
-                self._shares,
-                self._tables.scales,
-                words,
-                self._given,
-                self._measured,
-                batch.entries,
-                batch.state,
-                own["plan"],
-                tracker.book,
-                tracker.structure.once,
-                tracker.structure.weight,
-                tracker.room,
-                self._grid,
-                self.mechanism.nonnegative,
-                own["kept_units"],
-                own["kept_scale"],
-                own["kept_source"],
-                values,
-                status,
-                source,
-                scale,
-                units,
-                deviations,
-                revised,
-            )
-            if reason == loop.DONE:
-                return
-            taken = int(own["plan"][loop.TAKEN])
-            if reason == loop.REFUSED:
-                batch.refuse(first_step + index, int(self._shares[taken, loop.CHARGE]))
-            elif reason == loop.FIT:
-                self._refit(kinds[0] + index, int(revised[5][0]), kinds)
-            else:
-                self._supply(words, draws, first_step, index, float(self._tables.scales[taken, loop.SCALE]))
+    def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
+        tracker = self._tracker
+        index, reason = loop.release(
+            block.rows,
+            index,
+            reason,
+            block.first_step,
+            self._rule[:],
+            block.drawn.words,
+            self._work[:],
+            block.batch.account,
+            self._own["plan"],
+            tracker.book[:],
+            tracker.season[:],
+            tracker.room[:],
+            self._rings,
+            block.outputs,
+            self._revisions[:],
+        )
+        return index, reason
 
-    def _refit(self, at: int, revised: int, kinds: tuple[int, Kinds, Kinds]) -> None:
+    def _help(self, block: Block, index: int, reason: int) -> None:
+        if reason == loop.FIT:
+            self._refit(block.first_step + index - self._first)
+        else:
+            super()._help(block, index, reason)
+
+    def _scale(self) -> float:
+        return float(self._rule.scales[self._own["plan"][loop.TAKEN], loop.SCALE])
+
+    def _requested(self) -> int:
+        return int(self._rule.shares[self._own["plan"][loop.TAKEN], loop.CHARGE])
+
+    def _refit(self, at: int) -> None:
         """New hyper-parameters and a new schedule, from measurements alone."""
         tracker = self._tracker
         tracker.refit()
-        refreshed(tracker.book, tracker.structure.weight, tracker.room)
+        refreshed(tracker.book[:], tracker.season[:], tracker.room[:])
         mechanism = self.mechanism
         later = mechanism.aim == "revised"
         window = mechanism.policy.steps_charged
         replan(self._tables, tracker, self._own["plan"], window, later, self.origin)
         if self._columns > INLINE:
-            kinds[1].append((at, tracker.memory["kind"].copy()))
-            kinds[2].append((revised, kinds[1][-1][1]))
-
-    def _supply(self, words: Any, draws: int, first_step: int, index: int, scale: float) -> None:
-        """The noise that the loop could not draw itself."""
-        if not draws:
-            self._given[:] = laplace(self.source, STREAM, first_step + index, scale, (self._columns,))
-        for draw in range(draws):
-            element = index * draws + draw
-            taken = words[:, element].tolist()
-            self._given[draw] = decide(self.source, STREAM, first_step, draws, element, scale, taken)
+            kind = tracker.memory["kind"].copy()
+            self._kinds.append((at, kind))
+            self._revised_kinds.append((int(self._revisions.count[0]), kind))
 
     # smoothed values -------------------------------------------------------------------------------------------
 
-    def _room_for_revised(self, first_step: int, steps: int) -> tuple[Any, ...]:
-        block, classes = self._block, self._tracker.classes
+    def _room_for_revised(self, first_step: int, steps: int) -> loop.Revised:
+        block = self._block
         blocks = (first_step + steps - 1) // block - (first_step - 1) // block if block else 0
-        return self._empty(blocks * block, classes)
+        return self._empty_revised(blocks * block)
 
-    def _empty(self, room: int, classes: int) -> tuple[Any, ...]:
-        return (
-            np.empty((room, self._columns)),
-            np.empty((room, classes)),
-            np.empty(room, dtype=np.int64),
-            np.empty(room),
-            np.empty(room, dtype=np.int64),
-            np.zeros(1, dtype=np.int64),
+    def _empty_revised(self, room: int) -> loop.Revised:
+        return loop.Revised(
+            values=np.empty((room, self._columns)),
+            deviations=np.empty((room, self._tracker.classes)),
+            source=np.empty(room, dtype=np.int64),
+            scale=np.empty(room),
+            units=np.empty(room, dtype=np.int64),
+            count=np.zeros(1, dtype=np.int64),
         )
 
-    def _revised(self, first_step: int, revised: tuple[Any, ...], kinds: Kinds) -> Releases | None:
+    def _revised(self, first_step: int, revised: loop.Revised, kinds: Kinds) -> Releases | None:
         """The steps that were smoothed in a batch from `first_step` on."""
-        count, block = int(revised[5][0]), self._block
+        count, block = int(revised.count[0]), self._block
         if not count:
             return None
         ends_first = max(-(-first_step // block), 2) * block  # the first end of a block that revises
@@ -221,7 +182,7 @@ class TideRun(Run):
         return self._smoothed(first, revised, count, ends, kinds)
 
     def _smoothed(
-        self, first: int, revised: tuple[Any, ...], count: int, ends: npt.NDArray[np.int64], kinds: Kinds
+        self, first: int, revised: loop.Revised, count: int, ends: npt.NDArray[np.int64], kinds: Kinds
     ) -> Releases | None:
         values, by_class, source, scale, units = (array[:count] for array in revised[:5])
         steps = np.arange(first, first + count)
@@ -252,22 +213,11 @@ class TideRun(Run):
         rest = self.step - max(done, begun - 1)
         if not block or rest <= 0:
             return None
-        revised = self._empty(keep, self._tracker.classes)
-        tracker, own = self._tracker, self._own
-        loop.revise(
-            self.step,
-            keep,
-            tracker.book,
-            tracker.structure.once,
-            self._grid,
-            self.mechanism.nonnegative,
-            own["kept_units"],
-            own["kept_scale"],
-            own["kept_source"],
-            revised,
-        )
-        last = tuple(array[keep - rest :] for array in revised[:5])
+        revised = self._empty_revised(keep)
+        tracker, rule = self._tracker, self._rule
+        public = self.step, keep, rule.grid, rule.nonnegative
+        loop.revise(*public, tracker.book[:], tracker.season[:], self._rings, revised[:])
+        last = loop.Revised._make([*(array[keep - rest :] for array in revised[:5]), revised.count])
         ends = np.full(rest, self.step)
-        return self._smoothed(
-            self.step - rest + 1, (*last, revised[5]), rest, ends, [(0, tracker.memory["kind"].copy())]
-        )
+        kinds: Kinds = [(0, tracker.memory["kind"].copy())]
+        return self._smoothed(self.step - rest + 1, last, rest, ends, kinds)

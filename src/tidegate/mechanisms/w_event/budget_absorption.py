@@ -16,13 +16,42 @@ from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.policy import Event, Guarantee, WEvent
 
 
+def shares_offered(step: int, latest: int, taken: int, window: int) -> int:
+    """The rule of the paper in whole shares: how many a publication at this step would spend; 0: the step is nullified.
+
+    The last publication, at step l, spent n_l shares: its own, and those of steps that were skipped before it or come
+    after it. The n_l − 1 steps after it repay them, and are nullified. A step i that is not absorbs the shares that
+    nobody has used since, n = min(i − l − n_l + 1, w). Before the first publication l = 0 and n_l = 1.
+
+    The compiled loop has the same rule and is compared with this one.
+
+    Parameters
+    ----------
+    step
+        The step i.
+    latest, taken
+        The step l of the last publication, and its shares n_l.
+    window
+        The w of the policy.
+
+    Examples
+    --------
+    >>> [shares_offered(step, latest=10, taken=3, window=4) for step in range(11, 19)]
+    [0, 0, 1, 2, 3, 4, 4, 4]
+    """
+    waited = step - latest
+    if waited <= taken - 1:
+        return 0
+    return min(waited - taken + 1, window)
+
+
 @dataclass(frozen=True)
 class BudgetAbsorption(Publishing):
     """Give every step the same share, let a publication absorb the shares of skipped steps, and repay afterwards.
 
     At each step a noisy dissimilarity between the step and the last publication is compared with the error that
     a new publication would have. A publication spends its own share and those of the steps skipped since the last one
-    (n shares, at most w), and the n − 1 steps after it are nullified: they cannot publish.
+    (n shares, at most w), and the n − 1 steps after it are nullified: they cannot publish (:func:`shares_offered`).
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -15,13 +16,35 @@ from tidegate.policy import Event, Guarantee, WEvent
 FINENESS = 30  # binary places of a publication's share of the pool
 
 
+def units_offered(published: Sequence[int], pool: int) -> int:
+    """The rule of the paper in whole units: how many a publication would spend; 0: it is skipped.
+
+    Half of what the w − 1 steps before have left of the window's pool, rounded down. What leaves the window is there
+    again. The compiled loop has the same rule and is compared with this one.
+
+    Parameters
+    ----------
+    published
+        What each of the last w − 1 steps spent on its publication.
+    pool
+        What the publications of a window may spend.
+
+    Examples
+    --------
+    >>> units_offered([], pool=64), units_offered([32, 0, 16], pool=64), units_offered([0, 16, 8], pool=64)
+    (32, 8, 20)
+    """
+    return (pool - sum(published)) // 2
+
+
 @dataclass(frozen=True)
 class BudgetDistribution(Publishing):
     """Spend half of the window's remaining budget on each publication, and recycle what leaves the window.
 
     At each step a noisy dissimilarity between the step and the last publication is compared with the error that
     a new publication would have. Streams that change rarely get accurate publications; where every step
-    differs the budget decreases exponentially and :class:`BudgetAbsorption` is the better choice.
+    differs the budget decreases exponentially and :class:`BudgetAbsorption` is the better choice. How much a publication
+    takes is :func:`units_offered`.
 
     Parameters
     ----------

@@ -6,27 +6,42 @@ that floating point cannot decide, for the noise of a wide publication, or becau
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
+from tidegate.mechanisms.kernels.loops import (
+    APPROXIMATED,
+    DONE,
+    FRESH,
+    NULLIFIED,
+    OWN,
+    PARTIAL,
+    REFUSED,
+    Account,
+    Outputs,
+)
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.noise.kernels import constants, laplace_draw
 
-# why the loop returned
-DONE = 0
-SCORE_NOISE = 1  # a dissimilarity's noise is undecided: the caller supplies the row of scores' noise
-CELL_NOISE = 2  # the caller draws the noise of the columns that are published, and overwrites these in `last`
-REFUSED = 3  # the ledger refused the test of a step
+# why the loop returned, besides
+SCORE_NOISE = OWN  # a dissimilarity's noise is undecided: the caller supplies that of all groups in `given`
+CELL_NOISE = (
+    OWN + 1
+)  # the caller draws the noise of the columns that are published, and overwrites these in `last`
 
 # budget rules
 ABSORPTION = 0
 DISTRIBUTION = 1
 
-# positions in `memory`
-PHASE = 0  # 0: a new step; SCORE_NOISE or CELL_NOISE: the caller has done what was asked for
+# dissimilarities
+L1 = 0
+LARGEST = 1
+GIVEN = -1  # the caller computes the scores
+
+# positions in `memory`, which snapshots keep
 LATEST = 1  # the step of the last publication (l)
 TAKEN = 2  # its units, in multiples of the publication unit (n_l)
 POOL_USED = 3  # units of the publications in the window, for the distribution rule
@@ -36,32 +51,81 @@ AMOUNT = 6  # ledger units of the publication in progress
 SINCE = 7  # the step after which `squares` were last cleared
 MEMORY = 8
 
-# positions in `rule`
-KIND = 0
-WINDOW = 1
-TEST_UNITS = 2  # ledger units of one dissimilarity test
-STEP_UNITS = 3  # ledger units of one step's publication share (absorption)
-POOL_UNITS = 4  # ledger units that publications share in a window (distribution)
-MEASURE = 5  # 0: L1, 1: largest difference, -1: the caller computes the scores
-
-FRESH, APPROXIMATED, NULLIFIED, PARTIAL = 1, 2, 3, 5
 MOST = 2**61  # of a score
 FURTHEST = 2**54  # of a published value: truncating it is post-processing
+
+
+class Rule(NamedTuple):
+    """What is public and stays as it is."""
+
+    kind: int  # ABSORPTION or DISTRIBUTION
+    window: int
+    test_units: int  # ledger units of one dissimilarity test
+    step_units: int  # ledger units of one step's publication share (absorption)
+    pool_units: int  # ledger units that publications share in a window (distribution)
+    measure: int  # L1, LARGEST or GIVEN
+    whole: float  # a publication of n units has noise of the scale whole / n
+    score_scale: float  # of a dissimilarity's noise
+    grid: float
+
+
+class Memory(NamedTuple):
+    """What a run keeps from step to step; all of it is public or released."""
+
+    memory: Any  # numbers, above
+    paid: Any  # a ring of (step, units): the publications of the window, for the distribution rule
+    last: Any  # what was last published
+    measured: Any  # of each group: the step of its last publication
+    scales: Any  # of each group: its noise scale
+    group_of: Any  # the group of each column; empty: all columns are one group
+    squares: (
+        Any  # of each column: squared releases since groups were formed; empty where they stay as they are
+    )
+
+
+class Work(NamedTuple):
+    """What a loop and its caller hand to each other, and what a step needs room for."""
+
+    weights: Any  # of each group: the score that noise of scale 1 would cause by itself
+    repaid: Any  # empty, or what printed variants remember instead of the shares of a publication
+    given: Any  # noise
+    chosen: Any  # of each group: whether it is published at this step
+    scores: Any  # of each group: its dissimilarity
+
+
+class Words(NamedTuple):
+    """Random words: 2 × draws."""
+
+    scores: Any
+    cells: Any  # without draws where the caller draws the noise of a publication
 
 
 @kernel
 def offer(rule: Any, memory: Any, paid: Any, step: int) -> Any:
     """Units that a publication at this step would spend; 0: it must be skipped, -1: the step is nullified."""
-    if rule[KIND] == ABSORPTION:
-        waited = step - memory[LATEST]
-        if waited <= memory[TAKEN] - 1:
-            return -1
-        return rule[STEP_UNITS] * min(waited - memory[TAKEN] + 1, rule[WINDOW])
-    while memory[COUNT] > 0 and paid[memory[HEAD], 0] <= step - rule[WINDOW]:
+    rule = Rule(*rule)
+    if rule.kind == ABSORPTION:
+        return _absorbed(rule, memory, step)
+    return _half_of_the_rest(rule, memory, paid, step)
+
+
+@kernel
+def _absorbed(rule: Any, memory: Any, step: int) -> Any:
+    """`budget_absorption.shares_offered`, in units."""
+    waited = step - memory[LATEST]
+    if waited <= memory[TAKEN] - 1:
+        return -1
+    return rule.step_units * min(waited - memory[TAKEN] + 1, rule.window)
+
+
+@kernel
+def _half_of_the_rest(rule: Any, memory: Any, paid: Any, step: int) -> Any:
+    """`budget_distribution.units_offered`, with a running sum of what the window has published."""
+    while memory[COUNT] > 0 and paid[memory[HEAD], 0] <= step - rule.window:
         memory[POOL_USED] -= paid[memory[HEAD], 1]
         memory[HEAD] = (memory[HEAD] + 1) % paid.shape[0]
         memory[COUNT] -= 1
-    return (rule[POOL_UNITS] - memory[POOL_USED]) // 2
+    return (rule.pool_units - memory[POOL_USED]) // 2
 
 
 @kernel
@@ -70,9 +134,10 @@ def remember(rule: Any, memory: Any, paid: Any, repaid: Any, step: int, units: i
 
     `repaid` is empty: n shares are repaid by n − 1 nullified steps. Printed variants look up other numbers there.
     """
+    rule = Rule(*rule)
     memory[LATEST] = step
-    if rule[KIND] == ABSORPTION:
-        shares = units // rule[STEP_UNITS]
+    if rule.kind == ABSORPTION:
+        shares = units // rule.step_units
         memory[TAKEN] = repaid[shares] if repaid.size else shares
         return
     at = (memory[HEAD] + memory[COUNT]) % paid.shape[0]
@@ -92,7 +157,7 @@ def _group(group_of: Any, column: int) -> Any:
 def _scores(row: Any, last: Any, group_of: Any, measure: int, scores: Any) -> None:
     """The dissimilarity of each group; sums stop at MOST, which keeps their sensitivity and 64 bits."""
     scores[:] = 0
-    if scores.size == 1 and measure == 0:
+    if scores.size == 1 and measure == L1:
         total: Any = np.int64(0)
         for start in range(0, row.size, 64):  # 64 differences below 2^55 cannot leave 64 bits
             piece = np.int64(0)
@@ -100,38 +165,58 @@ def _scores(row: Any, last: Any, group_of: Any, measure: int, scores: Any) -> No
                 piece += abs(row[column] - last[column])
             total = min(total + piece, MOST)
         scores[0] = total
-    elif measure == 0:
+    elif measure == L1:
         for column in range(row.size):
             group = _group(group_of, column)
             scores[group] = min(scores[group] + abs(row[column] - last[column]), MOST)
-    elif measure > 0:
+    elif measure == LARGEST:
         for column in range(row.size):
             group = _group(group_of, column)
             scores[group] = max(scores[group], abs(row[column] - last[column]))
 
 
 @kernel
-def overwrite(
-    row: Any,
-    first: int,
-    noise: Any,
-    step: int,
-    chosen: Any,
-    group_of: Any,
-    measured: Any,
-    memory: Any,
-    grid: float,
-    last: Any,
-    squares: Any,
-) -> None:
+def overwrite(state: Any, chosen: Any, row: Any, first: int, noise: Any, step: int, grid: float) -> None:
     """Publish the columns from `first` on, as many as there is noise for: those of the chosen groups change in `last`."""
+    state = Memory(*state)
     for at in range(noise.size):
         column = first + at
-        if chosen[_group(group_of, column)]:
-            if squares.size:  # how large the value was that is now replaced, for each step it stood
-                stood = step - max(measured[_group(group_of, column)], memory[SINCE])
-                squares[column] += (last[column] * grid) ** 2 * stood
-            last[column] = min(max(row[column] + noise[at], -FURTHEST), FURTHEST)
+        if chosen[_group(state.group_of, column)]:
+            if state.squares.size:  # how large the value was that is now replaced, for each step it stood
+                stood = step - max(state.measured[_group(state.group_of, column)], state.memory[SINCE])
+                state.squares[column] += (state.last[column] * grid) ** 2 * stood
+            state.last[column] = min(max(row[column] + noise[at], -FURTHEST), FURTHEST)
+
+
+@kernel
+def _decide(index: int, limit: float, law: Any, words: Any, given: bool, work: Any) -> bool:
+    """Which groups differ by more than noise of the scale `limit` would; False where a draw of `law` is undecided."""
+    part, factor, shift = law
+    groups = work.scores.size
+    for group in range(groups):
+        if given:
+            noise = work.given[group]
+        else:
+            at = index * groups + group
+            noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
+            if not decided:
+                return False
+        work.chosen[group] = work.scores[group] + noise > work.weights[group] * limit
+    return True
+
+
+@kernel
+def _draw_cells(index: int, width: float, words: Any, group_of: Any, columns: int, work: Any) -> bool:
+    """Draw the noise of the columns that are published; False where floating point cannot decide it."""
+    part, factor, shift = constants(width)
+    for column in range(columns):
+        if work.chosen[_group(group_of, column)]:
+            at = index * columns + column
+            noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
+            if not decided:
+                return False
+            work.given[column] = noise
+    return True
 
 
 @kernel
@@ -141,120 +226,76 @@ def _write(values: Any, grid: float, out: Any) -> None:
 
 
 @kernel
-def publish(
+def release(
     rows: Any,
     begin: int,
+    paused: int,
     first_step: int,
     rule: Any,
-    whole: float,
-    score_scale: float,
-    weights: Any,
-    group_of: Any,
-    score_words: Any,
-    cell_words: Any,
-    given: Any,
-    entries: Any,
+    words: Any,
+    work: Any,
     account: Any,
-    memory: Any,
-    paid: Any,
-    repaid: Any,
-    last: Any,
-    measured: Any,
-    scales: Any,
-    squares: Any,
-    chosen: Any,
-    scores: Any,
-    grid: float,
-    values: Any,
-    status: Any,
-    source: Any,
-    scale: Any,
-    units: Any,
+    state: Any,
+    outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
-    part, factor, shift = constants(score_scale)
-    groups = scores.size
-    inline = cell_words.shape[1] > 0
+    rule, words, work, state = Rule(*rule), Words(*words), Work(*work), Memory(*state)
+    account, outputs = Account(*account), Outputs(*outputs)
+    memory, chosen = state.memory, work.chosen
+    law = constants(rule.score_scale)
+    groups = work.scores.size
+    inline = words.cells.shape[1] > 0
     for index in range(begin, rows.shape[0]):
         step = first_step + index
         row = rows[index]
-        fresh = 0
-        amount = offer(rule, memory, paid, step)
-        if memory[PHASE] == 0 and amount > 0:
+        if paused == DONE:
+            amount = offer(rule, memory, state.paid, step)
             # on a shared ledger: what cannot be paid is not even considered, so that no refusal tells of a decision
-            if account_remaining(entries, account, step) < rule[TEST_UNITS] + amount:
-                memory[AMOUNT] = 0
-            else:
-                memory[AMOUNT] = amount
-        elif memory[PHASE] == 0:
+            if (
+                amount > 0
+                and account_remaining(account.entries, account.numbers, step) < rule.test_units + amount
+            ):
+                amount = 0
             memory[AMOUNT] = amount
+            if account_charge(account.entries, account.numbers, step, rule.test_units) != ACCEPTED:
+                return index, REFUSED
+            outputs.units[index] = rule.test_units
         amount = memory[AMOUNT]
-        if memory[PHASE] != CELL_NOISE:
-            if memory[PHASE] == 0:
-                if account_charge(entries, account, step, rule[TEST_UNITS]) != ACCEPTED:
-                    return index, REFUSED
-                units[index] = rule[TEST_UNITS]
+        if paused != CELL_NOISE:
             chosen[:] = False
             if amount > 0:
-                if rule[MEASURE] >= 0:  # else the caller has filled in the scores of this one step
-                    _scores(row, last, group_of, rule[MEASURE], scores)
-                limit = publication_scale(whole, amount)
-                for group in range(groups):
-                    if memory[PHASE] == SCORE_NOISE:
-                        noise = given[group]
-                    else:
-                        at = index * groups + group
-                        noise, decided = laplace_draw(
-                            score_words[0, at], score_words[1, at], part, factor, shift
-                        )
-                        if not decided:
-                            memory[PHASE] = SCORE_NOISE
-                            return index, SCORE_NOISE
-                    chosen[group] = scores[group] + noise > weights[group] * limit
-            memory[PHASE] = 0
-            for group in range(groups):
-                fresh += chosen[group]
-            if fresh:
-                account_charge(
-                    entries, account, step, amount
-                )  # there is room: it was asked for before the test
-                units[index] += amount
-                if not inline:
-                    memory[PHASE] = CELL_NOISE
-                    return index, CELL_NOISE
-        else:
-            for group in range(groups):
-                fresh += chosen[group]
+                if rule.measure != GIVEN:  # else the caller has filled in the scores of this one step
+                    _scores(row, state.last, state.group_of, rule.measure, work.scores)
+                limit = publication_scale(rule.whole, amount)
+                if not _decide(index, limit, law, words.scores, paused == SCORE_NOISE, work):
+                    return index, SCORE_NOISE
+        fresh = 0
+        for group in range(groups):
+            fresh += chosen[group]
         if fresh:
-            width = publication_scale(whole, amount)
-            if memory[PHASE] != CELL_NOISE:
-                cell_part, cell_factor, cell_shift = constants(width)
-                for column in range(row.size):
-                    if chosen[_group(group_of, column)]:
-                        at = index * row.size + column
-                        noise, decided = laplace_draw(
-                            cell_words[0, at], cell_words[1, at], cell_part, cell_factor, cell_shift
-                        )
-                        if not decided:
-                            memory[PHASE] = CELL_NOISE
-                            return index, CELL_NOISE
-                        given[column] = noise
-                overwrite(row, 0, given, step, chosen, group_of, measured, memory, grid, last, squares)
-            memory[PHASE] = 0
+            width = publication_scale(rule.whole, amount)
+            if paused != CELL_NOISE:
+                # there is room: it was asked for before the test
+                account_charge(account.entries, account.numbers, step, amount)
+                outputs.units[index] += amount
+                if not inline or not _draw_cells(index, width, words.cells, state.group_of, row.size, work):
+                    return index, CELL_NOISE
+                overwrite(state, chosen, row, 0, work.given[: row.size], step, rule.grid)
             for group in range(groups):
                 if chosen[group]:
-                    measured[group] = step
-                    scales[group] = width * grid
-            remember(rule, memory, paid, repaid, step, amount)
+                    state.measured[group] = step
+                    state.scales[group] = width * rule.grid
+            remember(rule, memory, state.paid, work.repaid, step, amount)
+        paused = DONE
         if fresh == groups:
-            status[index] = FRESH
+            outputs.status[index] = FRESH
         elif fresh:
-            status[index] = PARTIAL
+            outputs.status[index] = PARTIAL
         elif amount < 0:
-            status[index] = NULLIFIED
+            outputs.status[index] = NULLIFIED
         else:
-            status[index] = APPROXIMATED
-        source[index] = measured.max()
-        scale[index] = scales.max()
-        _write(last, grid, values[index])
+            outputs.status[index] = APPROXIMATED
+        outputs.source[index] = state.measured.max()
+        outputs.scale[index] = state.scales.max()
+        _write(state.last, rule.grid, outputs.values[index])
     return rows.shape[0], DONE

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import BudgetExceeded, InvalidInput, LedgerMismatch
-from tidegate.exact import float_up
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.mechanisms.w_event import kernels as loop
+from tidegate.mechanisms.w_event.publishing_run import live_rows, rule_of
 from tidegate.noise import expected_absolute_laplace, laplace
 from tidegate.noise.entropy import SYSTEM, UNBUFFERED
 from tidegate.releases import Release, Releases, Status
@@ -53,11 +52,9 @@ class PanPrivateRun(Run):
         if self.source is SYSTEM:  # words that wait in its pool would tell an intruder the noise to come
             self.source = UNBUFFERED
         factor = self.ledger.units // mechanism.units
-        _, test, pool = (share * factor for share in mechanism.shares)
-        self._fixed = test + mechanism.reserve * factor  # charged to every step
-        self._whole = float_up(Fraction(mechanism.whole_scale) * factor)
+        self._rule = rule_of(mechanism, factor)
+        self._fixed = self._rule.test_units + mechanism.reserve * factor  # charged to every step
         self._printed = mechanism.calibration != "sound"
-        self._rule = np.array([mechanism.kind, mechanism.window, test, pool // mechanism.window, pool, 0])
         memory = np.zeros(loop.MEMORY, dtype=np.int64)
         memory[loop.TAKEN] = 1
         memory[loop.LATEST] = self.origin  # steps before this run have given it nothing
@@ -80,12 +77,11 @@ class PanPrivateRun(Run):
 
     def memory(self) -> State:
         """Everything that the run keeps between two events; what an intruder would find."""
-        live = (self._memory[loop.HEAD] + np.arange(self._memory[loop.COUNT])) % max(1, len(self._paid))
         memory = self._memory.copy()
         memory[loop.HEAD] = 0
         return {
             "memory": memory,
-            "paid": self._paid[live] if len(self._paid) else self._paid,
+            "paid": live_rows(self._memory, self._paid),
             "last": self._last,
             "counts": self._counts,
             "differences": self._differences,
@@ -189,7 +185,7 @@ class PanPrivateRun(Run):
     def _open_step(self) -> None:
         step = self.step + 1
         self._make_room()
-        amount = int(loop.offer(self._rule, self._memory, self._paid, step))
+        amount = int(loop.offer(self._rule[:], self._memory, self._paid, step))
         if self._printed and self.mechanism.kind == loop.DISTRIBUTION:
             amount = amount * 2 // 3  # printed: a third of what remains
         self.ledger.charge(step, self._fixed)
@@ -225,14 +221,14 @@ class PanPrivateRun(Run):
         return laplace(self.source, stream, step, scale, (count,))
 
     def _publication_scale(self) -> float:
-        return float(publication_scale(self._whole, self._amount))
+        return float(publication_scale(self._rule.whole, self._amount))
 
     def _remember(self, step: int, amount: int) -> None:
         self._make_room()  # again: the run may have been restored in mid-step
-        loop.remember(self._rule, self._memory, self._paid, self.mechanism.repaid(), step, amount)
+        loop.remember(self._rule[:], self._memory, self._paid, self.mechanism.repaid(), step, amount)
 
     def _make_room(self) -> None:
-        if self._rule[loop.KIND] == loop.DISTRIBUTION and self._memory[loop.COUNT] + 1 >= len(self._paid):
+        if self._rule.kind == loop.DISTRIBUTION and self._memory[loop.COUNT] + 1 >= len(self._paid):
             live = self.memory()["paid"]
             self._paid = np.zeros((2 * len(live) + 4, 2), dtype=np.int64)
             self._paid[: len(live)] = live

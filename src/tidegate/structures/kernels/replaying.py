@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.compiled import kernel
 from tidegate.structures.kernels.hearing import effective_noise, heard
+from tidegate.structures.kernels.smoothing import Rings
 from tidegate.structures.kernels.state_space import (
     LEAD,
     LEVEL_MEAN,
@@ -27,6 +28,7 @@ from tidegate.structures.kernels.state_space import (
     take_out,
     turn_to,
 )
+from tidegate.structures.kernels.tracking import Season
 
 NEAR = 8  # steps up to which turning a phase is cheaper than computing it
 
@@ -98,27 +100,30 @@ def likelihood(
     return result
 
 
+class History(NamedTuple):
+    """Measurements that hyper-parameters are estimated from."""
+
+    steps: Any
+    values: Any  # one row each
+    noise: Any  # variances
+    laplace: bool  # else the noise is Gaussian
+
+
 @kernel
 def replay(
-    steps: Any,
-    measured: Any,
-    noise: Any,
-    laplace: bool,
+    history: Any,
     parameters: Any,
     kind: Any,
-    once: Any,
-    weight: Any,
+    season: Any,
     with_states: bool,
     covariance: Any,
     state: Any,
-    keep: int,
-    kept_spread: Any,
-    kept_variance: Any,
-    kept_total: Any,
-    kept_innovation: Any,
-    kept_value: Any,
+    rings: Any,
 ) -> None:
-    """Filter all measurements anew under new parameters; the last `keep` steps are written into the rings."""
+    """Filter all measurements anew under new parameters; the last steps are written into the rings."""
+    history, season, rings = History(*history), Season(*season), Rings(*rings)
+    steps, noise, laplace = history.steps, history.noise, history.laplace
+    keep = rings.spread.shape[0]
     rows = steps.size
     classes = parameters.shape[0]
     columns, states = state.shape
@@ -126,7 +131,7 @@ def replay(
     spread, made, totals = np.zeros((classes, states)), np.zeros((classes, states)), np.zeros(classes)
     values, variances = np.zeros(columns), np.zeros(classes)
     for c in range(classes):
-        begin(parameters[c], weight, covariance[c])
+        begin(parameters[c], season.weight, covariance[c])
     if with_states:
         state[:] = 0.0
         for j in range(columns):
@@ -139,28 +144,30 @@ def replay(
             begin_gap = max(1, gap - (steps[row] - oldest))
         for ahead in range(begin_gap, gap + 1):
             step = steps[row] - gap + ahead
-            phase_at(once, step, phase)
+            phase_at(season.once, step, phase)
             at = step % keep if keep else 0
             for c in range(classes):
-                variance = look_ahead(covariance[c], parameters[c], weight, ahead, phase, work, spread[c])
+                variance = look_ahead(
+                    covariance[c], parameters[c], season.weight, ahead, phase, work, spread[c]
+                )
                 variances[c] = variance
                 totals[c] = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
                 if keep and step >= oldest:
-                    kept_spread[at, c] = spread[c]
-                    kept_variance[at, c] = variance
-                    kept_total[at, c] = totals[c] if ahead == gap else 0.0
+                    rings.spread[at, c] = spread[c]
+                    rings.variance[at, c] = variance
+                    rings.total[at, c] = totals[c] if ahead == gap else 0.0
             expected(state, parameters, kind, ahead, phase, made, values)
             if keep and step >= oldest and with_states:
-                kept_value[at] = values
+                rings.value[at] = values
         if with_states:
             for j in range(columns):
-                values[j] = measured[row, j] - values[j]
+                values[j] = history.values[row, j] - values[j]
                 if laplace:
                     c = kind[j]
                     mean, _ = heard(values[j], variances[c], noise[row])
                     values[j] = mean * totals[c] / variances[c]
             if keep and steps[row] >= oldest:
-                kept_innovation[steps[row] % keep] = values
+                rings.innovation[steps[row] % keep] = values
             follow(state, kind, made, spread, totals, values)
         for c in range(classes):
-            absorb(covariance[c], parameters[c], weight, gap, spread[c], totals[c])
+            absorb(covariance[c], parameters[c], season.weight, gap, spread[c], totals[c])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,19 +24,24 @@ WIDER = 1.07  # by so much intervals of smoothed values are wider: these rest on
 HARDLY = 1e-5  # relative changes of a variance from step to step that intervals do not notice
 
 
+class Rings(NamedTuple):
+    """What the filter kept of each of the last steps, at the place step % keep."""
+
+    spread: Any  # keep × classes × states: covariances of the states with the value
+    variance: Any  # keep × classes: that of the value before its measurement
+    total: Any  # and of the measurement; 0 where there was none
+    innovation: Any  # keep × columns: measured less expected
+    value: Any  # what was expected
+
+
 @kernel
 def smooth(
     last: int,
     length: int,
-    keep: int,
     parameters: Any,
     kind: Any,
     once: Any,
-    kept_spread: Any,
-    kept_variance: Any,
-    kept_total: Any,
-    kept_innovation: Any,
-    kept_value: Any,
+    rings: Any,
     settled: Any,
     values: Any,
     variances: Any,
@@ -48,15 +53,17 @@ def smooth(
     N is kept as vectors v, one for each, with N = Σ v·v'. `settled` (length × classes) has the variances of a stream
     that is measured at every step with a covariance that hardly changes; 0 for unknown.
     """
+    rings = Rings(*rings)
     columns = kind.size
+    keep = rings.spread.shape[0]
     classes = parameters.shape[0]
-    states = kept_spread.shape[2]
-    count = (kept_total[:, 0] > 0.0).sum()
+    states = rings.spread.shape[2]
+    count = (rings.total[:, 0] > 0.0).sum()
     few = count <= states // 2
     r, N = np.zeros((columns, states)), np.zeros((classes, count if few else states, states))
     product, moved = np.zeros(states), np.zeros(states)
     met = 0  # measurements so far
-    still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
+    still = settled.shape[0] == length and _is_still(rings.variance, rings.total)
     known = still and settled[0, 0] > 0.0
     seen = np.ones(states)  # how the value of a step is made of its states
     seen[3] = -1.0
@@ -64,7 +71,7 @@ def smooth(
     for back in range(keep):
         step = last - back
         at = step % keep
-        spread, total = kept_spread[at], kept_total[at]
+        spread, total = rings.spread[at], rings.total[at]
         measured = total[0] > 0.0
         asked = back >= keep - length
         out = keep - 1 - back
@@ -79,7 +86,7 @@ def smooth(
         if measured:
             for j in range(columns):
                 c, own = kind[j], r[j]
-                correction = (kept_innovation[at, j] - inner_product(spread[c], own)) / total[c]
+                correction = (rings.innovation[at, j] - inner_product(spread[c], own)) / total[c]
                 for i in range(states):
                     own[i] += seen[i] * correction
         if not known and (measured or asked):
@@ -103,9 +110,9 @@ def smooth(
                 if asked:
                     quadratic = before
                     if measured:  # h'·spread is the variance
-                        share = kept_variance[at, c] / total[c]
-                        quadratic = before * (1.0 - share) ** 2 + share * kept_variance[at, c]
-                    variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
+                        share = rings.variance[at, c] / total[c]
+                        quadratic = before * (1.0 - share) ** 2 + share * rings.variance[at, c]
+                    variances[out, c] = max(rings.variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
                     if still:
                         settled[out, c] = variances[out, c]
         if measured:
@@ -115,7 +122,7 @@ def smooth(
             if known:
                 variances[out] = settled[out]
             for j in range(columns):
-                values[out, j] = kept_value[at, j] + inner_product(spread[kind[j]], r[j])
+                values[out, j] = rings.value[at, j] + inner_product(spread[kind[j]], r[j])
 
 
 @kernel

@@ -1,11 +1,11 @@
 """Compiled bookkeeping around the filter: one step on, one measurement in, with what fitting and smoothing need later.
 
-A tracker's arrays travel as one tuple, `book`, in the order of `FIELDS`.
+A tracker's arrays travel as plain tuples, which get their names back here: `Book(*book)` costs nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,25 +21,47 @@ from tidegate.structures.kernels.state_space import (
     turn_to,
 )
 
-FIELDS = (
-    "state",  # columns × states, as of the last measurement
-    "covariance",  # classes × states × states, as of the last measurement
-    "parameters",  # classes × PARAMETERS
-    "kind",  # the class of each column
-    "phase",  # cosines and sines of the harmonics at the present step
-    "clock",  # whole numbers, below
-    "health",  # real numbers, below
-    "history_steps",  # of the measurements that hyper-parameters are estimated from
-    "history_values",
-    "history_noise",
-    "sampled",  # the columns that the history has
-    "kept_spread",  # rings over the last steps, for smoothing
-    "kept_variance",
-    "kept_total",
-    "kept_innovation",
-    "kept_value",
-    "settled",  # variances of smoothed values, while nothing changes
-)
+
+class Book(NamedTuple):
+    """What a tracker keeps; all of it comes from measurements."""
+
+    state: Any  # columns × states, as of the last measurement
+    covariance: Any  # classes × states × states, as of the last measurement
+    parameters: Any  # classes × PARAMETERS
+    kind: Any  # the class of each column
+    phase: Any  # cosines and sines of the harmonics at the present step
+    clock: Any  # whole numbers, below
+    health: Any  # real numbers, below
+    history_steps: Any  # of the measurements that hyper-parameters are estimated from
+    history_values: Any
+    history_noise: Any
+    sampled: Any  # the columns that the history has
+    kept_spread: Any  # rings over the last steps, for smoothing
+    kept_variance: Any
+    kept_total: Any
+    kept_innovation: Any
+    kept_value: Any
+    settled: Any  # variances of smoothed values, while nothing changes
+
+
+class Season(NamedTuple):
+    """What is public about harmonics: how each turns in one step, and its weight."""
+
+    once: Any
+    weight: Any
+
+
+class Room(NamedTuple):
+    """What the present step needs room for."""
+
+    work: Any
+    spread: Any  # of each class: covariances of its states with the value
+    variance: Any  # of each class: that of the value
+    total: Any  # and of its measurement
+    made: Any  # of each class: how its value is made of the states
+    values: Any  # of each column: what is expected, then what is believed
+    before: Any
+
 
 # positions in `clock`
 GAP = 0  # steps since the last measurement
@@ -65,37 +87,36 @@ LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
 
 
 @kernel
-def one_step_on(book: Any, step: int, once: Any, weight: Any, room: Any) -> None:
-    """Predict the next step; `room` = (work, spread, variance, total, made, values, before)."""
-    state, covariance, parameters, kind, phase, clock = book[:6]
-    rings, ring_variance, ring_total, _, ring_value = book[11:16]
-    work, spread, variance, _, made, values, _ = room
-    keep = rings.shape[0]
+def one_step_on(book: Any, step: int, season: Any, room: Any) -> None:
+    """Predict the next step."""
+    clock, phase, parameters = book.clock, book.phase, book.parameters
+    keep = book.kept_spread.shape[0]
     gap = 0
     if clock[LAST] > 0:
         clock[GAP] += 1
         gap = clock[GAP]
-        turn_to(once, step, phase)
+        turn_to(season.once, step, phase)
     else:
-        phase_at(once, step, phase)
+        phase_at(season.once, step, phase)
     for c in range(parameters.shape[0]):
-        variance[c] = look_ahead(covariance[c], parameters[c], weight, gap, phase, work, spread[c])
-    expected(state, parameters, kind, gap, phase, made, values)
+        room.variance[c] = look_ahead(
+            book.covariance[c], parameters[c], season.weight, gap, phase, room.work, room.spread[c]
+        )
+    expected(book.state, parameters, book.kind, gap, phase, room.made, room.values)
     if keep:
         at = step % keep
-        rings[at] = spread
-        ring_variance[at] = variance
-        ring_total[at] = 0.0
-        ring_value[at] = values
+        book.kept_spread[at] = room.spread
+        book.kept_variance[at] = room.variance
+        book.kept_total[at] = 0.0
+        book.kept_value[at] = room.values
 
 
 @kernel
-def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room: Any) -> None:
+def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room: Any) -> None:
     """Correct by the measurements of the present step, made with noise of this variance; values become corrected."""
-    state, covariance, parameters, kind, _, clock, health, times, history, variances, sampled = book[:11]
-    rings, _, ring_total, ring_innovation = book[11:15]
-    _, spread, variance, total, made, values, before = room
-    keep = rings.shape[0]
+    parameters, kind, clock, health = book.parameters, book.kind, book.clock, book.health
+    variance, total, values, before = room.variance, room.total, room.values, room.before
+    keep = book.kept_spread.shape[0]
     columns = kind.size
     gap = clock[GAP]
     squares, outside = 0.0, 0
@@ -115,54 +136,56 @@ def take_in(book: Any, step: int, weight: Any, noise: float, measured: Any, room
             mean, _ = heard(innovation, variance[c], noise)
             values[j] = mean * total[c] / variance[c]
     if keep:
-        ring_total[step % keep] = total
-        ring_innovation[step % keep] = values
-    follow(state, kind, made, spread, total, values)
+        book.kept_total[step % keep] = total
+        book.kept_innovation[step % keep] = values
+    follow(book.state, kind, room.made, room.spread, total, values)
     for j in range(columns):
         c = kind[j]
         values[j] = before[j] + variance[c] / total[c] * values[j]
     for c in range(parameters.shape[0]):
-        absorb(covariance[c], parameters[c], weight, gap, spread[c], total[c])
+        absorb(book.covariance[c], parameters[c], season.weight, gap, room.spread[c], total[c])
         variance[c] *= 1.0 - variance[c] / total[c]
     if clock[COUNT] > 0:
         health[MISFIT] += (squares / columns - health[MISFIT]) / RECENT
         moved = health[FACTOR] * np.exp(LEARNING * (outside / columns - OUTSIDE))
         health[FACTOR] = min(max(moved, LEAST_FACTOR), LARGEST_FACTOR)
-    _remember(step, times, history, variances, sampled, clock, noise, measured)
+    _remember(book, step, noise, measured)
     clock[GAP] = 0
     clock[COUNT] += 1
     clock[LAST] = step
 
 
 @kernel
-def _remember(
-    step: int, times: Any, history: Any, variances: Any, sampled: Any, clock: Any, noise: float, measured: Any
-) -> None:
+def _remember(book: Any, step: int, noise: float, measured: Any) -> None:
     """Keep a measurement for estimates; a full history forgets its oldest quarter."""
+    clock, times, values, variances = book.clock, book.history_steps, book.history_values, book.history_noise
     rows = clock[ROWS]
     if rows == times.size:
         forgotten = max(1, rows // 4)
         for row in range(rows - forgotten):
             times[row] = times[row + forgotten]
             variances[row] = variances[row + forgotten]
-            history[row] = history[row + forgotten]
+            values[row] = values[row + forgotten]
         rows -= forgotten
         clock[DROPPED] += forgotten
     times[rows] = step
     variances[rows] = noise
-    for at in range(sampled.size):
-        history[rows, at] = measured[sampled[at]]
+    for at in range(book.sampled.size):
+        values[rows, at] = measured[book.sampled[at]]
     clock[ROWS] = rows + 1
 
 
 @kernel
-def refreshed(book: Any, weight: Any, room: Any) -> None:
+def refreshed(book: Any, season: Any, room: Any) -> None:
     """Value and variance now, after hyper-parameters or states were replaced at a measured step."""
-    state, covariance, parameters, kind, phase = book[:5]
-    work, spread, variance, _, made, values, _ = room
-    expected(state, parameters, kind, 0, phase, made, values)
+    book, season, room = Book(*book), Season(*season), Room(*room)
+    parameters, phase = book.parameters, book.phase
+    expected(book.state, parameters, book.kind, 0, phase, room.made, room.values)
     for c in range(parameters.shape[0]):
-        variance[c] = max(look_ahead(covariance[c], parameters[c], weight, 0, phase, work, spread[c]), 0.0)
+        variance = look_ahead(
+            book.covariance[c], parameters[c], season.weight, 0, phase, room.work, room.spread[c]
+        )
+        room.variance[c] = max(variance, 0.0)
 
 
 @kernel
@@ -172,20 +195,20 @@ def track(
     noise: Any,
     begin: int,
     book: Any,
-    once: Any,
-    weight: Any,
+    season: Any,
     room: Any,
     values: Any,
     deviations: Any,
 ) -> Any:
     """Filter rows given[begin:]; noise[i] ≥ 0 where row i is a measurement, else negative. Stops for a fit."""
-    clock = book[5]
+    book, season, room = Book(*book), Season(*season), Room(*room)
+    clock = book.clock
     for index in range(begin, given.shape[0]):
         step = steps_first + index
-        one_step_on(book, step, once, weight, room)
+        one_step_on(book, step, season, room)
         fit = False
         if noise[index] >= 0.0:
-            take_in(book, step, weight, noise[index], given[index], room)
+            take_in(book, step, season, noise[index], given[index], room)
             fit = clock[COUNT] >= clock[NEXT_FIT]
         if fit:
             return index
@@ -196,8 +219,9 @@ def track(
 @kernel
 def write(book: Any, room: Any, values: Any, deviations: Any) -> None:
     """Copy the present values and their standard deviations out; infinite deviations before any measurement."""
-    parameters, kind, clock, health = book[2], book[3], book[5], book[6]
-    for j in range(kind.size):
-        values[j] = room[5][j]
-        variance = room[2][kind[j]] + parameters[kind[j], UNSEEN]
-        deviations[j] = np.sqrt(variance) * health[FACTOR] if clock[COUNT] > 0 else np.inf
+    book, room = Book(*book), Room(*room)
+    for j in range(book.kind.size):
+        c = book.kind[j]
+        values[j] = room.values[j]
+        variance = room.variance[c] + book.parameters[c, UNSEEN]
+        deviations[j] = np.sqrt(variance) * book.health[FACTOR] if book.clock[COUNT] > 0 else np.inf

@@ -2,159 +2,177 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
-from tidegate.mechanisms.sampled.kernels.kalman import ESTIMATE, correct, correct_all
-from tidegate.mechanisms.sampled.kernels.measuring import DONE, NOISE, REFUSED, draw, restart, show
-from tidegate.mechanisms.sampled.kernels.pid import fast_interval, feedback
+from tidegate.mechanisms.kernels.loops import DONE, NOISE, REFUSED, Account, Outputs
+from tidegate.mechanisms.sampled.kernels.kalman import ESTIMATE, Model, correct, correct_all
+from tidegate.mechanisms.sampled.kernels.measuring import draw, restart, show
+from tidegate.mechanisms.sampled.kernels.pid import Control, fast_interval, feedback
 from tidegate.noise.kernels import constants
 
-# positions in `rule`
-CHARGE = 0  # ledger units of a measured step
-SAMPLES = 1  # measurements that a window allows
-WINDOW = 2  # steps in a window, 0: all steps
-PERIOD = 3  # steps between measurements without control, 0: the controller decides
-RULE = 4
 
-# positions in `numbers`
-SCALE = 0  # of the noise, in grid units
-VARIANCE = 1  # that the filter takes the noise to have
-GRID = 2
-SANITY = 3  # the least denominator of a relative error, in grid units
-NUMBERS = 4
+class Rule(NamedTuple):
+    """What is public and stays as it is."""
 
-# the arrays that a run keeps, in the order of `state`
-STATE = ("belief", "due", "counts", "last", "intervals", "errors", "taken")
+    charge: int  # ledger units of a measured step
+    samples: int  # measurements that a window allows
+    window: int  # steps in a window, 0: all steps
+    period: int  # steps between measurements without control, 0: the controller decides
+    scale: float  # of the noise, in grid units
+    variance: float  # that the filter takes the noise to have
+    grid: float
+    sanity: float  # the least denominator of a relative error, in grid units
+
+
+class Memory(NamedTuple):
+    """The arrays that a run keeps: of each column what is believed, of each controller the rest."""
+
+    belief: Any  # the filter's, see `kalman`
+    due: Any  # the next step to be measured
+    counts: Any  # measurements so far
+    last: Any  # the step of the last one
+    intervals: Any  # to the next one
+    errors: Any  # a ring of recent errors of predictions
+    taken: Any  # a ring of the steps that were measured (printed calibration)
+
+
+class Work(NamedTuple):
+    """What the loop and its caller hand to each other."""
+
+    given: Any  # the noise of each column
+    chosen: Any  # of each controller: whether it measures at this step
 
 
 @kernel
 def _room(rule: Any, taken: Any, controller: int, count: int, step: int) -> bool:
     """Whether a column's own window allows another measurement (printed calibration)."""
-    oldest = taken[controller, count % rule[SAMPLES]]  # 0: fewer than SAMPLES were taken
-    return bool(oldest == 0 or (rule[WINDOW] > 0 and oldest <= step - rule[WINDOW]))
+    oldest = taken[controller, count % rule.samples]  # 0: fewer than so many were taken
+    return bool(oldest == 0 or (rule.window > 0 and oldest <= step - rule.window))
 
 
 @kernel
 def _control(
-    rule: Any, settings: Any, errors: Any, count: int, change: float, size: float, gap: int, interval: float
+    rule: Any, control: Any, errors: Any, count: int, change: float, size: float, gap: int, interval: float
 ) -> float:
     """The next interval after measurement number `count`."""
-    if rule[PERIOD] > 0:
-        return float(rule[PERIOD])
+    if rule.period > 0:
+        return float(rule.period)
     # what was not predicted is not an error of a prediction
     error = change / size if count > 1 else 0.0
-    signal = feedback(errors, count, error, gap, settings)
-    return fast_interval(interval, signal, settings) if count > 1 else interval
+    signal = feedback(errors, count, error, gap, control)
+    return fast_interval(interval, signal, control) if count > 1 else interval
+
+
+@kernel
+def _wanted(rule: Any, state: Any, step: int, chosen: Any) -> int:
+    """Which controllers want to measure; returns how many do."""
+    fresh = 0
+    for controller in range(chosen.size):
+        wanted = step >= state.due[controller]
+        if wanted and chosen.size > 1:
+            wanted = _room(rule, state.taken, controller, state.counts[controller], step)
+        chosen[controller] = wanted
+        fresh += wanted
+    return fresh
 
 
 @kernel
 def release(
     rows: Any,
     begin: int,
-    paused: bool,
+    paused: int,
     first_step: int,
     rule: Any,
-    numbers: Any,
     model: Any,
-    settings: Any,
+    control: Any,
     words: Any,
-    given: Any,
-    scratch: Any,
+    work: Any,
     account: Any,
     state: Any,
     outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
-    (chosen,) = scratch
-    entries, spent = account
-    belief, due, counts, last, intervals, errors, taken = state
-    values, status, source, scale, units = outputs
-    part, factor, shift = constants(numbers[SCALE])
+    rule, model, control, work = Rule(*rule), Model(*model), Control(*control), Work(*work)
+    account, state, outputs = Account(*account), Memory(*state), Outputs(*outputs)
+    belief, counts, chosen, given = state.belief, state.counts, work.chosen, work.given
+    law = constants(rule.scale)
     columns = rows.shape[1]
-    controllers = due.size
+    controllers = chosen.size
     apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
     inline = words.shape[1] > 0
     changes = np.empty(columns)
-    grid = numbers[GRID]
     for index in range(begin, rows.shape[0]):
         step = first_step + index
         row = rows[index]
         fresh = 0
-        if not paused:
-            for controller in range(controllers):
-                wanted = step >= due[controller]
-                if wanted and controllers > 1:
-                    wanted = _room(rule, taken, controller, counts[controller], step)
-                chosen[controller] = wanted
-                fresh += wanted
-            if fresh and account_remaining(entries, spent, step) < rule[CHARGE]:
+        if paused == DONE:
+            fresh = _wanted(rule, state, step, chosen)
+            if fresh and account_remaining(account.entries, account.numbers, step) < rule.charge:
                 fresh = 0  # wait: the first step that the ledger allows is taken
             if fresh:
-                if account_charge(entries, spent, step, rule[CHARGE]) != ACCEPTED:
+                if account_charge(account.entries, account.numbers, step, rule.charge) != ACCEPTED:
                     return index, REFUSED
-                units[index] = rule[CHARGE]
+                outputs.units[index] = rule.charge
                 if not inline:
                     return index, NOISE
                 for column in range(columns):
-                    if chosen[column * apart]:
-                        at = index * columns + column
-                        if not draw(words, at, part, factor, shift, given, column):
-                            return index, NOISE
+                    at = index * columns + column
+                    if chosen[column * apart] and not draw(words, at, law, given, column):
+                        return index, NOISE
         else:
-            paused = False
+            paused = DONE
             for controller in range(controllers):
                 fresh += chosen[controller]
         if fresh:
             for controller in range(controllers):
                 if chosen[controller]:
-                    gap = step - last[controller]
+                    gap = step - state.last[controller]
                     first = counts[controller] == 0
                     change, size = 0.0, 0.0
                     if controllers == 1:
-                        correct_all(belief, row, given, numbers[VARIANCE], gap, model, first, changes)
+                        correct_all(belief, row, given, rule.variance, gap, model, first, changes)
                         for column in range(columns):
                             change += changes[column]
                             size += max(belief[ESTIMATE, column], 0.0)
                     else:
                         measurement = row[controller] + given[controller]
                         change = abs(
-                            correct(belief, controller, measurement, numbers[VARIANCE], gap, model, first)
+                            correct(belief, controller, measurement, rule.variance, gap, model, first)
                         )
                         size = max(belief[ESTIMATE, controller], 0.0)
-                    if controllers > 1:
-                        taken[controller, counts[controller] % rule[SAMPLES]] = step
+                        state.taken[controller, counts[controller] % rule.samples] = step
                     counts[controller] += 1
-                    intervals[controller] = _control(
+                    state.intervals[controller] = _control(
                         rule,
-                        settings,
-                        errors[controller],
+                        control,
+                        state.errors[controller],
                         counts[controller],
                         change,
-                        max(size, numbers[SANITY]),
+                        max(size, rule.sanity),
                         gap,
-                        intervals[controller],
+                        state.intervals[controller],
                     )
-                    last[controller] = step
-                    due[controller] = step + int(intervals[controller])
-        show(index, fresh, last, belief, grid, values, status, source)
-        scale[index] = numbers[SCALE] * grid if source[index] > 0 else 0.0
+                    state.last[controller] = step
+                    state.due[controller] = step + int(state.intervals[controller])
+        show(index, fresh, state.last, belief, rule.grid, outputs)
+        outputs.scale[index] = rule.scale * rule.grid if outputs.source[index] > 0 else 0.0
     return rows.shape[0], DONE
 
 
 @kernel
-def release_blocks(rows: Any, begin: int, paused: bool, length: int, afresh: Any, *others: Any) -> Any:
+def release_blocks(rows: Any, begin: int, paused: int, length: int, afresh: Any, *others: Any) -> Any:
     """`release` for blocks that begin afresh; `others` are its parameters from `rule` on."""
     memory, beginning, account, opened = afresh
     while begin < rows.shape[0]:
         first = begin - begin % length
-        if not paused:  # else the step was charged already, and its noise is now given
+        if paused == DONE:  # else the step was charged already, and its noise is now given
             restart(memory, beginning, account, opened)
         begin, reason = release(rows[: first + length], begin, paused, 1 - first, *others)
         if reason != DONE:
             return begin, reason
-        paused = False
+        paused = DONE
     return begin, DONE

@@ -81,25 +81,13 @@ def form_groups(
 
 
 @kernel
-def measure_groups(
-    known: float,
-    model: Any,
-    step: int,
-    row: Any,
-    given: Any,
-    chosen: Any,
-    pivot_of: Any,
-    widths: Any,
-    belief: Any,
-    history: Any,
-    counts: Any,
-    last: Any,
-    moved: Any,
-) -> None:
-    """Filter the noisy sum of every group, shared equally among its columns; `moved` gets each group's change.
+def measure_groups(known: float, model: Any, step: int, row: Any, state: Any, work: Any) -> None:
+    """Filter the noisy sum of every group, shared equally among its columns; `work.moved` gets each group's change.
 
     `known` is the variance of the noise that the filter is to assume; 0 is that of the noise added.
     """
+    belief, history, counts, last = state.belief, state.history, state.counts, state.last
+    chosen, pivot_of, widths, moved = work.chosen, work.pivot_of, work.widths, work.moved
     columns = row.size
     apart = 1 if counts.size > 1 else 0
     recent = history.shape[0]
@@ -124,7 +112,7 @@ def measure_groups(
         if chosen[controller]:
             pivot = pivot_of[column]
             size = sizes[pivot]
-            share = (sums[pivot] + given[pivot]) / size
+            share = (sums[pivot] + work.given[pivot]) / size
             # the mean of a group measures a member as badly as its members differ
             noise = known if known > 0.0 else 2.0 * widths[pivot] * widths[pivot]
             noise = noise / (size * size) + spreads[pivot] / size

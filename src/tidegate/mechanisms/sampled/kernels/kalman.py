@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,13 @@ SQUARES = 4  # Σ of squared differences of measurements, less what their noise 
 GAPS = 5  # Σ of the steps between them; faded
 FIELDS = 6
 
-# positions in `model`
-FILTERS = 0  # 0: the estimate is the last measurement
-PROCESS = 1  # variance of the walk per step; negative: estimated from the measurements
-FADES = 2  # what a difference of measurements is worth when the next one comes
-MODEL = 3
+
+class Model(NamedTuple):
+    """The settings of a filter, in grid units."""
+
+    filters: bool  # else the estimate is the last measurement
+    process: float  # variance of the walk per step; negative: estimated from the measurements
+    fades: float  # what a difference of measurements is worth when the next one comes
 
 
 @kernel
@@ -38,14 +40,14 @@ def correct(
     before: float = belief[ESTIMATE, column]
     gain = 1.0
     prior = noise
-    if not first and model[FILTERS] > 0.0:
-        walk = model[PROCESS]
+    if not first and model.filters:
+        walk = model.process
         if walk < 0.0:
             # E(z − z')² = gap·Q + R + R' for a random walk
             difference = measurement - belief[MEASURED, column]
             excess = difference * difference - noise - belief[NOISE, column]
-            squares = model[FADES] * belief[SQUARES, column] + excess
-            gaps = model[FADES] * belief[GAPS, column] + gap
+            squares = model.fades * belief[SQUARES, column] + excess
+            gaps = model.fades * belief[GAPS, column] + gap
             belief[SQUARES, column] = squares
             belief[GAPS, column] = gaps
             walk = np.true_divide(max(squares, 0.0), gaps)
@@ -66,7 +68,7 @@ def correct_all(
 ) -> None:
     """`correct` every column by row + given, in loops that the compiler can vectorise; `changes` are absolute."""
     estimate, variance, measured = belief[ESTIMATE], belief[VARIANCE], belief[MEASURED]
-    if first or model[FILTERS] == 0.0:
+    if first or not model.filters:
         for column in range(row.size):
             measurement = float(row[column] + given[column])
             changes[column] = abs(measurement - estimate[column])
@@ -75,7 +77,7 @@ def correct_all(
         variance[:] = noise
         belief[NOISE] = noise
         return
-    public, fades = model[PROCESS], model[FADES]
+    public, fades = model.process, model.fades
     before, squares, gaps = belief[NOISE], belief[SQUARES], belief[GAPS]
     if public < 0.0:
         for column in range(row.size):

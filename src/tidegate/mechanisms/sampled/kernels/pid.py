@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.compiled import kernel
 
-# positions in `settings`
-PROPORTIONAL = 0
-INTEGRAL = 1
-DERIVATIVE = 2
-REACH = 3  # θ: how far one step of control can go
-SET_POINT = 4  # ξ: the error that leaves the interval as it is (FAST)
-SHORTEST = 5
-LONGEST = 6
-SETTINGS = 7
+
+class Control(NamedTuple):
+    """The settings of a controller."""
+
+    proportional: float
+    integral: float
+    derivative: float
+    reach: float  # θ: how far one step of control can go
+    set_point: float  # ξ: the error that leaves the interval as it is (FAST)
+    shortest: float
+    longest: float
 
 
 @kernel
-def feedback(errors: Any, count: int, error: float, gap: int, settings: Any) -> float:
+def feedback(errors: Any, count: int, error: float, gap: int, control: Any) -> float:
     """Note the newest error (number `count`, from 1) in the ring and return the PID error."""
     recent = errors.size
     errors[(count - 1) % recent] = error
@@ -28,29 +30,29 @@ def feedback(errors: Any, count: int, error: float, gap: int, settings: Any) -> 
     total = 0.0
     for back in range(known):
         total += errors[(count - 1 - back) % recent]
-    signal: float = settings[PROPORTIONAL] * error + settings[INTEGRAL] * total / known
+    signal: float = control.proportional * error + control.integral * total / known
     if known > 1:
-        signal += settings[DERIVATIVE] * (error - errors[(count - 2) % recent]) / gap
+        signal += control.derivative * (error - errors[(count - 2) % recent]) / gap
     return signal
 
 
 @kernel
-def bounded(interval: float, settings: Any) -> float:
+def bounded(interval: float, control: Any) -> float:
     """The interval within its public bounds; also where arithmetic went wrong."""
-    if not interval > settings[SHORTEST]:
-        return float(settings[SHORTEST])
-    return float(min(interval, settings[LONGEST]))
+    if not interval > control.shortest:
+        return float(control.shortest)
+    return float(min(interval, control.longest))
 
 
 @kernel
-def fast_interval(interval: float, signal: float, settings: Any) -> float:
+def fast_interval(interval: float, signal: float, control: Any) -> float:
     """Fan and Xiong: I + θ(1 − exp((Δ − ξ)/ξ))."""
-    strain = min((signal - settings[SET_POINT]) / settings[SET_POINT], 50.0)
-    return bounded(interval + settings[REACH] * (1.0 - np.exp(strain)), settings)
+    strain = min((signal - control.set_point) / control.set_point, 50.0)
+    return bounded(interval + control.reach * (1.0 - np.exp(strain)), control)
 
 
 @kernel
-def rescue_interval(interval: float, signal: float, scale: float, settings: Any) -> float:
+def rescue_interval(interval: float, signal: float, scale: float, control: Any) -> float:
     """Wang et al.: I + θ(1 − (δ/λ)²), where λ is the noise scale that a measurement would have."""
     strain = signal / scale
-    return bounded(interval + settings[REACH] * (1.0 - strain * strain), settings)
+    return bounded(interval + control.reach * (1.0 - strain * strain), control)

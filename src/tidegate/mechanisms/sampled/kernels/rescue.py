@@ -5,241 +5,243 @@ In the printed calibration each column has not only a controller but also an acc
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
+from tidegate.mechanisms.kernels.loops import DONE, NOISE, REFUSED, Account, Outputs
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.sampled.kernels.grouping import form_groups, measure_groups
-from tidegate.mechanisms.sampled.kernels.measuring import DONE, NOISE, REFUSED, draw, restart, show
-from tidegate.mechanisms.sampled.kernels.pid import feedback, rescue_interval
+from tidegate.mechanisms.sampled.kernels.kalman import Model
+from tidegate.mechanisms.sampled.kernels.measuring import draw, restart, show
+from tidegate.mechanisms.sampled.kernels.pid import Control, feedback, rescue_interval
 from tidegate.noise.kernels import constants
 
-# positions in `rule`
-WINDOW = 0  # steps in a window, 0: all steps
-LIMIT = 1  # ledger units of a window
-MOST = 2  # the most units of one measurement
-LEAST = 3  # the fewest that are worth a measurement
-FIXED = 4  # units of every measurement, 0: allocated
-PERIOD = 5  # steps between measurements, 0: the controller decides
-GROUPS = 6  # 0: every column is measured by itself
-RULE = 7
 
-# positions in `numbers`
-WHOLE = 0  # a measurement with n units has noise of scale WHOLE / n, in grid units
-GRID = 1
-PORTION = 2  # φ
-MOST_PORTION = 3  # p_max
-VARIANCE = 4  # the filter's measurement noise, 0: that of the noise added
-SMALL = 5  # τ₁, 0: the noise scale
-ALIKE = 6  # τ₂
-DIFFERENCE = 7  # τ₃, 0: as SMALL
-PACE = 8  # units that a measurement may spend at most for each step of its interval
-NUMBERS = 9
+class Rule(NamedTuple):
+    """What is public and stays as it is."""
 
-# the arrays that a run keeps, in the order of `state`
-STATE = ("belief", "history", "due", "counts", "last", "intervals", "errors", "scales", "spent", "paid")
+    window: int  # steps in a window, 0: all steps
+    limit: int  # ledger units of a window
+    most: int  # units of one measurement
+    least: int  # units that are worth a measurement
+    fixed: int  # units of every measurement, 0: allocated
+    period: int  # steps between measurements, 0: the controller decides
+    groups: bool  # else every column is measured by itself
+    whole: float  # a measurement with n units has noise of the scale whole / n, in grid units
+    grid: float
+    portion: float  # φ
+    most_portion: float  # p_max
+    variance: float  # the filter's measurement noise, 0: that of the noise added
+    small: float  # τ₁, 0: the noise scale
+    alike: float  # τ₂
+    difference: float  # τ₃, 0: as `small`
+    pace: float  # units that a measurement may spend at most for each step of its interval
+
+
+class Memory(NamedTuple):
+    """The arrays that a run keeps: of each column what is believed, of each controller the rest."""
+
+    belief: Any  # the filter's, see `kalman`
+    history: Any  # a ring of recent estimates, for grouping
+    due: Any  # the next step to be measured
+    counts: Any  # measurements so far
+    last: Any  # the step of the last one
+    intervals: Any  # to the next one
+    errors: Any  # a ring of recent errors of predictions
+    scales: Any  # of the last measurement's noise
+    spent: Any  # units of a column's own window (printed calibration)
+    paid: Any  # and of its steps
+
+
+class Work(NamedTuple):
+    """What the loop and its caller hand to each other, and what a step needs room for."""
+
+    given: Any  # the noise of each column
+    chosen: Any  # of each controller: whether it measures at this step
+    amounts: Any  # and with how many units
+    pivot_of: Any  # of each column: the first of its group
+    widths: Any  # and its noise scale
+    moved: Any  # of each group: the change of its estimate
 
 
 @kernel
-def allocate(remaining: int, interval: float, rule: Any, numbers: Any) -> int:
+def allocate(remaining: int, interval: float, rule: Any) -> int:
     """Units of a measurement: the portion p = min(φ·ln(I + 1), p_max) of what remains, rounded down; 0: wait."""
-    if rule[FIXED] > 0:
-        amount = rule[FIXED]
-        return amount if amount <= remaining else 0
-    portion = min(numbers[PORTION] * np.log(interval + 1.0), numbers[MOST_PORTION])
-    amount = min(int(portion * remaining), remaining, rule[MOST], int(numbers[PACE] * interval))
-    return amount if amount >= rule[LEAST] else 0
+    rule = Rule(*rule)
+    if rule.fixed > 0:
+        return rule.fixed if rule.fixed <= remaining else 0
+    portion = min(rule.portion * np.log(interval + 1.0), rule.most_portion)
+    amount = min(int(portion * remaining), remaining, rule.most, int(rule.pace * interval))
+    return amount if amount >= rule.least else 0
 
 
 @kernel
 def _expire(rule: Any, step: int, spent: Any, paid: Any) -> None:
     """Forget what left each column's own window (printed calibration)."""
-    if rule[WINDOW] > 0 and paid.size:
-        slot = step % rule[WINDOW]
+    if rule.window > 0 and paid.size:
+        slot = step % rule.window
         for column in range(spent.size):
             spent[column] -= paid[column, slot]
             paid[column, slot] = 0
 
 
 @kernel
-def _choose(
-    rule: Any,
-    numbers: Any,
-    step: int,
-    remaining: int,
-    due: Any,
-    intervals: Any,
-    spent: Any,
-    chosen: Any,
-    amounts: Any,
-) -> int:
+def _choose(rule: Any, state: Any, work: Any, step: int, remaining: int) -> int:
     """Which controllers measure, and with how many units; returns how many do."""
     fresh = 0
-    for controller in range(due.size):
-        chosen[controller] = False
-        if step >= due[controller]:
-            own = rule[LIMIT] - spent[controller] if due.size > 1 else remaining
-            amounts[controller] = allocate(own, intervals[controller], rule, numbers)
-            chosen[controller] = amounts[controller] > 0
-            fresh += chosen[controller]
+    for controller in range(state.due.size):
+        work.chosen[controller] = False
+        if step >= state.due[controller]:
+            own = rule.limit - state.spent[controller] if state.due.size > 1 else remaining
+            work.amounts[controller] = allocate(own, state.intervals[controller], rule)
+            work.chosen[controller] = work.amounts[controller] > 0
+            fresh += work.chosen[controller]
     return fresh
 
 
 @kernel
-def _group(
-    rule: Any, numbers: Any, chosen: Any, history: Any, counts: Any, amounts: Any, pivot_of: Any, widths: Any
-) -> int:
-    """Form groups and their noise scales; a group spends the least that any member has. Returns the largest spend."""
-    columns = pivot_of.size
-    controllers = counts.size
-    apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
-    dearest = 0
-    for controller in range(controllers):
+def _largest(chosen: Any, amounts: Any) -> int:
+    """The most units that any of the chosen spends."""
+    largest = 0
+    for controller in range(chosen.size):
         if chosen[controller]:
-            dearest = max(dearest, amounts[controller])
-    if rule[GROUPS] > 0:
-        scale = publication_scale(numbers[WHOLE], dearest)
-        small = numbers[SMALL] if numbers[SMALL] > 0.0 else scale
-        difference = numbers[DIFFERENCE] if numbers[DIFFERENCE] > 0.0 else small
-        form_groups(chosen, history, counts, small, numbers[ALIKE], difference, pivot_of)
+            largest = max(largest, amounts[controller])
+    return largest
+
+
+@kernel
+def _group(rule: Any, state: Any, work: Any) -> int:
+    """Form groups and their noise scales; a group spends the least that any member has. Returns the largest spend."""
+    chosen, amounts, pivot_of = work.chosen, work.amounts, work.pivot_of
+    columns = pivot_of.size
+    controllers = chosen.size
+    apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
+    largest = _largest(chosen, amounts)
+    if rule.groups:
+        scale = publication_scale(rule.whole, largest)
+        small = rule.small if rule.small > 0.0 else scale
+        difference = rule.difference if rule.difference > 0.0 else small
+        form_groups(chosen, state.history, state.counts, small, rule.alike, difference, pivot_of)
     if controllers > 1:
         for column in range(columns):
             if chosen[column]:
                 pivot = pivot_of[column]
                 amounts[pivot] = min(amounts[pivot], amounts[column])
-        dearest = 0
         for column in range(columns):
             if chosen[column]:
                 amounts[column] = amounts[pivot_of[column]]
-                dearest = max(dearest, amounts[column])
+        largest = _largest(chosen, amounts)
     for column in range(columns):
         if chosen[column * apart]:
-            widths[column] = publication_scale(numbers[WHOLE], amounts[column * apart])
-    return dearest
+            work.widths[column] = publication_scale(rule.whole, amounts[column * apart])
+    return largest
+
+
+@kernel
+def _mean_change(pivot_of: Any, moved: Any) -> float:
+    """The mean change of all groups."""
+    change, groups = 0.0, 0
+    for column in range(pivot_of.size):
+        if pivot_of[column] == column:
+            change += abs(moved[column])
+            groups += 1
+    return change / groups
 
 
 @kernel
 def release(
     rows: Any,
     begin: int,
-    paused: bool,
+    paused: int,
     first_step: int,
     rule: Any,
-    numbers: Any,
     model: Any,
-    settings: Any,
+    control: Any,
     words: Any,
-    given: Any,
-    scratch: Any,
+    work: Any,
     account: Any,
     state: Any,
     outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
-    chosen, amounts, pivot_of, widths, moved = scratch
-    entries, total = account
-    belief, history, due, counts, last, intervals, errors, scales, spent, paid = state
-    values, status, source, scale, units = outputs
+    rule, model, control, work = Rule(*rule), Model(*model), Control(*control), Work(*work)
+    account, state, outputs = Account(*account), Memory(*state), Outputs(*outputs)
+    chosen, amounts, counts = work.chosen, work.amounts, state.counts
     columns = rows.shape[1]
-    controllers = due.size
+    controllers = chosen.size
     apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
     inline = words.shape[1] > 0
-    grid = numbers[GRID]
     for index in range(begin, rows.shape[0]):
         step = first_step + index
         row = rows[index]
         fresh = 0
-        if not paused:
-            _expire(rule, step, spent, paid)
-            if controllers > 1 or step >= due[0]:
-                remaining = account_remaining(entries, total, step)
-                fresh = _choose(rule, numbers, step, remaining, due, intervals, spent, chosen, amounts)
+        if paused == DONE:
+            _expire(rule, step, state.spent, state.paid)
+            if controllers > 1 or step >= state.due[0]:
+                remaining = account_remaining(account.entries, account.numbers, step)
+                fresh = _choose(rule, state, work, step, remaining)
             if fresh:
-                dearest = _group(rule, numbers, chosen, history, counts, amounts, pivot_of, widths)
-                if account_charge(entries, total, step, dearest) != ACCEPTED:
+                charge = _group(rule, state, work)
+                if account_charge(account.entries, account.numbers, step, charge) != ACCEPTED:
                     return index, REFUSED
-                units[index] = dearest
+                outputs.units[index] = charge
                 if not inline:
                     return index, NOISE
                 for column in range(columns):
-                    if chosen[column * apart] and pivot_of[column] == column:
-                        part, factor, shift = constants(widths[column])
-                        at = index * columns + column
-                        if not draw(words, at, part, factor, shift, given, column):
+                    if chosen[column * apart] and work.pivot_of[column] == column:
+                        law = constants(work.widths[column])
+                        if not draw(words, index * columns + column, law, work.given, column):
                             return index, NOISE
         else:
-            paused = False
+            paused = DONE
             for controller in range(controllers):
                 fresh += chosen[controller]
         if fresh:
-            measure_groups(
-                numbers[VARIANCE],
-                model,
-                step,
-                row,
-                given,
-                chosen,
-                pivot_of,
-                widths,
-                belief,
-                history,
-                counts,
-                last,
-                moved,
-            )
+            measure_groups(rule.variance, model, step, row, state, work)
             for controller in range(controllers):
                 if chosen[controller]:
                     if controllers > 1:
-                        error = abs(moved[pivot_of[controller]])
-                        spent[controller] += amounts[controller]
-                        if paid.size and rule[WINDOW] > 0:
-                            paid[controller, step % rule[WINDOW]] = amounts[controller]
-                        remaining = rule[LIMIT] - spent[controller]
+                        error = abs(work.moved[work.pivot_of[controller]])
+                        state.spent[controller] += amounts[controller]
+                        if state.paid.size and rule.window > 0:
+                            state.paid[controller, step % rule.window] = amounts[controller]
+                        remaining = rule.limit - state.spent[controller]
                     else:
-                        error, groups = 0.0, 0
-                        for column in range(columns):
-                            if pivot_of[column] == column:
-                                error += abs(moved[column])
-                                groups += 1
-                        error /= groups
-                        remaining = account_remaining(entries, total, step + 1)
+                        error = _mean_change(work.pivot_of, work.moved)
+                        remaining = account_remaining(account.entries, account.numbers, step + 1)
                     counts[controller] += 1
-                    gap = step - last[controller]
-                    if rule[PERIOD] > 0:
-                        intervals[controller] = rule[PERIOD]
+                    interval = state.intervals[controller]
+                    if rule.period > 0:
+                        interval = float(rule.period)
                     elif counts[controller] > 1:
-                        count = (
-                            counts[controller] - 1
-                        )  # what was not predicted is not an error of a prediction
-                        signal = feedback(errors[controller], count, error, gap, settings)
-                        following = max(
-                            allocate(remaining, intervals[controller], rule, numbers), rule[LEAST]
-                        )
-                        expected = publication_scale(numbers[WHOLE], following)
-                        intervals[controller] = rescue_interval(
-                            intervals[controller], signal, expected, settings
-                        )
-                    last[controller] = step
-                    due[controller] = step + int(intervals[controller])
-                    scales[controller] = publication_scale(numbers[WHOLE], amounts[controller]) * grid
-        show(index, fresh, last, belief, grid, values, status, source)
-        scale[index] = scales.max()
+                        # what was not predicted is not an error of a prediction
+                        count, gap = counts[controller] - 1, step - state.last[controller]
+                        signal = feedback(state.errors[controller], count, error, gap, control)
+                        following = max(allocate(remaining, interval, rule), rule.least)
+                        expected = publication_scale(rule.whole, following)
+                        interval = rescue_interval(interval, signal, expected, control)
+                    state.intervals[controller] = interval
+                    state.last[controller] = step
+                    state.due[controller] = step + int(interval)
+                    state.scales[controller] = publication_scale(rule.whole, amounts[controller]) * rule.grid
+        show(index, fresh, state.last, state.belief, rule.grid, outputs)
+        outputs.scale[index] = state.scales.max()
     return rows.shape[0], DONE
 
 
 @kernel
-def release_blocks(rows: Any, begin: int, paused: bool, length: int, afresh: Any, *others: Any) -> Any:
+def release_blocks(rows: Any, begin: int, paused: int, length: int, afresh: Any, *others: Any) -> Any:
     """`release` for blocks that begin afresh; `others` are its parameters from `rule` on."""
     memory, beginning, account, opened = afresh
     while begin < rows.shape[0]:
         first = begin - begin % length
-        if not paused:  # else the step was charged already, and its noise is now given
+        if paused == DONE:  # else the step was charged already, and its noise is now given
             restart(memory, beginning, account, opened)
         begin, reason = release(rows[: first + length], begin, paused, 1 - first, *others)
         if reason != DONE:
             return begin, reason
-        paused = False
+        paused = DONE
     return begin, DONE

@@ -117,20 +117,6 @@ def predicted_smoothed(
     found = np.zeros((length, 1))
     nobody = np.zeros(0, dtype=np.int64)
     every = parameters.reshape(1, -1)
-    smooth(
-        now + last,
-        length,
-        keep,
-        every,
-        nobody,
-        once,
-        spread,
-        variance,
-        total,
-        nothing,
-        nothing,
-        nothing[:0],
-        nothing[:length],
-        found,
-    )
+    rings = (spread, variance, total, nothing, nothing)
+    smooth(now + last, length, every, nobody, once, rings, nothing[:0], nothing[:length], found)
     return float(np.sqrt(found).mean())

@@ -6,12 +6,13 @@ step, for hyper-parameters and a schedule that are due again, or because the led
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.compiled import kernel
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
+from tidegate.mechanisms.kernels.loops import APPROXIMATED, DONE, FRESH, NOISE, OWN, REFUSED, Account
 from tidegate.noise.kernels import constants, laplace_draw
 from tidegate.structures.kernels.smoothing import WIDER, smooth
 from tidegate.structures.kernels.state_space import UNSEEN
@@ -21,15 +22,15 @@ from tidegate.structures.kernels.tracking import (
     LAST,
     MISFIT,
     NEXT_FIT,
+    Book,
+    Room,
+    Season,
     one_step_on,
     take_in,
 )
 
-# why the loop returned
-DONE = 0
-NOISE = 1  # the caller supplies the noise of this step in `given`; the step is already charged
-REFUSED = 2  # the ledger refused the step
-FIT = 3  # hyper-parameters and schedule are due; the step's measurement is already taken in
+# why the loop returned, besides
+FIT = OWN  # hyper-parameters and schedule are due; the step's measurement is already taken in
 
 # positions in `plan`
 CHOICE = 0  # the row of the tables that is followed
@@ -40,14 +41,6 @@ TAKEN = 4  # the row of the tables of the measurement in hand
 LAST_FIT = 5  # the number of measurements at the last estimate
 STAGE = 6  # 1 where the first window looks again, at once, after its opening showed nothing
 PLAN = 7
-
-# positions in `rule`
-OPENS_UNTIL = 0  # the last step of the first window of this run
-DENSE = 1  # the row of the tables with a measurement at each step
-OPENING = 2  # the row of the very first measurement; the next row is the second one
-FIRST = 3  # rows until the same choice for the first window, and again until it after a second measurement
-BLOCK = 4  # steps that are revised together, 0: none
-RULE = 5
 
 # columns of `shares` (whole numbers), one row for each choice
 MEASUREMENTS = 0  # k in a window
@@ -64,7 +57,58 @@ SUSPECT = 4.0  # squared standardised innovations, recent mean, that raise the a
 CALM = 1.5  # and that end it
 PATIENCE = 16  # measurements, at least, between an estimate and the next that an alarm may cause
 
-FRESH, APPROXIMATED = 1, 2
+
+class Rule(NamedTuple):
+    """What is public and stays as it is."""
+
+    opens_until: int  # the last step of the first window of this run
+    dense: int  # the row of the tables with a measurement at each step
+    opening: int  # the row of the very first measurement; the next row is the second one
+    first: (
+        int  # rows until the same choice for the first window, and again until it after a second measurement
+    )
+    block: int  # steps that are revised together, 0: none
+    grid: float
+    nonnegative: bool
+    shares: Any  # tables with a row for each choice, whole numbers
+    scales: Any  # and real ones
+
+
+class Work(NamedTuple):
+    """What the loop and its caller hand to each other."""
+
+    given: Any  # the noise of each column
+    measured: Any  # its value with it
+
+
+class Kept(NamedTuple):
+    """Rings over the steps that are still to be revised."""
+
+    units: Any
+    scale: Any
+    source: Any
+
+
+class TideOutputs(NamedTuple):
+    """What the steps of a batch release: as `Outputs`, and the deviation of each class of columns."""
+
+    values: Any
+    status: Any
+    source: Any
+    scale: Any
+    units: Any
+    deviations: Any
+
+
+class Revised(NamedTuple):
+    """What became known of earlier steps; `count` is one number, of how many."""
+
+    values: Any
+    deviations: Any
+    source: Any
+    scale: Any
+    units: Any
+    count: Any
 
 
 @kernel
@@ -91,63 +135,52 @@ def _watch(plan: Any, clock: Any, health: Any, total: Any, dense_variance: float
 
 
 @kernel
+def _choice(rule: Any, plan: Any, measured: int, step: int) -> Any:
+    """The row of the tables that a measurement at this step follows, after so many of them."""
+    if measured <= plan[STAGE]:
+        return rule.opening + measured
+    choice = rule.dense if plan[ALARM] else plan[CHOICE]
+    return choice + rule.first * (1 + plan[STAGE]) if step <= rule.opens_until else choice
+
+
+@kernel
 def release(
     rows: Any,
     begin: int,
     paused: int,
     first_step: int,
     rule: Any,
-    shares: Any,
-    scales: Any,
     words: Any,
-    given: Any,
-    measured: Any,
-    entries: Any,
+    work: Any,
     account: Any,
     plan: Any,
     book: Any,
-    once: Any,
-    weight: Any,
+    season: Any,
     room: Any,
-    grid: float,
-    nonnegative: bool,
-    kept_units: Any,
-    kept_scale: Any,
-    kept_source: Any,
-    values: Any,
-    status: Any,
-    source: Any,
-    scale: Any,
-    units: Any,
-    deviations: Any,
+    kept: Any,
+    outputs: Any,
     revised: Any,
 ) -> Any:
-    """Release the steps rows[begin:], until something is needed; returns (index of the step, why).
-
-    `revised` = (values, deviations, source, scale, units, count): what became known of earlier steps.
-    """
+    """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
+    rule, work, account, outputs = Rule(*rule), Work(*work), Account(*account), TideOutputs(*outputs)
+    book, season, room, kept = Book(*book), Season(*season), Room(*room), Kept(*kept)
+    shares, scales, clock, measured = rule.shares, rule.scales, book.clock, work.measured
     columns = rows.shape[1]
     inline = words.shape[1] > 0
-    clock, health, parameters = book[5], book[6], book[2]
-    classes = parameters.shape[0]
-    keep = kept_units.size
     for index in range(begin, rows.shape[0]):
         step = first_step + index
         fresh = paused != DONE
         if paused == DONE:
-            one_step_on(book, step, once, weight, room)
+            one_step_on(book, step, season, room)
             if step >= plan[DUE]:
-                choice = rule[DENSE] if plan[ALARM] else plan[CHOICE]
-                if step <= rule[OPENS_UNTIL]:
-                    choice += rule[FIRST] * (1 + plan[STAGE])
-                if clock[COUNT] <= plan[STAGE]:
-                    choice = rule[OPENING] + clock[COUNT]
+                choice = _choice(rule, plan, clock[COUNT], step)
                 charge = shares[choice, CHARGE]
-                if account_remaining(entries, account, step) >= charge:  # else the first step that allows it
-                    if account_charge(entries, account, step, charge) != ACCEPTED:
+                # else the first step that allows it
+                if account_remaining(account.entries, account.numbers, step) >= charge:
+                    if account_charge(account.entries, account.numbers, step, charge) != ACCEPTED:
                         return index, REFUSED
                     fresh = True
-                    units[index] = charge
+                    outputs.units[index] = charge
                     plan[TAKEN] = choice
                     if not inline:
                         return index, NOISE
@@ -157,99 +190,82 @@ def release(
                         noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
                         if not decided:
                             return index, NOISE
-                        given[column] = noise
+                        work.given[column] = noise
         if fresh and paused != FIT:
             for column in range(columns):
-                measured[column] = float(rows[index, column] + given[column])
-            take_in(book, step, weight, scales[plan[TAKEN], VARIANCE], measured, room)
-            _watch(plan, clock, health, room[3], scales[rule[DENSE], VARIANCE])
-            follows = rule[DENSE] if plan[ALARM] else plan[CHOICE]
+                measured[column] = float(rows[index, column] + work.given[column])
+            take_in(book, step, season, scales[plan[TAKEN], VARIANCE], measured, room)
+            _watch(plan, clock, book.health, room.total, scales[rule.dense, VARIANCE])
+            follows = rule.dense if plan[ALARM] else plan[CHOICE]
             plan[DUE] = step + next_gap(shares, follows, plan)
             if clock[COUNT] >= clock[NEXT_FIT]:
                 return index, FIT
         paused = DONE
-        # where the model is in doubt, a dense measurement stands for itself
-        raw = (
-            fresh
-            and plan[ALARM] == 1
-            and shares[plan[TAKEN], MEASUREMENTS] == shares[rule[DENSE], MEASUREMENTS]
-        )
-        status[index] = FRESH if fresh else APPROXIMATED
-        source[index] = clock[LAST]
-        scale[index] = scales[plan[TAKEN], SCALE] * grid if clock[LAST] > 0 else 0.0
-        for c in range(classes):
-            variance = scales[plan[TAKEN], VARIANCE] if raw else room[2][c] + parameters[c, UNSEEN]
-            deviations[index, c] = (
-                np.sqrt(max(variance, 0.0)) * health[FACTOR] * grid if clock[LAST] > 0 else np.inf
-            )
-        row = measured if raw else room[5]
-        if nonnegative:
-            for column in range(columns):
-                values[index, column] = max(row[column], 0.0) * grid
-        else:
-            for column in range(columns):
-                values[index, column] = row[column] * grid
+        _show(index, fresh, rule, plan, book, room, measured, outputs)
+        keep = kept.units.size
         if keep:
             at = step % keep
-            kept_units[at], kept_scale[at], kept_source[at] = units[index], scale[index], source[index]
-            if step % rule[BLOCK] == 0 and step >= keep:
-                revise(
-                    step,
-                    rule[BLOCK],
-                    book,
-                    once,
-                    grid,
-                    nonnegative,
-                    kept_units,
-                    kept_scale,
-                    kept_source,
-                    revised,
-                )
+            kept.units[at], kept.scale[at] = outputs.units[index], outputs.scale[index]
+            kept.source[at] = outputs.source[index]
+            if step % rule.block == 0 and step >= keep:
+                revise(step, rule.block, rule.grid, rule.nonnegative, book, season, kept, revised)
     return rows.shape[0], DONE
 
 
 @kernel
+def _show(
+    index: int, fresh: bool, rule: Any, plan: Any, book: Any, room: Any, measured: Any, outputs: Any
+) -> None:
+    """Write what a step releases, and how sure it is."""
+    scales, clock, grid = rule.scales, book.clock, rule.grid
+    # where the model is in doubt, a dense measurement stands for itself
+    raw = (
+        fresh
+        and plan[ALARM] == 1
+        and rule.shares[plan[TAKEN], MEASUREMENTS] == rule.shares[rule.dense, MEASUREMENTS]
+    )
+    outputs.status[index] = FRESH if fresh else APPROXIMATED
+    outputs.source[index] = clock[LAST]
+    outputs.scale[index] = scales[plan[TAKEN], SCALE] * grid if clock[LAST] > 0 else 0.0
+    for c in range(book.parameters.shape[0]):
+        variance = scales[plan[TAKEN], VARIANCE] if raw else room.variance[c] + book.parameters[c, UNSEEN]
+        outputs.deviations[index, c] = (
+            np.sqrt(max(variance, 0.0)) * book.health[FACTOR] * grid if clock[LAST] > 0 else np.inf
+        )
+    row, values = measured if raw else room.values, outputs.values[index]
+    if rule.nonnegative:
+        for column in range(values.size):
+            values[column] = max(row[column], 0.0) * grid
+    else:
+        for column in range(values.size):
+            values[column] = row[column] * grid
+
+
+@kernel
 def revise(
-    last: int,
-    length: int,
-    book: Any,
-    once: Any,
-    grid: float,
-    nonnegative: bool,
-    kept_units: Any,
-    kept_scale: Any,
-    kept_source: Any,
-    revised: Any,
+    last: int, length: int, grid: float, nonnegative: bool, book: Any, season: Any, kept: Any, revised: Any
 ) -> None:
     """Write the smoothed values of the `length` oldest of the kept steps behind what `revised` has."""
-    values, deviations, source, scale, units, count = revised
-    keep = kept_units.size
-    at = count[0]
-    part, doubt = values[at : at + length], deviations[at : at + length]
-    smooth(
-        last,
-        length,
-        keep,
-        book[2],
-        book[3],
-        once,
-        book[11],
-        book[12],
-        book[13],
-        book[14],
-        book[15],
-        book[16],
-        part,
-        doubt,
+    book, season, kept, revised = Book(*book), Season(*season), Kept(*kept), Revised(*revised)
+    keep = kept.units.size
+    at = revised.count[0]
+    part, doubt = revised.values[at : at + length], revised.deviations[at : at + length]
+    rings = (
+        book.kept_spread,
+        book.kept_variance,
+        book.kept_total,
+        book.kept_innovation,
+        book.kept_value,
     )
-    factor = book[6][FACTOR] * WIDER * grid
+    smooth(last, length, book.parameters, book.kind, season.once, rings, book.settled, part, doubt)
+    factor = book.health[FACTOR] * WIDER * grid
     for row in range(length):
-        kept = (last - keep + 1 + row) % keep
-        source[at + row], scale[at + row] = kept_source[kept], kept_scale[kept]
-        units[at + row] = kept_units[kept]
+        place = (last - keep + 1 + row) % keep
+        revised.source[at + row], revised.scale[at + row] = kept.source[place], kept.scale[place]
+        revised.units[at + row] = kept.units[place]
         for c in range(doubt.shape[1]):
             doubt[row, c] = np.sqrt(doubt[row, c]) * factor
         for column in range(part.shape[1]):
             value = part[row, column]
             part[row, column] = (max(value, 0.0) if nonnegative else value) * grid
-    count[0] = at + length
+    revised.count[0] = at + length
