@@ -174,17 +174,26 @@ class Database:
             cursor = connection.execute(statement)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def drop(self) -> None:
-        """Remove it, whoever is connected."""
-        self.sql(f"DROP DATABASE {self.name} WITH (FORCE)", database="postgres")
+    def empty(self) -> None:
+        """Remove everything in it, and whoever a failed test has left connected."""
+        self.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        self.sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+
+
+@pytest.fixture(scope="session")
+def one_database(postgres: Postgres) -> Database:
+    """A database for all tests of a process, since making one takes seconds."""
+    return Database(postgres)
 
 
 @pytest.fixture
-def database(postgres: Postgres) -> Iterator[Database]:
-    """A database that goes away with its test."""
-    found = Database(postgres)
-    yield found
-    found.drop()
+def database(one_database: Database) -> Database:
+    """A database with nothing in it."""
+    one_database.empty()
+    return one_database
 
 
 class Starter:

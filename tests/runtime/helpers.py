@@ -72,9 +72,11 @@ def release(config: Config, **more: Any) -> Stream:
     """Release everything; returns the closed stream."""
     with open_stream(config, **more) as stream:
         intake = config.open(stream.store.progress.position)
-        stream.drive(intake)
-        stream.finish()
-        intake.close()
+        try:
+            stream.drive(intake)
+            stream.finish()
+        finally:
+            intake.close()
     return stream
 
 

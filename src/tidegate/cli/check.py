@@ -67,10 +67,17 @@ def _source(config: Config) -> str:
     from tidegate.config import input_columns
     from tidegate.ingest.schema import check_header
     from tidegate.ingest.sources.directory import FORMATS
+    from tidegate.servers.postgres import is_table
 
     location = config.locate(config.source.location)
     if location.startswith(("mqtt:", "mqtts:")):
         return _broker(location)
+    if is_table(location):
+        from tidegate.ingest.sources.postgres import TableSource
+
+        table = TableSource(location, config.query.needed(config.schema))
+        table.check()
+        return f"{table.name} has the columns {', '.join(table.columns)}."
     if location == "-":
         return "standard input, which is not read here."
     if location == "serve:":
@@ -128,11 +135,11 @@ def _sink(config: Config) -> str:
     return f"{path.name!r} can be written."
 
 
-def _table(location: str, more: tuple[str, ...] = ()) -> str:
+def _table(location: str) -> str:
     """Connect to the database of a table, and leave."""
     from tidegate.servers.postgres import Session, TableAddress
 
-    address = TableAddress(location, more)
+    address = TableAddress(location, ("query",))
     session = Session(address, PATIENCE)
     try:
         there = session.row("SELECT to_regclass(%s) IS NOT NULL", [address.quoted])[0]

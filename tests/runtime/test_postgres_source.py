@@ -1,0 +1,373 @@
+"""Events in a table of PostgreSQL: late commits, restarts, kills, what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from tests.runtime.helpers import release, settings
+
+from tidegate.cli import main
+from tidegate.config import Config
+from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
+from tidegate.ingest import open_source
+from tidegate.ingest.errors import MissingColumn, SourceUnavailable
+from tidegate.ingest.sources import postgres as module
+from tidegate.ingest.sources.postgres import Settling, TableSource
+from tidegate.runtime import open_stream
+from tidegate.runtime.store import verify_target
+
+TABLE = "CREATE TABLE events (id bigserial PRIMARY KEY, time timestamptz, unit text, place text)"
+COLUMNS = ("time", "unit", "place")
+START = 1_800_000_000
+
+
+def insert(connection: Any, *events: tuple[float, str, str]) -> None:
+    """Rows, in the transaction that is open, if one is."""
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO events (time, unit, place) VALUES (to_timestamp(%s), %s, %s)", list(events)
+        )
+
+
+def tabled(folder: Path, url: str, *changes: tuple[str, str]) -> Config:
+    """The usual stream, from a table."""
+    return settings(folder, (f"{folder}/events.csv", url), *changes)
+
+
+def followed(folder: Path, url: str, steps: int = 2, *changes: tuple[str, str]) -> Config:
+    """Steps of a thousand seconds, with next to no noise and events that would show a repeat."""
+    start = datetime.fromtimestamp(START, UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00")
+    return tabled(
+        folder,
+        url,
+        ('start = "2026-03-02T00:00"', f'start = "{start}"'),
+        ('length = "1h"', 'length = "1000s"'),
+        ("count = 12", f"count = {steps}"),
+        ('epsilon = "1"', 'epsilon = "100000000"'),
+        ('aggregate = "distinct"', 'aggregate = "count"'),
+        ('columns = ["north", "south"]', 'columns = ["north", "south"]\nmost = 10000'),
+        ('column = "place"', 'column = "place"\nsettle = 0.2\nfollow = true'),
+        *changes,
+    )
+
+
+def released(folder: Path) -> list[int]:
+    """The counts of the north."""
+    lines = (folder / "out.csv").read_text().splitlines()
+    place = lines[0].split(",").index("north")
+    return [round(float(line.split(",")[place])) for line in lines[1:]]
+
+
+def frames(source: Any, position: Any = None, turns: int | None = None) -> list[Any]:
+    """Some batches."""
+    return list(itertools.islice(source.batches(position), turns))
+
+
+def test_a_table_reads_like_a_file(database: Any, tmp_path: Path) -> None:
+    """Odd texts, missing fields, all kinds of columns: what a field becomes depends on that field alone."""
+    odd = ["plain", 'a"b', "tab\there", "line\nbreak", "back\\slash", "\\N", "é\r", "", "{x}", "\\.", "'"]
+    database.sql(
+        "CREATE TABLE odd (id int PRIMARY KEY, name text, day date, at timestamp, moment timestamptz, "
+        "real float8, exact numeric, flag bool)"
+    )
+    with database.connect() as connection:
+        for number, text in enumerate(odd):
+            connection.execute(
+                "INSERT INTO odd VALUES (%s, %s, '2026-03-02', '2026-03-02 10:00', '2026-03-02 10:00+02', 0.1, 1.50, "
+                "true)",
+                [number, text],
+            )
+        connection.execute("INSERT INTO odd (id) VALUES (99)")
+    columns = ["name", "day", "at", "moment", "real", "exact", "flag"]
+    with open_source(database.url("odd"), columns) as source:
+        (batch,) = frames(source)
+    assert batch.frame["name"].to_list() == [*(text or None for text in odd), None]
+    assert batch.frame.row(0)[1:] == (
+        "2026-03-02", "2026-03-02 10:00:00", "2026-03-02 08:00:00Z", "0.1", "1.50", "true",
+    )  # fmt: skip
+    assert batch.frame.row(-1) == (None,) * 7
+    assert set(batch.frame.dtypes) == {pl.String}
+
+
+def test_a_late_commit_with_a_smaller_key_is_read(database: Any) -> None:
+    """A transaction draws keys and stays open: others pass it, the floor waits for it, and its rows come once."""
+    database.sql(TABLE)
+    with database.connect() as held, database.connect() as other:
+        held.execute("BEGIN")
+        insert(held, (START, "late", "north"))
+        insert(other, *[(START, f"u{n}", "north") for n in range(5)])
+        source = TableSource(database.url("events"), COLUMNS, follow=True, settle=0.05)
+        batches = source.batches()
+        assert next(batches).frame["unit"].to_list() == [f"u{n}" for n in range(5)]
+        for _ in range(6):
+            time.sleep(0.03)
+            batch = next(batches)
+            assert batch.caught_up
+            assert len(batch.frame) == 0
+            assert batch.after["floor"] is None  # it could still come
+        held.execute("SAVEPOINT one")
+        insert(held, (START, "later", "north"))  # under the number of a part of a transaction
+        held.execute("COMMIT")
+        assert sorted(next(batches).frame["unit"].to_list()) == ["late", "later"]
+        for _ in range(20):
+            time.sleep(0.03)
+            batch = next(batches)
+            assert len(batch.frame) == 0
+        assert batch.after["floor"] == 7
+        source.close()
+        again = TableSource(database.url("events"), COLUMNS, follow=True)
+        assert len(next(again.batches(batch.after)).frame) == 0
+        again.close()
+
+
+def test_a_reader_that_goes_by_keys_alone_is_caught(database: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control: without the second look the same transaction is missed."""
+    monkeypatch.setattr(TableSource, "_late", lambda *_: module.np.zeros(0, dtype="int64"))
+    database.sql(TABLE)
+    with database.connect() as held, database.connect() as other:
+        held.execute("BEGIN")
+        insert(held, (START, "late", "north"))
+        insert(other, (START, "early", "north"))
+        with open_source(database.url("events"), COLUMNS, follow=True) as source:
+            batches = source.batches()
+            assert next(batches).frame["unit"].to_list() == ["early"]
+            held.execute("COMMIT")
+            assert [len(next(batches).frame) for _ in range(3)] == [0, 0, 0]
+
+
+def test_a_changed_row_counts_once(database: Any) -> None:
+    """An UPDATE after a row was read makes no second event of it."""
+    database.sql(TABLE)
+    with database.connect() as other, open_source(database.url("events"), COLUMNS, follow=True) as source:
+        insert(other, (START, "one", "north"))
+        batches = source.batches()
+        assert len(next(batches).frame) == 1
+        other.execute("UPDATE events SET place = 'south'")
+        assert [len(next(batches).frame) for _ in range(3)] == [0, 0, 0]
+
+
+def test_settling() -> None:
+    """A mark settles when its time is over and all transactions of that moment have ended; another server begins anew."""
+    found = Settling(10, None, None)
+    found.look(100, 105, 7, 0.0)
+    assert found.position == {"floor": None, "mark": [7, 0.0, None]}
+    found.look(104, 110, 9, 9.0)
+    assert found.mark == (7, 0.0, None)
+    found.look(104, 110, 9, 10.0)  # whoever had drawn a smaller key has begun by now
+    assert found.mark == (7, 0.0, 110)
+    found.look(109, 130, 12, 20.0)
+    found.reach(12)
+    assert (found.settled, found.floor) == (None, None)
+    found.look(110, 130, 12, 21.0)
+    found.reach(5)
+    assert (found.settled, found.floor) == (7, 5)
+    found.reach(12)
+    assert found.position == {"floor": 7, "mark": [12, 21.0, None]}
+    moved = Settling(10, 7, [12, 0.0, 5000])
+    moved.look(20, 25, 12, 50.0)
+    assert moved.mark == (12, 50.0, None)
+
+
+def test_a_finite_table_is_one_snapshot(database: Any, tmp_path: Path) -> None:
+    """What is inserted while it is read is not in it, in any pass; the next run has it, and late ones, too."""
+    database.sql(TABLE)
+    with database.connect() as other, database.connect() as held:
+        held.execute("BEGIN")
+        insert(held, (START, "held", "north"))
+        insert(other, *[(START, f"u{n}", "north") for n in range(10)])
+        source = TableSource(database.url("events"), COLUMNS, settle=0.0, rows=4)
+        seen = []
+        for _ in range(2):
+            seen.append([unit for batch in source.batches() for unit in batch.frame["unit"].to_list()])
+            insert(other, (START, "more", "north"))
+        assert seen[0] == seen[1] == [f"u{n}" for n in range(10)]
+        last = frames(source)[-1].after
+        assert last["floor"] is None
+        source.close()
+        held.execute("COMMIT")
+        again = TableSource(database.url("events"), COLUMNS, settle=0.0)
+        (batch,) = frames(again, last)
+        assert sorted(batch.frame["unit"].to_list()) == sorted(["held", *seen[0], "more", "more"])
+        again.close()
+        third = TableSource(database.url("events"), COLUMNS, settle=0.0)
+        assert frames(third, batch.after)[0].before["floor"] is not None
+        third.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "location", "error"),
+    [
+        ("SELECT 1", "events", SourceUnavailable),
+        ("CREATE VIEW events AS SELECT 1 AS id", "events", SourceUnavailable),
+        ("CREATE TABLE events (id bigint, time text, unit text, place text)", "events", InvalidParameter),
+        (
+            "CREATE TABLE events (id uuid PRIMARY KEY, time text, unit text, place text)",
+            "events",
+            InvalidParameter,
+        ),
+        ("CREATE TABLE events (id bigint PRIMARY KEY, unit text, place text)", "events", MissingColumn),
+        (TABLE, "events&key=number", MissingColumn),
+        (TABLE, "events&colour=red", SourceUnavailable),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(
+    database: Any, statement: str, location: str, error: type
+) -> None:
+    """No table, a view, a key that does not grow or repeats, a column that is missing."""
+    database.sql(statement)
+    for follow in (False, True):
+        with (
+            pytest.raises(error),
+            TableSource(database.url(location), COLUMNS, follow=follow) as source,
+        ):
+            frames(source, turns=1)
+    with pytest.raises(error):
+        TableSource(database.url(location), COLUMNS).check()
+
+
+def test_bad_rows_are_left_out_or_refused(database: Any, tmp_path: Path) -> None:
+    """A time that is none: left out without a word where the stream is followed, refused where it is finite."""
+    database.sql("CREATE TABLE events (id bigserial PRIMARY KEY, time text, unit text, place text)")
+    with database.connect() as connection, connection.cursor() as cursor:
+        times = ["2027-01-15T08:10:00Z", "noon", None, "2027-01-15T08:20:00Z"]
+        cursor.executemany(
+            "INSERT INTO events (time, unit, place) VALUES (%s, 'walrus', 'north')", [(at,) for at in times]
+        )
+    assert datetime.fromisoformat("2027-01-15T08:00:00Z").timestamp() == START
+    config = followed(tmp_path, database.url("events"))
+    with open_stream(config, follow=True, clock=lambda: START + 2001.0, backfill=True) as stream:
+        intake = config.open(None, follow=True, clock=lambda: START + 2001.0)
+        stream.drive(intake)
+        stream.finish()
+        intake.close()
+    assert released(tmp_path) == [1, 1]
+    finite = tmp_path / "finite"
+    finite.mkdir()
+    with pytest.raises(InvalidInput) as refusal:
+        release(tabled(finite, database.url("events")))
+    assert "noon" not in str(refusal.value)
+    assert "walrus" not in str(refusal.value)
+
+
+def test_killed_while_rows_arrive_in_any_order(database: Any, starter: Any, tmp_path: Path) -> None:
+    """20 kills, writers that overlap and roll back: every row that was committed in time counts once."""
+    database.sql(TABLE)
+    kills = int(os.environ.get("TIDEGATE_KILLS", "20"))
+    steps = kills // 2
+    config = followed(tmp_path, database.url("events"), steps)
+    clock = tmp_path / "clock"
+    clock.write_text(str(START + 1.0))
+    chance, counts = random.Random(11), [0] * steps
+    ended, lock, now = (
+        threading.Event(),
+        threading.Lock(),
+        [0, 0],
+    )  # the step, and how many transactions are open
+
+    def write(seed: int) -> None:
+        mine = random.Random(seed)
+        with database.connect() as connection:
+            while not ended.is_set():
+                with lock:
+                    step, now[1] = now[0], now[1] + 1
+                rows, kept = mine.randint(1, 20), mine.random() < 0.8
+                connection.execute("BEGIN")
+                insert(
+                    connection, *[(START + 1000 * step + 1 + n / 100, f"u{n}", "north") for n in range(rows)]
+                )
+                time.sleep(mine.uniform(0, 0.03))
+                connection.execute("COMMIT" if kept else "ROLLBACK")
+                with lock:
+                    counts[step] += rows * kept
+                    now[1] -= 1
+                time.sleep(mine.uniform(0, 0.03))
+
+    def next_step() -> None:
+        """The step ends when none of its transactions is open: what is committed later would be late."""
+        while True:
+            with lock:
+                if now[1] == 0:
+                    now[0] += 1
+                    clock.write_text(str(START + 1000 * now[0] + 1.0))
+                    return
+            time.sleep(0.0005)
+
+    writers = [threading.Thread(target=write, args=(seed,), daemon=True) for seed in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        for kill in range(kills):
+            assert starter.start(config.path, follow=True, clock=str(clock), seconds=chance.uniform(0, 0.3))
+            if kill % 2 and now[0] < steps - 1:
+                next_step()
+    finally:
+        ended.set()
+        for writer in writers:
+            writer.join(20)
+    clock.write_text(str(START + 1000 * steps + 1.0))
+    assert not starter.start(config.path, follow=True, clock=str(clock))
+    assert released(tmp_path) == counts
+    assert sum(counts) > 100
+    assert verify_target(config.ledger).ok
+
+
+def test_a_server_that_goes_away_is_waited_for(database: Any, tmp_path: Path) -> None:
+    """No step closes meanwhile, and nothing is read twice."""
+    database.sql(TABLE)
+    with database.connect() as connection:
+        insert(connection, *[(START + 1, f"u{n}", "north") for n in range(30)])
+    config = followed(tmp_path, database.url("events"))
+    now = [START + 5.0]
+    with open_stream(config, follow=True, clock=lambda: now[0], backfill=True) as stream:
+        intake = config.open(None, follow=True, clock=lambda: now[0])
+        thread = threading.Thread(target=stream_on, args=(database, intake, now))
+        thread.start()
+        stream.drive(intake)
+        stream.finish()
+        thread.join()
+        intake.close()
+    assert released(tmp_path) == [31, 0]
+
+
+def stream_on(database: Any, intake: Any, now: list[float]) -> None:
+    """The server is stopped and started; then the clock goes on."""
+    source = intake.source
+    time.sleep(0.3)
+    database.server.stop()
+    while not source.status.startswith("waiting"):
+        time.sleep(0.01)
+    database.server.start()
+    with database.connect() as connection:
+        insert(connection, (START + 2, "last", "north"))
+    while source.status.startswith("waiting"):
+        time.sleep(0.01)
+    now[0] = START + 2001.0
+
+
+def test_from_table_to_table_by_the_command_line(database: Any, tmp_path: Path, capsys: Any) -> None:
+    """A SQL table in, a private SQL table out; `check` looks at both; --until now goes on with what has come."""
+    database.sql(TABLE)
+    with database.connect() as connection:
+        insert(connection, *[(START + 1, f"u{n}", "north") for n in range(30)])
+    followed(tmp_path, database.url("events"), 2, (f"{tmp_path}/out.csv", database.url()))
+    toml = str(tmp_path / "tidegate.toml")
+    assert main(["check", toml]) == 0
+    assert "has the columns time, unit, place" in capsys.readouterr().out
+    tabled(tmp_path, database.url("events"), (f"{tmp_path}/out.csv", database.url()))
+    assert main(["release", toml]) == 0
+    assert database.sql("SELECT count(*) FROM released_newest") == [(24,)]
+
+
+def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    """Finite input is refused."""
+    with pytest.raises(TidegateError, match="cannot be reached"):
+        release(tabled(tmp_path, "postgresql://ann@127.0.0.1:9/db?table=events"))
