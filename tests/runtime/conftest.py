@@ -33,15 +33,24 @@ def free_port() -> int:
 class Postgres:
     """A PostgreSQL server in a folder of its own. It refuses to run as root, so root lends it another user."""
 
-    def __init__(self, programs: Path, user: str) -> None:
+    def __init__(
+        self, programs: Path, user: str, *, primary: Postgres | None = None, folder: Path | None = None
+    ) -> None:
         self.programs, self.user = programs, user
-        self.folder = Path(tempfile.mkdtemp(prefix="tidegate-postgres-"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="tidegate-postgres-"))
         if os.getuid() == 0:
             shutil.chown(self.folder, user)
         self.port = free_port()
         self._streams = itertools.count(1)
         data = str(self.folder / "data")
-        self._run("initdb", "-D", data, "-U", "tidegate", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
+        if primary is None:
+            self._run(
+                *("initdb", "-D", data, "-U", "tidegate", "-A", "trust", "-N", "-E", "UTF8", "--locale=C"),
+                *(("--wal-segsize=1",) if folder else ()),
+            )
+        else:  # a replica, which follows it
+            source = f"host=127.0.0.1 port={primary.port} user=tidegate application_name=replica"
+            self._run("pg_basebackup", "-D", data, "-R", "-c", "fast", "-N", "-d", source)
         self.start()
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> None:
@@ -62,6 +71,16 @@ class Postgres:
     def stop(self) -> None:
         """Stop at once, as a crash would."""
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop", check=False)
+
+    def promote(self) -> None:
+        """Let a replica become a primary server."""
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
+
+    def configure(self, *lines: str) -> None:
+        """Add settings, and have them read."""
+        with (self.folder / "data" / "postgresql.auto.conf").open("a") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "reload")
 
     def new_stream(self) -> str:
         """The URL of a stream that does not exist yet."""

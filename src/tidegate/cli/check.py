@@ -97,6 +97,7 @@ def _source(config: Config) -> str:
 
 def _ledger(config: Config) -> str:
     """Whether the ledger is that of this configuration, or can be made."""
+    from tidegate.ledger.postgres import is_url, replication
     from tidegate.runtime.store import open_store
     from tidegate.runtime.stream import Stream
 
@@ -106,7 +107,9 @@ def _ledger(config: Config) -> str:
         step = Stream(store, mechanism).step
     finally:
         store.discard()
-    return f"it stands at step {step:,}." if step else "a new one will be made."
+    words = f"it stands at step {step:,}" if step else "a new one will be made"
+    warning = replication(config.ledger) if is_url(config.ledger) else ""
+    return f"{words}; {warning}." if warning else f"{words}."
 
 
 def _sink(config: Config) -> str:

@@ -28,7 +28,7 @@ from tidegate.ledger.postgres_connection import Connection, Place, is_url
 from tidegate.ledger.rows import genesis
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
 
-__all__ = ["Place", "PostgresLedger", "is_url", "verify_url"]
+__all__ = ["Place", "PostgresLedger", "is_url", "replication", "verify_url"]
 
 PATIENCE = 10.0  # seconds to wait for the session of a worker that has just died
 _TABLES = """
@@ -100,6 +100,11 @@ class PostgresLedger(DurableLedger):
         return nullcontext()
 
     def _take_lease(self, place: Place) -> None:
+        if self.connection.execute("SELECT pg_is_in_recovery()").fetchone()[0]:
+            raise LedgerError(
+                f"the server of the ledger {self.where} is a replica, or still recovers, and takes no charges; name the "
+                "primary server, or promote this one and compare it with a head first."
+            )
         deadline = time.monotonic() + PATIENCE
         while not self.connection.execute("SELECT pg_try_advisory_lock(?)", (place.key,)).fetchone()[0]:
             if time.monotonic() > deadline:
@@ -140,6 +145,22 @@ class PostgresLedger(DurableLedger):
             raise LedgerBusy(
                 f"another worker has taken over the ledger {self.where}; nothing was charged; let it go on."
             )
+
+
+def replication(url: str) -> str:
+    """What a failover of a ledger's server could forget, in words; empty where it has no replicas, or waits for them."""
+    connection = Connection(Place(url))
+    try:
+        replicas = int(connection.execute("SELECT count(*) FROM pg_stat_replication").fetchone()[0])
+        waits = connection.execute("SHOW synchronous_standby_names").fetchone()[0] != ""
+    finally:
+        connection.close()
+    if waits or not replicas:
+        return ""
+    return (
+        f"its server has {replicas} {'replica' if replicas == 1 else 'replicas'} and commits do not wait for one, so "
+        "that a failover may forget charges; set synchronous_standby_names"
+    )
 
 
 def _exists(connection: Connection, place: Place) -> bool:
