@@ -22,6 +22,7 @@ ONE_COLUMN = 'columns = ["Library"]'
 TWO_COLUMNS = 'columns = ["Library", "Cafeteria"]'
 W_EVENT = 'policy = "w-event"\nepsilon = "1"\nwindow = 24'
 ONE_VALUE = {TWO_COLUMNS: ONE_COLUMN, W_EVENT: 'policy = "event"\nepsilon = "1"'}
+CAMPUS = {TWO_COLUMNS: 'hierarchy = { Library = "campus", Cafeteria = "campus" }'}
 
 # what is written in [mechanism], and what else is different from the example
 NAMED: dict[str, tuple[str, dict[str, str]]] = {
@@ -39,6 +40,8 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "Fast": ("filter = { fading = 0.9 }", {}),
     "Fourier": ("", {}),
+    "HierarchicalOptStream": ("", CAMPUS),
+    "HierarchicalPeGaSus": ("", CAMPUS),
     "HybridTree": ("", {}),
     "OptStream": ("", {}),
     "PeGaSus": ("", {}),
@@ -51,8 +54,6 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
 # what has no place in a file yet, and the words of the refusal
 REFUSED = {
     "ClippedHistogram": "columns",
-    "HierarchicalOptStream": "hierarchy",
-    "HierarchicalPeGaSus": "hierarchy",
     "Swellfish": "policy",
 }
 
@@ -103,6 +104,7 @@ def test_what_cannot_be_named_is_refused_with_a_reason(name: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
+        ("HierarchicalPeGaSus", "", 'write for example hierarchy = "regions.csv" in [query]'),
         ("ClippedHistogram", "lag = 100\nbins = 3", "use it from Python"),
         ("Threshold", "", "Threshold is one release and no stream"),
         ("BudgetAbsorption", 'pan_private = "single"', "adds up its events before the mechanism sees them"),

@@ -72,7 +72,7 @@ def run_preview(config: Config, level: float, folder: Path, report: Path) -> dic
         about=replace(config.about, title=f"Made up: {Words(config).title}"),
     )
     blocks = list(made_up(made, level))
-    truth = made.query.answers(np.concatenate([block.units for block in blocks]) / made.query.ticks)
+    truth = made.query.exact_answers(np.concatenate([block.units for block in blocks]) / made.query.ticks)
     with open_stream(made) as stream:
         stream.drive(blocks)
         stream.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
@@ -22,6 +23,7 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {
     "texts": ({"type": "array", "items": {"type": ["string", "integer"]}}, "list of texts"),
     "exacts": ({"type": "array", "items": {"type": ["string", "integer"]}}, "list of exact numbers"),
     "number": ({"type": "number"}, "number"),
+    "table": ({"type": ["string", "object"]}, "text, or a table of texts"),
     "named": ({"type": ["string", "object"]}, "name, or the table `[query.mechanism]`"),
 }
 
@@ -163,6 +165,20 @@ class QueryKeys:
         "the key, and its group is the column: stations of a district, meters of a zone. Without columns, all groups of "
         "the table are columns; a key that is not in the table is outside.",
         default=None,
+    )
+    hierarchy: str | Mapping[str, str] | None = key(
+        "Of which region each column is a part, and so on: a CSV file with nodes in its first column and parents in "
+        'its second, or a table: hierarchy = { north = "France", south = "France" }. All nodes are released, and '
+        "parents are the sums of their children. Without columns, the lowest nodes are columns.",
+        kind="table",
+        default=None,
+    )
+    levels: str = key(
+        "What is measured of a hierarchy: leaves, of which parents are the sums; all nodes, with as much more noise as "
+        "there are levels, from which the best sums follow; auto: what has the smaller errors, level by level. "
+        "HierarchicalPeGaSus and HierarchicalOptStream measure in their own way.",
+        default="auto",
+        choices=("auto", "leaves", "all"),
     )
     outside: str = key(
         "What becomes of an event in no column: dropped, or counted in one more column. Never a new column.",

@@ -28,13 +28,15 @@ from tidegate.config.keys import (
 )
 from tidegate.config.secrets import holds_secret
 from tidegate.errors import InvalidParameter, TidegateError
-from tidegate.exact import whole
+from tidegate.exact import exact, whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
+from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, read_links
 from tidegate.ingest.lookup import read_lookup
 from tidegate.ingest.query import ALL
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.plain.blocks import Blocks
+from tidegate.noise import Law
 from tidegate.policy import Event, Policy, User, WEvent
 
 _T = TypeVar("_T")
@@ -181,6 +183,10 @@ class FileReader:
             if len(value) > MOST:
                 raise self.fail(f"{name} has more than {MOST} entries; group them.", section, name)
             return tuple(str(self.value(section, name, item, "exact")) for item in value)
+        if kind == "table" and isinstance(value, dict):
+            if not all(isinstance(item, str) for item in value.values()):
+                raise self.fail(f"{name} must be a table of texts; see docs/config.md.", section, name)
+            return value
         if isinstance(value, Pointed):
             if kind in ("seconds", "number"):
                 return float(value)
@@ -193,6 +199,7 @@ class FileReader:
             )
         allowed: dict[str, tuple[type, ...]] = {
             "text": (str,),
+            "table": (str,),
             "whole": (int,),
             "exact": (str, int),
             "duration": (str, int),
@@ -245,10 +252,14 @@ class FileReader:
                 "steps",
             )
         query = self.make("query", lambda: _query(query_keys, self.path.parent))
+        query = self.levelled(query, query_keys, sections["mechanism"])
         self.make("source", lambda: query.check_schema(schema))
         policy = self.make("protect", lambda: self.policy(protect, query, schema, steps))
         self.make("protect", lambda: query.check(policy, records=schema.unit is None))
         mechanism = self.mechanism(sections["mechanism"], extra, policy, query, steps)
+        if query.levels is not None:
+            apart = isinstance(mechanism.law, Law) and not mechanism.shares_noise
+            query = replace(query, levels=replace(query.levels, independent=apart))
         return Config(
             self.path,
             source,
@@ -267,6 +278,30 @@ class FileReader:
             sections["run"],
         )
 
+    def levelled(self, query: Query, keys: QueryKeys, mechanism: MechanismKeys) -> Query:
+        """The query, with what is measured and released of its hierarchy."""
+        kind = find(mechanism.name) if ":" not in mechanism.name else None
+        own_way = kind is not None and any(item.name == "hierarchy" for item in fields(kind))
+        if query.levels is None:
+            if own_way:
+                raise self.fail(
+                    f'{mechanism.name} needs a hierarchy; write for example hierarchy = "regions.csv" in [query].',
+                    "mechanism",
+                    "name",
+                )
+            return query
+        if own_way and keys.levels != "auto":
+            raise self.fail(
+                f"levels is absent for {mechanism.name}, which has its own way; drop it.", "query", "levels"
+            )
+        tree = query.levels.hierarchy
+        if own_way:
+            return replace(query, levels=Levels(tree, LEAVES, NODES))
+        measured = (
+            better_measured(tree) if keys.levels == "auto" else NODES if keys.levels == "all" else LEAVES
+        )
+        return replace(query, levels=Levels(tree, measured, measured))
+
     def make(self, section: str, build: Callable[[], _T]) -> _T:
         """Build something, and say in which line a refused parameter stands."""
         try:
@@ -280,6 +315,11 @@ class FileReader:
     def policy(self, keys: ProtectKeys, query: Query, schema: Schema, steps: Steps) -> Policy:
         """The policy of [protect], for values of a query."""
         change: Any = keys.max_change
+        if change is not None and query.aggregate == "given" and query.levels is not None:
+            # declared of the columns that are given; a unit is in a node of every level that is measured
+            change = exact("max_change", change) * query.levels.factor
+            if keys.touches is not None:
+                keys = replace(keys, touches=keys.touches * query.levels.factor)
         if change is None:
             change = query.max_change(keys.adjacency, records=schema.unit is None)
             if change is None:
@@ -346,6 +386,10 @@ class FileReader:
         arguments: dict[str, Any] = {"columns": query.width, "grid": query.grid, "rounding": query.rounding}
         if "nonnegative" in own:
             read["nonnegative"] = self.nonnegative(read, query)
+        if "hierarchy" in own and query.levels is not None:
+            if "hierarchy" in extra:
+                raise self.fail("hierarchy belongs to [query]; move it there.", "mechanism", "hierarchy")
+            read["hierarchy"] = query.levels.hierarchy
         if "horizon" in own and steps.count is not None and policy.horizon is None:
             read.setdefault("horizon", steps.count)
         return self.construct(kind, policy, arguments, read)
@@ -356,7 +400,7 @@ class FileReader:
         """A mechanism; a parameter in whose form it finds no sense is named, too."""
         try:
             found = self.make("mechanism", lambda: kind(policy, **arguments, **read))
-            if found.outputs != found.columns:
+            if found.outputs != found.columns and found.forest is None:
                 raise self.fail(
                     f"{kind.__name__} releases other columns than it is given, and a file has no names for them; use it "
                     "from Python.",
@@ -473,9 +517,17 @@ def _query(keys: QueryKeys, folder: Path) -> Query:
         raise InvalidParameter("edges", "given", "absent where columns are named", "drop one of the two")
     lookup = None if keys.lookup is None else read_lookup(folder / keys.lookup)
     columns: Columns | Intervals = ALL if lookup is None else Columns(lookup.names, keys.outside)
+    levels = None
+    if keys.hierarchy is not None:
+        links = keys.hierarchy if not isinstance(keys.hierarchy, str) else read_links(folder / keys.hierarchy)
+        tree = hierarchy_of(links, keys.columns or (() if lookup is None else lookup.names))
+        levels = Levels(tree)
+        columns = Columns(tuple(tree.names[leaf] for leaf in tree.leaves), keys.outside)
+    elif keys.levels != "auto":
+        raise InvalidParameter("levels", keys.levels, "absent without a hierarchy", "drop it")
     if keys.edges:
         columns = Intervals(keys.edges, keys.outside)
-    elif keys.columns:
+    elif keys.columns and levels is None:
         columns = Columns(keys.columns, keys.outside)
     return Query(
         aggregate=keys.aggregate,
@@ -490,6 +542,7 @@ def _query(keys: QueryKeys, folder: Path) -> Query:
         rounding=keys.rounding,
         where=keys.where,
         lookup=lookup,
+        levels=levels,
     )
 
 

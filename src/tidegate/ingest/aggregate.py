@@ -18,6 +18,7 @@ from tidegate.ingest.bounding import bounded
 from tidegate.ingest.columns import Columns, Intervals, numbers
 from tidegate.ingest.condition import Condition
 from tidegate.ingest.errors import RepeatedReading
+from tidegate.ingest.levels import NODES
 from tidegate.ingest.query import LARGEST, Query
 from tidegate.ingest.schema import Schema, UnitReader, unit_codes
 from tidegate.ingest.times import TimeReader
@@ -194,11 +195,11 @@ def step_vectors(
         Whether a second reading of a cell is refused (a file is wrong) or replaces the first (a broker may
         send a message twice).
     """
-    out = np.zeros((count, query.width), dtype=np.int64)
+    out = np.zeros((count, query.counted), dtype=np.int64)
     given = query.aggregate == "given"
-    missing = np.ones((count, query.width), dtype=np.bool_) if given else None
+    missing = np.ones((count, query.counted), dtype=np.bool_) if given else None
     if not len(rows):
-        return out, missing
+        return _expanded(query, out, missing)
     at = steps - first
     if not never_decreases(at):
         order = np.argsort(at, kind="stable")
@@ -216,7 +217,18 @@ def step_vectors(
         if "unit" in rows.columns:
             columns = frozen(np.where(_bounded(query, rows, at), columns, np.int32(-1)))
         kernels.add_records(at, columns, values, query.weight, also, out)
-    return out, missing
+    return _expanded(query, out, missing)
+
+
+def _expanded(query: Query, out: Matrix, missing: Mask | None) -> tuple[Matrix, Mask | None]:
+    """The vectors with the nodes above their columns, where those are measured as well."""
+    if query.levels is None or query.levels.measured != NODES:
+        return out, missing
+    if missing is not None and isinstance(query.fill, Fraction):  # what stands for a reading is added up, too
+        out[missing] = int(query.fill * query.ticks)
+        missing = np.zeros_like(missing)
+    above = None if missing is None else query.levels.expanded(missing.astype(np.int64)) > 0
+    return np.ascontiguousarray(query.levels.expanded(out)), above
 
 
 def _bounded(query: Query, rows: pl.DataFrame, steps: Matrix) -> Mask:

@@ -13,6 +13,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
 from tidegate.ingest.columns import OTHER, Columns, Intervals
 from tidegate.ingest.condition import Condition
+from tidegate.ingest.levels import NODES, Levels, decimals_of
 from tidegate.ingest.lookup import Lookup
 from tidegate.ingest.schema import Schema
 from tidegate.policy import Policy
@@ -66,6 +67,9 @@ class Query:
     lookup
         A public :class:`~tidegate.ingest.lookup.Lookup`: the input's categories are its keys, and their groups are the
         columns.
+    levels
+        The :class:`~tidegate.ingest.levels.Levels` of which the columns are the lowest: then all nodes are released,
+        and parents are the sums of their children.
 
     Privacy
     -------
@@ -91,6 +95,7 @@ class Query:
     rounding: str = "refuse"
     where: Condition | str | None = None
     lookup: Lookup | None = None
+    levels: Levels | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -114,6 +119,7 @@ class Query:
         self._validate_clip(grid)
         self._validate_combination()
         self._validate_lookup()
+        self._validate_levels()
 
     def _validate_clip(self, grid: Fraction) -> None:
         if self.clip is None:
@@ -223,12 +229,31 @@ class Query:
                 "add them up before",
             )
 
+    def _validate_levels(self) -> None:
+        if self.levels is None:
+            return
+        if self.aggregate in ("mean", "histogram") or not isinstance(self.columns, Columns):
+            raise InvalidParameter(
+                "hierarchy", "given", f"absent for {self.aggregate}, which is no sum of its parts", "drop it"
+            )
+        if self.fill == MISSING:
+            raise InvalidParameter(
+                "fill", MISSING, '"zero" or a constant where columns are added up', 'write fill = "zero"'
+            )
+        tree = self.levels.hierarchy
+        if self.columns.labels != tuple(tree.names[leaf] for leaf in tree.leaves):
+            raise InvalidParameter(
+                "columns", "…", "the leaves of the hierarchy, without other", 'write outside = "drop"'
+            )
+
     # shape and sensitivity ----------------------------------------------------------------------------------
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the columns of a step, as a mechanism sees them."""
         names = self.columns.labels
+        if self.levels is not None and self.levels.measured == NODES:
+            return self.levels.hierarchy.names
         if self.aggregate == "mean":
             return (*(f"sum of {name}" for name in names), *(f"count of {name}" for name in names))
         return names
@@ -236,6 +261,13 @@ class Query:
     @property
     def width(self) -> int:
         """The number of columns of a step, as a mechanism sees them."""
+        if self.levels is not None and self.levels.measured == NODES:
+            return len(self.levels.hierarchy.names)
+        return self.counted
+
+    @property
+    def counted(self) -> int:
+        """The number of columns of a step, as records are counted in them."""
         return len(self.columns) * (2 if self.aggregate == "mean" else 1)
 
     @property
@@ -313,7 +345,8 @@ class Query:
             change += self.count_weight if self.aggregate == "mean" else 0
         else:
             change = self.weight
-        return Fraction(times * change, self.ticks)
+        levels = 1 if self.levels is None else self.levels.factor
+        return Fraction(times * change * levels, self.ticks)
 
     def check(self, policy: Policy, *, records: bool = False) -> None:
         """Refuse a policy that promises to hide less than one unit can change."""
@@ -324,6 +357,13 @@ class Query:
                 show(Fraction(policy.max_change)),
                 f"at least {show(needed)}, which one unit can change in one step",
                 f'write max_change="{show(needed)}"',
+            )
+        if policy.mobility == "fixed" and self.levels is not None and self.levels.measured == NODES:
+            raise InvalidParameter(
+                "mobility",
+                "fixed",
+                '"moving" where all levels are measured, of which a unit is in each',
+                "drop it",
             )
         if self.aggregate == "mean" and policy.mobility == "fixed":
             raise InvalidParameter(
@@ -344,6 +384,8 @@ class Query:
             described["where"] = str(self.where)
         if self.lookup is not None:
             described["lookup"] = self.lookup.describe()
+        if self.levels is not None:
+            described["levels"] = self.levels.describe()
         return described
 
     # what is read --------------------------------------------------------------------------
@@ -393,11 +435,15 @@ class Query:
     def answer_labels(self) -> tuple[str, ...]:
         """The names of the columns of :meth:`answers`."""
         names = self.columns.labels
+        if self.levels is not None:
+            return self.levels.hierarchy.names
         return (*names, *(f"count of {name}" for name in names)) if self.aggregate == "mean" else names
 
     def answers(self, released: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """What released vectors say: for a mean, the means and the counts. Post-processing, free."""
         values = np.asarray(released, dtype=np.float64)
+        if self.levels is not None:
+            return self.levels.answers(values, grid=float(Fraction(self.grid)), positive=self.nonnegative)
         if self.aggregate != "mean":
             return values
         assert self.clip is not None
@@ -406,6 +452,10 @@ class Query:
         counts = values[..., half:] * (self.ticks / self.count_weight)
         means = self.centre / self.ticks + values[..., :half] / np.maximum(counts, 1.0)
         return np.concatenate([np.clip(means, low, high), counts], axis=-1)
+
+    def exact_answers(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """What exact vectors of steps say, as a mechanism sees them; for comparisons with :meth:`answers`."""
+        return self.answers(values) if self.levels is None else self.levels.truth(values)
 
     def intervals(
         self, released: npt.ArrayLike, radius: npt.ArrayLike | None
@@ -424,12 +474,17 @@ class Query:
         half = np.broadcast_to(
             np.nan if radius is None else np.asarray(radius, dtype=np.float64), values.shape
         )
+        if self.levels is not None:
+            values, half = self.answers(values), self.levels.radius(np.array(half))
         if self.aggregate != "mean":
             low, high = values - half, values + half
             if (
                 self.nonnegative
             ):  # the truth is not below 0, but the interval goes on holding what was released
                 low, high = np.maximum(low, np.minimum(values, 0.0)), np.maximum(high, 0.0)
+            if self.levels is not None:
+                power = 10.0 ** decimals_of(float(Fraction(self.grid)))
+                return np.floor(low * power) / power, np.ceil(high * power) / power
             return low, high
         return self._bounds_of_means(values, half)
 

@@ -57,7 +57,8 @@ def accuracy(config: Config, newest: Chunk) -> Accuracy | None:
     query = config.query
     answers = query.answers(newest.values)
     halves = half_widths(config, newest)
-    count = len(query.columns)  # of a mean, the means and not their counts
+    labels = query.columns.labels if query.levels is None else query.answer_labels
+    count = len(labels)  # of a mean, the means and not their counts
     answers, halves = answers[:, :count], halves[:, :count]
     known = np.isfinite(halves)
     if not known.any():
@@ -68,9 +69,7 @@ def accuracy(config: Config, newest: Chunk) -> Accuracy | None:
     ]
     level = [float(abs(np.nanmean(column))) if np.isfinite(column).any() else np.nan for column in answers.T]
     drowned = tuple(
-        label
-        for label, wide, value in zip(query.columns.labels, width, level, strict=True)
-        if MEAN_OF_HALF * wide > value
+        label for label, wide, value in zip(labels, width, level, strict=True) if MEAN_OF_HALF * wide > value
     )
     half = float(np.nanmedian(width))
     return Accuracy(half, MEAN_OF_HALF * half, float(np.nanmedian(level)), drowned)
@@ -82,6 +81,8 @@ def half_widths(config: Config, newest: Chunk) -> Values:
         low, high = config.query.intervals(newest.values, newest.radius)
         return (high - low) / 2
     radius = np.nan if newest.radius is None else newest.radius
+    if config.query.levels is not None:
+        return config.query.levels.radius(np.array(np.broadcast_to(radius, newest.values.shape)))
     return np.array(np.broadcast_to(radius, newest.values.shape))
 
 

@@ -103,7 +103,7 @@ def left_out(config: Config, steps: int, bounded_counts: Values) -> LeftOut | No
         1 - used / records if records else 0.0,
         share,
         outside / valued if valued else 0.0,
-        counts if comparable and config.mechanism.statistic == "steps" else None,
+        counts if comparable and config.mechanism.statistic == "steps" and query.levels is None else None,
     )
 
 
@@ -112,6 +112,8 @@ def _kept(config: Config, answers: Values, width: int) -> float | None:
     query = config.query
     if config.mechanism.statistic != "steps" or query.weighting != "keep":
         return None
+    if query.levels is not None:
+        answers = answers[:, list(query.levels.hierarchy.leaves)]
     if query.aggregate in ("count", "distinct", "histogram"):
         return float(np.nansum(answers))
     return float(np.nansum(answers[:, width:])) if query.aggregate == "mean" else None

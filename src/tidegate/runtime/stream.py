@@ -256,7 +256,7 @@ class Stream:
             results.append(single)
             chunk = Chunk.of(number, [single])
         revised = self._revisions(number + len(block), results, block)
-        if chunk.values.shape[1] != self.run.mechanism.columns:
+        if chunk.values.shape[1] != self.run.mechanism.outputs:
             raise InvalidParameter(
                 "mechanism",
                 type(self.run.mechanism).__name__,
@@ -596,5 +596,6 @@ def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
         revised=revised,
         answers=config.query.answers,
         bounds=config.query.intervals,
-        rounds=True,
+        # decimals of a hierarchy are the same for all nodes, so that parts add up to their whole in what is written
+        rounds=config.query.levels is None,
     )

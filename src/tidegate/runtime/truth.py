@@ -29,4 +29,4 @@ def true_values(config: Config, steps: int) -> npt.NDArray[np.float64]:
     if not parts:
         return np.zeros((0, len(config.query.answer_labels)))
     exact = np.concatenate(parts)
-    return config.query.answers(config.mechanism.ideal(exact))
+    return config.query.exact_answers(config.mechanism.ideal(exact))
