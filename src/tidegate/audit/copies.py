@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.blocks import Blocks
+from tidegate.mechanisms.shared_noise import SharingMechanism
 from tidegate.structures.hierarchy import Hierarchy
 
 SCALES = ("scale", "sigma", "scales", "sample_scales", "feature_scale", "feature_scales", "coefficient_scale")
@@ -20,6 +21,8 @@ def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
     if isinstance(mechanism, Blocks):
         inner = widened(mechanism.mechanism, copies)
         return None if inner is None else replace(mechanism, mechanism=inner)
+    if isinstance(mechanism, SharingMechanism) and mechanism.shares_noise:
+        return _apart(mechanism, copies)
     if not mechanism.columns_independent:
         return None
     if mechanism.forest is None:
@@ -31,6 +34,18 @@ def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
     same = all(
         _same(getattr(wide, name, None), getattr(mechanism, name, None)) for name in ("sensitivity", *SCALES)
     )
+    return wide if same else None
+
+
+def _apart(mechanism: SharingMechanism, copies: int) -> Mechanism | None:
+    """So many copies of one column whose units stay where they are: each has noise of the law of one column."""
+    policy = mechanism.policy
+    if mechanism.columns > 1 or policy.adjacency != "add-remove":
+        return None
+    wide = replace(mechanism, columns=copies, policy=replace(policy, mobility="fixed"))
+    one, other = wide.sharing, mechanism.sharing
+    assert other is not None
+    same = one is not None and (one.choice, one.scale, one.copies) == (other.choice, other.scale, copies)
     return wide if same else None
 
 

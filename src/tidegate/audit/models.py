@@ -28,14 +28,24 @@ def uniform(scale: float) -> Program:
     return program
 
 
-def grouped(scale: float, lengths: tuple[int, ...]) -> Program:
-    """The cube on groups of steps: noise within one hidden radius for each group."""
+def grouped(scale: float, lengths: tuple[int, ...], every: int = 1, paid: int | None = None) -> Program:
+    """The cube on groups of steps: noise within one hidden radius for each group.
+
+    Parameters
+    ----------
+    scale, lengths
+        Of the law, and of its groups.
+    every
+        Steps from one measurement to the next.
+    paid
+        The length that radii are drawn for, where it is wrong.
+    """
 
     def program(stream: Stream, draw: Draw) -> None:
-        values, place = stream.reshape(-1).tolist(), 0
+        values, place = stream[::every].reshape(-1).tolist(), 0
         while values:
             length = lengths[place % len(lengths)]
-            radii = draw.radius(scale, length)
+            radii = draw.radius(scale, paid or length)
             for value in values[:length]:
                 draw.value_within(value, radii)
             draw.forget()
@@ -45,7 +55,7 @@ def grouped(scale: float, lengths: tuple[int, ...]) -> Program:
 
 
 def sample(scale: float, every: int) -> Program:
-    """Noise on every so-manieth step."""
+    """Noise on one step of every so many."""
 
     def program(stream: Stream, draw: Draw) -> None:
         for value in stream[::every].reshape(-1):
@@ -182,13 +192,14 @@ def model_of(mechanism: Mechanism) -> Program | None:
     if not isinstance(budget, Pure) or mechanism.grid != 1 or mechanism.rounding != "refuse":
         return None
     change, columns = mechanism.sensitivity, mechanism.columns
-    if type(mechanism) is Uniform and columns == 1:
+    if type(mechanism) in (Uniform, Sample) and columns == 1:
+        assert isinstance(mechanism, Uniform | Sample)
         if mechanism.sharing is None:
-            return uniform(mechanism.scale)
+            return sample(mechanism.scale, mechanism.distance)
         choice = mechanism.sharing.choice  # the semiorder has no closed form: statistics attack it
-        return grouped(mechanism.scale, choice.lengths) if choice.law == "cube" else None
-    if type(mechanism) is Sample and columns == 1:
-        return sample(mechanism.scale, mechanism.period)
+        if choice.law != "cube":
+            return None
+        return grouped(mechanism.scale, choice.lengths, mechanism.distance)
     if isinstance(mechanism, BudgetAbsorption | BudgetDistribution):
         plain = mechanism.groups is None and not mechanism.shift and not mechanism.pan_private
         if (

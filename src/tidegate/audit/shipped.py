@@ -103,6 +103,7 @@ def shipped() -> list[Shipped]:
         Shipped("Uniform, zCDP", Uniform(Event(rho="1/2")), 2),
         Shipped("Sample", Sample(WEvent(epsilon="1", w=3)), 5),
         Shipped("Sample, every second step", Sample(WEvent(epsilon="1", w=3), every=2), 5),
+        Shipped("Sample, groups of measurements", Sample(WEvent(epsilon="1", w=6), every=2, noise="cube"), 9),
         Shipped("BudgetAbsorption", BudgetAbsorption(window), 5),
         Shipped("BudgetAbsorption, w = 3", BudgetAbsorption(WEvent(epsilon="3", w=3)), 5),
         Shipped("BudgetAbsorption, replaced rows", BudgetAbsorption(pairs, columns=2), 3),

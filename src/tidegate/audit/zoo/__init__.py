@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CAGES = (
     "noise",
+    "shared_noise",
     "publishing",
     "sparse_vector",
     "pegasus",
