@@ -37,6 +37,7 @@ class Status(IntEnum):
     PRUNED = 4  # not measured, because a coarser measurement said that there is nothing
     PARTIAL = 5  # some columns were measured at this step, the others are approximated
     MISSING = 6  # given input had no reading, and nothing is said in its place
+    SILENT = 7  # nothing is said: windows of this step were charged before an amendment
 
     @property
     def label(self) -> str:

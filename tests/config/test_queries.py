@@ -33,7 +33,7 @@ def test_each_query_has_its_share_and_its_own_sensitivity() -> None:
     assert [part.policy.epsilon for part in queries.parts] == [Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)]
     assert [part.policy.max_change for part in queries.parts] == [2, 1, 200]
     assert queries.policy.epsilon == 1
-    assert "all queries together" in queries.guarantee
+    assert "All queries together are 1-differentially private" in queries.guarantee
 
 
 def test_one_query_is_as_before() -> None:

@@ -31,7 +31,7 @@ def receipts(folder: Path, rng: np.random.Generator, *, shuffled: bool) -> Path:
 
 
 def vectors(queries: Queries, position: dict[str, object] | None = None) -> list[np.ndarray]:
-    """All steps of each query, read in one pass."""
+    """All steps of each query in the order of their names, read in one pass."""
     intake = queries.open(position)
     blocks = [intake.query.apart(block) for block in intake]  # type: ignore[union-attr]
     intake.close()
@@ -43,7 +43,8 @@ def test_one_pass_counts_what_each_query_would_count(tmp_path: Path, shuffled: b
     """Bounds, gaps and clips of one query leave the others as they are, in order and out of order."""
     receipts(tmp_path, np.random.default_rng(1), shuffled=shuffled)
     queries = parse_queries(SEVERAL.replace("count = 168", "count = 48"), tmp_path / "tidegate.toml")
-    for part, found in zip(queries.parts, vectors(queries), strict=True):
+    ordered = sorted(queries.parts, key=lambda part: part.name)
+    for part, found in zip(ordered, vectors(queries), strict=True):
         alone = part.open()
         expected = np.concatenate([block.units for block in alone])
         alone.close()

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import (
+    amend,
     audit,
     bench,
     check,
@@ -48,6 +49,7 @@ app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("preview", epilog=preview.EXAMPLE)(preview.preview)
 app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("release", epilog=release.EXAMPLE)(release.release)
+app.command("amend", epilog=amend.EXAMPLE)(amend.amend)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
 app.command("verify", epilog=verify.EXAMPLE)(verify.verify)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from tidegate.config import Config
+    from tidegate.config import Config, Queries
 
 EXAMPLE = "Example: tidegate check tidegate.toml --json"
 PATIENCE = 10  # seconds for a broker's answer
@@ -27,7 +27,7 @@ def check(
     Reads no record (of a file only its header or schema), charges nothing and leaves nothing behind. Ends with 0
     if a release could start, and with 2 if not.
     """
-    from tidegate.config import read_config
+    from tidegate.config import read_queries
     from tidegate.errors import TidegateError, without_secrets
 
     found: list[tuple[str, bool, str]] = []
@@ -41,16 +41,18 @@ def check(
             found.append((name, False, f"{error.strerror or type(error).__name__}."))
         return found[-1][1]
 
-    settings: list[Config] = []
+    settings: list[Queries] = []
 
     def read() -> str:
-        settings.append(read_config(config, follow=follow))
-        return str(settings[0].guarantee)
+        settings.append(read_queries(config, follow=follow))
+        return settings[0].guarantee
 
     if attempt("configuration", read):
         attempt("source", lambda: _source(settings[0]))
         attempt("ledger", lambda: _ledger(settings[0]))
-        attempt("sink", lambda: _sink(settings[0]))
+        for part in settings[0].parts:
+            name = f"sink of {part.name}" if settings[0].listed else "sink"
+            attempt(name, lambda part=part: _sink(part))  # type: ignore[misc]
     good = all(ok for _, ok, _ in found)
     if as_json:
         checks = [{"name": name, "ok": ok, "sentence": sentence} for name, ok, sentence in found]
@@ -62,8 +64,9 @@ def check(
         raise typer.Exit(2)
 
 
-def _source(config: Config) -> str:
+def _source(queries: Queries) -> str:
     """Whether the input is there and has the columns that are needed."""
+    config = queries.first
     from tidegate.config import input_columns
     from tidegate.ingest.schema import check_header
     from tidegate.ingest.sources.directory import FORMATS
@@ -88,27 +91,22 @@ def _source(config: Config) -> str:
         files = sorted(file for file in path.glob(config.source.pattern) if file.suffix in FORMATS)[:1]
         if not files:
             return f"the folder {path.name!r} is there, and no file in it yet."
-    needed = config.query.needed(config.schema)
+    needed = tuple(dict.fromkeys(name for part in queries.parts for name in part.query.needed(part.schema)))
     columns = input_columns(files[0], format=config.source.format, separator=config.source.separator)
     if config.source.format != "jsonl" and files[0].suffix not in (".jsonl", ".ndjson"):
         check_header(list(columns), needed, repr(files[0].name))  # a line of JSON may lack what others have
     return f"{files[0].name!r} has the columns {', '.join(needed)}."
 
 
-def _ledger(config: Config) -> str:
+def _ledger(queries: Queries) -> str:
     """Whether the ledger is that of this configuration, or can be made."""
     from tidegate.ledger.postgres import is_url, replication
-    from tidegate.runtime.store import open_store
-    from tidegate.runtime.stream import Stream
+    from tidegate.runtime.streams import opened
 
-    mechanism = config.mechanism
-    store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
-    try:
-        step = Stream(store, mechanism).step
-    finally:
-        store.discard()
+    with opened(queries) as streams:
+        step = streams.step
     words = f"it stands at step {step:,}" if step else "a new one will be made"
-    warning = replication(config.ledger) if is_url(config.ledger) else ""
+    warning = replication(queries.ledger) if is_url(queries.ledger) else ""
     return f"{words}; {warning}." if warning else f"{words}."
 
 

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """A watcher that writes down each event of operation."""
+    """A watcher that writes down each event of operation; with the name of its query where there are several."""
 
-    def __init__(self) -> None:
+    def __init__(self, query: str = "") -> None:
         self._lock = threading.Lock()
+        self._query = {"query": query} if query else {}
 
     def log(self, event: str, **facts: Any) -> None:
         """Write one line."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, "event": event, **facts}, ensure_ascii=False)
+        line = json.dumps({"time": now, "event": event, **self._query, **facts}, ensure_ascii=False)
         with self._lock:
             print(without_secrets(line), file=sys.stderr, flush=True)
 

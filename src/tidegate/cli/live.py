@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from tidegate.config import Config
-    from tidegate.runtime import Chunk, Stream
+    from tidegate.config import Config, Queries
+    from tidegate.runtime import Chunk, Stream, Streams
     from tidegate.runtime.pulse import Pulse
 
 LAST = 6  # releases that are shown
@@ -24,8 +24,8 @@ WIDEST = 6  # columns that are shown
 class View:
     """What people see while a stream runs. Everything in it is released already."""
 
-    def __init__(self, config: Config, *, live: bool) -> None:
-        self.config = config
+    def __init__(self, config: Config, *, live: bool, title: str = "tidegate") -> None:
+        self.config, self.title = config, title
         self.live = live
         self.words = "starting"
         self.wait = ""
@@ -50,7 +50,7 @@ class View:
     def _measure(self) -> None:
         """Ask the ledger here and not while drawing, which another thread does."""
         assert self.stream is not None
-        ledger = self.stream.store.ledger
+        ledger = self.stream.store.account
         self.spent = min(float(ledger.spent() / (ledger.unit * ledger.units)), 1.0)
 
     def released(self, chunk: Chunk) -> None:
@@ -65,7 +65,6 @@ class View:
         lateness = self.config.steps.lateness
         assert isinstance(lateness, int)
         self.lag = time.time() - closed - lateness
-        self._measure()
         self._measure()
 
     def say(self, sentence: str) -> None:
@@ -102,7 +101,7 @@ class View:
             parts += [Text(), table]
         if self.wait:
             parts += [Text(), Text(self.wait, style="yellow")]
-        return Panel(Group(*parts), title="tidegate", title_align="left", border_style="cyan")
+        return Panel(Group(*parts), title=self.title, title_align="left", border_style="cyan")
 
     def _facts(self) -> RenderableType:
         from rich.table import Table
@@ -174,14 +173,33 @@ class Silent:
             print(f"tidegate: {sentence}", file=sys.stderr, flush=True)
 
 
-class Watchers:
-    """Somebody who looks, and the pulse that is felt meanwhile."""
+class Watcher:
+    """Somebody who looks at one query, and the pulse that is felt meanwhile."""
 
-    def __init__(self, view: Any) -> None:
-        self.view = view
-        self.stage, self.say = view.stage, view.say
+    def __init__(self, view: Any, watchers: Watchers) -> None:
+        self.view, self._watchers = view, watchers
+
+    def released(self, chunk: Chunk) -> None:
+        """Releases have left."""
+        self.view.released(chunk)
+        self._watchers.released(chunk)
+
+    def waiting(self, sentence: str) -> None:
+        """A sink cannot be reached, or can again."""
+        self.view.waiting(sentence)
+        self._watchers.felt(sentence)
+
+
+class Watchers:
+    """Everybody who looks at a stream, somebody for each query, and the pulse that is felt meanwhile."""
+
+    def __init__(self, views: dict[str, Any]) -> None:
+        self.views = views
+        self.first = next(iter(views.values()))
+        self.each = {name: Watcher(view, self) for name, view in views.items()}
+        self.stage, self.say = self.first.stage, self.first.say
         self.pulse: Pulse | None = None
-        self._stream: Stream | None = None
+        self._streams: Streams | None = None
 
     @contextmanager
     def of(self, pulse: Pulse) -> Iterator[Pulse]:
@@ -205,45 +223,54 @@ class Watchers:
     def _failed(self, sentence: str) -> None:
         assert self.pulse is not None
         self.pulse.end("failed", sentence)
-        if hasattr(self.view, "failed"):
-            self.view.failed(sentence)
+        if hasattr(self.first, "failed"):
+            self.first.failed(sentence)
 
-    def begin(self, stream: Stream) -> None:
-        """The stream is open."""
-        self._stream = stream
-        self.view.begin(stream)
+    def begin(self, streams: Streams) -> None:
+        """The streams are open."""
+        self._streams = streams
+        for view, stream in zip(self.views.values(), streams.streams, strict=True):
+            view.begin(stream)
         if self.pulse is not None:
-            self.pulse.begin(stream)
+            self.pulse.begin(streams)
 
     def released(self, chunk: Chunk) -> None:
-        """Releases have left."""
-        self.view.released(chunk)
-        if self.pulse is not None and self._stream is not None:
-            self.pulse.released(chunk, self._stream)
+        """Releases of a query have left."""
+        if self.pulse is not None and self._streams is not None:
+            self.pulse.released(chunk, self._streams)
 
     def waiting(self, sentence: str) -> None:
-        """A sink or the source cannot be reached, or can again."""
-        self.view.waiting(sentence)
+        """The source cannot be reached, or can again."""
+        self.first.waiting(sentence)
+        self.felt(sentence)
+
+    def felt(self, sentence: str) -> None:
+        """Let the pulse know why something waits."""
         if self.pulse is not None:
             self.pulse.waiting(sentence)
 
 
 @contextmanager
-def watching(config: Config, *, live: bool, quiet: bool) -> Iterator[Watchers]:
+def watching(queries: Queries, *, live: bool, quiet: bool) -> Iterator[Watchers]:
     """A view on stderr while the stream runs; lines where nobody looks."""
     from rich.console import Console
 
     console: Console = Console(stderr=True)
-    if config.run.log == "json":
+    if queries.first.run.log == "json":
         from tidegate.cli.journal import Journal
 
-        yield Watchers(Journal())
+        names = [config.name for config in queries.parts]
+        yield Watchers({name: Journal(name if queries.listed else "") for name in names})
         return
     if quiet or not console.is_terminal:
-        yield Watchers(Silent(quiet=quiet))
+        yield Watchers({config.name: Silent(quiet=quiet) for config in queries.parts})
         return
+    from rich.console import Group
     from rich.live import Live
 
-    view = View(config, live=live)
-    with Live(view, console=console, refresh_per_second=8, transient=True):
-        yield Watchers(view)
+    views = {
+        config.name: View(config, live=live, title=config.name if queries.listed else "tidegate")
+        for config in queries.parts
+    }
+    with Live(Group(*views.values()), console=console, refresh_per_second=8, transient=True):
+        yield Watchers(views)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from tidegate.config import Config
+    from tidegate.config import Config, Queries
     from tidegate.ingest import Intake
-    from tidegate.runtime import Stream
+    from tidegate.ledger.durable import DurableLedger
+    from tidegate.runtime import Stream, Streams
 
 RECENT = 20_000  # releases by which accuracy is judged
 GRACE = 3  # seconds without a broker that are not worth a word
@@ -66,12 +67,13 @@ def release(
     position in the source, before anything of it reaches the sink. Start the same command again after a crash, a
     full disk or a reboot: no step is lost and none gets noise twice.
     """
-    from tidegate.config import read_config
+    from tidegate.config import read_queries
     from tidegate.errors import InvalidParameter
 
     if until not in (None, "now"):
         raise InvalidParameter("until", until, '"now"', "write --until now")
-    settings = read_config(config, follow=follow or until is not None)
+    queries = read_queries(config, follow=follow or until is not None)
+    settings = queries.first  # source and clock are those of all
     live = (
         follow
         or until is not None
@@ -97,10 +99,11 @@ def release(
     if report is not None:
         from tidegate.runtime.files import check_report
 
-        check_report(report)
+        for place in (beside(report, part, queries) for part in queries.parts):
+            check_report(place)
     begun = time.perf_counter()
     done = run_release(
-        settings,
+        queries,
         live=live,
         quiet=as_json,
         report=report,
@@ -112,8 +115,10 @@ def release(
     if card is not None:
         from tidegate.runtime.card import write_card
 
-        write_card(card, settings)
-        done["card"] = str(card)
+        cards = [beside(card, part, queries) for part in queries.parts]
+        for place, part in zip(cards, queries.parts, strict=True):
+            write_card(place, part)
+        done["card"] = ", ".join(map(str, cards))
     done["seconds"] = round(time.perf_counter() - begun, 3)
     # what is said must not mix with what is released
     aside = settings.sink.location == "-"
@@ -125,8 +130,13 @@ def release(
         raise typer.Exit(1)
 
 
+def beside(path: Path, config: Config, queries: Queries) -> Path:
+    """A file for each of several queries."""
+    return path.with_name(f"{path.stem}-{config.name}{path.suffix}") if queries.listed else path
+
+
 def run_release(
-    config: Config,
+    queries: Queries,
     *,
     live: bool,
     quiet: bool,
@@ -139,46 +149,50 @@ def run_release(
     """Drive the stream to the end of its input, or until it is interrupted; returns what there is to say."""
     from tidegate.cli.live import watching
     from tidegate.ingest import PublicClock
-    from tidegate.runtime import as_begun, open_stream
+    from tidegate.runtime import open_streams
     from tidegate.runtime.pulse import Heartbeat, Pulse
 
-    config = as_begun(config)
     with (
-        watching(config, live=live, quiet=quiet) as watcher,
-        watcher.of(Pulse(config, watcher.say, live=live)) as pulse,
+        watching(queries, live=live, quiet=quiet) as watcher,
+        watcher.of(Pulse(queries.first, watcher.say, live=live)) as pulse,
     ):
         watcher.stage("opening the ledger")
-        with open_stream(
-            config, follow=live, watcher=watcher, begin_anew=begin_anew, backfill=backfill
-        ) as stream:
-            before = stream.step
+        with open_streams(
+            queries, follow=live, watchers=watcher.each, begin_anew=begin_anew, backfill=backfill
+        ) as streams:
+            queries, before = streams.queries, streams.step
+            config = queries.first
             if begin_anew:
-                watcher.say(f"begun anew: {stream.together or UNKNOWN_COST}.")
+                watcher.say(f"begun anew: {streams.together or UNKNOWN_COST}.")
             watcher.stage("waiting for the first step to close" if live else "reading and checking the input")
-            watcher.begin(stream)
+            watcher.begin(streams)
             if config.run.archives is not None:
-                stream.archive_into(Path(config.locate(config.run.archives)), keep=config.run.keep)
+                streams.archive_into(Path(config.locate(config.run.archives)), keep=config.run.keep)
             heart = Heartbeat(PublicClock())
-            intake = config.open(stream.store.progress.position, follow=live, once=once, clock=heart)
+            intake = queries.open(streams.position, follow=live, once=once, clock=heart)
             pulse.watch(heart, intake.source)
             try:
                 with stopped_by_signals(intake, live=live) as stopped, told_of_waiting(intake, watcher):
-                    stream.drive(intake)
+                    streams.drive(intake)
                     pulse.closing()
                     watcher.stage("finishing")
-                    stream.finish(stopped)
+                    streams.finish(stopped)
             finally:
                 intake.close()
             watcher.stage("checking the ledger")
-            verdict = stream.store.verify()
-            done = _summary(config, stream, before, verdict)
-            done["accuracy"] = _accuracy(config, stream)
+            verdict = streams.verify()
+            done = _summary(streams, before, verdict)
             if report is not None:
                 watcher.stage("writing the report")
                 from tidegate.runtime.report import write_report
 
-                write_report(report, config, stream.store, verdict, compare_truth=compare_truth)
-                done["report"] = str(report)
+                history = history_of(streams.ledger)
+                reports = [beside(report, config, queries) for config in queries.parts]
+                for place, config, stream in zip(reports, queries.parts, streams.streams, strict=True):
+                    write_report(
+                        place, config, stream.store, verdict, compare_truth=compare_truth, history=history
+                    )
+                done["report"] = ", ".join(map(str, reports))
     return done
 
 
@@ -238,25 +252,48 @@ def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
         thread.join()
 
 
-def _summary(config: Config, stream: Stream, before: int, verdict: Any) -> dict[str, Any]:
+def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
     from tidegate.errors import without_secrets
     from tidegate.exact import show as exactly
 
-    return {
-        "steps": stream.step,
-        "steps_now": stream.step - before,
-        "releases": stream.store.progress.number,
-        "columns": list(config.query.answer_labels),
-        "sink": without_secrets(config.locate(config.sink.location)),
-        "ledger_file": without_secrets(config.ledger),
-        "guarantee": str(config.guarantee),
-        "assumptions": list(config.assumptions),
+    queries = streams.queries
+    first, listed = queries.first, queries.listed
+    sinks = [without_secrets(config.locate(config.sink.location)) for config in queries.parts]
+    done: dict[str, Any] = {
+        "steps": streams.step,
+        "steps_now": streams.step - before,
+        "releases": streams.releases,
+        "columns": list(first.query.answer_labels),
+        "sink": sinks[0],
+        "ledger_file": without_secrets(queries.ledger),
+        "guarantee": queries.guarantee,
+        "assumptions": list(queries.assumptions),
         "ledger": str(verdict),
         "ledger_ok": bool(verdict.ok),
         "fullest_window": exactly(verdict.spent),
-        "together_with_earlier": stream.together or None,
-        "sinks_behind": stream.behind,
+        "together_with_earlier": streams.together or None,
+        "sinks_behind": streams.behind,
     }
+    if not listed:
+        done["accuracy"] = _accuracy(first, streams.streams[0])
+        return done
+    done["columns"] = [
+        f"{config.name}: {label}" for config in queries.parts for label in config.query.answer_labels
+    ]
+    done["sink"] = ", ".join(sinks)
+    done["queries"] = [
+        {
+            "name": config.name,
+            "share": str(config.share),
+            "mechanism": type(config.mechanism).__name__,
+            "columns": list(config.query.answer_labels),
+            "releases": stream.store.progress.number,
+            "sink": sink,
+            "accuracy": _accuracy(config, stream),
+        }
+        for config, stream, sink in zip(queries.parts, streams.streams, sinks, strict=True)
+    ]
+    return done
 
 
 def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
@@ -282,6 +319,13 @@ def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
         "in_words": words.accuracy(found),
         "what_would_help": [str(remedy) for remedy in helpful[1:]],
     }
+
+
+def history_of(ledger: DurableLedger) -> list[str]:
+    """Which queries share the account, and how the stream was amended; nothing where it has one query."""
+    from tidegate.runtime.amend import told_of
+
+    return told_of(ledger)
 
 
 def show(done: dict[str, Any], *, aside: bool) -> None:
@@ -314,6 +358,10 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
         facts.add_row("Accuracy", off["in_words"])
         for number, remedy in enumerate(off["what_would_help"]):
             facts.add_row("" if number else "Would help", remedy)
+    for query in done.get("queries", ()):
+        off = query["accuracy"]
+        words = "" if not off else off["in_words"]
+        facts.add_row(query["name"], f"{query['share']} of the budget, {query['mechanism']}. {words}")
     facts.add_row("Ledger", done["ledger"])
     for name in done.get("sinks_behind", ()):
         facts.add_row("Waiting", f"{name} lacks releases; they are kept, and sent at the next start")
@@ -321,7 +369,9 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
         facts.add_row(
             "Earlier", f"this is not the first stream of this sink: {done['together_with_earlier']}"
         )
-    facts.add_row("Files", "standard output" if done["sink"] == "-" else done["sink"])
+    files = [query["sink"] for query in done.get("queries", ())] or [done["sink"]]
+    for number, name in enumerate(files):
+        facts.add_row("" if number else "Files", "standard output" if name == "-" else name)
     facts.add_row(
         "", f"{done['ledger_file']}  (keep it: it holds the account and the state, and is not for others)"
     )

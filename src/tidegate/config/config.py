@@ -56,8 +56,9 @@ class Config:
         Words for people.
     run
         How it is run and watched.
-    name, share
-        Of one of several queries: its name, and its part of the whole budget; `policy` has that part already.
+    name, share, whole
+        Of one of several queries: its name, its part of the budget, which `policy` has already, and what all of them
+        protect together.
     answers
         Standing questions to its releases.
 
@@ -89,6 +90,7 @@ class Config:
     run: RunKeys = field(default_factory=RunKeys)
     name: str = ""
     share: Fraction = Fraction(1)
+    whole: Policy | None = None
     answers: tuple[Answer, ...] = ()
 
     def locate(self, location: str) -> str:
@@ -117,6 +119,14 @@ class Config:
         elif self.schema.unit is None:
             assumptions.append(_RECORDS)
         return replace(found, assumptions=tuple(assumptions))
+
+    @cached_property
+    def promise(self) -> Guarantee:
+        """What people are promised: the guarantee, or that of all queries together where there are several."""
+        if self.whole is None:
+            return self.guarantee
+        name = f"{self.guarantee.mechanism}, together with the other queries of this stream,"
+        return replace(self.guarantee, mechanism=name, budget=self.whole.budget)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -92,12 +92,26 @@ class Queries:
         """What is promised of all queries together."""
         if not self.listed:
             return str(self.first.guarantee)
-        letter = "ρ" if self.policy.rho is not None else "ε"
-        each = "; ".join(f"{part.name}: {part.guarantee}" for part in self.parts)
-        return (
-            f"{letter} = {show(self.budget)} for all queries together, which have shares of "
-            f"{', '.join(f'{show(share)} ({name})' for name, share in self.shares.items())}. {each}"
+        each = ", ".join(
+            f"{part.name} by {type(part.mechanism).__name__} with a share of {show(part.share)}, where a unit changes a "
+            f"step by at most {show(Fraction(part.policy.max_change))}"
+            for part in self.parts
         )
+        clauses = dict.fromkeys(clause for part in self.parts for clause in part.guarantee.assumptions)
+        return (
+            f"All queries together are {self.budget_in_full} for {self.protected} ({self.policy.name}): {each}. "
+            f"It assumes that {'; that '.join(clauses)}."
+        )
+
+    @property
+    def budget_in_full(self) -> str:
+        """The budget of all queries, as a guarantee says it."""
+        return str(self.policy.budget)
+
+    @property
+    def protected(self) -> str:
+        """What is protected, without by how much it changes a value: that is each query's own."""
+        return self.policy.unit().partition(":")[0]
 
     def part(self, name: str) -> Config:
         """The configuration of one query."""
@@ -133,7 +147,9 @@ class Queries:
         """The one intake of all queries: the source is read once; parameters as for :meth:`Config.open`."""
         if not self.listed:
             return self.first.open(position, follow=follow, clock=clock, once=once)
-        counted = Several(tuple((part.schema, part.query) for part in self.parts))
+        # by their names: rows that are put away must be understood when the file has another order
+        ordered = sorted(self.parts, key=lambda part: part.name)
+        counted = Several(tuple((part.schema, part.query) for part in ordered))
         return self.first.open(position, follow=follow, clock=clock, once=once, counted=counted)
 
 
@@ -178,7 +194,8 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
             "query",
             "aggregate",
         )
-    return Queries(parts, readers[0].whole(), listed=True)
+    whole = readers[0].whole()
+    return Queries(tuple(replace(part, whole=whole) for part in parts), whole, listed=True)
 
 
 def one(config: Config) -> Queries:

@@ -93,7 +93,7 @@ class FileReader:
 
     def fail(self, sentence: str, section: str = "", name: str = "") -> ConfigError:
         """A refusal that names the line of a key."""
-        return ConfigError(self.path.name, _line(self.text, section, name), sentence)
+        return ConfigError(self.path.name, line_of(self.text, section, name), sentence)
 
     def read(self) -> Config:
         """The whole file."""
@@ -553,7 +553,7 @@ def _nearest(name: str, known: list[str]) -> str:
     return f"; did you mean {lower[near[0]]!r}?" if near else ""
 
 
-def _line(text: str, section: str, name: str) -> int | None:
+def line_of(text: str, section: str, name: str) -> int | None:
     """The line of a key, or of its section if the key is not there."""
     inside, header = section == "", None
     for number, line in enumerate(text.splitlines(), start=1):

@@ -42,6 +42,12 @@ class StepBlock:
     def __len__(self) -> int:
         return len(self.units)
 
+    def __getitem__(self, part: slice) -> StepBlock:
+        """Some of the steps; the position stays that of all."""
+        missing = None if self.missing is None else self.missing[part]
+        first = self.first_step + range(len(self))[part].start
+        return StepBlock(first, self.units[part], self.grid, self.position, missing)
+
     @property
     def last_step(self) -> int:
         """The number of the last step."""

@@ -165,6 +165,7 @@ class Ledger:
         *,
         budget: ExactLike | None = None,
         deltas: Mapping[str, ExactLike] | None = None,
+        configuration: str | None = None,
     ) -> dict[str, Share]:
         """Divide the budget among queries from the next step on; returns a ledger for each.
 
@@ -179,6 +180,9 @@ class Ledger:
             What windows may spend from now on (ε or ρ), if not what they could.
         deltas
             Parts of the policy's δ for queries that charge it with `Share.charge_delta`; as they were if not given.
+        configuration
+            A digest of what the queries are from now on, to be kept in the ledger's row; then there is a row also where
+            shares and budget stay.
         """
         wanted = {name: exact("shares", share) for name, share in shares.items()}
         parts = None if deltas is None else {name: exact("deltas", share) for name, share in deltas.items()}
@@ -191,9 +195,9 @@ class Ledger:
                 )
             amount = account.budget if budget is None else positive("budget", budget)
             same = bool(wanted) and (wanted, amount) == (self.shares, account.budget)
-            if not same or parts not in (None, account.delta_shares):
+            if not same or configuration is not None or parts not in (None, account.delta_shares):
                 with self.transaction():
-                    self._amend(account, wanted, amount, parts)
+                    self._amend(account, wanted, amount, parts, configuration)
             return {name: self.share(name) for name in wanted}
 
     def _amend(
@@ -202,6 +206,7 @@ class Ledger:
         shares: Mapping[str, Fraction],
         budget: Fraction,
         deltas: Mapping[str, Fraction] | None,
+        configuration: str | None,
     ) -> None:
         now = self.step
         account.divide(shares, budget, now, deltas)
@@ -212,6 +217,8 @@ class Ledger:
         }
         if deltas is not None:
             change["deltas"] = {name: str(share) for name, share in deltas.items()}
+        if configuration is not None:
+            change["configuration"] = configuration
         self._record("amend", Charge(max(now, 1), max(now, 1), 0, "shares"), encode_text(change))
 
     def share(self, name: str) -> Share:

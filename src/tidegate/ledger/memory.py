@@ -145,8 +145,9 @@ class MemoryLedger(Ledger):
         shares: Mapping[str, Fraction],
         budget: Fraction,
         deltas: Mapping[str, Fraction] | None,
+        configuration: str | None,
     ) -> None:
-        super()._amend(account, shares, budget, deltas)
+        super()._amend(account, shares, budget, deltas, configuration)
         self._plain_most = -1  # from now on the general path, which refuses charges to the whole
 
     def verify(self) -> Verdict:

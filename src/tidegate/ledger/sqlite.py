@@ -89,7 +89,8 @@ class SQLiteLedger(DurableLedger):
 
     def discard(self) -> None:
         """Close, and remove the file if nothing was ever charged to it."""
-        self._unused = self._rows == 0 and not self.read_only
+        charged = self._rows > 0 and (self.step > 0 or not self.shares)
+        self._unused = not charged and not self.read_only
         self.close()
 
     def _let_go(self) -> None:

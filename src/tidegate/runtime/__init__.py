@@ -5,6 +5,7 @@ from tidegate.runtime.durable import DurableRun
 from tidegate.runtime.errors import SinkError, SinkUnavailable, StreamChanged
 from tidegate.runtime.store import Store, open_store
 from tidegate.runtime.stream import Stream, as_begun, open_stream
+from tidegate.runtime.streams import Streams, open_streams
 
 __all__ = [
     "Chunk",
@@ -14,7 +15,9 @@ __all__ = [
     "Store",
     "Stream",
     "StreamChanged",
+    "Streams",
     "as_begun",
     "open_store",
     "open_stream",
+    "open_streams",
 ]

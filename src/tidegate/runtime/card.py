@@ -24,7 +24,7 @@ NOT_STATED = "not stated"
 def card(config: Config) -> dict[str, Any]:
     """The card as JSON, from the configuration alone."""
     words, policy, about = Words(config), config.policy, config.about
-    budget = policy.budget
+    budget = config.promise.budget
     return {
         "title": words.title,
         "publisher": about.publisher or NOT_STATED,
@@ -52,7 +52,12 @@ def card(config: Config) -> dict[str, Any]:
             "delta": show(budget.delta) if isinstance(budget, Approximate) else "0",
             "rho": show(budget.rho) if isinstance(budget, ZeroConcentrated) else None,
             "lifetimes": {name: budget_in_words(lost) for name, lost in words.lifetimes()},
-            "guarantee": str(config.guarantee),
+            "guarantee": str(config.promise),
+            **(
+                {}
+                if config.whole is None
+                else {"query": config.name, "share_of_the_budget": show(config.share)}
+            ),
             "assumptions": [*config.guarantee.assumptions, *config.assumptions],
             "parameters_chosen": about.chosen or NOT_STATED,
         },

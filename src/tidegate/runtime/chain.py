@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from tidegate.errors import LedgerCorrupt
 
 TABLE = (
-    "CREATE TABLE IF NOT EXISTS links (number {integer} PRIMARY KEY, rows {integer} NOT NULL, "
+    "CREATE TABLE IF NOT EXISTS {links} (number {integer} PRIMARY KEY, rows {integer} NOT NULL, "
     "state {bytes} NOT NULL, hash {bytes} NOT NULL)"
 )
 # the last link, as part of a statement
 LAST_LINK = (
-    ", (SELECT number FROM links ORDER BY number DESC LIMIT 1), "
-    "(SELECT state FROM links ORDER BY number DESC LIMIT 1)"
+    ", (SELECT number FROM {links} ORDER BY number DESC LIMIT 1), "
+    "(SELECT state FROM {links} ORDER BY number DESC LIMIT 1)"
 )
 _NUMBERS = struct.Struct("<qq")
 _PAGE = 1000  # links that are checked at once
@@ -73,7 +73,7 @@ class Chain:
     Parameters
     ----------
     execute
-        Runs a statement on the store's database.
+        Runs a statement on the store's database; {links} and {releases} stand for the store's tables.
     identity
         The ledger's.
     named
@@ -104,7 +104,7 @@ class Chain:
     def _start(self) -> int | None:
         try:
             found = self._execute(
-                "SELECT number, rows, state, hash FROM links ORDER BY number LIMIT 1"
+                "SELECT number, rows, state, hash FROM {links} ORDER BY number LIMIT 1"
             ).fetchone()
         except LedgerCorrupt:  # no such table
             return None
@@ -121,7 +121,7 @@ class Chain:
 
     def _put(self, link: Link) -> None:
         self._execute(
-            "INSERT INTO links VALUES (?, ?, ?, ?) ON CONFLICT (number) "
+            "INSERT INTO {links} VALUES (?, ?, ?, ?) ON CONFLICT (number) "
             "DO UPDATE SET rows = excluded.rows, state = excluded.state, hash = excluded.hash",
             tuple(link),
         )
@@ -136,13 +136,13 @@ class Chain:
         self._put(linked(before, number, rows, bytes.fromhex(digest) if rows else b"", content, state))
 
     def _before(self, number: int) -> bytes | None:
-        wanted = "SELECT hash FROM links WHERE number < ? ORDER BY number DESC LIMIT 1"
+        wanted = "SELECT hash FROM {links} WHERE number < ? ORDER BY number DESC LIMIT 1"
         found = self._execute(wanted, (number,)).fetchone()
         return None if found is None else stored_bytes(found[0])
 
     def link_at(self, number: int) -> Link:
         """The link of the commit that ended with a release."""
-        wanted = "SELECT number, rows, state, hash FROM links WHERE number = ?"
+        wanted = "SELECT number, rows, state, hash FROM {links} WHERE number = ?"
         found = self._execute(wanted, (number,)).fetchone()
         if found is None:
             raise self._damaged(number)
@@ -152,7 +152,7 @@ class Chain:
         """Refuse a stored release that is not the one that was committed."""
         if self.start is None or number <= self.start:
             return
-        wanted = "SELECT number, rows, state, hash FROM links WHERE number = ?"
+        wanted = "SELECT number, rows, state, hash FROM {links} WHERE number = ?"
         found, before = self._execute(wanted, (number,)).fetchone(), self._before(number)
         if found is None or before is None:
             raise self._damaged(number)
@@ -200,7 +200,7 @@ class Chain:
                 return
 
     def _page(self, columns: str, table: str, after: int) -> list[Any]:
-        wanted = f"SELECT {columns} FROM {table} WHERE number > ? ORDER BY number LIMIT {_PAGE}"
+        wanted = f"SELECT {columns} FROM {{{table}}} WHERE number > ? ORDER BY number LIMIT {_PAGE}"
         return list(self._execute(wanted, (after,)))
 
     def _damaged(self, number: int | None = None) -> LedgerCorrupt:

@@ -121,6 +121,30 @@ class Chunk:
             _stacked([release.radius(CONFIDENCE) for release in releases]),
         )
 
+    @classmethod
+    def silent(cls, first: int, step: int, width: int) -> Chunk:
+        """A step of which nothing is said."""
+        return cls(
+            first,
+            np.array([step], dtype=np.int64),
+            np.array([step], dtype=np.int64),
+            np.zeros(1, dtype=np.int64),
+            np.zeros(1),
+            np.zeros(1, dtype=np.int32),
+            np.zeros(1, dtype=np.int32),
+            np.array([Status.SILENT], dtype=np.int8),
+            np.full((1, width), np.nan),
+        )
+
+    def measured_after(self, step: int) -> Chunk:
+        """The same, with silence where a release has no measurement after a step behind it."""
+        fresh = (self.status == Status.FRESH) | (self.status == Status.PARTIAL)
+        nothing = (self.source <= step) & ~fresh
+        if not nothing.any():
+            return self
+        status = np.where(nothing, np.int8(Status.SILENT), self.status).astype(np.int8)
+        return replace(self, status=status, values=np.where(nothing[:, np.newaxis], np.nan, self.values))
+
     def withheld(self, missing: npt.NDArray[np.bool_]) -> Chunk:
         """The same without the values of some cells; a release without any value is missing."""
         if not missing.any():

@@ -77,6 +77,10 @@ def prune(
             f"a service publishes the account of the ledger {store.ledger.where} from its first row, so nothing of it "
             "is archived; keep it whole."
         )
+    if store.ledger.shares:
+        raise LedgerError(
+            f"the ledger {store.ledger.where} has several queries or was amended, and is not pruned; keep it whole."
+        )
     if not archives.is_dir():
         raise InvalidParameter(
             "archives", str(archives), "a folder that exists", "make it, on another disk at best"

@@ -24,6 +24,7 @@ from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import unused_name
 from tidegate.runtime.notify import Notifier
 from tidegate.runtime.stream import Stream
+from tidegate.runtime.streams import Streams
 from tidegate.version import __version__
 
 EVERY = 1.0  # seconds between two looks
@@ -107,9 +108,9 @@ class Pulse:
 
     # what the stream tells ----------------------------------------------------------------------------------
 
-    def begin(self, stream: Stream) -> None:
+    def begin(self, stream: Stream | Streams) -> None:
         """The stream is open; refuse a status file that cannot be written."""
-        self._facts = {"state": "running", "stream": stream.store.ledger.identity[:12]}
+        self._facts = {"state": "running", "stream": stream.ledger.identity[:12]}
         self.measure(stream)
         try:
             self._write()
@@ -126,14 +127,14 @@ class Pulse:
         self._thread = threading.Thread(target=self._look, name="pulse", daemon=True)
         self._thread.start()
 
-    def measure(self, stream: Stream) -> None:
+    def measure(self, stream: Stream | Streams) -> None:
         """Note where the stream stands; on its own thread, because the ledger belongs to it."""
-        ledger, step = stream.store.ledger, stream.step
+        ledger, step = stream.ledger, stream.step
         with suppress(TidegateError):
             self._facts = {
                 **self._facts,
                 "step": step,
-                "releases": stream.store.progress.number,
+                "releases": stream.releases,
                 "budget": {
                     "limit": show(ledger.unit * ledger.units),
                     "spent_in_last_window": show(ledger.spent()),
@@ -142,7 +143,7 @@ class Pulse:
                 "sinks": stream.backlogs,
             }
 
-    def released(self, chunk: Chunk, stream: Stream) -> None:
+    def released(self, chunk: Chunk, stream: Stream | Streams) -> None:
         """Releases have left."""
         self._facts["released_at"] = _iso(time.time())
         self.measure(stream)

@@ -55,6 +55,7 @@ MEANING = {
     Status.NULLIFIED: "as approximated, because an earlier step had used the budget",
     Status.PRUNED: "not measured, because a coarser measurement said that there is nothing",
     Status.MISSING: "no reading in any column, and nothing in its place",
+    Status.SILENT: "nothing was released, because of what the window was charged before the stream was amended",
 }
 
 
@@ -74,6 +75,8 @@ class Page:
         What bounding and clipping left out, in an inside report.
     made_up
         Whether the stream was made up.
+    history
+        What the account is shared with, and how the stream was amended.
     """
 
     config: Config
@@ -81,6 +84,7 @@ class Page:
     truth: Values | None
     left: LeftOut | None
     made_up: bool
+    history: tuple[str, ...] = ()
 
     @property
     def inside(self) -> bool:
@@ -96,6 +100,7 @@ def write_report(
     *,
     compare_truth: bool = False,
     made_up: Values | None = None,
+    history: Sequence[str] = (),
 ) -> None:
     """Write the report of everything that was released so far.
 
@@ -111,12 +116,14 @@ def write_report(
         Add the true errors; the report says then, in its title and at its top, that it must stay inside.
     made_up
         The answers of a stream that was made up, whose errors anybody may see.
+    history
+        What the account is shared with, and how the stream was amended, a sentence each.
     """
     width = len(config.query.labels)
     newest = latest(joined(store.chunks(), width))
     truth = true_values(config, len(newest)) if compare_truth else made_up
     left = left_out(config, len(newest), truth) if compare_truth and truth is not None else None
-    page = Page(config, newest, truth, left, made_up is not None)
+    page = Page(config, newest, truth, left, made_up is not None, tuple(history))
     text = "".join(_page(page, store, verdict))
     check_report(path)  # again, since much may have happened while the stream ran
     fresh = unused_name(path)
@@ -164,6 +171,7 @@ def _page(page: Page, store: Store, verdict: Verdict) -> Iterator[str]:
     yield f"<h1>{html.escape(words.title)}</h1>\n<p class=lead>{_headline(page, found)}</p>\n"
     yield _noise(page, found)
     yield _promise(config, verdict)
+    yield _history(page)
     yield from _stream(page)
     if page.truth is not None:
         yield _errors(page)
@@ -211,7 +219,7 @@ def _noise(page: Page, found: Accuracy | None) -> str:
 
 
 def _promise(config: Config, verdict: Verdict) -> str:
-    words, budget = Words(config), config.guarantee.budget
+    words, budget = Words(config), config.promise.budget
     kept = "kept" if verdict.ok else "BROKEN"
     factor = odds(budget)
     meaning = ""
@@ -234,10 +242,18 @@ def _promise(config: Config, verdict: Verdict) -> str:
         f"{html.escape(budget_in_words(budget))}.</p>{meaning}"
         "<p>Whoever is there for longer, or with more than one, is protected less:</p>"
         f"<table class=words><tr><th>who and how long<th>loss at most<th>a suspicion of 50% becomes{rows}</table>"
-        f"<p class=quiet>In full: {html.escape(str(config.guarantee))}</p>\n"
+        f"<p class=quiet>In full: {html.escape(str(config.promise))}</p>\n"
         f'<p class="{"kept" if verdict.ok else "warning"}"><strong>{kept.capitalize()}.</strong> '
         f"{html.escape(str(verdict)[:1].upper() + str(verdict)[1:])}.</p></section>\n"
     )
+
+
+def _history(page: Page) -> str:
+    """Which queries share the account, and what the stream was before it was amended."""
+    if not page.history:
+        return ""
+    items = "".join(f"<li>{html.escape(sentence)}" for sentence in page.history)
+    return f"<section><h2>One account</h2>\n<ul>{items}</ul></section>\n"
 
 
 def _suspicion(budget: Budget) -> str:
@@ -373,11 +389,12 @@ def _budget(page: Page, store: Store) -> str:
     config, newest = page.config, page.newest
     if not len(newest):
         return ""
-    window, unit = config.policy.window, store.ledger.unit
+    ledger = store.account
+    window, unit = config.policy.window, store.unit
     spent = np.asarray(windows(newest.units, window) * float(unit), dtype=np.float64)
     # under an (ε, δ) budget charges do not simply add: their number is what is limited
-    limit = float(unit * store.ledger.units)
-    exactly = show(unit * store.ledger.units) if store.ledger.rule.adds else f"{store.ledger.units} charges"
+    limit = float(unit * ledger.units)
+    exactly = show(unit * ledger.units) if ledger.rule.adds else f"{ledger.units} charges"
     symbol = "ρ" if isinstance(config.policy.budget, ZeroConcentrated) else "ε"
     where = "of all steps so far" if window is None else f"of the {window:,} steps up to each step"
     picture = draw_budget(Moments(config, newest.step), spent, limit, symbol)

@@ -6,7 +6,8 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, TidegateError, check_scheme
-from tidegate.ledger import SQLiteLedger, Verdict, verify_file
+from tidegate.ledger import Ledger, SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
 from tidegate.policy import Policy
@@ -29,16 +30,16 @@ Position = dict[str, Any]
 
 _TABLES = (
     # what the stream is, and how far it has got; the state is the mechanism's snapshot
-    "CREATE TABLE IF NOT EXISTS stream (id {integer} PRIMARY KEY CHECK (id = 1), described TEXT NOT NULL, "
+    "CREATE TABLE IF NOT EXISTS {stream} (id {integer} PRIMARY KEY CHECK (id = 1), described TEXT NOT NULL, "
     "step {integer} NOT NULL, number {integer} NOT NULL, position TEXT, state {bytes})",
     # chunks of releases under the number of their last one
-    "CREATE TABLE IF NOT EXISTS releases (number {integer} PRIMARY KEY, content {bytes} NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS {releases} (number {integer} PRIMARY KEY, content {bytes} NOT NULL)",
     # steps that were released more than once
-    "CREATE TABLE IF NOT EXISTS revisions (first {integer} NOT NULL, last {integer} NOT NULL, "
+    "CREATE TABLE IF NOT EXISTS {revisions} (first {integer} NOT NULL, last {integer} NOT NULL, "
     "revision {integer} NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS revised ON revisions (last)",
+    "CREATE INDEX IF NOT EXISTS {revised} ON {revisions} (last)",
     # up to which number each sink has everything, and what it needs to go on from there
-    "CREATE TABLE IF NOT EXISTS sinks (name TEXT PRIMARY KEY, number {integer} NOT NULL, position TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS {sinks} (name TEXT PRIMARY KEY, number {integer} NOT NULL, position TEXT NOT NULL)",
 )
 
 
@@ -63,6 +64,41 @@ def _unreadable() -> LedgerCorrupt:
 def _sink_check(name: str, number: int, position: Position) -> str:
     """Guards what is known of a sink against damage."""
     return f"{zlib.crc32(_compact([name, number, position]).encode()):08x}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One query at work from a step on, with tables of its own; an amendment that changes it begins another.
+
+    Parameters
+    ----------
+    number
+        Of its tables; 0 for those of a stream that was begun with one query.
+    query
+        Whose share of the ledger it charges; empty where the ledger is not divided.
+    since, until
+        The last step before it began, and its last step if it has ended.
+    crowded
+        The last step whose windows contain charges that were made before it began.
+    unit
+        What one unit of its charges is, where it has ended.
+    described
+        What it releases and how, as JSON.
+    """
+
+    number: int = 0
+    query: str = ""
+    since: int = 0
+    until: int | None = None
+    crowded: int = 0
+    unit: Fraction | None = None
+    described: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """How its tables are called."""
+        end = f"_{self.number}" if self.number else ""
+        return {name: name + end for name in ("stream", "releases", "revisions", "revised", "sinks", "links")}
 
 
 class Rows(Protocol):
@@ -125,30 +161,57 @@ class Store:
         A durable ledger, open for writing or reading.
     described
         What must not change while the stream runs, as JSON; None to look at whatever there is.
+    part
+        Which of several queries it keeps.
+    position
+        Where in the source a part begins.
     """
 
-    def __init__(self, ledger: DurableLedger, described: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        ledger: DurableLedger,
+        described: dict[str, Any] | None = None,
+        part: Part | None = None,
+        position: Position | None = None,
+    ) -> None:
         self.ledger = ledger
-        self.archived = Archived.of(ledger)
+        self.part = part or Part()
+        self._words = {**self.part.tables, **ledger.types}
+        self.archived = Archived() if self.part.number else Archived.of(ledger)
         if described is not None:
             text = json.dumps(described, sort_keys=True, ensure_ascii=False)
             with self.transaction():
                 for table in (*_TABLES, TABLE, *kept.TABLES):
-                    self._execute(table.format(**ledger.types))
-                if self._execute("SELECT id FROM stream").fetchone() is None:
-                    self._execute("INSERT INTO stream VALUES (1, ?, 0, 0, NULL, NULL)", (text,))
+                    self._execute(table)
+                if self._execute("SELECT id FROM {stream}").fetchone() is None:
+                    at = None if position is None else _compact(position)
+                    begin = (text, self.part.since, at)
+                    self._execute("INSERT INTO {stream} VALUES (1, ?, ?, 0, ?, NULL)", begin)
                 self._chain = self._links()
-                self._chain.begin(self._execute("SELECT number FROM stream").fetchone()[0])
+                self._chain.begin(self._execute("SELECT number FROM {stream}").fetchone()[0])
         else:
             self._chain = self._links()
         self._progress = self._read(check=True)
         self.kept = kept.Kept(ledger)
 
     def _links(self) -> Chain:
-        ledger = self.ledger
-        return Chain(self._execute, ledger.identity, named=bool(ledger.name), anchor=self.archived.anchor)
+        ledger, number = self.ledger, self.part.number
+        identity = f"{ledger.identity}/{number}" if number else ledger.identity
+        # tables of their own are no older than links are
+        named = bool(ledger.name) or number > 0
+        return Chain(self._execute, identity, named=named, anchor=self.archived.anchor)
 
     # reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def account(self) -> Ledger:
+        """What the query charges: its share of the ledger, or all of it."""
+        return self.ledger.share(self.part.query) if self.part.query else self.ledger
+
+    @property
+    def unit(self) -> Fraction:
+        """What one unit of its charges is."""
+        return self.account.unit if self.part.unit is None else self.part.unit
 
     @property
     def progress(self) -> Progress:
@@ -159,7 +222,7 @@ class Store:
         chained = check and self._chain.start is not None
         # one statement sees one state of the database, also while a writer goes on
         found = self._execute(
-            f"SELECT step, number, position, state{LAST_LINK if chained else ''} FROM stream"
+            f"SELECT step, number, position, state{LAST_LINK if chained else ''} FROM {{stream}}"
         ).fetchone()
         if found is None:
             raise LedgerMismatch("the ledger holds no stream; give one that `tidegate release` has written.")
@@ -173,7 +236,7 @@ class Store:
 
     def described(self) -> dict[str, Any]:
         """What the stream was begun with."""
-        return _loaded(self._execute("SELECT described FROM stream").fetchone()[0])
+        return _loaded(self._execute("SELECT described FROM {stream}").fetchone()[0])
 
     def chunks(self, after: int = 0) -> Iterator[Chunk]:
         """All releases with a number greater than `after`, in order."""
@@ -185,7 +248,7 @@ class Store:
         while True:
             # one by one, so that a sink may be slow without holding a cursor open over commits
             found = self._execute(
-                "SELECT number, content FROM releases WHERE number > ? ORDER BY number LIMIT 1", (after,)
+                "SELECT number, content FROM {releases} WHERE number > ? ORDER BY number LIMIT 1", (after,)
             ).fetchone()
             if found is None:
                 if after < self._progress.number:
@@ -199,7 +262,7 @@ class Store:
         before = self._progress.number + 1
         while before > self.archived.number + 1:
             found = self._execute(
-                "SELECT number, content FROM releases WHERE number < ? ORDER BY number DESC LIMIT 1",
+                "SELECT number, content FROM {releases} WHERE number < ? ORDER BY number DESC LIMIT 1",
                 (before,),
             ).fetchone()
             if found is None:
@@ -244,7 +307,7 @@ class Store:
         before = self._progress.number + 1
         while True:
             found = self._execute(
-                "SELECT number, content FROM releases WHERE number < ? ORDER BY number DESC LIMIT 1",
+                "SELECT number, content FROM {releases} WHERE number < ? ORDER BY number DESC LIMIT 1",
                 (before,),
             ).fetchone()
             if found is None:
@@ -262,7 +325,7 @@ class Store:
         before, earliest = self._progress.number + 1, int(steps.min(initial=2**62))
         while before > 1:
             content = self._execute(
-                "SELECT number, content FROM releases WHERE number < ? ORDER BY number DESC LIMIT 1",
+                "SELECT number, content FROM {releases} WHERE number < ? ORDER BY number DESC LIMIT 1",
                 (before,),
             ).fetchone()
             if content is None:
@@ -280,7 +343,7 @@ class Store:
 
     def sink(self, name: str) -> tuple[int, Position | None]:
         """Up to which number a sink has everything, and its position."""
-        found = self._execute("SELECT number, position FROM sinks WHERE name = ?", (name,)).fetchone()
+        found = self._execute("SELECT number, position FROM {sinks} WHERE name = ?", (name,)).fetchone()
         if found is None:
             return 0, None
         number, position = found[0], _loaded(found[1])
@@ -295,7 +358,7 @@ class Store:
         found = np.where(steps <= self.archived.step, self.archived.revision, 0).astype(np.int64)
         if len(steps):
             ends = (int(steps.min()), int(steps.max()))
-            wanted = "SELECT first, last, revision FROM revisions WHERE last >= ? AND first <= ?"
+            wanted = "SELECT first, last, revision FROM {revisions} WHERE last >= ? AND first <= ?"
             for first, last, revision in self._execute(wanted, ends):
                 within = (steps >= first) & (steps <= last)
                 found[within] = np.maximum(found[within], revision)
@@ -309,20 +372,21 @@ class Store:
         with self.ledger.transaction():
             yield
 
-    def put(self, chunk: Chunk, step: int, position: Position, state: bytes) -> None:
+    def put(self, chunk: Chunk, step: int, position: Position, state: bytes | None) -> None:
         """Keep releases with the state and the position they lead to; only inside of a transaction."""
         content, text = chunk.encode() if len(chunk) else self._content(chunk.last), _compact(position)
         if len(chunk):
-            self._execute("INSERT INTO releases VALUES (?, ?)", (chunk.last, content))
+            self._execute("INSERT INTO {releases} VALUES (?, ?)", (chunk.last, content))
         self._chain.add(chunk.last, self.ledger.head, content, state_digest(step, text, state))
         self._execute(
-            "UPDATE stream SET step = ?, number = ?, position = ?, state = ?", (step, chunk.last, text, state)
+            "UPDATE {stream} SET step = ?, number = ?, position = ?, state = ?",
+            (step, chunk.last, text, state),
         )
         with self.ledger.told():
             self.kept.forget(step)
 
     def _content(self, number: int) -> bytes:
-        found = self._execute("SELECT content FROM releases WHERE number = ?", (number,)).fetchone()
+        found = self._execute("SELECT content FROM {releases} WHERE number = ?", (number,)).fetchone()
         return b"" if found is None else stored_bytes(found[0])
 
     def refresh(self) -> None:
@@ -346,7 +410,7 @@ class Store:
             The last step that they released.
         """
         link = self._chain.link_at(number)
-        wanted = "SELECT coalesce(max(revision), 0) FROM revisions WHERE last <= ?"
+        wanted = "SELECT coalesce(max(revision), 0) FROM {revisions} WHERE last <= ?"
         revision = max(self.archived.revision, self._execute(wanted, (step,)).fetchone()[0])
         start = self._chain.start or 0
         facts = {
@@ -357,9 +421,9 @@ class Store:
             "revision": revision,
         }
         self.ledger.prune(rows, facts)
-        self._execute("DELETE FROM releases WHERE number <= ?", (number,))
-        self._execute("DELETE FROM links WHERE number < ?", (number,))
-        self._execute("DELETE FROM revisions WHERE last <= ?", (step,))
+        self._execute("DELETE FROM {releases} WHERE number <= ?", (number,))
+        self._execute("DELETE FROM {links} WHERE number < ?", (number,))
+        self._execute("DELETE FROM {revisions} WHERE last <= ?", (step,))
         self.archived = Archived.of(self.ledger)
         self._chain = self._links()
 
@@ -374,19 +438,19 @@ class Store:
             if len(part):
                 first, last = int(part[0]), int(part[-1])
                 values = (int(steps[first]), int(steps[last]), int(revisions[first]))
-                self._execute("INSERT INTO revisions VALUES (?, ?, ?)", values)
+                self._execute("INSERT INTO {revisions} VALUES (?, ?, ?)", values)
 
     def put_sink(self, name: str, number: int, position: Position) -> None:
         """Remember that a sink has everything up to a number."""
         self._execute(
-            "INSERT INTO sinks VALUES (?, ?, ?) ON CONFLICT (name) "
+            "INSERT INTO {sinks} VALUES (?, ?, ?) ON CONFLICT (name) "
             "DO UPDATE SET number = excluded.number, position = excluded.position",
             (name, number, _compact({**position, "check": _sink_check(name, number, position)})),
         )
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
         with self.ledger.told():
-            found: Rows = self.ledger.connection.execute(statement, values)
+            found: Rows = self.ledger.connection.execute(statement.format_map(self._words), values)
             return found
 
     def close(self) -> None:
@@ -467,11 +531,25 @@ def verify_target(target: str | PathLike[str]) -> Verdict:
         return verdict
     try:
         with open_durable(target, read_only=True) as ledger:
-            if not holds_stream(ledger):
+            from tidegate.runtime.parts import check_amendments, parts_of
+
+            parts = parts_of(ledger)
+            check_amendments(ledger)
+            if not parts and not holds_stream(ledger):
                 return verdict
-            return Store(ledger)._with_releases(verdict)
+            return with_releases(verdict, [Store(ledger, part=part) for part in parts or [Part()]])
     except LedgerCorrupt as error:
         return replace(verdict, ok=False, problem=str(error))
+
+
+def with_releases(verdict: Verdict, stores: Sequence[Store]) -> Verdict:
+    """A verdict on the charges, and on the releases of all parts of a stream."""
+    found = [store._with_releases(verdict) for store in stores]
+    bad = next((each for each in found if not each.ok), None)
+    if bad is not None or not found:
+        return verdict if bad is None else bad
+    counts = {name: [getattr(each, name) or 0 for each in found] for name in ("releases", "unchained")}
+    return replace(verdict, releases=sum(counts["releases"]), unchained=sum(counts["unchained"]))
 
 
 def holds_stream(ledger: DurableLedger) -> bool:
@@ -503,7 +581,8 @@ def refuse_change(name: str, before: Any, now: Any, key: str = "") -> None:
     elif before != now:
         raise StreamChanged(
             f"the stream in {name} was begun with {key} = {_short(before)} and the configuration now says "
-            f"{_short(now)}; put it back, or begin a new stream with another ledger, whose budget adds to this one's."
+            f"{_short(now)}; put it back, amend the stream with `tidegate amend`, or begin a new one with another "
+            "ledger, whose budget adds to this one's."
         )
 
 

@@ -14,22 +14,25 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.config import Config
-from tidegate.errors import InvalidParameter, LedgerError, LedgerMismatch, without_secrets
+from tidegate.config.queries import ONLY, one
+from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerError, LedgerMismatch, without_secrets
 from tidegate.ingest import Intake, StepBlock
+from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
+from tidegate.mechanisms.w_event.pan_private import PanPrivateRun
+from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
-from tidegate.runtime.clock import check_clock
 from tidegate.runtime.errors import LedgerIsOlder, SinkUnavailable
 from tidegate.runtime.gaps import Gaps
-from tidegate.runtime.outlets import Nobody, Outlet, Readers, Watcher
+from tidegate.runtime.outlets import Nobody, Outlet, Watcher
 from tidegate.runtime.pruning import Pruned, kept_steps, prune
 from tidegate.runtime.receipts import ENDING, Receipt
 from tidegate.runtime.sinks import Sink, open_sink
@@ -37,9 +40,18 @@ from tidegate.runtime.sinks.answers import AnswerFileSink
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.store import Progress, Store, open_store, stored_fingerprint
 
+# these decide on raw data what they charge: a refusal would tell of it, so they wait until there can be none
+DECIDING = (PublishingRun, PanPrivateRun)
 SYNC_EVERY = 1.0  # seconds between two moments at which sinks make sure of what they took
 SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
 RETRY_EVERY = 1.0  # seconds between two attempts at a sink that cannot be reached
+
+
+class Taken(NamedTuple):
+    """What a block has become: its releases, and where the stream stands with them."""
+
+    chunk: Chunk
+    progress: Progress
 
 
 class Stream:
@@ -71,12 +83,12 @@ class Stream:
         self.last_step = last_step
         self.watcher: Watcher = watcher or Nobody()
         progress = store.progress
-        self.run: Run = mechanism.start(ledger=store.ledger, state=progress.state)
-        if self.run.step != progress.step:
-            raise LedgerMismatch(
-                f"the ledger stands at step {self.run.step} and its stream at step {progress.step}; "
-                "use a ledger that nothing else has charged."
-            )
+        self.mechanism = mechanism
+        self._at = progress.step  # after which a run begins
+        self._crowded = store.part.crowded
+        run = mechanism.start(ledger=store.account, state=progress.state)
+        self._decides = isinstance(run, DECIDING)
+        self._run: Run | None = self._begun(run, fresh=progress.state is None)
         self._outlets: list[Outlet] = []
         self._sinks = list(sinks)
         self._synced = time.monotonic()
@@ -93,7 +105,39 @@ class Stream:
     @property
     def revises(self) -> bool:
         """Whether steps may be released more than once."""
-        return self.run.mechanism.revises
+        return self.mechanism.revises
+
+    @property
+    def run(self) -> Run:
+        """The mechanism at work."""
+        if self._run is None:
+            raise LedgerMismatch("the stream is silent until charges from before its amendment have passed.")
+        return self._run
+
+    def _begun(self, run: Run, *, fresh: bool) -> Run | None:
+        """A run that stands where the stream does; none where it has to wait for charges of an earlier part to pass."""
+        step = self._at
+        if self._crowded and fresh:
+            if self._decides and step < self._crowded:
+                return None
+            run.alone = run.alone or self._decides  # no window that it charges holds anything else any more
+            run.begin_at(step + 1)
+        if run.step != step:
+            raise LedgerMismatch(
+                f"the ledger stands at step {run.step} and its stream at step {step}; "
+                "use a ledger that nothing else has charged."
+            )
+        return run
+
+    @property
+    def ledger(self) -> DurableLedger:
+        """The ledger of the stream."""
+        return self.store.ledger
+
+    @property
+    def releases(self) -> int:
+        """How many releases there are."""
+        return self.store.progress.number
 
     @property
     def backlogs(self) -> list[dict[str, Any]]:
@@ -208,15 +252,22 @@ class Stream:
             if commit is not None:
                 commit(block.position)
             if time.monotonic() - self._synced >= SYNC_EVERY:
-                self._sync()
+                self.sync()
             self._prune_if_due()
 
     def take(self, block: StepBlock) -> Chunk:
         """Release a block of steps and commit it with everything that belongs to it; nothing has left yet."""
+        with self.store.transaction():
+            taken = self.put(block)
+        self.settled(taken)
+        return taken.chunk
+
+    def put(self, block: StepBlock) -> Taken:
+        """Release a block of steps, and keep everything that belongs to it; only inside of a transaction."""
         before = self.store.progress
-        if self.run.step != before.step:
+        if self._run is not None and self._run.step != before.step:
             raise LedgerMismatch(
-                f"step {self.run.step} was not committed, so this run has seen what nobody may go on from; "
+                f"step {self._run.step} was not committed, so this run has seen what nobody may go on from; "
                 "open the stream again."
             )
         if block.first_step != before.step + 1:
@@ -224,27 +275,66 @@ class Stream:
                 f"the next step is {before.step + 1} and the source hands out step {block.first_step}; "
                 "give it the position of this stream."
             )
-        with self.store.transaction():
-            chunk = self._release(block, before.number + 1)
-            state = self.run.snapshot()
-            position = (
-                block.position if self._gaps is None else {**block.position, "gaps": self._gaps.describe()}
-            )
-            self.store.put(chunk, block.last_step, position, state)
-            for outlet in self._outlets:
-                if outlet.safe is not None:
-                    self.store.put_sink(outlet.sink.name, *outlet.safe)
+        chunk = self._release(block, before.number + 1)
+        state = None if self._run is None else self._run.snapshot()
+        position = block.position if self._gaps is None else {**block.position, "gaps": self._gaps.describe()}
+        self.store.put(chunk, block.last_step, position, state)
+        for outlet in self._outlets:
+            if outlet.safe is not None:
+                self.store.put_sink(outlet.sink.name, *outlet.safe)
+        return Taken(chunk, Progress(block.last_step, chunk.last, position, state))
+
+    def settled(self, taken: Taken) -> None:
+        """Hear that what was put is committed."""
         for outlet in self._outlets:
             if outlet.safe is not None:
                 outlet.recorded, outlet.safe = outlet.safe[0], None
-        self.store.committed(Progress(block.last_step, chunk.last, position, state))
-        return chunk
+        self.store.committed(taken.progress)
 
     def _release(self, block: StepBlock, number: int) -> Chunk:
-        """The releases of a block, and after them whatever it has made known about earlier steps."""
+        """The releases of a block; the steps after an amendment one by one, while windows hold older charges."""
+        chunks: list[Chunk] = []
+        for index in range(min(max(self._crowded - block.first_step + 1, 0), len(block))):
+            chunks.append(self._attempt(block[index : index + 1], number, block))
+            number = chunks[-1].last + 1
+        if len(chunks) < len(block):
+            rest = block[len(chunks) : len(block)] if chunks else block
+            if self._run is None:
+                self._begin_after(rest.first_step - 1)
+            chunks.append(self._release_all(rest, number, block))
+        found, since = joined(chunks, block.units.shape[1]), self.store.part.since
+        return found.measured_after(since) if since else found
+
+    def _begin_after(self, step: int) -> None:
+        """Begin a run anew, as if nothing had been released before."""
+        self._at = step
+        self._run = self._begun(self.mechanism.start(ledger=self.store.account), fresh=True)
+
+    def _attempt(self, block: StepBlock, number: int, whole: StepBlock) -> Chunk:
+        """The release of one step, or silence where the ledger refuses it: then the next step begins a run anew.
+
+        What refuses are charges, which are public; mechanisms that decide on raw data have to wait instead.
+        """
+        if self._run is None:
+            self._begin_after(block.first_step - 1)
+        if self._run is not None:
+            try:
+                with self.store.transaction():
+                    return self._release_all(block, number, whole)
+            except BudgetExceeded:
+                self._run = None
+        self.store.account.charge_batch(block.first_step, np.zeros(len(block), dtype=np.int64))
+        return Chunk.silent(number, block.first_step, self.mechanism.outputs)
+
+    def _release_all(self, block: StepBlock, number: int, whole: StepBlock) -> Chunk:
+        """The releases of a block, and after them whatever it has made known about earlier steps.
+
+        It may be a part of the whole block, none of which is in the store yet.
+        """
         results: list[Release | Releases] = []
         if self._gaps is None and block.missing is not None:
-            self._gaps = Gaps.fresh(self.run.mechanism.columns, self.store.last_values())
+            last = self.store.last_values()
+            self._gaps = Gaps.fresh(self.mechanism.columns, np.nan_to_num(last) if last is not None else None)
         if self._gaps is not None:
             chunk = self._release_with_gaps(block, number, results)
         elif len(block) > 1:
@@ -255,11 +345,11 @@ class Stream:
             single = self.run.push(block.values[0])
             results.append(single)
             chunk = Chunk.of(number, [single])
-        revised = self._revisions(number + len(block), results, block)
-        if chunk.values.shape[1] != self.run.mechanism.outputs:
+        revised = self._revisions(number + len(block), results, whole)
+        if chunk.values.shape[1] != self.mechanism.outputs:
             raise InvalidParameter(
                 "mechanism",
-                type(self.run.mechanism).__name__,
+                type(self.mechanism).__name__,
                 "one that releases the columns it is given",
                 "use it from Python, where its further values have names",
             )
@@ -269,7 +359,7 @@ class Stream:
         """The releases of a block in which readings may be missing; those of missing cells are withheld."""
         assert self._gaps is not None
         # a sum of readings is a sum of those that there are: nothing stands for the others, and nothing is withheld
-        adds = self.run.mechanism.statistic != "steps"
+        adds = self.mechanism.statistic != "steps"
         chunks = []
         for part, missing in self._gaps.parts(block):
             standing = np.zeros(len(missing)) if adds else self._gaps.held
@@ -293,7 +383,7 @@ class Stream:
 
     def _without_gaps(self, chunk: Chunk, block: StepBlock | None = None) -> Chunk:
         """Revisions, without the cells that had no reading."""
-        if self._gaps is None or self.run.mechanism.statistic != "steps":
+        if self._gaps is None or self.mechanism.statistic != "steps":
             return chunk
         missing = self.store.missing(chunk.step, chunk.values.shape[1])
         if block is not None and block.missing is not None:
@@ -307,6 +397,7 @@ class Stream:
         position = dict(before.position or {})
         if (
             not self.revises
+            or self._run is None
             or self.last_step is None
             or before.step < self.last_step
             or position.get("ended")
@@ -314,13 +405,13 @@ class Stream:
             return
         position["ended"] = True  # whatever comes after a last word takes this back
         with self.store.transaction():
-            final = self.run.flush()
+            final = self._run.flush()
             chunk = Chunk.of(before.number + 1, [])
             if final is not None and len(final):
                 numbered = self.store.revisions(final.steps) + 1
                 self.store.put_revisions(final.steps, numbered)
                 chunk = self._without_gaps(Chunk.of_batch(before.number + 1, final, numbered))
-            state = self.run.snapshot()
+            state = self._run.snapshot()
             self.store.put(chunk, before.step, position, state)
         self.store.committed(Progress(before.step, chunk.last, position, state))
         self.send()
@@ -375,7 +466,8 @@ class Stream:
                     outlet.waits = True
                     self.watcher.waiting(str(error))
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Let sinks make sure of what they took; the next commit records it."""
         self._synced = time.monotonic()
         for outlet in self._outlets:
             if outlet.sent > outlet.recorded and not outlet.waits:
@@ -403,7 +495,7 @@ class Stream:
             self.send()
         for outlet in self._outlets:
             outlet.sink.finish(self.store.chunks())
-        self._sync()
+        self.sync()
         behind = [outlet for outlet in self._outlets if outlet.safe is not None]
         if behind:
             with self.store.transaction():
@@ -416,13 +508,17 @@ class Stream:
 
     def close(self) -> None:
         """Let go of sinks and store; of a stream that has not begun nothing stays behind."""
+        self.let_go()
+        self.store.discard()
+
+    def let_go(self) -> None:
+        """Let go of sinks."""
         for outlet in self._outlets:
             if self.store.progress.number == 0:  # whatever else was begun, nothing was released
                 outlet.sink.abandon()
             outlet.sink.close()
             if outlet.receipt is not None:
                 outlet.receipt.close()
-        self.store.discard()
 
     def __enter__(self) -> Stream:
         return self
@@ -460,27 +556,18 @@ def open_stream(
     clock
         Public time in seconds since 1970.
     """
-    config = as_begun(config)
-    mechanism = config.mechanism
-    store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
-    try:
-        stream = Stream(store, mechanism, watcher=watcher, last_step=config.steps.count)
-    except BaseException:
-        store.discard()
-        raise
-    try:
-        if follow:
-            most = config.steps_keys.catch_up
-            now = (clock or time.time)()
-            check_clock(config.steps, stream.step, now, most=most, backfill=backfill)
-        outlet: Sink = configured_sink(config, stream, follow=follow) if sink else Readers()
-        receipt = receipt_of(config, outlet)
-        derived = answer_sinks(config, stream.store) if sink else []
-        stream.open_sinks([outlet], receipt=receipt, begin_anew=begin_anew, derived=derived)
-    except BaseException:
-        stream.close()
-        raise
-    return stream
+    from tidegate.runtime.streams import open_streams
+
+    streams = open_streams(
+        one(config),
+        follow=follow,
+        watchers=None if watcher is None else {ONLY: watcher},
+        sink=sink,
+        begin_anew=begin_anew,
+        backfill=backfill,
+        clock=clock,
+    )
+    return streams.streams[0]
 
 
 def prune_stream(config: Config, archives: Path, *, keep: int | None = None) -> Pruned | None:
@@ -590,7 +677,7 @@ def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
         labels=config.query.answer_labels,
         boundary=config.steps.boundary,
         zone=config.steps.zone,
-        unit=store.ledger.unit,
+        unit=store.unit,
         stream=(store.ledger.name or config.fingerprint)[:12],
         form=config.sink.layout,
         revised=revised,

@@ -102,7 +102,7 @@ class Words:
 
     def lifetimes(self) -> list[tuple[str, Budget]]:
         """What longer presences and several units lose, each with the budget that covers it."""
-        guarantee = self.config.guarantee
+        guarantee = self.config.promise
         seconds, found = step_seconds(self.config), []
         if self.config.policy.window is not None:
             for words, length in (

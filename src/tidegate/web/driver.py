@@ -106,8 +106,8 @@ class Driver:
             backfill=self.backfill,
             clock=self.clock,
         )
-        self._stream = stream
-        ledger = stream.store.ledger
+        self._stream, self._part = stream, stream.store.part
+        ledger = stream.store.account
         if not hasattr(self, "board"):
             self.limit = ledger.unit * ledger.units
             self.adds = bool(ledger.rule.adds)
@@ -141,7 +141,7 @@ class Driver:
     @contextmanager
     def _past(self, number: int) -> Iterator[Iterator[Chunk]]:
         with self.reader() as ledger:
-            yield Store(ledger).chunks(number)
+            yield Store(ledger, part=self._part).chunks(number)
 
     def start(self) -> None:
         """Begin to drive."""
@@ -272,7 +272,7 @@ class Driver:
         for sender in self.senders:
             sender.wake()
         assert self._stream is not None
-        self.spent = self._stream.store.ledger.spent()
+        self.spent = self._stream.store.account.spent()
         self.committed = time.time()
         step = int(chunk.step.max()) if len(chunk) else self.board.step
         lateness = self.config.steps.lateness

@@ -43,9 +43,8 @@ def same_file(path: Path, file: io.BufferedReader) -> bool:
 def moved(path: Path, position: Position) -> Path | None:
     """Where a file is now that was renamed within its folder, as rotation does."""
     try:
-        entries = [
-            Path(entry.path) for entry in os.scandir(path.parent) if entry.inode() == position["inode"]
-        ]
+        with os.scandir(path.parent) as found:
+            entries = [Path(entry.path) for entry in found if entry.inode() == position["inode"]]
         return next((one for one in entries if one.stat().st_dev == position["device"]), None)
     except (OSError, KeyError):
         return None

@@ -1,0 +1,140 @@
+"""The parts and amendments of a stream: which query was at work from which step on, in the ledger's own database.
+
+Every amendment stands in the ledger's chain of hashes as well, as a row that names the configuration by its fingerprint.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from tidegate.errors import LedgerCorrupt
+from tidegate.ledger.durable import DurableLedger
+from tidegate.ledger.rows import decode_text
+from tidegate.runtime.store import Part
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS parts (part {integer} PRIMARY KEY, query TEXT NOT NULL, since {integer} NOT NULL, "
+    "until {integer}, crowded {integer} NOT NULL, unit TEXT, described TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS amendments (number {integer} PRIMARY KEY, charge {integer} NOT NULL, "
+    "step {integer} NOT NULL, fingerprint TEXT NOT NULL, described TEXT NOT NULL)",
+)
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """What a stream is from a step on.
+
+    Parameters
+    ----------
+    number
+        1 for what it was begun with, if that was several queries.
+    charge
+        The row of the ledger that says so.
+    step
+        The last step before it is in force.
+    fingerprint, described
+        The configuration: a digest, and as JSON.
+    """
+
+    number: int
+    charge: int
+    step: int
+    fingerprint: str
+    described: dict[str, Any]
+
+
+def parts_of(ledger: DurableLedger) -> list[Part]:
+    """All parts of a stream in the order in which they began; none where it has one query and was never amended."""
+    found = _rows(
+        ledger, "SELECT part, query, since, until, crowded, unit, described FROM parts ORDER BY part"
+    )
+    try:
+        return [
+            Part(
+                number,
+                query,
+                since,
+                until,
+                crowded,
+                None if unit is None else Fraction(unit),
+                json.loads(text),
+            )
+            for number, query, since, until, crowded, unit, text in found
+        ]
+    except (ValueError, TypeError, ZeroDivisionError):
+        raise _damaged() from None
+
+
+def amendments_of(ledger: DurableLedger) -> list[Amendment]:
+    """Everything that the stream was, from the first on."""
+    found = _rows(
+        ledger, "SELECT number, charge, step, fingerprint, described FROM amendments ORDER BY number"
+    )
+    try:
+        return [
+            Amendment(number, charge, step, fingerprint, json.loads(text))
+            for number, charge, step, fingerprint, text in found
+        ]
+    except (ValueError, TypeError):
+        raise _damaged() from None
+
+
+def check_amendments(ledger: DurableLedger) -> None:
+    """Refuse amendments that the ledger's chain does not have."""
+    for amendment in amendments_of(ledger):
+        wanted = "SELECT detail FROM charges WHERE row = ? AND kind = 'amend'"
+        with ledger.told():
+            found = ledger.connection.execute(wanted, (amendment.charge,)).fetchone()
+        facts = {} if found is None else decode_text(bytes(found[0]))
+        if (facts.get("configuration"), facts.get("now")) != (amendment.fingerprint, amendment.step):
+            raise LedgerCorrupt(
+                f"amendment {amendment.number} is not that of row {amendment.charge}; restore the ledger from a backup."
+            )
+
+
+def create_tables(ledger: DurableLedger) -> None:
+    """Make room for parts; only inside of a transaction."""
+    for table in _TABLES:
+        ledger.connection.execute(table.format_map(ledger.types))
+
+
+def put_part(ledger: DurableLedger, part: Part) -> None:
+    """Keep a part, or what it is now; only inside of a transaction."""
+    described = json.dumps(part.described, sort_keys=True, ensure_ascii=False)
+    unit = None if part.unit is None else str(part.unit)
+    ledger.connection.execute(
+        "INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (part) "
+        "DO UPDATE SET until = excluded.until, unit = excluded.unit",
+        (part.number, part.query, part.since, part.until, part.crowded, unit, described),
+    )
+
+
+def end_part(ledger: DurableLedger, part: Part, step: int, unit: Fraction) -> Part:
+    """Let a part end with a step; only inside of a transaction."""
+    ended = replace(part, until=step, unit=unit)
+    put_part(ledger, ended)
+    return ended
+
+
+def put_amendment(ledger: DurableLedger, amendment: Amendment) -> None:
+    """Keep an amendment; only inside of a transaction."""
+    described = json.dumps(amendment.described, sort_keys=True, ensure_ascii=False)
+    facts = (amendment.number, amendment.charge, amendment.step, amendment.fingerprint, described)
+    ledger.connection.execute("INSERT INTO amendments VALUES (?, ?, ?, ?, ?)", facts)
+
+
+def _rows(ledger: DurableLedger, statement: str) -> list[Any]:
+    try:
+        with ledger.told():
+            return list(ledger.connection.execute(statement).fetchall())
+    except LedgerCorrupt as error:
+        if "no such table" in str(error) or "lacks a table" in str(error):
+            return []
+        raise
+
+
+def _damaged() -> LedgerCorrupt:
+    return LedgerCorrupt("what is stored of the stream's parts is damaged; restore the ledger from a backup.")

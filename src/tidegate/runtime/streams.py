@@ -1,0 +1,349 @@
+"""All queries of a configuration at work: one pass over the source, one ledger, one commit for every block of steps."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from tidegate.config import Config, Queries
+from tidegate.errors import InvalidParameter, LedgerMismatch, TidegateError
+from tidegate.ingest import Intake, Several, StepBlock
+from tidegate.ingest.aggregate import valued
+from tidegate.ledger import Verdict
+from tidegate.ledger.durable import DurableLedger
+from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.clock import check_clock
+from tidegate.runtime.errors import StreamChanged
+from tidegate.runtime.outlets import Readers, Watcher
+from tidegate.runtime.parts import (
+    Amendment,
+    amendments_of,
+    create_tables,
+    parts_of,
+    put_amendment,
+    put_part,
+)
+from tidegate.runtime.store import (
+    Part,
+    Position,
+    Store,
+    open_durable,
+    open_store,
+    refuse_change,
+    with_releases,
+)
+from tidegate.runtime.stream import SYNC_EVERY, Stream, answer_sinks, as_begun, configured_sink, receipt_of
+
+
+class Streams:
+    """The streams of all queries, which go on together.
+
+    Parameters
+    ----------
+    queries
+        The configuration, with the outputs that its queries have.
+    streams
+        An open stream for each query, in the same order, on one ledger.
+    """
+
+    def __init__(self, queries: Queries, streams: Sequence[Stream]) -> None:
+        self.queries = queries
+        self.streams = tuple(streams)
+        self._order = sorted(config.name for config in queries.parts)  # as the intake has them
+        self._synced = time.monotonic()
+        steps = {stream.step for stream in self.streams}
+        if len(steps) > 1:
+            raise LedgerMismatch(
+                "the queries of the stream stand at different steps; restore the ledger from a backup."
+            )
+
+    @property
+    def ledger(self) -> DurableLedger:
+        """The ledger of all queries."""
+        return self.streams[0].store.ledger
+
+    @property
+    def step(self) -> int:
+        """The last step that was committed."""
+        return self.streams[0].step
+
+    @property
+    def position(self) -> Position | None:
+        """Where in the source the stream goes on."""
+        return self.streams[0].store.progress.position
+
+    @property
+    def releases(self) -> int:
+        """How many releases there are of all queries."""
+        return sum(stream.store.progress.number for stream in self.streams)
+
+    @property
+    def behind(self) -> list[str]:
+        """The sinks that lack releases, which they get at the next start."""
+        return [name for stream in self.streams for name in stream.behind]
+
+    @property
+    def backlogs(self) -> list[dict[str, Any]]:
+        """Of each sink, how many committed releases it lacks, and whether it cannot be reached."""
+        return [each for stream in self.streams for each in stream.backlogs]
+
+    @property
+    def together(self) -> str:
+        """What these streams and earlier ones of their sinks cost together; empty if there were none."""
+        return max((stream.together for stream in self.streams), key=len)
+
+    def drive(self, intake: Intake | Iterable[StepBlock]) -> None:
+        """Release every block that the intake hands out, until it ends."""
+        if len(self.streams) == 1 and not isinstance(getattr(intake, "query", None), Several):
+            self.streams[0].drive(intake)
+            return
+        assert isinstance(intake, Intake)
+        assert isinstance(intake.query, Several)
+        intake.keeper = self.streams[0].store.kept
+        for block in intake:
+            blocks = dict(zip(self._order, intake.query.apart(block), strict=True))
+            chunks = self.take([blocks[config.name] for config in self.queries.parts])
+            for stream, chunk in zip(self.streams, chunks, strict=True):
+                stream.send(chunk)
+                stream.watcher.released(chunk)
+            intake.commit(block.position)
+            if time.monotonic() - self._synced >= SYNC_EVERY:
+                self._synced = time.monotonic()
+                for stream in self.streams:
+                    stream.sync()
+
+    def take(self, blocks: Sequence[StepBlock]) -> list[Chunk]:
+        """Release a block of each query and commit all of it together; nothing has left yet."""
+        with self.ledger.transaction():
+            taken = [stream.put(block) for stream, block in zip(self.streams, blocks, strict=True)]
+        for stream, each in zip(self.streams, taken, strict=True):
+            stream.settled(each)
+        return [each.chunk for each in taken]
+
+    def finish(self, stopped: threading.Event | None = None) -> None:
+        """Wait until every sink has everything, and record that; see `Stream.finish`."""
+        for stream in self.streams:
+            stream.finish(stopped)
+
+    def archive_into(self, archives: Path, *, keep: int | None = None) -> None:
+        """Prune from time to time while the stream is driven; see `Stream.archive_into`."""
+        if self.ledger.shares:
+            raise InvalidParameter(
+                "archives",
+                str(archives),
+                "absent where a stream has several queries or was amended",
+                "drop it",
+            )
+        self.streams[0].archive_into(archives, keep=keep)
+
+    def verify(self) -> Verdict:
+        """Replay all charges, and compare all releases, also of parts that have ended, with their links."""
+        stores = [Store(self.ledger, part=part) for part in parts_of(self.ledger)]
+        return with_releases(self.ledger.verify(), stores or [self.streams[0].store])
+
+    def amendments(self) -> list[Amendment]:
+        """What the stream was, from the first on; nothing where it has one query and was never amended."""
+        return amendments_of(self.ledger)
+
+    def close(self) -> None:
+        """Let go of sinks and ledger; of a stream that has not begun nothing stays behind."""
+        begun = any(stream.store.begun for stream in self.streams)
+        for stream in self.streams:
+            stream.let_go()
+        if begun:
+            self.ledger.close()
+        else:
+            self.ledger.discard()
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_streams(
+    queries: Queries,
+    *,
+    follow: bool = False,
+    watchers: Mapping[str, Watcher] | None = None,
+    sink: bool = True,
+    begin_anew: bool = False,
+    backfill: bool = False,
+    clock: Callable[[], float] | None = None,
+) -> Streams:
+    """Open the streams of a configuration, with their sinks brought up to what was committed.
+
+    Parameters
+    ----------
+    queries
+        The checked configuration, with one query or several.
+    watchers
+        Who looks at each query.
+    follow, sink, begin_anew, backfill, clock
+        As for `open_stream`.
+    """
+    streams = opened(queries, watchers)
+    try:
+        if follow:
+            most = streams.queries.first.steps_keys.catch_up
+            now = (clock or time.time)()
+            check_clock(queries.first.steps, streams.step, now, most=most, backfill=backfill)
+        for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
+            outlet = configured_sink(config, stream, follow=follow) if sink else Readers()
+            place = receipt_of(config, outlet) if sink or not config.name else None
+            derived = answer_sinks(config, stream.store) if sink else []
+            stream.open_sinks([outlet], receipt=place, begin_anew=begin_anew, derived=derived)
+    except BaseException:
+        streams.close()
+        raise
+    return streams
+
+
+def opened(queries: Queries, watchers: Mapping[str, Watcher] | None = None) -> Streams:
+    """The streams of a configuration without their sinks; begun if there are none."""
+    known = _known(queries)
+    if not queries.listed and (known is None or not known[1]):
+        config = as_begun(queries.first)
+        mechanism = config.mechanism
+        store = open_store(
+            queries.ledger, config.policy, mechanism.units, config.fingerprint, config.describe()
+        )
+        return _started(replace(queries, parts=(config,)), [store], watchers)
+    if known is None or (known[0] == queries.fingerprint and not known[1]):
+        ledger = open_durable(queries.ledger, queries.policy, 1, fingerprint=queries.fingerprint)
+    else:
+        ledger = open_durable(queries.ledger)
+    try:
+        amendments = amendments_of(ledger)
+        if not amendments and ledger.fingerprint == queries.fingerprint:
+            parts = _begin(ledger, queries)
+        else:
+            parts = parts_of(ledger)
+            queries = as_amended(queries, parts)
+            _refuse_another(queries, ledger, amendments)
+        present = {part.query: part for part in parts if part.until is None}
+        ordered = [present[config.name] for config in queries.parts]
+        stores = [Store(ledger, part=part) for part in ordered]
+        placed = [
+            output_of(config, part, listed=queries.listed)
+            for config, part in zip(queries.parts, ordered, strict=True)
+        ]
+    except BaseException:
+        ledger.discard()
+        raise
+    return _started(replace(queries, parts=tuple(placed)), stores, watchers)
+
+
+def _started(queries: Queries, stores: Sequence[Store], watchers: Mapping[str, Watcher] | None) -> Streams:
+    ledger, streams = stores[0].ledger, []
+    try:
+        for config, store in zip(queries.parts, stores, strict=True):
+            watcher = (watchers or {}).get(config.name)
+            streams.append(Stream(store, config.mechanism, watcher=watcher, last_step=config.steps.count))
+        return Streams(queries, streams)
+    except BaseException:
+        if any(store.begun for store in stores):
+            ledger.close()
+        else:
+            ledger.discard()
+        raise
+
+
+def _known(queries: Queries) -> tuple[str, bool] | None:
+    """What a ledger was begun for, and whether it has parts; None where there is none, or none that can be read."""
+    try:
+        with open_durable(queries.ledger, read_only=True) as ledger:
+            return ledger.fingerprint, bool(amendments_of(ledger))
+    except TidegateError:
+        return None
+
+
+def _begin(ledger: DurableLedger, queries: Queries) -> list[Part]:
+    """Divide a new ledger among the queries."""
+    with ledger.transaction(), ledger.told():
+        create_tables(ledger)
+        ledger.divide(queries.shares, configuration=queries.fingerprint)
+        put_amendment(ledger, Amendment(1, ledger.rows, 0, queries.fingerprint, queries.describe()))
+        parts = []
+        for number, config in enumerate(queries.parts, 1):
+            parts.append(Part(number, config.name, described=described_of(config)))
+            put_part(ledger, parts[-1])
+            Store(ledger, described_of(config), parts[-1])
+    return parts
+
+
+def described_of(config: Config) -> dict[str, Any]:
+    """What a part releases and how, and where its rows lie among those of all queries, as JSON."""
+    query = config.query
+    read = {
+        "column": config.schema.column,
+        "value": config.schema.value if valued(query) else None,
+        "places": 1 + max(query.width, len(query.columns)),
+        "values": valued(query),
+    }
+    found: dict[str, Any] = json.loads(json.dumps({**config.describe(), "read": read}))
+    return found
+
+
+def as_amended(queries: Queries, parts: Sequence[Part]) -> Queries:
+    """The configuration, with Laplace noise where a part was begun before its steps could share any."""
+    present = {part.query: part.described.get("mechanism") for part in parts if part.until is None}
+
+    def settled(config: Config) -> Config:
+        mechanism, begun = config.mechanism, present.get(config.name)
+        if "noise" in config.parameters or begun is None or mechanism.describe() == begun:
+            return config
+        earlier = mechanism.earlier
+        return (
+            config if earlier is None or earlier.describe() != begun else replace(config, mechanism=earlier)
+        )
+
+    return replace(queries, parts=tuple(settled(config) for config in queries.parts))
+
+
+def _refuse_another(queries: Queries, ledger: DurableLedger, amendments: Sequence[Amendment]) -> None:
+    """Refuse a configuration that is not the one in force."""
+    if amendments and amendments[-1].fingerprint == queries.fingerprint:
+        return
+    if amendments:
+        refuse_change(str(ledger.where), amendments[-1].described, queries.describe())
+    raise StreamChanged(
+        f"the stream in {ledger.where} was begun with one query and the configuration now has several, or others; put it "
+        "back, or amend the stream with `tidegate amend`."
+    )
+
+
+def output_of(config: Config, part: Part, *, listed: bool) -> Config:
+    """The configuration of a query with an output of its own for this part: one that begins later says so in its name."""
+    keys, begin = config.sink, f".from-{part.since + 1}" if part.since else ""
+    location, receipt = _later(keys.location, begin), keys.receipt
+    if receipt is None and "://" in location:  # beside the ledger, where those of all queries lie
+        beside = config.path if "://" in config.ledger else Path(config.ledger)
+        receipt = str(beside.absolute())
+    if receipt is not None:
+        name = f"-{config.name}" if listed else ""
+        receipt = f"{receipt}{name}{begin}.receipt" if keys.receipt is None else f"{receipt}{name}{begin}"
+    answers = tuple(replace(answer, location=_later(answer.location, begin)) for answer in config.answers)
+    return replace(config, sink=replace(keys, location=location, receipt=receipt), answers=answers)
+
+
+def _later(location: str, begin: str) -> str:
+    """The place of an output that begins later than its stream; a broker's topic goes on."""
+    if not begin or location == "-" or "://" in location:
+        return location
+    if location.endswith("/"):
+        return f"{location}{begin[1:]}/"
+    path = Path(location)
+    return str(path.with_name(f"{path.stem}{begin}{path.suffix}"))
+
+
+def unit_of(ledger: DurableLedger, part: Part) -> Fraction:
+    """What one unit of a part's charges is now."""
+    return ledger.share(part.query).unit if part.query else ledger.unit
