@@ -83,6 +83,10 @@ class BudgetExceeded(TidegateError):
         self.step = step
 
 
+class UnsupportedSystem(TidegateError, ImportError):
+    """The operating system lacks what a ledger needs to be safe."""
+
+
 class LedgerError(TidegateError):
     """A ledger cannot be used: wrong policy, damaged file, or held by somebody else."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from tidegate.system import check_system
+
+check_system()  # before anything that only some systems have
 _epoch = object()
 
 

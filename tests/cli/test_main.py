@@ -146,3 +146,30 @@ def test_without_a_folder_for_compiled_code_the_remedy_is_said(
     monkeypatch.setattr(demo, "run_demo", fail)
     assert main(["demo"]) == 2
     assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
+
+
+def test_a_system_without_locks_is_refused_by_a_sentence() -> None:
+    """As Windows is: no command ends in a traceback, and neither does an import of the ledger."""
+    windows = (
+        "import sys, os, importlib.util as u; find = u.find_spec; "
+        "u.find_spec = lambda name, *more: None if name == 'fcntl' else find(name, *more); "
+        "sys.modules['fcntl'] = None; del os.fork, os.register_at_fork; "
+    )
+    command = windows + "from tidegate.cli import main; sys.exit(main(['ledger', 'show', 'x']))"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "WSL" in done.stderr
+    assert "Traceback" not in done.stderr
+    command = windows + "import tidegate.ledger"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+    assert "UnsupportedSystem: Tidegate does not run on" in done.stderr
+
+
+def test_another_system_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Linux nothing is said."""
+    from tidegate.system import system_notice
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert system_notice() == ""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "on darwin" in system_notice()

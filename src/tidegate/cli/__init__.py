@@ -32,6 +32,7 @@ from tidegate.cli import (
     verify,
 )
 from tidegate.errors import TidegateError, without_secrets
+from tidegate.system import check_system
 from tidegate.version import __version__
 
 # Pretty exceptions print local variables, and a local variable may be a record.
@@ -93,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 done, 1 an unexpected failure, 2 bad input, 130 interrupted.
     """
     try:
+        check_system()
         code = app(
             args=None if arguments is None else list(arguments), prog_name="tidegate", standalone_mode=False
         )

@@ -151,6 +151,7 @@ def run_release(
     from tidegate.ingest import PublicClock
     from tidegate.runtime import open_streams
     from tidegate.runtime.pulse import Heartbeat, Pulse
+    from tidegate.system import system_notice
 
     with (
         watching(queries, live=live, quiet=quiet) as watcher,
@@ -162,6 +163,8 @@ def run_release(
         ) as streams:
             queries, before = streams.queries, streams.step
             config = queries.first
+            if system_notice():
+                watcher.say(system_notice())
             if begin_anew:
                 watcher.say(f"begun anew: {streams.together or UNKNOWN_COST}.")
             watcher.stage("waiting for the first step to close" if live else "reading and checking the input")

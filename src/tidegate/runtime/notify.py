@@ -41,7 +41,7 @@ class Notifier:
         text = "\n".join(f"{name}={' '.join(value.split())}" for name, value in words.items())
         with (
             suppress(OSError),
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender,
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
         ):
             sender.setblocking(False)
             sender.sendto(text.encode(), self._address)
