@@ -20,6 +20,7 @@ from tidegate.cli import (
     datasets,
     demo,
     doctor,
+    explain,
     init,
     ledger,
     new,
@@ -47,6 +48,7 @@ app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("check", epilog=check.EXAMPLE)(check.check)
+app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
 app.command("preview", epilog=preview.EXAMPLE)(preview.preview)
 app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("release", epilog=release.EXAMPLE)(release.release)

@@ -273,10 +273,19 @@ class ProtectKeys:
 
     policy: str = key(
         "event: one step of a unit. w-event: everything within any window of steps. user: a unit over all "
-        "steps of a "
-        "stream that ends.",
+        "steps of a stream that ends. swellfish: the events that specifications name, at the times that they name.",
         default="w-event",
-        choices=("event", "w-event", "user"),
+        choices=("event", "w-event", "user", "swellfish"),
+    )
+    specifications: str | None = key(
+        "For swellfish: a file with the secrets of each household or class of units (.toml, .json, or .csv with a line "
+        "for each secret), their heights, durations, ε, and when they are hidden.",
+        default=None,
+    )
+    promise: str = key(
+        "For swellfish: windowed hides one occurrence of one event; joint one of every event of a specification at once.",
+        default="windowed",
+        choices=("windowed", "joint"),
     )
     epsilon: str | int | None = key("The budget ε.", kind="exact", default=None)
     delta: str | int = key("The δ of (ε, δ); 0 for pure differential privacy.", kind="exact", default=0)

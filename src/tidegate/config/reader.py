@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
@@ -27,7 +28,7 @@ from tidegate.config.keys import (
     required,
 )
 from tidegate.config.secrets import holds_secret
-from tidegate.errors import InvalidParameter, TidegateError
+from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
 from tidegate.exact import exact, whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
@@ -37,7 +38,8 @@ from tidegate.ingest.query import ALL
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.noise import Law
-from tidegate.policy import Event, Policy, User, WEvent
+from tidegate.policy import Clock, Event, Policy, User, WEvent, read_policy
+from tidegate.policy import Swellfish as SwellfishPolicy
 
 _T = TypeVar("_T")
 # what a constructor raises that was given something of a form it never thought of
@@ -314,6 +316,11 @@ class FileReader:
 
     def policy(self, keys: ProtectKeys, query: Query, schema: Schema, steps: Steps) -> Policy:
         """The policy of [protect], for values of a query."""
+        if keys.policy == "swellfish":
+            return self.secrets(keys, query, steps)
+        if keys.specifications is not None or keys.promise != "windowed":
+            name = "specifications" if keys.specifications is not None else "promise"
+            raise InvalidParameter(name, getattr(keys, name), f"absent for {keys.policy}", "drop it")
         change: Any = keys.max_change
         if change is not None and query.aggregate == "given" and query.levels is not None:
             # declared of the columns that are given; a unit is in a node of every level that is measured
@@ -330,6 +337,49 @@ class FileReader:
                     'write for example max_change="1"',
                 )
         return self.policy_of(keys, change, steps)
+
+    def secrets(self, keys: ProtectKeys, query: Query, steps: Steps) -> Policy:
+        """The policy of specified secrets, on the clock of the stream."""
+        if keys.specifications is None:
+            raise InvalidParameter(
+                "specifications", None, "given for swellfish", 'write specifications = "household.toml"'
+            )
+        if query.aggregate != "given" or query.levels is not None:
+            raise InvalidParameter(
+                "policy",
+                "swellfish",
+                'another one unless aggregate is "given": what is hidden are events in readings that were added up',
+                'write policy = "w-event"',
+            )
+        for name in ("epsilon", "rho", "window", "max_change"):
+            if getattr(keys, name) is not None:
+                raise InvalidParameter(
+                    name, getattr(keys, name), "absent: each secret has its own", "drop it"
+                )
+        if steps.calendar:
+            raise InvalidParameter(
+                "policy", "swellfish", "another one for calendar steps, which differ in length", "use hours"
+            )
+        zone = ZoneInfo(steps.zone)
+        start = steps.begin(1).astimezone(zone).replace(tzinfo=None).isoformat()
+        assert isinstance(steps.length, int)
+        touched = min(query.width, keys.touches or query.width)
+        doubled = 2 if keys.adjacency == "replace" and query.width > 1 else 1
+        allowance = query.grid * touched * doubled if query.rounding == "nearest" else 0
+        try:
+            return read_policy(
+                self.path.parent / keys.specifications,
+                clock=Clock(start, steps.length, steps.zone),
+                horizon=keys.horizon,
+                delta=keys.delta,
+                promise=keys.promise,
+                adjacency=keys.adjacency,
+                mobility=keys.mobility,
+                touches=keys.touches,
+                allowance=allowance,
+            )
+        except InvalidInput as error:
+            raise self.fail(str(error), "protect", "specifications") from None
 
     def policy_of(self, keys: ProtectKeys, change: Any, steps: Steps) -> Policy:
         """The policy of [protect], for values that one unit changes by so much."""
@@ -357,6 +407,15 @@ class FileReader:
         self, keys: MechanismKeys, extra: dict[str, Any], policy: Policy, query: Query, steps: Steps
     ) -> Mechanism:
         """The mechanism of [mechanism], with its own parameters."""
+        if isinstance(policy, SwellfishPolicy) and keys.name == "auto":
+            keys = MechanismKeys(name="Swellfish")
+        if (keys.name == "Swellfish") != isinstance(policy, SwellfishPolicy):
+            raise self.fail(
+                'policy = "swellfish" in [protect] and name = "Swellfish" belong together, because no other mechanism '
+                "follows specifications; change one of the two.",
+                "mechanism",
+                "name",
+            )
         if keys.name == "auto":
             return self.automatic(extra, policy, query, steps)
         kind = (

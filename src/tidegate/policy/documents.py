@@ -6,6 +6,8 @@ docs/examples show it. Numbers such as 3.92 are read as the decimals that they a
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import tomllib
@@ -26,6 +28,7 @@ Where = tuple[Any, ...]  # the path of a value: ("specification", 0, "secret", 2
 TOP = {"zone", "start", "step", "promise", "delta", "horizon", "allowance", "longest", "specification"}
 SPECIFICATION = {"label", "secret"}
 SECRET = {"label", "height", "duration", "epsilon", "hidden"}
+COLUMNS = ("specification", "label", "height", "duration", "epsilon", "hidden")  # of a table
 _TIME = r"\d{4}-\d{2}-\d{2}[T ]\d{1,2}:\d{2}"
 _STRETCH = re.compile(rf"^(?P<begin>{_TIME})\s+to\s+(?P<end>{_TIME})$")
 _HEADER = re.compile(r"^\s*\[\[\s*(?P<name>[\w.]+)\s*\]\]")
@@ -33,15 +36,23 @@ _KEY = re.compile(r"^\s*(?P<name>\w+)\s*=")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
 
 
-def read_policy(source: str | Path, released: int = 0) -> Swellfish:
+def read_policy(
+    source: str | Path, released: int = 0, *, clock: Clock | None = None, **more: Any
+) -> Swellfish:
     """Read a Swellfish policy from a file, or from its text.
 
     Parameters
     ----------
     source
-        The path of a .toml or .json file, or the text of one.
+        The path of a .toml, .json or .csv file, or the text of one of the first two. A table has a header and a line for
+        each secret: label of the specification, label of the secret, height, duration, epsilon, hidden; several times at
+        which it is hidden are separated by semicolons.
     released
         The last step that a running stream has released: secrets that begin before it are refused.
+    clock
+        The clock of the stream, which a file need not repeat, and may not contradict.
+    more
+        Further fields of the policy, where the file does not have them.
 
     Examples
     --------
@@ -66,19 +77,22 @@ def read_policy(source: str | Path, released: int = 0) -> Swellfish:
     >>> policy.window, policy.as_w_event().w
     (2, 2)
     """
-    reader = _Reader(source, released)
-    return reader.policy()
+    reader = _Reader(source, released, clock)
+    return reader.policy(more)
 
 
 class _Reader:
     """One document, and where each of its values stands."""
 
-    def __init__(self, source: str | Path, released: int) -> None:
+    def __init__(self, source: str | Path, released: int, clock: Clock | None = None) -> None:
         self.name, text = _text(source)
         self.released = released
+        self.given_clock = clock
         self.lines: dict[Where, int] = {}
         try:
-            if text.lstrip().startswith("{"):
+            if self.name.endswith(".csv"):
+                self._table_of_secrets(text)
+            elif text.lstrip().startswith("{"):
                 self.content = json.loads(text, parse_float=Decimal)
                 self._json_lines(text)
             else:
@@ -88,6 +102,34 @@ class _Reader:
             raise InvalidInput(f"{self.name} cannot be read: {error}; correct that line.") from None
 
     # where things stand
+
+    def _table_of_secrets(self, text: str) -> None:
+        """A line for each secret, of a class of units that is named in its first field."""
+        houses: dict[str, list[dict[str, Any]]] = {}
+        rows = csv.reader(io.StringIO(text, newline=""))
+        next(rows, None)
+        for row in rows:
+            if not any(cell.strip() for cell in row):
+                continue
+            if len(row) != len(COLUMNS):
+                raise InvalidInput(
+                    f"{self.name}, line {rows.line_num}: a secret has the fields {', '.join(COLUMNS)}; write them all."
+                )
+            house, label, height, duration, epsilon, hidden = (cell.strip() for cell in row)
+            secrets = houses.setdefault(house, [])
+            where = ("specification", list(houses).index(house), "secret", len(secrets))
+            self.lines[where] = rows.line_num
+            times = [part.strip() for part in hidden.split(";") if part.strip()]
+            secrets.append(
+                {
+                    "label": label,
+                    "height": height,
+                    "duration": int(duration) if duration.isdecimal() else duration,
+                    "epsilon": epsilon,
+                    "hidden": "always" if times == ["always"] else times,
+                }
+            )
+        self.content = {"specification": [{"label": name, "secret": of} for name, of in houses.items()]}
 
     def _toml_lines(self, text: str) -> None:
         where: Where = ()
@@ -132,9 +174,9 @@ class _Reader:
 
     # reading
 
-    def policy(self) -> Swellfish:
+    def policy(self, more: Mapping[str, Any]) -> Swellfish:
         content = self._table((), self.content, TOP)
-        fields = {
+        fields = dict(more) | {
             name: content[name] for name in TOP & set(content) - {"zone", "start", "step", "specification"}
         }
         clock = self._clock(content)
@@ -164,12 +206,16 @@ class _Reader:
         if "start" not in content:
             for name in {"zone", "step"} & set(content):
                 raise self._refuse((name,), f"{name} needs start; write when step 1 begins.")
-            return None
+            return self.given_clock
         values = {name: content[name] for name in ("start", "step", "zone") if name in content}
         try:
-            return Clock(**{**values, "start": str(values["start"])})
+            clock = Clock(**{**values, "start": str(values["start"])})
         except InvalidParameter as error:
             raise self._refuse((error.name,), str(error)) from None
+        other = self.given_clock
+        if other is not None and (clock.origin, clock.length) != (other.origin, other.length):
+            raise self._refuse(("start",), "the stream has another clock; drop start, step and zone here.")
+        return clock
 
     def _table(self, where: Where, content: Any, known: set[str]) -> dict[str, Any]:
         if not isinstance(content, dict):

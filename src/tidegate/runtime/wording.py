@@ -12,7 +12,7 @@ from fractions import Fraction
 from tidegate.clock.steps import CALENDAR, MONTH, WEEK
 from tidegate.config import Config
 from tidegate.exact import show
-from tidegate.policy import Approximate, Budget, Event, Guarantee, Pure, User, ZeroConcentrated
+from tidegate.policy import Approximate, Budget, Event, Guarantee, Pure, Swellfish, User, ZeroConcentrated
 from tidegate.runtime.accuracy import Accuracy, step_seconds
 
 HOUR, DAY = 3600, 86_400
@@ -96,6 +96,8 @@ class Words:
             horizon = policy.horizon
             lasts = f" ({self.span(horizon)})" if horizon else ""
             return f"any {self.unit}, over the whole stream{lasts}"
+        if isinstance(policy, Swellfish):
+            return "any specified event, wherever it stands in the time in which it is hidden"
         if isinstance(policy, Event) or policy.window is None:
             return f"any {self.unit}, in any one {self.step}"
         return f"any {self.unit}, any {self.span(policy.window)}"
@@ -104,6 +106,8 @@ class Words:
         """What longer presences and several units lose, each with the budget that covers it."""
         guarantee = self.config.promise
         seconds, found = step_seconds(self.config), []
+        if isinstance(self.config.policy, Swellfish):
+            return [("two specified events", guarantee.for_tuples(2).budget)]
         if self.config.policy.window is not None:
             for words, length in (
                 (f"one {self.unit}, a day", DAY),
