@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.errors import InvalidParameter
-from tidegate.mechanisms import Sample, Tide, Uniform
+from tidegate.mechanisms import Sample, Tide, Uniform, snapshot
 from tidegate.mechanisms.tide.kernels import loop
 from tidegate.mechanisms.tide.schedule import choices, numbers_of_measurements
 from tidegate.testing import fixed_entropy
@@ -171,13 +171,13 @@ def test_single_pushes_bring_the_same_revisions():
 
 
 def test_a_volatile_stream_costs_no_more_than_uniform():
-    """Where nothing can be predicted every step is measured, and the error is at most 1.15 times Uniform's."""
+    """Where nothing can be predicted every step is measured; the error is at most 1.15 times that of Laplace noise."""
     generator = np.random.default_rng(7)
     truth = np.rint(np.abs(generator.normal(0, 20_000, (1500, 1)))).astype(np.int64)
     policy = tg.WEvent(epsilon="1", w=48)
     releases = Tide(policy).start().push_batch(truth)
     assert releases.fresh.mean() > 0.97
-    assert mean_error(releases, truth) < 1.15 * Uniform(policy).expected_error()
+    assert mean_error(releases, truth) < 1.15 * Uniform(policy, noise="laplace").expected_error()
 
 
 def test_what_cannot_be_seen_is_not_invented():
@@ -212,7 +212,7 @@ def test_a_quiet_night_does_not_hide_a_loud_day():
         policy = tg.WEvent(epsilon="0.1", w=window)
         releases = Tide(policy, periods=(48,)).start().push_batch(truth)
         assert np.abs(releases.values[24:48] - truth[24:48]).mean() < 12_000
-        assert mean_error(releases, truth) < 1.15 * Uniform(policy).expected_error()
+        assert mean_error(releases, truth) < 1.15 * Uniform(policy, noise="laplace").expected_error()
 
 
 def test_a_hierarchy_is_consistent_and_no_worse():
@@ -283,7 +283,7 @@ def test_policies(policy):
     releases = run.push_batch(truth)
     assert run.ledger.verify().ok
     assert np.isfinite(releases.values).all()
-    assert mean_error(releases, truth) < 1.15 * Uniform(policy, columns=2).expected_error()
+    assert mean_error(releases, truth) < 1.15 * Uniform(policy, columns=2, noise="laplace").expected_error()
 
 
 def test_event_level_measures_every_step_with_all_of_the_budget():
@@ -322,3 +322,43 @@ def test_accuracy_on_real_load(shared_data):
     releases = Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48, 336)).start().push_batch(truth)
     assert mean_error(releases, truth) < 219
     assert mean_error(releases.revised, truth) < 165
+
+
+def quiet_days(days):
+    """Hours of about 120, each day like the other."""
+    hours = np.arange(24 * days)
+    return np.rint(120 + 40 * np.sin(2 * np.pi * hours / 24)).astype(np.int64)[:, np.newaxis]
+
+
+def test_what_comes_once_is_released():
+    """An event far above the noise is in the values that are released at once and in the smoothed ones."""
+    truth = quiet_days(40)
+    mechanism = Tide(tg.WEvent(epsilon="4", w=24), periods=(24, 168), nonnegative=True)
+    with fixed_entropy(5):
+        measured = np.flatnonzero(mechanism.start().push_batch(truth).fresh)
+    at = int(measured[measured > 24 * 30][0])
+    truth[at] = 1471
+    with fixed_entropy(5):
+        releases = mechanism.start().push_batch(truth)
+    revised = releases.revised
+    assert releases.fresh[at]
+    place = at + 1 - revised.first_step
+    low, high = revised.interval(0.9)
+    for found in (releases.values[at, 0], revised.values[place, 0]):
+        assert abs(found - 1471) < 12 * releases.scale[at]
+    assert high[place, 0] - low[place, 0] > 4 * releases.scale[at]
+    quiet = np.delete(np.arange(len(revised)), np.arange(place - 30, place + 30))
+    errors = np.abs(revised.values - truth[revised.first_step - 1 :][: len(revised)])[quiet]
+    assert errors.mean() < np.abs(releases.values - truth)[quiet].mean()
+
+
+def test_snapshots_without_measurements_go_on():
+    """A snapshot of version 0.1 has no measurements of the steps that are still to be revised."""
+    truth = quiet_days(9)
+    mechanism = Tide(tg.WEvent(epsilon="4", w=24), periods=(24,))
+    run = mechanism.start()
+    run.push_batch(truth[:100])
+    header, fields = snapshot.unpack(run.snapshot())
+    del fields["kept_measured"]
+    restored = mechanism.start(state=snapshot.pack(header, fields))
+    assert len(restored.push_batch(truth[100:]).revised) > 50

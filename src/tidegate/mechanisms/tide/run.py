@@ -52,6 +52,7 @@ class TideRun(LoopRun):
             "kept_units": np.zeros(keep, dtype=np.int64),
             "kept_scale": np.zeros(keep),
             "kept_source": np.zeros(keep, dtype=np.int64),
+            "kept_measured": np.full((keep, self._columns), np.nan),
             "begun": np.array(
                 [self.step + 1]
             ),  # the first step of this run: what is before it is not revised
@@ -60,7 +61,8 @@ class TideRun(LoopRun):
         self._work = loop.Work(given=self._given, measured=np.zeros(self._columns))
         if state:
             self._tracker.restore(state)
-            self._own = {name: state[name].copy() for name in self._own}
+            # snapshots of version 0.1 have no measurements: unknown ones, which are no numbers, let nothing stand
+            self._own = {name: {**self._own, **state}[name].copy() for name in self._own}
 
     def _state(self) -> State:
         return {**self._tracker.memory, **self._own}
@@ -76,7 +78,7 @@ class TideRun(LoopRun):
     def _rings(self) -> tuple[npt.NDArray[Any], ...]:
         """What is kept of the steps that are still to be revised, in the order of `loop.Kept`."""
         own = self._own
-        return own["kept_units"], own["kept_scale"], own["kept_source"]
+        return own["kept_units"], own["kept_scale"], own["kept_source"], own["kept_measured"]
 
     def _empty(self, steps: int) -> loop.TideOutputs:
         return loop.TideOutputs(

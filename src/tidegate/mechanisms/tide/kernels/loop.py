@@ -55,6 +55,7 @@ SCALES = 2
 
 SUSPECT = 4.0  # squared standardised innovations, recent mean, that raise the alarm
 CALM = 1.5  # and that end it
+BEYOND_NOISE = 12.0  # scales; noise is larger at 6 of a million measurements
 PATIENCE = 16  # measurements, at least, between an estimate and the next that an alarm may cause
 
 
@@ -87,6 +88,7 @@ class Kept(NamedTuple):
     units: Any
     scale: Any
     source: Any
+    measured: Any  # of each column, with its noise; of use where units were spent
 
 
 class TideOutputs(NamedTuple):
@@ -207,9 +209,23 @@ def release(
             at = step % keep
             kept.units[at], kept.scale[at] = outputs.units[index], outputs.scale[index]
             kept.source[at] = outputs.source[index]
+            kept.measured[at] = measured
             if step % rule.block == 0 and step >= keep:
                 revise(step, rule.block, rule.grid, rule.nonnegative, book, season, kept, revised)
     return rows.shape[0], DONE
+
+
+@kernel
+def _let_stand(measured: Any, scale: float, grid: float, kind: Any, values: Any, deviations: Any) -> None:
+    """Where a value is further from its measurement than noise can explain, the measurement is the better one.
+
+    The model takes what comes once for noise; `scale` and deviations are in the unit of releases. Columns of a class
+    have one deviation, so that it becomes wider for all of them.
+    """
+    for column in range(values.size):
+        if abs(values[column] - measured[column]) * grid > BEYOND_NOISE * scale:
+            values[column] = measured[column]
+            deviations[kind[column]] = max(deviations[kind[column]], np.sqrt(2.0) * scale)
 
 
 @kernel
@@ -232,13 +248,12 @@ def _show(
         outputs.deviations[index, c] = (
             np.sqrt(max(variance, 0.0)) * book.health[FACTOR] * grid if clock[LAST] > 0 else np.inf
         )
-    row, values = measured if raw else room.values, outputs.values[index]
-    if rule.nonnegative:
-        for column in range(values.size):
-            values[column] = max(row[column], 0.0) * grid
-    else:
-        for column in range(values.size):
-            values[column] = row[column] * grid
+    values = outputs.values[index]
+    values[:] = measured if raw else room.values
+    if fresh:
+        _let_stand(measured, outputs.scale[index], grid, book.kind, values, outputs.deviations[index])
+    for column in range(values.size):
+        values[column] = (max(values[column], 0.0) if rule.nonnegative else values[column]) * grid
 
 
 @kernel
@@ -265,6 +280,8 @@ def revise(
         revised.units[at + row] = kept.units[place]
         for c in range(doubt.shape[1]):
             doubt[row, c] = np.sqrt(doubt[row, c]) * factor
+        if kept.units[place] > 0:
+            _let_stand(kept.measured[place], kept.scale[place], grid, book.kind, part[row], doubt[row])
         for column in range(part.shape[1]):
             value = part[row, column]
             part[row, column] = (max(value, 0.0) if nonnegative else value) * grid
