@@ -29,7 +29,20 @@ class NoiseLaw(Protocol):
 
 
 class Status(IntEnum):
-    """How the values of a step came about."""
+    """How the values of a step came about.
+
+    Attributes
+    ----------
+    FRESH
+        Measured at this step.
+    APPROXIMATED
+        Made from earlier measurements, or from a model of them.
+
+    Examples
+    --------
+    >>> Status(1).name
+    'FRESH'
+    """
 
     FRESH = 1  # measured at this step, with noise
     APPROXIMATED = 2  # derived from measurements of other steps, because a new one would not pay
@@ -163,6 +176,16 @@ class Release(_Published):
         The measurements behind smoothed values; else None.
     law
         How the noise is distributed, where a fresh value is the truth and such noise; else None.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> release = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), columns=3).start().push([5, 0, 9])
+    >>> release.step, release.values.shape, release.status.name, release.spent
+    (1, (3,), 'FRESH', Fraction(1, 1))
+    >>> low, high = release.interval(0.9)
+    >>> bool((low < release.values).all() and (release.values < high).all())
+    True
     """
 
     __slots__ = (
@@ -247,6 +270,16 @@ class Releases(_Published):
         As in :class:`Release`, T × d.
     names
         The names of the columns, where the run knows them; else None.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> run = tg.mechanisms.Sample(tg.WEvent(epsilon="1", w=4), columns=2).start()
+    >>> releases = run.push_batch([[5, 0]] * 8)
+    >>> len(releases), releases.values.shape, int(releases.fresh.sum())
+    (8, (8, 2), 2)
+    >>> releases[4].step, releases.to_polars().width > 3
+    (5, True)
     """
 
     __slots__ = (

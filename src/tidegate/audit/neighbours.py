@@ -49,6 +49,12 @@ class Pair:
         Steps × columns whole numbers.
     origin
         Which pattern they come from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Pair(np.array([[0], [0]]), np.array([[0], [1]]), "one step").origin
+    'one step'
     """
 
     first: Stream

@@ -45,6 +45,11 @@ class Effort:
         Where the subject decides: values at which streams are placed as well.
     fewest
         Transcripts a side of the final tests, at least, however long they take.
+
+    Examples
+    --------
+    >>> Effort(seconds=5).trials
+    1000000
     """
 
     seconds: float = 20.0

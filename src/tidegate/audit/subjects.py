@@ -124,6 +124,13 @@ class Callee:
         Whether it is called with (stream, count) and returns count transcripts at once.
     seconds
         A call that takes longer hangs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tidegate.policy import Event
+    >>> Callee(lambda stream: np.zeros(len(stream)), Event(epsilon="1"), name="silence").name
+    'silence'
     """
 
     call: Callable[..., Any]

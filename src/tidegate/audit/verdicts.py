@@ -49,6 +49,11 @@ class Verdict:
         What else there is to say.
     angle
         From where it was attacked, where a whole attack has tried several.
+
+    Examples
+    --------
+    >>> Verdict("no violation found", "Mine", {}, "ε", 1.0, 0.9, "statistical", 1e-6).outcome
+    'no violation found'
     """
 
     outcome: str

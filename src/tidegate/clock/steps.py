@@ -224,6 +224,13 @@ class PublicClock:
 
     It is read once and then advanced by a clock that nobody sets, so that a correction of the system's time,
     which would close steps early, has no effect until the next start.
+
+    Examples
+    --------
+    >>> clock = PublicClock()
+    >>> earlier = clock()
+    >>> earlier <= clock()
+    True
     """
 
     def __init__(self) -> None:

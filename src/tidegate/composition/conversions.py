@@ -13,6 +13,13 @@ from tidegate.composition.decimals import WORK, as_decimal, fraction_up, log_of
 def group_delta(epsilon: Fraction, delta: Fraction, size: int) -> Fraction:
     """The δ of a group of `size` units: δ·(e^(kε) − 1)/(e^ε − 1), rounded up, at most 1.
 
+    Parameters
+    ----------
+    epsilon, delta
+        What one unit is promised.
+    size
+        The number k of units.
+
     Examples
     --------
     >>> group_delta(Fraction(1), Fraction("1e-9"), 1)
@@ -30,6 +37,13 @@ def group_delta(epsilon: Fraction, delta: Fraction, size: int) -> Fraction:
 
 def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     """An ε for which ρ-zCDP implies (ε, δ)-privacy, rounded up (Canonne et al. 2020, Proposition 12).
+
+    Parameters
+    ----------
+    rho
+        The budget of zCDP.
+    delta
+        The δ for which an ε is wanted.
 
     Examples
     --------
@@ -54,6 +68,13 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
 
 def zcdp_delta(rho: Fraction, epsilon: Fraction) -> Fraction:
     """A δ for which ρ-zCDP implies (ε, δ)-privacy, rounded up, at most 1.
+
+    Parameters
+    ----------
+    rho
+        The budget of zCDP.
+    epsilon
+        The ε for which a δ is wanted.
 
     Examples
     --------

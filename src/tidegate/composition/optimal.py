@@ -203,6 +203,20 @@ def simple_step(count: int, epsilon: Fraction, delta: Fraction) -> Fraction:
     """The ε₀ of the closed bound k·ε₀·tanh(ε₀/2) + ε₀·√(2k·ln(1/δ)) ≤ ε, rounded down.
 
     tanh(ε₀/2) ≤ ε₀/2 turns the bound into a quadratic inequality, which costs a relative ε₀²/12.
+
+    Parameters
+    ----------
+    count
+        The number k of steps that compose.
+    epsilon, delta
+        What all of them together may lose.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> step = simple_step(100, Fraction(1), Fraction("1e-6"))
+    >>> Fraction(1, 100) < step < Fraction(1, 10)
+    True
     """
     with localcontext(WORK):
         root = (2 * count * -(as_decimal(delta).ln()) * (1 + SLACK)).sqrt()

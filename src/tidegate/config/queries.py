@@ -160,13 +160,52 @@ def _read_from(part: Config) -> dict[str, Any]:
 
 
 def read_queries(path: str | Path, *, follow: bool = False) -> Queries:
-    """Read and check a configuration file with one query or several; `follow` as for `read_config`."""
+    """Read and check a configuration file with one query or several; `follow` as for `read_config`.
+
+    Parameters
+    ----------
+    path, follow
+        As for `read_config`.
+
+    Examples
+    --------
+    >>> read_queries("nowhere.toml")
+    Traceback (most recent call last):
+    tidegate.config.errors.ConfigError: ...
+    """
     file, text = read_text(path)
     return parse_queries(text, file, follow=follow)
 
 
 def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool = False) -> Queries:
-    """Check the text of a configuration file with one query or several."""
+    """Check the text of a configuration file with one query or several.
+
+    Parameters
+    ----------
+    text, path, follow
+        As for `parse_config`.
+
+    Examples
+    --------
+    >>> text = '''
+    ... [source]
+    ... location = "events.csv"
+    ... time = "time"
+    ... unit = "device"
+    ... [steps]
+    ... start = "2026-03-02T00:00"
+    ... length = "1h"
+    ... count = 168
+    ... [protect]
+    ... epsilon = "1"
+    ... window = 24
+    ... [sink]
+    ... location = "released.csv"
+    ... '''
+
+    >>> len(parse_queries(text).parts)
+    1
+    """
     reader = FileReader(text, Path(path), follow)
     found = reader.load()
     if not isinstance(found.get("query"), list):

@@ -57,7 +57,21 @@ class Pointed(str):
 
 
 def read_config(path: str | Path, *, follow: bool = False) -> Config:
-    """Read and check a configuration file; `follow` stands for ``follow = true`` in it."""
+    """Read and check a configuration file; `follow` stands for ``follow = true`` in it.
+
+    Parameters
+    ----------
+    path
+        The file.
+    follow
+        True stands for ``follow = true`` in the file.
+
+    Examples
+    --------
+    >>> read_config("nowhere.toml")
+    Traceback (most recent call last):
+    tidegate.config.errors.ConfigError: ...
+    """
     file, text = read_text(path)
     return parse_config(text, file, follow=follow)
 
@@ -81,7 +95,39 @@ def read_text(path: str | Path) -> tuple[Path, str]:
 
 
 def parse_config(text: str, path: str | Path = "tidegate.toml", *, follow: bool = False) -> Config:
-    """Check the text of a configuration file; `follow` stands for ``follow = true`` in it."""
+    """Check the text of a configuration file; `follow` stands for ``follow = true`` in it.
+
+    Parameters
+    ----------
+    text
+        The text of the file.
+    path
+        Where it stands: relative names in it are relative to this, and messages name it.
+    follow
+        True stands for ``follow = true`` in the file.
+
+    Examples
+    --------
+    >>> text = '''
+    ... [source]
+    ... location = "events.csv"
+    ... time = "time"
+    ... unit = "device"
+    ... [steps]
+    ... start = "2026-03-02T00:00"
+    ... length = "1h"
+    ... count = 168
+    ... [protect]
+    ... epsilon = "1"
+    ... window = 24
+    ... [sink]
+    ... location = "released.csv"
+    ... '''
+
+    >>> config = parse_config(text)
+    >>> config.policy.w, config.query.aggregate
+    (24, 'count')
+    """
     return FileReader(text, Path(path), follow).read()
 
 

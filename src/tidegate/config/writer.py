@@ -42,14 +42,32 @@ def header_separator(location: str | Path) -> str:
 
 
 def input_columns(location: str | Path, *, format: str = "auto", separator: str = ",") -> dict[str, str]:
-    """Names and types of a file's columns, from its header or schema; no record of CSV or Parquet is read.
+    r"""Names and types of a file's columns, from its header or schema; no record of CSV or Parquet is read.
 
     Of JSON lines the first line is read for its keys and kinds of values, since there is no header.
+
+    Parameters
+    ----------
+    location
+        A file.
+    format
+        "csv", "jsonl" or "parquet"; "auto" goes by the name of the file.
+    separator
+        The character between two fields of CSV.
 
     Returns
     -------
     dict
         Name → "time", "number", "whole number", "text" or "unknown".
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "events.csv"
+    ...     _ = file.write_text("time,device,place\n")
+    ...     list(input_columns(file))
+    ['time', 'device', 'place']
     """
     path = Path(location)
     kind = format_of(path) if format == "auto" else format
@@ -157,6 +175,12 @@ def write_config(
     aggregate, categories, clip, edges, most, grid, layout, fill, policy, max_change, start, length, zone, count, \
     epsilon, window, mechanism, sink
         The keys of the file.
+
+    Examples
+    --------
+    >>> text = write_config("events.csv", {"time": "time", "device": "text"}, unit="device", start="2026-03-02", count=24)
+    >>> 'unit = "device"' in text
+    True
     """
     for given in (time, unit, column, value):
         if given is not None:

@@ -31,6 +31,14 @@ class StepBlock:
         What to commit together with these steps, and to hand to a new intake to go on after them. JSON.
     missing
         None, or which cells have no reading (:meth:`filled`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fractions import Fraction
+    >>> block = StepBlock(1, np.zeros((3, 2), dtype=np.int64), Fraction(1), {"step": 3, "source": None})
+    >>> block.units.shape
+    (3, 2)
     """
 
     first_step: int

@@ -120,6 +120,13 @@ class Columns:
 class Intervals:
     """A public grid of half-open intervals [e₀, e₁), [e₁, e₂), … of a number.
 
+    Parameters
+    ----------
+    edges
+        Increasing exact numbers.
+    outside
+        "drop" or "other": what becomes of a number that is in no interval.
+
     Examples
     --------
     >>> Intervals(("0", "0.5", "2")).labels

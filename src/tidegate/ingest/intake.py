@@ -31,7 +31,7 @@ _LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
 
 
 class Intake:
-    """Turns a source into blocks of closed steps; iterate over it once.
+    r"""Turns a source into blocks of closed steps; iterate over it once.
 
     Parameters
     ----------
@@ -65,6 +65,22 @@ class Intake:
     position, message or log. A finite input is read once to check it before the first step is handed out, so
     that a bad record refuses the whole input and does not cut a stream of releases short at a place that
     depends on it.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from tidegate.ingest import Columns, Intake, Query, Schema, Steps, open_source
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name) / "events.csv"
+    >>> _ = file.write_text("time,device,place\n60,a,hall\n90,b,hall\n4000,a,yard\n")
+
+    >>> schema = Schema(time="time", unit="device", column="place")
+    >>> source = open_source(file, schema.needed)
+    >>> steps = Steps(start="1970-01-01T00:00", length="1h", count=2)
+    >>> intake = Intake(source, schema, steps, Query(aggregate="count", columns=Columns(("hall", "yard"))))
+    >>> [block.units.tolist() for block in intake]
+    [[[2, 0]], [[0, 1]]]
+    >>> folder.cleanup()
     """
 
     def __init__(

@@ -82,12 +82,21 @@ class Lookup:
 
 
 def read_lookup(path: str | Path) -> Lookup:
-    """Read a table from a CSV with a header, of which the first two columns are keys and groups.
+    r"""Read a table from a CSV with a header, of which the first two columns are keys and groups.
 
     Parameters
     ----------
     path
         The file: UTF-8, separated by commas, semicolons, tabs or bars.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "districts.csv"
+    ...     _ = file.write_text("station,district\nA,north\nB,south\n")
+    ...     read_lookup(file).groups
+    ('north', 'south')
     """
     file = Path(path)
     try:

@@ -30,6 +30,11 @@ class Schema:
         The column of the number to be summed, averaged or sorted into intervals.
     time_format
         See :class:`TimeReader`.
+
+    Examples
+    --------
+    >>> Schema(time="when", unit="device").needed
+    ('when', 'device')
     """
 
     time: str

@@ -36,6 +36,14 @@ class Several:
     ----------
     parts
         A schema and a query each; the schemas differ in nothing but the columns of category and value.
+
+    Examples
+    --------
+    >>> from tidegate.ingest import Query, Schema
+    >>> schema = Schema(time="time", unit="customer", value="amount")
+    >>> orders, revenue = Query(aggregate="count"), Query(aggregate="sum", clip=("0", "50"))
+    >>> Several(((schema, orders), (schema, revenue))).width
+    2
     """
 
     parts: tuple[tuple[Schema, Query], ...]

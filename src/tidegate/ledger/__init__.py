@@ -32,6 +32,19 @@ def open_ledger(
     """A ledger in memory for None, or the one in the SQLite file at a path, created if there is none.
 
     A URL "postgresql://…#name" stands for a ledger in PostgreSQL.
+
+    Parameters
+    ----------
+    target
+        None for memory, a path, or a URL of PostgreSQL.
+    policy, units, schedule
+        As for `Ledger`.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> open_ledger(None, tg.Event(epsilon="1"), units=4).units
+    4
     """
     if target is None:
         return MemoryLedger(policy, units, schedule)

@@ -24,6 +24,15 @@ class Batch:
     What the loop did to the arrays is a rehearsal: `record` takes it back and charges the same amounts for
     good, all of them or none. Leaving the block without `record` charges nothing.
 
+    Parameters
+    ----------
+    ledger
+        Whose account it is.
+    count
+        How many steps may be charged, at most.
+    groups
+        How many groups of steps may be charged, at most.
+
     Examples
     --------
     >>> from tidegate.ledger import MemoryLedger

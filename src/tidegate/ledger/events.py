@@ -82,7 +82,20 @@ class Charge:
 
 
 class Group(NamedTuple):
-    """Steps that one mechanism reads together, as they were charged: plain numbers, to be kept in a run's state."""
+    """Steps that one mechanism reads together, as they were charged: plain numbers, to be kept in a run's state.
+
+    Attributes
+    ----------
+    first, last
+        Its first step, and the last one up to which it reaches so far.
+    units
+        What it cost.
+
+    Examples
+    --------
+    >>> Group(1, 4, 2).last
+    4
+    """
 
     first: int
     last: int
@@ -92,6 +105,25 @@ class Group(NamedTuple):
 @dataclass(frozen=True)
 class Verdict:
     """The answer of `verify`: whether the whole account holds, and how full the fullest window was.
+
+    Attributes
+    ----------
+    ok
+        Whether the account holds: no window overspent, the chain unbroken.
+    rows, steps
+        How many charges and how many steps there are.
+    spent, place
+        What the fullest window has spent, and its first and last step.
+    budget, window
+        What a window may spend, in words, and its length.
+    head
+        The head of the chain, to be compared with one that was kept elsewhere.
+    problem, bad_row
+        What is wrong, in one sentence, and in which row.
+    marked
+        Whether noise of tests was used.
+    releases, unchained, archived
+        How many releases are in the chain, how many are not (of version 0.1), and how many rows are in archives.
 
     Examples
     --------

@@ -66,6 +66,14 @@ class Ledger:
         "adaptive" (charges may depend on earlier releases) or "public"; see `Rule`.
 
     One thread at a time drives a ledger: calls take turns. A forked child may not use its parent's ledger.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> ledger = tg.ledger.open_ledger(None, tg.WEvent(epsilon="1", w=2), units=2)
+    >>> ledger.charge(1, 1)
+    >>> ledger.step, ledger.unit
+    (1, Fraction(1, 2))
     """
 
     durable: bool = False

@@ -33,6 +33,11 @@ class MemoryLedger(Ledger):
     `ledger.snapshot()` beside those of the runs; go on by `restore` into a new ledger and `start(ledger=…, state=…)`
     for each of them, before any of them is pushed.
 
+    Parameters
+    ----------
+    policy, units, schedule
+        As for `Ledger`.
+
     Examples
     --------
     >>> from tidegate.policy import WEvent

@@ -397,6 +397,20 @@ def verify_file(path: str | Path) -> Verdict:
     """Check the ledger in a file, without its program, its policy or a lock; damage is told in the verdict.
 
     A file that is no ledger at all raises `LedgerError`.
+
+    Parameters
+    ----------
+    path
+        The file of the ledger.
+
+    Examples
+    --------
+    >>> import tempfile, tidegate as tg
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with tg.open(tg.mechanisms.Uniform(tg.Event(epsilon="1")), f"{folder}/s.ledger") as run:
+    ...         release = run.push(7)
+    ...     verify_file(f"{folder}/s.ledger").ok
+    True
     """
     where = Path(path).resolve()
     with told(where):

@@ -64,6 +64,12 @@ class Rule:
     schedule
         "adaptive": which steps are charged, and how much, may depend on earlier releases. "public": what each
         step is charged is fixed before the data are seen; matters for (ε, δ) budgets only.
+
+    Examples
+    --------
+    >>> from tidegate.policy import WEvent
+    >>> Rule(WEvent(epsilon="1", w=24), 24).unit
+    Fraction(1, 24)
     """
 
     policy: LedgerPolicy

@@ -29,6 +29,18 @@ class SQLiteLedger(DurableLedger):
     One process writes to a file at a time. Each charge is committed (WAL, synchronous=FULL) before the call
     returns; inside `transaction()` all charges, and whatever the caller writes through `connection`, are
     committed together.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from tidegate.policy import WEvent
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for step in (1, 2):  # two processes, one after the other
+    ...         with SQLiteLedger(f"{folder}/s.ledger", WEvent(epsilon="1", w=2), units=2) as ledger:
+    ...             ledger.charge(step, 1)
+    ...             print(ledger.step, ledger.verify().ok)
+    1 True
+    2 True
     """
 
     types = {"integer": "INTEGER", "bytes": "BLOB"}  # noqa: RUF012  read only

@@ -110,7 +110,13 @@ def _helpful(found: Any) -> Any:
 
 
 def catalogue() -> dict[str, type[Mechanism]]:
-    """Every mechanism by its class name."""
+    """Every mechanism by its class name.
+
+    Examples
+    --------
+    >>> "BudgetAbsorption" in catalogue(), len(catalogue()) >= 20
+    (True, True)
+    """
     found: dict[str, type[Mechanism]] = {}
     for module in sorted(_files().values()):
         for name, member in inspect.getmembers(

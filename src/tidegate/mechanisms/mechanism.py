@@ -74,6 +74,13 @@ class Mechanism(ABC):
     clamp
         A public bound, by keyword: values beyond ±clamp are cut to it, values off the grid are rounded, and what is no
         number counts as 0. Without it such values are refused, and whoever sees the refusal learns that there was one.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24), columns=2)
+    >>> isinstance(mechanism, Mechanism), mechanism.outputs
+    (True, 2)
     """
 
     policy: Policy

@@ -63,6 +63,14 @@ class Run(ABC):
     names
         The names of the columns: those of the first DataFrame or mapping that was pushed, or set by the caller. Later
         ones may have another order, which is put right, but no other names. Snapshots do not keep them.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> run = tg.mechanisms.Sample(tg.WEvent(epsilon="1", w=3)).start()
+    >>> release = run.push(12)
+    >>> run.step, run.ledger.step, release.values.shape
+    (1, 1, (1,))
     """
 
     restores: ClassVar[bool] = False

@@ -156,6 +156,11 @@ def _moments(sigma: float) -> tuple[float, float]:
 def variance(sigma: float | Fraction) -> float:
     """Var X, a little below sigma².
 
+    Parameters
+    ----------
+    sigma
+        The parameter of the noise.
+
     Examples
     --------
     >>> variance(100.0), round(variance(0.5), 4)
@@ -167,6 +172,11 @@ def variance(sigma: float | Fraction) -> float:
 
 def expected_absolute(sigma: float | Fraction) -> float:
     """E|X|, close to √(2/π)·sigma.
+
+    Parameters
+    ----------
+    sigma
+        The parameter of the noise.
 
     Examples
     --------

@@ -111,6 +111,22 @@ def add_laplace(
     """(values + noise) · grid for T × d integers, block by block while the noise is in the cache.
 
     The noise is that of `laplace` with the same address and the shape of the values.
+
+    Parameters
+    ----------
+    source, stream, step, scale
+        As for `laplace`.
+    values
+        T × d whole numbers.
+    grid
+        What the sums are multiplied by.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from tidegate.noise import current
+    >>> add_laplace(current(), "example", 1, 3.0, np.zeros((4, 2), dtype=np.int64), 0.5).shape
+    (4, 2)
     """
     draws = values.shape[1]
     prepared = prepare(scale)
@@ -143,6 +159,19 @@ def laplace_one(source: Source, stream: str, step: int, draw: int, scale: float 
     """One draw as a Python integer: the fast way for a stream of single values.
 
     It is element ``draw`` of what `laplace` gives for the same step.
+
+    Parameters
+    ----------
+    source, stream, step, scale
+        As for `laplace`.
+    draw
+        Which element of the step it is.
+
+    Examples
+    --------
+    >>> from tidegate.noise import current
+    >>> isinstance(laplace_one(current(), "example", 1, 0, 4.0), int)
+    True
     """
     return _one(source, stream, step, draw, prepare(scale))
 
@@ -208,6 +237,11 @@ def _fill_each(
 def variance(scale: float | Fraction) -> float:
     """Var X = 2q/(1 − q)² with q = exp(−1/scale), in a form without cancellation.
 
+    Parameters
+    ----------
+    scale
+        The scale b of the noise.
+
     Examples
     --------
     >>> round(variance(1000.0), 3)
@@ -220,6 +254,11 @@ def variance(scale: float | Fraction) -> float:
 def expected_absolute(scale: float | Fraction) -> float:
     """E|X| = 2q/(1 − q²) = 1/sinh(1/scale).
 
+    Parameters
+    ----------
+    scale
+        The scale b of the noise.
+
     Examples
     --------
     >>> round(expected_absolute(10.0), 4)
@@ -231,6 +270,13 @@ def expected_absolute(scale: float | Fraction) -> float:
 
 def quantile(scale: float | Fraction, probability: float) -> int:
     """The least integer k with P(X ≤ k) ≥ probability, to floating-point accuracy.
+
+    Parameters
+    ----------
+    scale
+        The scale b of the noise.
+    probability
+        Between 0 and 1.
 
     Examples
     --------
@@ -249,6 +295,13 @@ def quantile(scale: float | Fraction, probability: float) -> int:
 
 def radius(scale: float | Fraction, probability: float) -> int:
     """The least integer k ≥ 0 with P(|X| ≤ k) ≥ probability: half the width of an interval around a release.
+
+    Parameters
+    ----------
+    scale
+        The scale b of the noise.
+    probability
+        Between 0 and 1.
 
     Examples
     --------

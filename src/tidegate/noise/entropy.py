@@ -49,6 +49,12 @@ class Source(Protocol):
 
     An element is one draw of noise; it owns an endless sequence of words. Element e of a request stands for
     draw e % draws of step ``step + e // draws`` of the named stream.
+
+    Examples
+    --------
+    >>> from tidegate.noise import current
+    >>> isinstance(current(), Source)
+    True
     """
 
     @property
@@ -204,13 +210,32 @@ _installed: ContextVar[Source] = ContextVar("tidegate_entropy", default=SYSTEM)
 
 
 def current() -> Source:
-    """The source that is installed here: production, unless a test has installed another."""
+    """The source that is installed here: production, unless a test has installed another.
+
+    Examples
+    --------
+    >>> current() is current()
+    True
+    """
     return _installed.get()
 
 
 @contextmanager
 def install(source: Source) -> Iterator[Source]:
-    """Install a source for the duration of a with-block (of this thread or task only)."""
+    """Install a source for the duration of a with-block (of this thread or task only).
+
+    Parameters
+    ----------
+    source
+        Where noise takes its words from within the block.
+
+    Examples
+    --------
+    >>> from tidegate.noise.fixed import FixedEntropy
+    >>> with install(FixedEntropy("example")) as source:
+    ...     current() is source
+    True
+    """
     token = _installed.set(source)
     try:
         yield source

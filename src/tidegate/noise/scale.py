@@ -28,6 +28,21 @@ class Scale:
     """One noise scale in grid units with what the compiled draws need to know of it.
 
     `value` is the float64 that is used; it is exactly the number `exact`, never below what was asked for.
+
+    Attributes
+    ----------
+    value
+        The float64 that is used.
+    exact
+        The same number as a fraction.
+    part, factor, shift
+        What the compiled draws multiply and shift by.
+
+    Examples
+    --------
+    >>> from tidegate.noise import laplace, current
+    >>> laplace(current(), "example", 1, 2.5, (3,)).shape
+    (3,)
     """
 
     value: float
@@ -39,6 +54,13 @@ class Scale:
 
 def check_scale(scale: float, name: str = "scale") -> None:
     """Refuse a scale that noise cannot be drawn for, before anything is charged for it; nothing is compiled.
+
+    Parameters
+    ----------
+    scale
+        The scale in grid units.
+    name
+        What messages call it.
 
     Examples
     --------

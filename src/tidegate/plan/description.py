@@ -17,7 +17,14 @@ Matrix = npt.NDArray[np.int64]
 
 
 class Stream(Protocol):
-    """Something that streams can be made up from."""
+    """Something that streams can be made up from.
+
+    Examples
+    --------
+    >>> from tidegate.plan import Description
+    >>> Description(level=10, columns=3).sample(5, 0).shape
+    (5, 3)
+    """
 
     @property
     def columns(self) -> int:
@@ -110,6 +117,12 @@ class Profile:
         Steps × columns.
     season
         Steps of a day, if any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Profile(np.full((48, 2), 30.0), season=24).columns
+    2
     """
 
     values: npt.NDArray[np.float64]

@@ -45,6 +45,12 @@ class Prediction:
         The standard error of `absolute` over the made-up streams.
     delay
         How many steps a value is late.
+
+    Examples
+    --------
+    >>> from tidegate.mechanisms import Uniform
+    >>> Prediction(Uniform(WEvent(epsilon="1", w=4)), 4.0, 0.04, 0.1).label
+    'Uniform'
     """
 
     mechanism: Mechanism
@@ -87,7 +93,24 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every prediction, the best one first, and how the best of each mechanism changes with ε and w."""
+    """Every prediction, the best one first, and how the best of each mechanism changes with ε and w.
+
+    Attributes
+    ----------
+    policy, stream
+        What was asked.
+    predictions
+        One for each choice that was tried, the best one first.
+    by_epsilon, by_window
+        For each mechanism pairs of ε or w and the error.
+
+    Examples
+    --------
+    >>> from tidegate.plan import Description, make_plan
+    >>> plan = make_plan(WEvent(epsilon="1", w=4), Description(level=50), runs=1, curves=False)
+    >>> plan.best().absolute <= min(each.absolute for each in plan.predictions if each.name == "Sample")
+    True
+    """
 
     policy: Policy
     stream: Stream

@@ -11,7 +11,19 @@ from tidegate.exact import show
 
 @dataclass(frozen=True)
 class Pure:
-    """ε-differential privacy."""
+    """ε-differential privacy.
+
+    Attributes
+    ----------
+    epsilon
+        Exact, above 0.
+
+    Examples
+    --------
+    >>> from tidegate.policy import Event
+    >>> Event(epsilon="0.1").budget
+    Pure(epsilon=Fraction(1, 10))
+    """
 
     epsilon: Fraction
 
@@ -36,7 +48,19 @@ class Pure:
 
 @dataclass(frozen=True)
 class Approximate:
-    """(ε, δ)-differential privacy."""
+    """(ε, δ)-differential privacy.
+
+    Attributes
+    ----------
+    epsilon, delta
+        Exact, with 0 < δ < 1.
+
+    Examples
+    --------
+    >>> from tidegate.policy import Event
+    >>> Event(epsilon="1", delta="1e-9").budget.delta
+    Fraction(1, 1000000000)
+    """
 
     epsilon: Fraction
     delta: Fraction
@@ -60,7 +84,19 @@ class Approximate:
 
 @dataclass(frozen=True)
 class ZeroConcentrated:
-    """ρ-zero-concentrated differential privacy (zCDP)."""
+    """ρ-zero-concentrated differential privacy (zCDP).
+
+    Attributes
+    ----------
+    rho
+        Exact, above 0.
+
+    Examples
+    --------
+    >>> from tidegate.policy import Event
+    >>> Event(rho="1/2").budget
+    ZeroConcentrated(rho=Fraction(1, 2))
+    """
 
     rho: Fraction
 

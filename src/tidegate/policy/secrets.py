@@ -22,6 +22,11 @@ FOREVER = 2**60  # the last step there is: a hiding interval up to it never ends
 class Intervals:
     """Hiding intervals as rows (first step, last step): many of them in little memory, immutable, in order.
 
+    Parameters
+    ----------
+    rows
+        Pairs of a first and a last step, or an array of two columns.
+
     Examples
     --------
     >>> Intervals([(1, 4), (9, 12)])

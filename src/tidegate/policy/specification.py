@@ -29,6 +29,13 @@ class Specification:
         A name for people; withdrawing a specification needs it.
     begins, ends
         The steps in which the specification is in force; outside of them it hides nothing.
+
+    Examples
+    --------
+    >>> from tidegate.policy import Secret
+    >>> away = Secret(1, 1, "always", 1, "somebody is at home")
+    >>> len(Specification((away,), label="flat 3").secrets)
+    1
     """
 
     secrets: tuple[Secret, ...]

@@ -42,6 +42,12 @@ class Policy:
         pre-aggregated values are rounded to the grid, since rounding can move every touched column.
     horizon
         After how many steps the stream ends; None means never.
+
+    Examples
+    --------
+    >>> from tidegate.policy import WEvent
+    >>> isinstance(WEvent(epsilon="1", w=24), Policy)
+    True
     """
 
     epsilon: ExactLike | None = None

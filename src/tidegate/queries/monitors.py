@@ -19,6 +19,13 @@ class Jump(Query):
     The earlier count is estimated with its group as of now. There is no alarm before `window` steps have
     passed.
 
+    Parameters
+    ----------
+    columns, window, smoother, aggregate
+        As for :class:`Query`.
+    threshold
+        From which difference on there is an alarm.
+
     Examples
     --------
     >>> import numpy as np, tidegate as tg
@@ -45,7 +52,24 @@ class Jump(Query):
 
 
 class LowSignal(Query):
-    """Alarm where the sum over the last `window` steps is below `threshold`, once there are so many steps."""
+    """Alarm where the sum over the last `window` steps is below `threshold`, once there are so many steps.
+
+    Parameters
+    ----------
+    columns, window, smoother, aggregate
+        As for :class:`Query`.
+    threshold
+        Below which sum there is an alarm.
+
+    Examples
+    --------
+    >>> import numpy as np, tidegate as tg
+    >>> run = tg.mechanisms.PeGaSus(tg.Event(epsilon="5")).start()
+    >>> releases = run.push_batch(np.repeat([500, 0], 30))
+    >>> alarms = LowSignal(columns=1, window=5, threshold=250).push_batch(releases)
+    >>> bool(alarms[20, 0]), bool(alarms[50, 0])
+    (False, True)
+    """
 
     def __init__(
         self,

@@ -31,6 +31,12 @@ class Query(ABC):
         How past steps are estimated, see :class:`History`.
     aggregate
         Groups of column numbers: the question is asked about the sum of each instead of each column.
+
+    Examples
+    --------
+    >>> from tidegate.queries import WindowSum
+    >>> issubclass(WindowSum, Query)
+    True
     """
 
     def __init__(

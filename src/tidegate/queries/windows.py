@@ -9,6 +9,11 @@ from tidegate.queries.query import Aggregate, Answers, Query
 class UnitCounts(Query):
     """The count of each step, smoothed in another way than the mechanism did, or summed to aggregates.
 
+    Parameters
+    ----------
+    columns, smoother, aggregate
+        As for :class:`Query`.
+
     Examples
     --------
     >>> import numpy as np, tidegate as tg
@@ -30,6 +35,11 @@ class WindowSum(Query):
 
     Every step of the window is estimated from all measurements of its group so far, also later ones. With
     ``smoother="released"`` the released values are added up as they are.
+
+    Parameters
+    ----------
+    columns, window, smoother, aggregate
+        As for :class:`Query`.
 
     Examples
     --------

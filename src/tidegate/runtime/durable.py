@@ -79,6 +79,17 @@ class DurableRun:
     taken for another. A forked child opens a run of its own.
 
     A push that fails, for whatever reason, leaves the run where the last committed push left it, and usable.
+
+    Examples
+    --------
+    >>> import tempfile, tidegate as tg
+    >>> folder = tempfile.TemporaryDirectory()
+
+    >>> with tg.open(tg.mechanisms.Uniform(tg.Event(epsilon="1")), f"{folder.name}/s.ledger") as run:
+    ...     release = run.push(7)
+    ...     run.step, len(run.releases())
+    (1, 1)
+    >>> folder.cleanup()
     """
 
     def __init__(self, store: Store, mechanism: Mechanism, names: tuple[str, ...] | None = None) -> None:

@@ -537,7 +537,7 @@ def open_stream(
     backfill: bool = False,
     clock: Callable[[], float] | None = None,
 ) -> Stream:
-    """Open a configuration's stream, with its sink brought up to what was committed.
+    r"""Open a configuration's stream, with its sink brought up to what was committed.
 
     Parameters
     ----------
@@ -555,6 +555,36 @@ def open_stream(
         Accept that more steps close at once than `catch_up` allows, when the stream goes on.
     clock
         Public time in seconds since 1970.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from tidegate.config import read_config
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> home = pathlib.Path(folder.name)
+    >>> _ = (home / "events.csv").write_text("time,device\n60,a\n90,b\n4000,a\n")
+    >>> _ = (home / "stream.toml").write_text('''
+    ... [source]
+    ... location = "events.csv"
+    ... time = "time"
+    ... unit = "device"
+    ... [steps]
+    ... start = "1970-01-01T00:00"
+    ... length = "1h"
+    ... count = 2
+    ... [protect]
+    ... epsilon = "1"
+    ... window = 2
+    ... [sink]
+    ... location = "released.csv"
+    ... ''')
+    >>> config = read_config(home / "stream.toml")
+    >>> with open_stream(config) as stream:
+    ...     stream.drive(config.open())
+    ...     stream.finish()
+    >>> len((home / "released.csv").read_text().splitlines())
+    3
+    >>> folder.cleanup()
     """
     from tidegate.runtime.streams import open_streams
 
@@ -647,6 +677,11 @@ def as_begun(config: Config) -> Config:
     """The configuration, with what it meant where its stream was begun before steps could share noise.
 
     What a file leaves open is settled when its stream begins; one that says ``noise`` is taken at its word.
+
+    Parameters
+    ----------
+    config
+        The checked configuration.
     """
     begun = None if "noise" in config.parameters else stored_fingerprint(config.ledger)
     if begun is None or begun == config.fingerprint:

@@ -60,6 +60,11 @@ class CountingEntropy:
 def fixed_entropy(seed: int | str = 0) -> Iterator[Source]:
     """Make noise a function of (seed, stream, step, draw) within a with-block.
 
+    Parameters
+    ----------
+    seed
+        Another one gives other noise.
+
     Examples
     --------
     >>> from tidegate.noise import current, laplace
@@ -75,6 +80,14 @@ def fixed_entropy(seed: int | str = 0) -> Iterator[Source]:
 
 @contextmanager
 def zero_noise() -> Iterator[Source]:
-    """Make every draw of noise zero within a with-block."""
+    """Make every draw of noise zero within a with-block.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> with zero_noise():
+    ...     tg.mechanisms.Sample(tg.Event(epsilon="1")).start().push(7).values
+    array([7.])
+    """
     with install(ZeroEntropy()) as source:
         yield source

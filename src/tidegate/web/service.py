@@ -55,6 +55,11 @@ class Settings:
         Accept that more steps close at once than `catch_up` allows.
     clock
         Public time, for made-up streams only.
+
+    Examples
+    --------
+    >>> Settings(port=0).host
+    '127.0.0.1'
     """
 
     host: str = "127.0.0.1"

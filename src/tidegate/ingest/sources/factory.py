@@ -31,7 +31,7 @@ def open_source(
     client: str = "",
     fields: Sequence[str] = (),
 ) -> Source:
-    """Open a file, a folder, "-" for standard input, or a broker or a table by its URL.
+    r"""Open a file, a folder, "-" for standard input, or a broker or a table by its URL.
 
     Parameters
     ----------
@@ -47,6 +47,19 @@ def open_source(
         Whether quoted fields of a finite CSV may hold line breaks.
     separator, pattern, completed, settle, client, fields
         See the sources that use them.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from tidegate.ingest import open_source
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name) / "events.csv"
+    >>> _ = file.write_text("time,device,place\n60,a,hall\n90,b,hall\n4000,a,yard\n")
+
+    >>> with open_source(file, ["time", "device"]) as source:
+    ...     [batch.frame.height for batch in source.batches()]
+    [3]
+    >>> folder.cleanup()
     """
     if format not in FORMATS:
         raise InvalidParameter(

@@ -71,6 +71,12 @@ class Source(ABC):
         How messages call it: never more than a file's name or a broker's address.
     columns
         The columns that are needed; all others are skipped.
+
+    Examples
+    --------
+    >>> from tidegate.ingest import Source
+    >>> sorted(Source.__abstractmethods__)
+    ['batches']
     """
 
     typed = False  # whether the format itself knows the types, so that a check need not parse every value

@@ -1,0 +1,64 @@
+"""Every public name is documented: what it is, its parameters, and an example that runs with the other doctests."""
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import tidegate
+
+ROOMS = [
+    "tidegate",
+    *(
+        f"tidegate.{room.name}"
+        for room in pkgutil.iter_modules(tidegate.__path__)
+        if not room.name.startswith("_")
+    ),
+]
+# what is made and shown by a function that has an example, or what runs until it is stopped
+ELSEWHERE = {
+    "tidegate.runtime": {
+        "Store",
+        "Stream",
+        "Streams",
+        "as_begun",
+        "open_store",
+        "open_streams",
+    },  # open_stream
+    "tidegate.web": {"Service", "serve"},  # docs/service.md
+    "tidegate.repro": {"Experiment", "Judgement", "Outcome", "experiments"},  # CONTRIBUTING, docs/repro.md
+}
+
+
+def public():
+    """Public classes and functions of every room."""
+    for room in ROOMS:
+        module = importlib.import_module(room)
+        for name in getattr(module, "__all__", ()):
+            member = getattr(module, name)
+            failure = inspect.isclass(member) and issubclass(member, BaseException)
+            if (inspect.isclass(member) or inspect.isfunction(member)) and not failure:
+                yield pytest.param(room, name, member, id=f"{room}.{name}")
+
+
+def parameters(member):
+    """What a caller gives."""
+    called = member.__init__ if inspect.isclass(member) else member
+    try:
+        names = list(inspect.signature(called).parameters)
+    except (TypeError, ValueError):
+        return []
+    return [name for name in names if name not in ("self", "args", "kwargs", "values", "named")]
+
+
+@pytest.mark.parametrize(("room", "name", "member"), list(public()))
+def test_a_public_name_is_documented(room, name, member):
+    """A summary, a section of parameters or attributes where there are any, and an example."""
+    text = inspect.getdoc(member) or ""
+    assert text
+    if name in ELSEWHERE.get(room, ()):
+        return
+    sections = "\nParameters\n---" in text or "\nAttributes\n---" in text
+    assert sections or not parameters(member)
+    assert ">>>" in text
