@@ -63,6 +63,11 @@ half_life = "2h"
 location = "decayed.jsonl"
 
 [[answer]]
+name = "smooth"
+kind = "smooth"
+window = 3
+
+[[answer]]
 name = "forecast"
 kind = "forecast"
 ahead = 3
@@ -128,6 +133,7 @@ def test_every_kind_is_answered_from_what_was_released(tmp_path: Path) -> None:
     assert day["value"][-1] == pytest.approx(values[:, 0].mean(), abs=0.06)
     assert rows(tmp_path / "average.csv")["value"][-1] == pytest.approx(values[:, 1].mean(), abs=0.06)
     assert rows(tmp_path / "jump.csv").height == 22
+    assert rows(tmp_path / "smooth.csv")["value"][-1] == pytest.approx(values[-3:, 1].mean(), abs=0.06)
     assert (
         rows(tmp_path / "low.csv").filter(pl.col("column") == "south")["certain"].to_list()
         == [False] * 2 + [True] * 10

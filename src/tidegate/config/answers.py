@@ -35,6 +35,7 @@ _KEYS = {
     "alarm": {"columns", "window", "statistic", "threshold", "direction"},
     "average": {"columns"},
     "decayed": {"columns", "half_life"},
+    "smooth": {"columns", "window", "threshold"},
     "forecast": {"columns", "ahead", "every", "model", "train"},
     "ratio": {"of", "by", "window"},
     "top": {"columns", "count", "window"},
@@ -45,6 +46,7 @@ _NEEDED = {
     "low": ("threshold", "write for example threshold = 50"),
     "alarm": ("threshold", "write for example threshold = 50"),
     "decayed": ("half_life", "write for example half_life = 24"),
+    "smooth": ("window", 'write for example window = "24h"'),
     "forecast": ("ahead", "write for example ahead = 24"),
     "ratio": ("by", "name the column to divide by"),
     "top": ("count", "write for example count = 3"),
@@ -157,7 +159,13 @@ def _answer(keys: AnswerKeys, config: Config) -> Answer:
 
 def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[], Operator]:
     steps, columns = config.steps, keys.columns
-    if config.mechanism.statistic == "windows" and keys.kind in ("window", "low", "average", "decayed"):
+    if config.mechanism.statistic == "windows" and keys.kind in (
+        "window",
+        "low",
+        "average",
+        "decayed",
+        "smooth",
+    ):
         raise InvalidParameter(
             "kind",
             keys.kind,
@@ -193,6 +201,8 @@ def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[]
         return lambda: standing.Alarm(meaning, columns, threshold=threshold, below=below, window=window())
     if keys.kind == "average":
         return lambda: standing.RunningAverage(meaning, columns)
+    if keys.kind == "smooth":
+        return lambda: standing.SmoothWhereNoisy(meaning, columns, length=length or 1, threshold=threshold)
     if keys.kind == "decayed":
         life = _length("half_life", _given(keys.half_life), steps, LONGEST_WINDOW)
         return lambda: standing.DecayedAverage(meaning, columns, factor=2.0 ** (-1 / life))

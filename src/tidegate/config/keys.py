@@ -10,7 +10,7 @@ from tidegate.ingest.query import AGGREGATES
 from tidegate.ingest.sources.directory import RULES
 from tidegate.ingest.sources.factory import FORMATS
 
-ANSWERS = ("window", "jump", "low", "alarm", "average", "decayed", "forecast", "ratio", "top")
+ANSWERS = ("window", "jump", "low", "alarm", "average", "decayed", "smooth", "forecast", "ratio", "top")
 
 # kind → (JSON schema, words)
 KINDS: dict[str, tuple[dict[str, Any], str]] = {
@@ -427,8 +427,9 @@ class AnswerKeys:
     kind: str = key(
         "window: sum or mean of the last steps, or since a day, week or month of the calendar began. jump: a change by "
         "threshold or more. low: less than threshold in the last steps. alarm: a value beyond threshold. average: of all "
-        "steps so far. decayed: an average in which the past counts less. forecast: steps to come. ratio: one column by "
-        "another. top: the largest columns, and which ranks they can have.",
+        "steps so far. decayed: an average in which the past counts less. smooth: the mean of a window where noise is "
+        "above threshold. forecast: steps to come. ratio: one column by another. top: the largest columns, and which "
+        "ranks they can have.",
         choices=ANSWERS,
     )
     query: str | None = key("Of which query, where there are several.", default=None)
@@ -443,7 +444,11 @@ class AnswerKeys:
         default=None,
     )
     statistic: str = key("Of a window.", default="sum", choices=("sum", "mean"))
-    threshold: str | int | None = key("Public, for jump, low and alarm.", kind="exact", default=None)
+    threshold: str | int | None = key(
+        "Public, for jump, low and alarm; for smooth a scale of noise, by default 0.",
+        kind="exact",
+        default=None,
+    )
     direction: str = key(
         "On which side of threshold there is an alarm.", default="above", choices=("above", "below")
     )

@@ -5,7 +5,7 @@ and of nothing else: whoever hands it the stored releases again, however they ar
 """
 
 from tidegate.queries.standing.alarms import Alarm, Jump, LowSignal
-from tidegate.queries.standing.averages import DecayedAverage, RunningAverage
+from tidegate.queries.standing.averages import DecayedAverage, RunningAverage, SmoothWhereNoisy
 from tidegate.queries.standing.comparisons import Ratio, Top
 from tidegate.queries.standing.forecasts import ArmaForecast, SeasonalForecast
 from tidegate.queries.standing.operator import Known, Meaning, Operator, Row
@@ -25,6 +25,7 @@ __all__ = [
     "Row",
     "RunningAverage",
     "SeasonalForecast",
+    "SmoothWhereNoisy",
     "Top",
     "Window",
 ]

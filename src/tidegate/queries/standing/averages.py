@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tidegate.queries.standing.operator import KEPT, Known, Meaning, Operator, Recent, Row, Total, difference
-from tidegate.queries.standing.windows import averaged
+from tidegate.queries.standing.windows import Window, averaged
 
 
 class RunningAverage(Operator):
@@ -37,6 +37,39 @@ class RunningAverage(Operator):
         if before is not None and self._total is not None:
             self._total.add(before, -1)
             self._total.add(known)
+
+
+class SmoothWhereNoisy(Operator):
+    """The mean of the last steps where the noise of a step is larger than a threshold; elsewhere its own value.
+
+    The post-processing of the Swellfish paper, whose noise is high at some hours and low at others.
+
+    Parameters
+    ----------
+    meaning, columns
+        As for every operator.
+    length
+        How many steps are averaged.
+    threshold
+        The public scale of noise above which they are.
+    """
+
+    def __init__(
+        self, meaning: Meaning, columns: Sequence[str] = (), *, length: int, threshold: float
+    ) -> None:
+        super().__init__(meaning, columns)
+        self.threshold = threshold
+        self._window = Window(meaning, columns, length=length, mean=True)
+
+    def push(self, known: Known) -> Iterator[Row]:
+        """The answer at the next step."""
+        smooth = self._window.follow(known)
+        noisy = known.scale > self.threshold
+        yield from self._rows(known.step, *(smooth if noisy else (known.values, known.radius)))
+
+    def revise(self, known: Known) -> None:
+        """A later word on an earlier step."""
+        self._window.revise(known)
 
 
 class DecayedAverage(Operator):

@@ -33,12 +33,15 @@ class Known(NamedTuple):
         Half the widths of the intervals around them at 90 %; NaN where none is known.
     variance
         Of their noise where it is independent of that of all other steps; else NaN.
+    scale
+        Of the noise of the step; 0 where nothing was measured.
     """
 
     step: int
     values: Values
     radius: Values
     variance: Values
+    scale: float = 0.0
 
 
 class Row(NamedTuple):

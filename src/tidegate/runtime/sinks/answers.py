@@ -124,7 +124,7 @@ class AnswerFileSink(TextFileSink):
             fresh = factor and chunk.status[at] == Status.FRESH and scale > 0
             variance = np.full(len(values), factor * scale**2 if fresh else np.nan)
             half = np.broadcast_to(radius[at], values.shape)
-            yield Known(step, values, half, variance), not chunk.revision[at]
+            yield Known(step, values, half, variance, scale), not chunk.revision[at]
 
     def _written(self, rows: list[tuple[int, Row]]) -> bytes:
         numbers = np.array([[row.value, row.low, row.high] for _, row in rows], dtype=np.float64)
