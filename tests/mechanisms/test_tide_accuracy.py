@@ -1,0 +1,56 @@
+"""The comparison of Tide with its rivals runs on a made-up stream, and its hindsight is what it says."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidegate as tg
+from tidegate.mechanisms import Sample
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def accuracy():
+    """The benchmark as a module."""
+    if not FOLDER.is_dir():
+        pytest.skip("the benchmarks are not part of this copy.")
+    sys.path.insert(0, str(FOLDER))
+    try:
+        found = importlib.util.spec_from_file_location("tide_accuracy", FOLDER / "tide_accuracy.py")
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+def test_hindsight_is_a_little_better_than_tide(accuracy):
+    """Who knows hyper-parameters and schedule is better; states that all begin at the mean were 30 times worse."""
+    _, stream = next(accuracy.made_up())
+    policy = tg.WEvent(epsilon="0.1", w=24)
+    knowing = accuracy.Hindsight(stream).error(policy)
+    tide = accuracy.of_tide(policy, stream, 1)
+    assert 0.3 * tide["causal"] < knowing < 1.1 * tide["causal"]
+    assert 0.8 < tide["covered"] <= 1
+
+
+def test_a_small_run(accuracy, monkeypatch, capsys):
+    """All columns and summaries are printed; rivals are few here."""
+    few = lambda policy, columns: iter([("Sample 2", Sample(policy, columns=columns, every=policy.w // 2))])  # noqa: E731
+    monkeypatch.setattr(accuracy, "some", lambda window: [1, window])
+    monkeypatch.setattr(accuracy, "delayed_rivals", few)
+    monkeypatch.setattr(
+        sys, "argv", ["tide_accuracy", "--made-up", "--epsilon", "0.1", "--window", "24", "--runs", "1"]
+    )
+    accuracy.main()
+    shown = capsys.readouterr().out
+    for words in (
+        "made up",
+        "median ratio at ε ≤ 0.1, causal",
+        "Uniform with shared noise",
+        "covered smoothed",
+    ):
+        assert words in shown
