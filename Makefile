@@ -27,7 +27,7 @@ help:
 	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
 	@echo "make blind     attack the mutants of tests/audit/blind.toml, and write their part of docs/audit.md"
 	@echo "make mutants   run the tests against 400 small mistakes in the code, and write docs/mutants.md; takes hours"
-	@echo "make soak      kill the service 200 times under load, and send it 100,000 fuzzed requests"
+	@echo "make soak      kill the service and amended streams 200 times, and send 100,000 fuzzed requests"
 	@echo "make services  install and ready the system packages that tests need"
 	@echo "make clean     remove the virtual environment and all caches"
 
@@ -74,7 +74,7 @@ endif
 	@$(BIN)/tidegate serve demo
 
 soak: $(TEST)
-	@TIDEGATE_KILLS=200 TIDEGATE_REQUESTS=100000 $(BIN)/python -m pytest -n 0 tests/web/test_killed.py tests/web/test_fuzz.py
+	@TIDEGATE_KILLS=200 TIDEGATE_REQUESTS=100000 $(BIN)/python -m pytest -n 0 tests/web/test_killed.py tests/web/test_fuzz.py tests/runtime/test_shop_killed.py
 
 test: $(TEST)
 	@$(BIN)/python -m pytest -n $(WORKERS)

@@ -208,6 +208,7 @@ class DividedAccount(Account):
         if _sum(self._reaching(left, now)) > smaller * (1 - sum(shares[name] for name in kept)):
             kept, left = set(), self._left(before, set())
         heirs = sum(share for name, share in shares.items() if name not in kept)
+        charged = max((query.account.steps for query in self.queries.values()), default=0)
         after = {}
         for name, share in shares.items():
             portion = Fraction(1) if name in kept else share / heirs
@@ -217,6 +218,7 @@ class DividedAccount(Account):
                 continue
             charges = [(first, last, portion * amount) for first, last, amount in charges]
             after[name] = self._query(name, share, budget, smaller, now, charges)
+            after[name].account.state[k.STEPS] = charged  # the steps of all are counted on
             if name in before:
                 after[name].account.state[ROWS] = before[name].account[ROWS]
         self.queries, self.promises = after, promises

@@ -1,0 +1,190 @@
+"""A process that releases and amends the three statistics of a shop and gets killed: a child for every start.
+
+Reads one JSON object a line from standard input and answers with one, as crash_worker.py does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from crash_worker import trace_until
+
+from tidegate.config import Queries, parse_queries
+from tidegate.errors import TidegateError
+from tidegate.runtime import open_streams, stream, streams
+from tidegate.runtime.amend import amend
+from tidegate.runtime.parts import amendments_of
+from tidegate.runtime.store import open_durable
+from tidegate.testing.entropy import fixed_entropy
+
+PHASE = 20  # steps between two amendments
+WINDOW = 6
+HEAD = """[source]
+location = "receipts.csv"
+time = "time"
+unit = "customer"
+column = "shop"
+value = "amount"
+[steps]
+start = "2026-03-02T00:00"
+length = "1h"
+count = {count}
+[sink]
+location = "released.csv"
+[mechanism]
+name = "Uniform"
+"""
+ORDERS = """[[query]]
+name = "orders"
+aggregate = "count"
+most = 2
+share = "1/4"
+"""
+CUSTOMERS = """[[query]]
+name = "customers"
+aggregate = "distinct"
+share = "1/4"
+mechanism = "BudgetAbsorption"
+"""
+REVENUE = """[[query]]
+name = "revenue"
+aggregate = "sum"
+clip = ["0", "200"]
+share = "1/2"
+mechanism = "Tide"
+"""
+# at first, after the first amendment (less ε, another mechanism), and after the second (more ε, columns)
+VARIANTS = (
+    (ORDERS + CUSTOMERS + REVENUE, "1"),
+    (ORDERS + CUSTOMERS + REVENUE.replace("Tide", "Sample"), "1/2"),
+    (
+        ORDERS.replace('"1/4"', '"1/8"')
+        + CUSTOMERS.replace('"distinct"', '"distinct"\ncolumns = ["north", "south"]')
+        + REVENUE,
+        "1",
+    ),
+)
+
+
+def receipts(folder: Path) -> None:
+    """What the shop sold, the same each time."""
+    path = folder / "receipts.csv"
+    if path.exists():
+        return
+    rng = np.random.default_rng(4)
+    lines = ["time,customer,shop,amount"]
+    for minute in np.sort(rng.integers(0, 3 * PHASE * 60, 900)).tolist():
+        day, rest = divmod(minute, 1440)
+        shop = ("north", "south")[int(rng.integers(2))]
+        time_ = f"2026-03-{2 + day:02d}T{rest // 60:02d}:{rest % 60:02d}:00"
+        lines.append(f"{time_},c{rng.integers(60)},{shop},{rng.integers(150)}")
+    path.with_suffix(".tmp").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.with_suffix(".tmp").rename(path)
+
+
+def variant(folder: Path, target: str, number: int) -> Queries:
+    """The configuration of one phase."""
+    queries, epsilon = VARIANTS[number]
+    ledger = f'ledger = "{target}"\n' if target else ""
+    protect = f'[protect]\nepsilon = "{epsilon}"\nwindow = {WINDOW}\n{ledger}'
+    text = HEAD.format(count=PHASE * (number + 1)) + queries + protect
+    return parse_queries(text, folder / "tidegate.toml")
+
+
+def known(queries: Queries, before: int = 1) -> int:
+    """In which phase the stream is: how often it was amended; `before` counts what it was begun with."""
+    try:
+        with open_durable(queries.ledger, read_only=True) as ledger:
+            return max(len(amendments_of(ledger)) - before, 0)
+    except TidegateError:
+        return 0
+
+
+def work(order: dict[str, Any]) -> None:
+    """One start: from wherever the stream is to its end, with an amendment before each later phase."""
+    folder, target = Path(order["folder"]), order["target"]
+    receipts(folder)
+    with nullcontext() if order.get("fresh_noise") else fixed_entropy(11):
+        for number in range(len(VARIANTS)):
+            queries = variant(folder, target, number)
+            phase = known(queries)
+            if phase > number:
+                continue
+            if phase < number:
+                amend(queries)
+            release(queries)
+
+
+def work_on_old(order: dict[str, Any]) -> None:
+    """One start of a stream that version 0.1.0 has begun with one query: amended to two, and released to its end."""
+    folder = Path(order["folder"])
+    text = (folder / "tidegate.toml").read_text(encoding="utf-8").replace("follow = true\n", "")
+    begin, end = text.index("[query]"), text.index("[protect]")
+    query = text[begin:end].replace("[query]", "[[query]]")
+    both = "".join(f'{query}name = "{name}"\nshare = "1/2"\n' for name in ("first", "second"))
+    with fixed_entropy(11):
+        queries = parse_queries(text[:begin] + both + text[end:], folder / "tidegate.toml")
+        if not known(queries, before=0):
+            amend(queries)
+        release(queries)
+
+
+def release(queries: Queries) -> None:
+    """Release everything up to the end of a phase, a few steps at a time."""
+    with open_streams(queries) as running:
+        intake = running.queries.open(running.position)
+        if hasattr(intake.source, "piece"):
+            intake.source.piece = 500
+        running.drive(intake)
+        running.finish()
+        intake.close()
+
+
+def main() -> None:
+    """Fork a child for every line of standard input."""
+    stream.SYNC_EVERY = streams.SYNC_EVERY = (
+        0.0  # record what sinks have taken at once, so that this is cut into, too
+    )
+    with fixed_entropy(1):
+        for number in range(len(VARIANTS)):
+            for part in variant(Path(), "", number).parts:
+                warm = part.mechanism.start()
+                warm.push([1] * part.mechanism.columns)
+                warm.push_batch(np.ones((3, part.mechanism.columns), dtype=np.int64))
+    with suppress(ImportError):
+        importlib.import_module("psycopg")  # not in every child anew
+    print("ready", flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            try:
+                if order.get("lines"):
+                    trace_until(order["lines"])
+                (work_on_old if order.get("old") else work)(order)
+                sys.settrace(None)
+                code = 0
+            except BaseException as error:
+                sys.settrace(None)
+                print(json.dumps({"error": repr(error)}), flush=True)
+                code = 3
+            os._exit(code)
+        if order.get("seconds") is not None:
+            time.sleep(order["seconds"])
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        print(json.dumps({"killed": killed, "code": -1 if killed else os.WEXITSTATUS(status)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

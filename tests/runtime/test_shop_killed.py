@@ -1,0 +1,187 @@
+"""Three statistics of one shop, killed at random and amended twice on the way, over SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.runtime.store import verify_target
+
+OLD = Path(__file__).parents[1] / "ledger" / "fixtures" / "0.1.0" / "stream"
+WORKER = Path(__file__).with_name("shop_worker.py")
+KILLS = int(os.environ.get("TIDEGATE_KILLS", "20"))
+PHASE, WINDOW = 20, 6
+PROMISES = (Fraction(1), Fraction(1, 2), Fraction(1))
+Targets = Callable[[], str]
+
+
+class Worker:
+    """The process that forks the children that are killed."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def start(self, folder: Path, target: str, **order: Any) -> bool:
+        """One start; whether it was killed."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"folder": str(folder), "target": target, **order}) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self._line())
+        if "error" in answer:
+            self._line()
+        assert "error" not in answer, answer
+        assert answer["killed"] or answer["code"] == 0, answer
+        return bool(answer["killed"])
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    """One worker for all tests of this file."""
+    found = Worker()
+    yield found
+    found.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def targets(request: pytest.FixtureRequest) -> Targets:
+    """Makes a new place for a ledger; "" lets the worker use a file in the folder."""
+    if request.param == "sqlite":
+        return lambda: ""
+    server = request.getfixturevalue("postgres")
+    return lambda: str(server.new_stream())
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    """Everything that was released."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("released*.csv"))}
+
+
+@pytest.fixture(scope="module")
+def promised(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What a stream without interruption releases with the same entropy."""
+    folder = tmp_path_factory.mktemp("promised")
+    assert not worker.start(folder, "")
+    found = outputs(folder)
+    assert sorted(found) == [
+        "released-customers.csv",
+        "released-customers.from-21.csv",
+        "released-customers.from-41.csv",
+        "released-orders.csv",
+        "released-orders.from-21.csv",
+        "released-orders.from-41.csv",
+        "released-revenue.csv",
+        "released-revenue.from-21.csv",
+        "released-revenue.from-41.csv",
+    ]
+    return found
+
+
+def spent_by_step(found: dict[str, bytes]) -> dict[int, Fraction]:
+    """What all queries together say that they have spent at each step."""
+    spent: dict[int, Fraction] = {}
+    for content in found.values():
+        for row in csv.DictReader(content.decode().splitlines()):
+            step = int(row["step"])
+            spent[step] = spent.get(step, Fraction(0)) + Fraction(row["spent"])
+    return spent
+
+
+def check_windows(found: dict[str, bytes]) -> None:
+    """By brute force: no window is over the smallest promise in force at any of its steps, once charged anew."""
+    spent = spent_by_step(found)
+    assert sorted(spent) == list(range(1, 3 * PHASE + 1))
+    for end in range(1, 3 * PHASE + 1):
+        steps = range(max(1, end - WINDOW + 1), end + 1)
+        total = sum((spent[step] for step in steps), Fraction(0))
+        newest = (end - 1) // PHASE
+        if any(spent[step] for step in steps if (step - 1) // PHASE == newest):
+            limit = min(PROMISES[(step - 1) // PHASE] for step in steps)
+        else:  # nothing was charged after the change: what was promised before holds
+            limit = min(PROMISES[(step - 1) // PHASE] for step in steps if (step - 1) // PHASE < newest)
+        assert total <= limit, end
+
+
+def test_the_promised_stream_keeps_its_promises(promised: dict[str, bytes]) -> None:
+    """Also with the smaller ε in between; and the check would notice a step that costs more."""
+    check_windows(promised)
+    wrong = promised["released-orders.from-21.csv"].splitlines()
+    index = next(at for at, line in enumerate(wrong) if b"fresh" in line)
+    wrong[index] = wrong[index].rpartition(b",")[0] + b",1/2"
+    with pytest.raises(AssertionError):
+        check_windows({**promised, "released-orders.from-21.csv": b"\n".join(wrong)})
+
+
+def test_a_stream_of_version_0_1_is_amended_under_kills(worker: Worker, tmp_path: Path) -> None:
+    """The account that 0.1.0 has begun goes on with two queries, whatever the moment; it verifies over both."""
+    chance, killed, promised = random.Random(10), 0, b""
+    for number in itertools.count():
+        folder = tmp_path / str(number)
+        shutil.copytree(OLD, folder)
+        while True:
+            how = {"lines": chance.randint(1, 20_000)} if number and killed < KILLS else {}
+            if not worker.start(folder, "", old=True, **how):
+                break
+            killed += 1
+        found = (folder / "out-first.from-7.csv").read_bytes()
+        promised = promised or found
+        assert found == promised
+        verdict = verify_target(folder / "tidegate.ledger")
+        assert verdict.ok, str(verdict)
+        assert (verdict.steps, verdict.unchained) == (10, 6)
+        if killed >= KILLS:
+            return
+
+
+def test_killed_at_random_and_amended_twice(
+    worker: Worker, targets: Targets, promised: dict[str, bytes], tmp_path: Path
+) -> None:
+    """Whatever the moment, also within an amendment: the transcript as promised, and the account verifies."""
+    chance, killed = random.Random(9), 0
+    for number in itertools.count():
+        folder, target = tmp_path / str(number), targets()
+        folder.mkdir()
+        while True:
+            how = (
+                {"lines": chance.randint(1, 6000)}
+                if chance.random() < 0.8
+                else {"seconds": 0.4 * chance.random()}
+            )
+            was_killed = worker.start(folder, target, **(how if killed < KILLS else {}))
+            for name, there in outputs(folder).items():
+                assert promised[name].startswith(there), f"{name} after {how}"
+            if not was_killed:
+                break
+            killed += 1
+        assert outputs(folder) == promised
+        verdict = verify_target(target or folder / "tidegate.ledger")
+        assert verdict.ok, str(verdict)
+        assert verdict.steps == 3 * PHASE
+        if killed >= KILLS:
+            return
