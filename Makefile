@@ -15,7 +15,7 @@ DOCS := $(VENV)/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve soak test lint docs services bench audit blind mutants clean
+.PHONY: help demo serve soak test lint docs services kafka bench audit blind mutants clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
@@ -95,7 +95,7 @@ docs: $(DOCS)
 	@echo "open build/site/index.html"
 
 # Tests start servers of their own, as users without privileges, on free ports; here only the programs are installed.
-services:
+services: kafka
 	@if PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null && PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null \
 	    && command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	    && { command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }; then \
@@ -106,6 +106,19 @@ services:
 	    echo "installing mosquitto, postgresql, nginx and chromium"; \
 	    export DEBIAN_FRONTEND=noninteractive; \
 	    apt-get update -qq && apt-get install -qq -y --no-install-recommends mosquitto postgresql nginx-light chromium chromium-driver >/dev/null; \
+	fi
+
+# Kafka is fetched by Maven, with strict checksums, and compared with those of tests/services once more.
+KAFKA := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/tidegate/kafka-4.1.0
+kafka:
+	@if (cd "$(KAFKA)" && sha256sum --quiet --check "$(CURDIR)/tests/services/kafka.sha256") >/dev/null 2>&1; then \
+	    echo "kafka is in $(KAFKA)"; \
+	elif ! command -v mvn >/dev/null; then \
+	    echo "install Java 17 and Maven, and run make services again: tests of Kafka need a broker" >&2; exit 1; \
+	else \
+	    echo "fetching kafka into $(KAFKA)"; rm -rf "$(KAFKA)"; \
+	    mvn --quiet --batch-mode --strict-checksums --file tests/services/pom.xml dependency:copy-dependencies -DoutputDirectory="$(KAFKA)" \
+	    && (cd "$(KAFKA)" && sha256sum --quiet --check "$(CURDIR)/tests/services/kafka.sha256"); \
 	fi
 
 # One that fails does not keep the others from running; what is only imported, or draws pictures for docs, is none.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import pwd
 import random
@@ -13,13 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 Require = Callable[[str, str], None]
+SILENT = logging.getLogger("tests.silent")
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
 
 
 def free_port() -> int:
@@ -163,6 +167,165 @@ def broker(tmp_path: Path, require_service: Require) -> Iterator[Broker]:
     found = Broker(program, tmp_path)
     yield found
     found.stop()
+
+
+KAFKA = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tidegate", "kafka-4.1.0")
+KAFKA_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/data
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+"""
+
+
+class Kafka:
+    """A Kafka broker of one node on free ports."""
+
+    def __init__(self, java: str, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self._java = [java, "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{KAFKA}/*"]
+        self._settings = folder / "server.properties"
+        self._settings.write_text(
+            KAFKA_SETTINGS.format(port=self.port, controller=free_port(), folder=folder)
+        )
+        self._topics = itertools.count(1)
+        self._admin: Any = None
+        self._producer: Any = None
+        name = ["-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(self._settings)]
+        self._run("kafka.tools.StorageTool", "format", "--standalone", *name).wait(60)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen([*self._java, program, *arguments], stdout=log, stderr=log)
+
+    @property
+    def servers(self) -> str:
+        """Where it is."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        from confluent_kafka import KafkaException
+
+        self.process = self._run("kafka.Kafka", str(self._settings))
+        for _ in range(120):
+            assert self.process.poll() is None, "the broker has ended; see its log"
+            try:
+                self.admin().list_topics(timeout=1)
+                return
+            except KafkaException:
+                time.sleep(0.1)
+        raise AssertionError("the broker does not answer")
+
+    def stop(self) -> None:
+        """Stop, as a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(10)
+            self.process = None
+
+    def admin(self) -> Any:
+        """A client that makes and changes topics."""
+        from confluent_kafka.admin import AdminClient
+
+        if self._admin is None:  # it must outlive its answers
+            self._admin = AdminClient(
+                {"bootstrap.servers": self.servers, "reconnect.backoff.max.ms": 500, "logger": SILENT}
+            )
+        return self._admin
+
+    def topic(self, partitions: int = 1) -> str:
+        """A new topic; returns its name."""
+        from confluent_kafka.admin import NewTopic
+
+        name = f"topic-{next(self._topics)}"
+        for made in self.admin().create_topics([NewTopic(name, partitions, 1)]).values():
+            made.result(20)
+        return name
+
+    def url(self, topic: str) -> str:
+        """The location of a topic."""
+        return f"kafka://{self.servers}/{topic}"
+
+    def send(self, topic: str, records: Iterable[tuple[int, bytes | None]]) -> None:
+        """Records for partitions; returns when the broker has all."""
+        from confluent_kafka import Producer
+
+        if self._producer is None:
+            self._producer = Producer(
+                {
+                    "bootstrap.servers": self.servers,
+                    "linger.ms": 5,
+                    "reconnect.backoff.max.ms": 500,
+                    "logger": SILENT,
+                }
+            )
+        producer = self._producer
+        for count, (partition, value) in enumerate(records, 1):
+            producer.produce(topic, value, partition=partition)
+            if count % 10_000 == 0:
+                producer.flush()
+        assert producer.flush(30) == 0
+
+    def read(self, topic: str, partition: int = 0) -> list[Any]:
+        """All committed records of a partition, as a careful reader sees them."""
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "logger": SILENT,
+            }
+        )
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found, deadline = [], time.monotonic() + 60
+        try:
+            while time.monotonic() < deadline:
+                for message in consumer.consume(1000, 0.5):
+                    if message.error() is None:
+                        found.append(message)
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        return found
+        finally:
+            consumer.close()
+        raise AssertionError("the topic does not end")
+
+    def close(self) -> None:
+        """Stop it for good."""
+        self.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(require_service: Require, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A Kafka broker for all tests of a process."""
+    pytest.importorskip("confluent_kafka")
+    java = shutil.which("java")
+    if java is None:
+        require_service("Kafka", "there is no Java")
+    if not list(KAFKA.glob("kafka_*.jar")):
+        require_service("Kafka", f"its files are not in {KAFKA}")
+    assert java is not None
+    found = Kafka(java, tmp_path_factory.mktemp("kafka"))
+    yield found
+    found.close()
 
 
 class Database:

@@ -70,11 +70,16 @@ def _source(queries: Queries) -> str:
     from tidegate.config import input_columns
     from tidegate.ingest.schema import check_header
     from tidegate.ingest.sources.directory import FORMATS
+    from tidegate.servers.kafka import is_topic
     from tidegate.servers.postgres import is_table
 
     location = config.locate(config.source.location)
     if location.startswith(("mqtt:", "mqtts:")):
         return _broker(location)
+    if is_topic(location):
+        source = config.open(follow=True).source
+        source.check()  # type: ignore[attr-defined]
+        return f"{source.name} answers."
     if is_table(location):
         from tidegate.ingest.sources.postgres import TableSource
 

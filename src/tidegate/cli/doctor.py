@@ -13,6 +13,7 @@ OPTIONAL = {  # part of the package: what it needs, and for what
     "forecast": (("statsmodels",), "forecasts of released values"),
     "frames": (("pandas", "pyarrow"), "releases as pandas and Arrow tables"),
     "mqtt": (("paho-mqtt",), "events from an MQTT broker"),
+    "kafka": (("confluent-kafka",), "events and releases in topics of Apache Kafka"),
     "postgres": (("psycopg",), "ledgers, events and releases in PostgreSQL"),
     "web": (("starlette", "uvicorn", "httptools", "uvloop", "zstandard"), "the service, `tidegate serve`"),
 }

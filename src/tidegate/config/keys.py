@@ -42,7 +42,8 @@ class SourceKeys:
 
     location: str = key(
         'A file, a folder that files arrive in, "-" for standard input, a broker: "mqtt://host:1883/topic/#", '
-        'or a table: "postgresql://reader@host/database?table=events&key=id". "serve:" takes what is sent to '
+        'a topic of Kafka: "kafka://host:9092/topic", or a table: '
+        '"postgresql://reader@host/database?table=events&key=id". "serve:" takes what is sent to '
         "`tidegate serve`. Relative paths start at the "
         "folder of this file."
     )

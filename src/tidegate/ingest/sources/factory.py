@@ -12,6 +12,7 @@ from tidegate.ingest.sources.parquet import ParquetSource
 from tidegate.ingest.sources.pipe import PipeSource
 from tidegate.ingest.sources.source import Source
 from tidegate.ingest.sources.text import TextSource
+from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import is_table
 
 FORMATS = ("auto", "csv", "jsonl", "parquet")
@@ -31,7 +32,7 @@ def open_source(
     client: str = "",
     fields: Sequence[str] = (),
 ) -> Source:
-    r"""Open a file, a folder, "-" for standard input, or a broker or a table by its URL.
+    r"""Open a file, a folder, "-" for standard input, or a broker, a topic or a table by its URL.
 
     Parameters
     ----------
@@ -82,6 +83,11 @@ def open_source(
 
         kind = "jsonl" if format == "auto" else format
         return MqttSource(place, columns, client=client, format=kind, fields=fields, separator=separator)
+    if is_topic(place):
+        from tidegate.ingest.sources.kafka import KafkaSource
+
+        kind = "jsonl" if format == "auto" else format
+        return KafkaSource(place, columns, follow=follow, format=kind, fields=fields, separator=separator)
     if is_table(place):
         from tidegate.ingest.sources.postgres import TableSource
 

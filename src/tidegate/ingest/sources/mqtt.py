@@ -16,7 +16,7 @@ import polars as pl
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import SourceUnavailable
 from tidegate.ingest.sources.source import Arrivals, Batch, Patience, Position, Source, no_patience
-from tidegate.ingest.sources.text import CsvDialect, JsonDialect, records
+from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
 from tidegate.servers.broker import BrokerAddress
 
 IN_FLIGHT = 1024  # messages that the broker sends before the first of them is acknowledged
@@ -283,7 +283,7 @@ class MqttSource(Source):
             reader = CsvDialect("a message", self.columns, self.separator)
             reader.names = list(self.fields)
             return reader.parse_each(b"\n".join(payloads), self.columns)
-        found = [record for payload in payloads for record in _records(payload)]
+        found = [record for payload in payloads for record in message_records(payload)]
         return JsonDialect.table(found, self.columns)
 
     def commit(self, position: Position) -> None:
@@ -317,11 +317,3 @@ def _paho(module: str) -> Any:
     except ImportError:
         pass
     raise SourceUnavailable('a broker needs the extra "mqtt"; install tidegate[mqtt].')
-
-
-def _records(payload: bytes) -> list[dict[str, Any]]:
-    """The objects of a message: one, those of an array, or one a line."""
-    found = records(payload)
-    if not found and b"\n" in payload.strip():
-        return [record for line in payload.split(b"\n") for record in records(line)]
-    return found

@@ -236,6 +236,14 @@ def records(content: bytes) -> list[dict[str, Any]]:
     return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)]
 
 
+def message_records(payload: bytes) -> list[dict[str, Any]]:
+    """The objects of a message: one, those of an array, or one a line."""
+    found = records(payload)
+    if not found and b"\n" in payload.strip():
+        return [record for line in payload.split(b"\n") for record in records(line)]
+    return found
+
+
 def _number(text: str) -> str:
     """A number with a fraction or an exponent as the reader of whole files writes it."""
     value = float(text)

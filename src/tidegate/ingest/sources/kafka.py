@@ -1,0 +1,306 @@
+"""A topic of Apache Kafka, read at offsets that are committed with the releases and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from tidegate.errors import InvalidParameter
+from tidegate.ingest.errors import EmptyInput, InputChanged, SourceUnavailable, UnreadableInput
+from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
+from tidegate.servers.kafka import TopicAddress, library
+
+RECORDS = 50_000  # read at once
+ANSWER = 10.0  # seconds that the brokers may take for an answer
+NEW_PARTITIONS = 5.0  # seconds between two looks at how many there are
+Offsets = dict[int, int]
+
+
+class _Away(Exception):
+    """The brokers cannot be reached."""
+
+
+class KafkaSource(Source):
+    """Records of all partitions of a topic: a JSON object (or an array, or one a line), or CSV without a header.
+
+    Partitions are assigned by this program, at the offsets of the position; no group is joined and no offset is committed
+    to the brokers. Only records of committed transactions are read. A partition without records holds nothing up: a step
+    closes by the public clock when everything is read that had arrived in any of them. Partitions that are added later
+    are read from their beginning.
+
+    Parameters
+    ----------
+    url
+        "kafka://host:9092/topic"; see :class:`tidegate.servers.kafka.TopicAddress`. ``?lost=accepted`` goes on where
+        records were removed before they were read.
+    columns
+        The needed columns: keys of the JSON objects.
+    follow
+        Whether to wait for more. Then what cannot be read is left out; else it refuses the input, which ends where the
+        topic ended at first.
+    format, fields, separator
+        "jsonl", or "csv" with the names of the fields in order.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        columns: Sequence[str],
+        *,
+        follow: bool = False,
+        format: str = "jsonl",
+        fields: Sequence[str] = (),
+        separator: str = ",",
+    ) -> None:
+        self.address = TopicAddress(url, ("lost",))
+        super().__init__(f"the {self.address.shown}", columns)
+        if format not in ("jsonl", "csv"):
+            raise InvalidParameter("format", format, "jsonl or csv for a topic", 'write format = "jsonl"')
+        if self.address.more.get("lost", "accepted") != "accepted":
+            raise InvalidParameter(
+                "lost", self.address.more["lost"], "accepted", "write ?lost=accepted, or drop it"
+            )
+        missing = [name for name in columns if name not in fields] if format == "csv" else []
+        if missing:
+            raise InvalidParameter(
+                "fields", tuple(fields), f"a list with {missing[0]!r}", "name all fields of a record"
+            )
+        self.follow = self.lenient = follow
+        self.format, self.fields, self.separator = format, tuple(fields), separator
+        self._library = library()
+        self._admin: Any = None
+        self._consumer: Any = None
+        self._ends: Offsets | None = None  # of a finite input: what was there at first
+        self._looked = 0.0
+        self._away = False
+
+    @property
+    def status(self) -> str:
+        """One line for people: connected, or waiting for what."""
+        return f"{'waiting for' if self._away else 'connected to'} the brokers at {self.address.servers}"
+
+    # the brokers ----------------------------------------------------------------------------------------------
+
+    def _partitions(self) -> list[int]:
+        """The numbers of the topic's partitions."""
+        try:
+            found = self._admin.list_topics(self.address.topic, timeout=ANSWER).topics[self.address.topic]
+        except self._library.KafkaException:
+            raise _Away from None
+        if found.error is not None:
+            raise SourceUnavailable(
+                f"{self.name} is not there or may not be read ({found.error.name()}); check name and rights."
+            )
+        return sorted(found.partitions)
+
+    def _limits(self, partitions: Sequence[int], *, first: bool) -> Offsets:
+        """Where partitions begin, or where what is committed of them ends; one question for all."""
+        admin = library(".admin")
+        spec = admin.OffsetSpec.earliest() if first else admin.OffsetSpec.latest()
+        wanted = {self._library.TopicPartition(self.address.topic, one): spec for one in partitions}
+        committed = self._library.IsolationLevel.READ_COMMITTED
+        try:
+            answers = self._admin.list_offsets(wanted, isolation_level=committed, request_timeout=ANSWER)
+            return {place.partition: answer.result(ANSWER).offset for place, answer in answers.items()}
+        except (self._library.KafkaException, TimeoutError):
+            raise _Away from None
+
+    def _assign(self, offsets: Offsets) -> None:
+        if self._consumer is None:
+            self._consumer = self._library.Consumer(
+                self.address.settings(
+                    group_id="tidegate",  # never joined
+                    enable_auto_commit=False,
+                    enable_partition_eof=True,
+                    isolation_level="read_committed",
+                    auto_offset_reset="error",
+                    fetch_wait_max_ms=100,
+                    queued_max_messages_kbytes=65_536,
+                )
+            )
+        place = self._library.TopicPartition
+        self._consumer.assign([place(self.address.topic, one, offset) for one, offset in offsets.items()])
+
+    def _begin(self, position: Position | None) -> Offsets:
+        """The offset to go on from in each partition; refuses where records are gone."""
+        if self._admin is None:
+            self._admin = library(".admin").AdminClient(self.address.settings())
+        partitions = self._partitions()
+        first, ends = self._limits(partitions, first=True), self._limits(partitions, first=False)
+        known = {int(one): offset for one, offset in ((position or {}).get("offsets") or {}).items()}
+        if position is None:
+            known = first
+        offsets = {}
+        for one in partitions:
+            offset = known.get(one, 0)
+            if offset > ends[one]:
+                raise InputChanged(
+                    f"partition {one} of {self.name} ends before what has been read of it; give the topic that the "
+                    "committed position belongs to."
+                )
+            if offset < first[one]:
+                self._lost(one, offset, first[one])
+            offsets[one] = max(offset, first[one])
+        self._looked = time.monotonic()
+        return offsets
+
+    def _lost(self, partition: int, offset: int, first: int) -> None:
+        if self.address.more.get("lost") != "accepted":
+            raise InputChanged(
+                f"the offsets {offset} to {first - 1} of partition {partition} of {self.name} were removed before they "
+                "were read, as retention does; put them back, or accept the gap with ?lost=accepted in the location, and "
+                "keep records for longer."
+            )
+
+    # reading --------------------------------------------------------------------------------------------------
+
+    def batches(
+        self,
+        position: Position | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        patience: Patience = no_patience,
+    ) -> Iterator[Batch]:
+        """Read records of all partitions as they come."""
+        columns = self.columns if columns is None else columns
+        if self.follow:
+            yield from self._follow(position, columns, patience)
+            return
+        try:
+            yield from self._finite(position, columns)
+        except _Away:
+            pass
+        else:
+            return
+        raise SourceUnavailable(
+            f"the brokers at {self.address.servers} do not answer; start them, or check the address."
+        )
+
+    def _finite(self, position: Position | None, columns: Sequence[str]) -> Iterator[Batch]:
+        offsets = self._begin(position)
+        if self._ends is None:
+            self._ends = self._limits(list(offsets), first=False)
+        ends = self._ends
+        if not any(ends.values()):
+            raise EmptyInput(f"{self.name} is empty; it needs at least one record.")
+        self._assign(offsets)
+        silent = time.monotonic()
+        while any(offsets[one] < end for one, end in ends.items()):
+            before = dict(offsets)
+            payloads = self._take(offsets, 0.2, ends)
+            if offsets != before:
+                silent = time.monotonic()
+                yield Batch(self._read(payloads, columns), _place(before), _place(offsets))
+            elif time.monotonic() - silent > 3 * ANSWER:
+                raise _Away
+
+    def _follow(
+        self, position: Position | None, columns: Sequence[str], patience: Patience
+    ) -> Iterator[Batch]:
+        offsets: Offsets | None = None
+        here, full = position or {}, False
+        while True:
+            try:
+                if offsets is None:
+                    offsets = self._begin(position)
+                    self._assign(offsets)
+                    here = _place(offsets)
+                self._new_partitions(offsets)
+                ends = None if full else self._limits(list(offsets), first=False)
+                payloads = self._take(offsets, min(max(patience(), 0.005), 0.25))
+                self._away = False
+            except _Away:
+                self._away = True
+                yield Batch(self.nothing(), here, here, caught_up=False)
+                time.sleep(0.2)
+                continue
+            before = here
+            caught_up = ends is not None and all(offsets[one] >= end for one, end in ends.items())
+            here, full = _place(offsets), len(payloads) >= RECORDS
+            yield Batch(self._read(payloads, columns), before, here, caught_up)
+
+    def _new_partitions(self, offsets: Offsets) -> None:
+        """Read partitions that were added meanwhile, too."""
+        if time.monotonic() - self._looked < NEW_PARTITIONS:
+            return
+        added = [one for one in self._partitions() if one not in offsets]
+        self._looked = time.monotonic()
+        if added:
+            offsets |= dict.fromkeys(added, 0)
+            self._assign(offsets)
+
+    def _take(self, offsets: Offsets, seconds: float, ends: Offsets | None = None) -> list[bytes | None]:
+        """Records that have come, and how far that is; the end of a partition moves on past what is no record."""
+        payloads: list[bytes | None] = []
+        for message in self._consumer.consume(RECORDS, timeout=seconds):
+            error, one, offset = message.error(), message.partition(), message.offset()
+            if error is None:
+                if ends is None or offset < ends[one]:
+                    payloads.append(message.value())
+                    offsets[one] = offset + 1
+                else:
+                    offsets[one] = ends[one]
+            elif error.code() == self._library.KafkaError._PARTITION_EOF:
+                offsets[one] = max(offsets[one], offset)
+            elif error.code() == self._library.KafkaError._AUTO_OFFSET_RESET:
+                first = self._limits([one], first=True)[one]
+                self._lost(one, offsets[one], first)
+                offsets[one] = first
+                self._assign(offsets)
+        return payloads
+
+    def _read(self, payloads: Sequence[bytes | None], columns: Sequence[str]) -> pl.DataFrame:
+        """What can be read of each record; no one reaches beyond its own."""
+        if not payloads:
+            return self.nothing().select(columns)
+        if self.format == "csv":
+            reader = CsvDialect(f"a record of {self.name}", columns, self.separator)
+            reader.names = list(self.fields)
+            if self.lenient:
+                lines = [one for one in payloads if one]
+                return (
+                    reader.parse_each(b"\n".join(lines), columns) if lines else self.nothing().select(columns)
+                )
+            if any(not one for one in payloads):
+                raise self._refused("CSV")
+            return reader.parse(b"\n".join(one for one in payloads if one) + b"\n", columns)
+        found = []
+        for one in payloads:
+            read = message_records(one) if one else []
+            if not read and not self.lenient:
+                raise self._refused("JSON")
+            found += read
+        return JsonDialect.table(found, columns)
+
+    def _refused(self, kind: str) -> UnreadableInput:
+        return UnreadableInput(
+            f"a record of {self.name} cannot be read as {kind}; correct it, or follow the topic, where such are left out."
+        )
+
+    def check(self) -> None:
+        """Refuse a topic that could not be read."""
+        try:
+            self._begin(None)
+        except _Away:
+            pass
+        else:
+            return
+        finally:
+            self.close()
+        raise SourceUnavailable(
+            f"the brokers at {self.address.servers} do not answer; start them, or check the address."
+        )
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = self._admin = None
+
+
+def _place(offsets: Offsets) -> Position:
+    return {"offsets": {str(one): offset for one, offset in sorted(offsets.items())}}

@@ -1,0 +1,268 @@
+"""Topics of Kafka, against a real broker: offsets of our own, what is lost, bad records, kills of both sides."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.helpers import release, settings
+
+from tidegate.cli import main
+from tidegate.config import Config
+from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.ingest import open_source
+from tidegate.ingest.errors import InputChanged, SourceUnavailable
+from tidegate.ingest.sources import kafka as module
+from tidegate.ingest.sources.kafka import KafkaSource
+from tidegate.runtime import open_stream
+from tidegate.runtime.store import verify_target
+
+START = 1_800_000_000
+COLUMNS = ("time", "unit", "place")
+EXACT = [
+    ('start = "2026-03-02T00:00"', f'start = "{datetime.fromtimestamp(START, UTC).isoformat()}"'),
+    ('length = "1h"', 'length = "1000s"'),
+    ("count = 12", "count = 2"),
+    ('epsilon = "1"', 'epsilon = "100000000"'),
+    ('aggregate = "distinct"', 'aggregate = "count"'),
+    ('columns = ["north", "south"]', 'columns = ["north", "south"]\nmost = 10000'),
+]
+
+
+def event(unit: str, second: float = 1.0, place: str = "north") -> bytes:
+    """A record of one event."""
+    return json.dumps({"time": START + second, "unit": unit, "place": place}).encode()
+
+
+def topical(folder: Path, url: str, *changes: tuple[str, str]) -> Config:
+    """Two steps of a thousand seconds with next to no noise, from a topic."""
+    return settings(folder, (f"{folder}/events.csv", url), *EXACT, *changes)
+
+
+def released(folder: Path) -> list[int]:
+    """The counts of the north."""
+    lines = (folder / "out.csv").read_text().splitlines()
+    place = lines[0].split(",").index("north")
+    return [round(float(line.split(",")[place])) for line in lines[1:]]
+
+
+def until_caught_up(source: Any, position: Any = None) -> tuple[list[str], Any]:
+    """The units of all records that have come, and the position after them."""
+    units: list[str] = []
+    end = time.monotonic() + 30
+    for batch in source.batches(position, patience=lambda: 0.05):
+        units += batch.frame["unit"].to_list()
+        if batch.caught_up:
+            return units, batch.after
+        assert time.monotonic() < end
+    raise AssertionError
+
+
+def test_offsets_are_ours(kafka: Any) -> None:
+    """Three partitions, one of them idle: read on from a position, and from partitions that were added."""
+    topic = kafka.topic(3)
+    kafka.send(topic, [(n % 2, event(f"u{n}")) for n in range(10)])
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        units, position = until_caught_up(source)
+    assert sorted(units) == sorted(f"u{n}" for n in range(10))
+    assert position == {"offsets": {"0": 5, "1": 5, "2": 0}}
+    from confluent_kafka.admin import NewPartitions
+
+    for grown in kafka.admin().create_partitions([NewPartitions(topic, 4)]).values():
+        grown.result(20)
+    kafka.send(topic, [(3, event("new")), (0, event("more"))])
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        units, after = until_caught_up(source, position)
+    assert sorted(units) == ["more", "new"]
+    assert after == {"offsets": {"0": 6, "1": 5, "2": 0, "3": 1}}
+    with pytest.raises(InputChanged, match="ends before"), open_source(kafka.url(topic), COLUMNS) as source:
+        list(source.batches({"offsets": {"0": 7}}))
+
+
+def test_partitions_that_are_added_while_it_runs(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read from their beginning."""
+    from confluent_kafka.admin import NewPartitions
+
+    monkeypatch.setattr(module, "NEW_PARTITIONS", 0.0)
+    topic = kafka.topic()
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        batches, units = source.batches(patience=lambda: 0.05), []
+        next(batches)
+        for grown in kafka.admin().create_partitions([NewPartitions(topic, 2)]).values():
+            grown.result(20)
+        kafka.send(topic, [(1, event("new"))])
+        for batch in batches:
+            units += batch.frame["unit"].to_list()
+            if units:
+                break
+    assert units == ["new"]
+
+
+def test_what_retention_has_removed_is_named(kafka: Any) -> None:
+    """At a start and while reading: which offsets are gone, and never a silent gap; unless the gap is accepted."""
+    from confluent_kafka import TopicPartition
+
+    topic = kafka.topic()
+    kafka.send(topic, [(0, event(f"u{n}")) for n in range(10)])
+    for removed in kafka.admin().delete_records([TopicPartition(topic, 0, 6)]).values():
+        removed.result(20)
+    position = {"offsets": {"0": 2}}
+    for follow in (False, True):
+        with (
+            pytest.raises(InputChanged, match="offsets 2 to 5 of partition 0"),
+            open_source(kafka.url(topic), COLUMNS, follow=follow) as source,
+        ):
+            list(source.batches(position))
+    with open_source(kafka.url(topic) + "?lost=accepted", COLUMNS, follow=True) as source:
+        assert until_caught_up(source, position)[0] == ["u6", "u7", "u8", "u9"]
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        assert len(until_caught_up(source)[0]) == 4  # what was gone before the first start was never ours
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        begin = source._begin
+        source._begin = lambda _: {**begin(None), 0: 2}  # as if it had been removed after the start
+        with pytest.raises(InputChanged, match="offsets 2 to 5 of partition 0"):
+            until_caught_up(source)
+
+
+def test_open_and_aborted_transactions(kafka: Any) -> None:
+    """Records count when they are committed; one that is open holds up no step, and aborted ones never come."""
+    from confluent_kafka import Producer
+
+    topic = kafka.topic()
+    producer = Producer(
+        {"bootstrap.servers": kafka.servers, "transactional.id": f"writer {topic}", "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, event("kept"), partition=0)
+    producer.commit_transaction(30)
+    producer.begin_transaction()
+    producer.produce(topic, event("dropped"), partition=0)
+    producer.flush(10)
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        units, position = until_caught_up(source)
+        assert units == ["kept"]
+        producer.abort_transaction(30)
+        assert until_caught_up(source, position)[0] == []
+
+
+BAD = [b"{", b"17", b"\xff", b"[" * 3000, b'{"time": "noon", "unit": "mallory", "place": "north"}', None, b""]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_bad_records(kafka: Any, tmp_path: Path, kind: str) -> None:
+    """Left out without a word where the topic is followed, refused without their content where it is finite."""
+    topic = kafka.topic()
+    good = [f"{START + 1},u{n},north".encode() if kind == "csv" else event(f"u{n}") for n in range(3)]
+    kafka.send(topic, [(0, one) for one in [good[0], *BAD, *good[1:]]])
+    csv = ('unit = "unit"', 'unit = "unit"\nformat = "csv"\nfields = ["time", "unit", "place"]')
+    changes = [csv] if kind == "csv" else []
+    config = topical(tmp_path, kafka.url(topic), *changes)
+    with open_stream(config, follow=True, clock=lambda: START + 2001.0, backfill=True) as stream:
+        intake = config.open(None, follow=True, clock=lambda: START + 2001.0)
+        stream.drive(intake)
+        stream.finish()
+        intake.close()
+    assert released(tmp_path) == [3, 0]
+    other = tmp_path / "finite"
+    other.mkdir()
+    with pytest.raises(InvalidInput) as refusal:
+        release(topical(other, kafka.url(topic), *changes))
+    assert "mallory" not in str(refusal.value)
+    assert "noon" not in str(refusal.value)
+
+
+def test_a_finite_topic_ends_where_it_ended_at_first(kafka: Any, tmp_path: Path) -> None:
+    """What is sent while it is read is for the next start; the command line releases it."""
+    topic = kafka.topic(2)
+    kafka.send(topic, [(n % 2, event(f"u{n}")) for n in range(20)])
+    config = topical(tmp_path, kafka.url(topic))
+    source = KafkaSource(kafka.url(topic), COLUMNS)
+    assert sum(len(batch.frame) for batch in source.batches()) == 20
+    kafka.send(topic, [(0, event("more"))])
+    assert sum(len(batch.frame) for batch in source.batches()) == 20
+    source.close()
+    assert main(["check", str(config.path)]) == 0
+    assert main(["release", str(config.path)]) == 0
+    assert released(tmp_path) == [21, 0]
+
+
+@pytest.mark.parametrize(
+    ("location", "words"),
+    [
+        ("kafka://ann:xyzzy@127.0.0.1:1/topic", "without user and password"),
+        ("kafka://127.0.0.1:1", "a topic"),
+        ("kafka://127.0.0.1:1/a/b", "a topic"),
+        ("kafka://127.0.0.1:1/topic#xyzzy", "a topic"),
+        ("kafka://127.0.0.1:1/topic?password=xyzzy", "known parameters"),
+        ("kafka://127.0.0.1:1/topic?settings=/nowhere/xyzzz", "can be read"),
+    ],
+)
+def test_addresses_are_checked(tmp_path: Path, location: str, words: str) -> None:
+    """One sentence, never with a password."""
+    pytest.importorskip("confluent_kafka")
+    with pytest.raises(InvalidParameter, match=words) as refusal:
+        list(KafkaSource(location, COLUMNS).batches())
+    assert "xyzzy" not in str(refusal.value)
+
+
+def test_secrets_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named in the address or by the environment; its lines reach the client, and no message."""
+    from tidegate.servers.kafka import SETTINGS, TopicAddress
+
+    (tmp_path / "client.properties").write_text("# ours\nsasl.username = ann\nsasl.password=xy=zzy\n")
+    named = TopicAddress(f"kafka://host/topic?settings={tmp_path}/client.properties")
+    monkeypatch.setenv(SETTINGS, f"{tmp_path}/client.properties")
+    for address in (named, TopicAddress("kafka://host/topic")):
+        found = address.settings(group_id="x")
+        assert (found["sasl.password"], found["group.id"]) == ("xy=zzy", "x")
+        assert "zzy" not in address.shown
+
+
+def test_a_topic_that_is_not_there(kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence, finite or followed; brokers that are not there refuse finite input."""
+    monkeypatch.setattr(module, "ANSWER", 2.0)
+    for follow in (False, True):
+        with (
+            pytest.raises(SourceUnavailable, match="is not there"),
+            open_source(kafka.url("nowhere"), COLUMNS, follow=follow) as source,
+        ):
+            next(iter(source.batches()))
+    with pytest.raises(SourceUnavailable, match="do not answer"):
+        list(KafkaSource("kafka://127.0.0.1:9/topic", COLUMNS).batches())
+
+
+def test_killed_at_random_every_record_counts_once(kafka: Any, starter: Any, tmp_path: Path) -> None:
+    """20 kills of Tidegate and 3 of the broker while records arrive: counted once, no window over its budget."""
+    topic = kafka.topic(3)
+    kills = int(os.environ.get("TIDEGATE_KILLS", "20"))
+    crashes = set(random.Random(5).sample(range(kills), max(3, kills // 10)))
+    config = topical(tmp_path, kafka.url(topic))
+    clock = tmp_path / "clock"
+    clock.write_text(str(START + 5.0))
+    chance, sent = random.Random(9), [0, 0]
+    for kill in range(kills):
+        step = int(kill >= kills // 2)
+        if kill == kills // 2:
+            clock.write_text(str(START + 1005.0))
+        count = chance.randint(1, 200)
+        kafka.send(topic, [(n % 2, event(f"u{n % 7}", 1000 * step + 1 + n / 100)) for n in range(count)])
+        sent[step] += count
+        if kill in crashes:
+            restart = threading.Thread(target=lambda: (kafka.stop(), kafka.start()))
+            restart.start()
+            assert starter.start(config.path, follow=True, clock=str(clock), seconds=chance.uniform(0.1, 0.6))
+            restart.join(60)
+        else:
+            assert starter.start(config.path, follow=True, clock=str(clock), seconds=chance.uniform(0.0, 0.4))
+    clock.write_text(str(START + 2001.0))
+    assert not starter.start(config.path, follow=True, clock=str(clock))
+    assert released(tmp_path) == sent
+    assert verify_target(config.ledger).ok
