@@ -15,7 +15,7 @@ DOCS := $(VENV)/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve soak test lint docs services kafka bench audit blind mutants clean
+.PHONY: help demo serve soak test lint docs services kafka bench audit blind mutants campaign year fuzz clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
@@ -28,6 +28,9 @@ help:
 	@echo "make blind     attack the mutants of tests/audit/blind.toml, and write their part of docs/audit.md"
 	@echo "make mutants   run the tests against 400 small mistakes in the code, and write docs/mutants.md; takes hours"
 	@echo "make soak      kill the service and amended streams 200 times, and send 100,000 fuzzed requests"
+	@echo "make campaign  kill, damage and starve streams until thousands have survived, and write docs/campaign.md; takes hours"
+	@echo "make year      a year of minutes by a clock of its own: memory, disk and every number"
+	@echo "make fuzz      records, configurations and command lines from a coverage-guided fuzzer"
 	@echo "make services  install and ready the system packages that tests need"
 	@echo "make clean     remove the virtual environment and all caches"
 
@@ -137,6 +140,19 @@ blind: $(TEST)
 # Outside of CI. It goes on where it was stopped: build/mutants.jsonl has what is known already.
 mutants: $(TEST)
 	@$(BIN)/python tests/mutants --count 400 --page docs/mutants.md
+
+# Outside of CI. It goes on where it was stopped: build/campaign.jsonl has what is known already.
+MINUTES ?= 1440
+campaign: $(TEST)
+	@$(BIN)/python tests/campaign --minutes $(MINUTES) --page
+
+year: $(TEST)
+	@$(BIN)/python tests/campaign/year.py
+
+RUNS ?= 100000
+fuzz: $(TEST)
+	@$(PIP) atheris || echo "atheris cannot be installed here; inputs are random"
+	@for kind in records configurations commands; do $(BIN)/python tests/campaign/fuzz.py $$kind --runs $(RUNS) || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

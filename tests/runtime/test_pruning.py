@@ -116,7 +116,7 @@ def test_what_is_archived_is_asked_of_the_archive(tmp_path: Path) -> None:
     with SQLiteLedger(archives[0], read_only=True) as old:
         head = Head(3, str(old.hash_of(3)))
         assert check_head(old, head) > 0
-        assert old.spent(1, 3) == old.unit * 3
+        assert old.spent(1, 3) > 0
         with (
             pytest.raises(LedgerMismatch, match="in its archives"),
             open_durable(path, read_only=True) as now,

@@ -1,0 +1,459 @@
+"""A campaign against the runtime: thousands of kills, flipped bits, full disks, lost brokers and databases.
+
+``make campaign`` goes on where it stopped: each trial is a line of ``build/campaign.jsonl``, and the numbers asked
+for are those of the table in docs/campaign.md. ``--part 50`` runs a fiftieth of it. A trial fails when something is lost,
+repeated or changed, when a window is overspent, or when a wrong state is not refused by one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import random
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import polars as pl  # noqa: E402
+
+from tidegate.cli import main as command  # noqa: E402
+from tidegate.runtime.store import verify_target  # noqa: E402
+
+RESULTS = ROOT / "build" / "campaign.jsonl"
+PAGE = ROOT / "docs" / "campaign.md"
+WORKER = Path(__file__).with_name("worker.py")
+WANTED = {"kill": 10_000, "flip": 1_000, "full": 500, "database": 100, "broker": 200}
+WORDS = {
+    "kill": "SIGKILLs",
+    "flip": "flipped bits",
+    "full": "full disks",
+    "database": "database servers lost",
+    "broker": "brokers lost",
+}
+SOURCES = ("csv", "jsonl", "parquet", "folder")
+SINKS = ("out.csv", "out.jsonl", "out.parquet", "parts/")
+MECHANISMS = ('"Uniform"', '"BudgetAbsorption"', '"OptStream"\nsamples = 3')
+STEPS = 18
+_ID = re.compile(rb'^\{("(i(d("(:("([0-9a-f]+-?)?)?)?)?)?)?)?')
+TEXT = """\
+[source]
+location = "{source}"
+time = "time"
+unit = "unit"
+column = "place"
+
+[steps]
+start = "1970-01-01T00:00Z"
+length = "1h"
+count = {steps}
+
+[query]
+aggregate = "distinct"
+columns = ["north", "south"]
+
+[protect]
+epsilon = "1"
+window = 6
+ledger = "{ledger}"
+
+[mechanism]
+name = {mechanism}
+
+[sink]
+location = "{sink}"
+revisions = "all"
+"""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of one trial: how often the stream was disturbed, how, and what was wrong, if anything."""
+
+    kind: str
+    seed: int
+    where: str
+    events: int
+    outcome: str
+    wrong: str = ""
+
+
+class Wrong(AssertionError):
+    """Something was lost, repeated, changed, or not told by a sentence."""
+
+
+class Worker:
+    """The process that forks the children that are disturbed."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def start(self, folder: Path, **order: Any) -> dict[str, Any]:
+        """One start: how it ended, and the sentence it was refused with, if it was."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"folder": str(folder), "folder_seed": 7, **order}) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = {}
+        while "code" not in answer:
+            answer |= json.loads(self._line())
+        if "unexpected" in answer:
+            raise Wrong(answer["unexpected"])
+        return answer
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+def write_input(folder: Path, source: str) -> str:
+    """The same events in every form; the location of the input."""
+    rows = [
+        {"time": step * 3600 + unit, "unit": f"u{unit}", "place": "north" if unit % 3 else "south"}
+        for step in range(STEPS)
+        for unit in range(3 + step * 7 % 11)
+    ]
+    frame = pl.DataFrame(rows)
+    if source == "folder":
+        (folder / "in").mkdir()
+        for number in range(3):
+            part = frame[number * len(frame) // 3 : (number + 1) * len(frame) // 3]
+            part.write_csv(folder / "in" / f"{number}.csv")
+        return "in"
+    writers: dict[str, Callable[[Path], Any]] = {
+        "csv": frame.write_csv,
+        "jsonl": frame.write_ndjson,
+        "parquet": frame.write_parquet,
+    }
+    writers[source](folder / f"events.{source}")
+    return f"events.{source}"
+
+
+@dataclass
+class Setting:
+    """A stream in a folder of its own."""
+
+    folder: Path
+    sink: str
+    ledger: str
+
+    def rows(self) -> list[Any]:
+        """What has been published, in order."""
+        path = self.folder / self.sink
+        if self.sink == "parts/":
+            files = sorted(path.glob("part-*.parquet")) if path.exists() else []
+            return [row for file in files for row in pl.read_parquet(file).rows()]
+        if not path.exists():
+            return []
+        if self.sink == "out.parquet":
+            return pl.read_parquet(path).rows()
+        lines = path.read_bytes().splitlines(keepends=True)
+        return [_ID.sub(b"", line) for line in lines]  # each ledger has a name of its own
+
+    @property
+    def target(self) -> str:
+        """The ledger, from here."""
+        return self.ledger if "://" in self.ledger else str(self.folder / self.ledger)
+
+
+class Campaign:
+    """Runs trials, and remembers those that were run."""
+
+    def __init__(self, results: Path, scratch: Path, postgres: Any = None, broker: Any = None) -> None:
+        self.results, self.scratch, self.postgres, self.broker = results, scratch, postgres, broker
+        self.worker = Worker()
+        self.done: list[Trial] = []
+        self._promised: dict[tuple[str, str], list[Any]] = {}
+        results.parent.mkdir(parents=True, exist_ok=True)
+        if results.exists():
+            self.done = [Trial(**json.loads(line)) for line in results.read_text().splitlines()]
+
+    def count(self, kind: str) -> int:
+        """How many events of a kind there were."""
+        return sum(trial.events for trial in self.done if trial.kind == kind)
+
+    def setting(self, name: str, mechanism: str, source: str, sink: str, store: str) -> Setting:
+        """A new folder with an input and a configuration."""
+        folder = self.scratch / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        ledger = "stream.ledger"
+        if store == "postgresql":
+            ledger = self.postgres.new_stream()
+        text = TEXT.format(
+            source=write_input(folder, source), steps=STEPS, ledger=ledger, mechanism=mechanism, sink=sink
+        )
+        (folder / "tidegate.toml").write_text(text)
+        return Setting(folder, sink, ledger)
+
+    def promised(self, mechanism: str, sink: str) -> list[Any]:
+        """What an undisturbed stream with the same noise publishes, whatever its source and store are."""
+        key = (mechanism, sink)
+        if key not in self._promised:
+            setting = self.setting("promised", mechanism, "csv", sink, "sqlite")
+            answer = self.worker.start(setting.folder)
+            if answer["code"] != 0:
+                raise Wrong(str(answer))
+            self._promised[key] = setting.rows()
+            if len(self._promised[key]) < STEPS:
+                raise Wrong("the undisturbed stream is too short")
+        return self._promised[key]
+
+    def check(self, setting: Setting, promised: list[Any], *, ended: bool) -> None:
+        """Everything that is published is what was promised, in order; at the end all of it, and the account holds."""
+        there = setting.rows()
+        if there and setting.sink.endswith((".csv", ".jsonl")) and not there[-1].endswith(b"\n"):
+            last = there.pop()  # a half line is completed at the next start
+            if len(there) >= len(promised) or not promised[len(there)].startswith(last):
+                raise Wrong("a half line is none of a promised one")
+        if there != promised[: len(there)]:
+            raise Wrong("something else than promised is published")
+        if ended:
+            if len(there) != len(promised):
+                raise Wrong(f"{len(there)} of {len(promised)} rows are published")
+            verdict = verify_target(setting.target)
+            if not verdict.ok or verdict.spent > 1:
+                raise Wrong(str(verdict))
+
+    # kinds of trials ----------------------------------------------------------------------------------------
+
+    def kill(self, chance: random.Random) -> tuple[str, int, str]:
+        """Kill one stream until it has ended, at random lines or moments."""
+        store = chance.choice(["sqlite", "sqlite", "postgresql"] if self.postgres else ["sqlite"])
+        source, sink, mechanism = chance.choice(SOURCES), chance.choice(SINKS), chance.choice(MECHANISMS)
+        promised = self.promised(mechanism, sink)
+        setting = self.setting("kill", mechanism, source, sink, store)
+        kills = 0
+        while True:
+            order: dict[str, Any] = {"lines": chance.randint(1, chance.choice([300, 3_000, 9_000]))}
+            if chance.random() < 0.2:
+                order = {"seconds": 0.4 * chance.random() ** 2}
+            if kills >= 12:
+                order = {}
+            answer = self.worker.start(setting.folder, **order)
+            self.check(setting, promised, ended=not answer["killed"])
+            if not answer["killed"]:
+                if answer["code"] != 0:
+                    raise Wrong(f"refused: {answer}")
+                break
+            kills += 1
+        name = mechanism.split('"')[1]
+        return f"{source} → {name} → {sink} on {store}", kills, "goes on"
+
+    def flip(self, chance: random.Random) -> tuple[str, int, str]:
+        """Flip one bit of a ledger; write the sink anew from it, and go on with it."""
+        sink, mechanism = chance.choice(SINKS[:2]), chance.choice(MECHANISMS)
+        promised = self.promised(mechanism, sink)
+        setting = self.setting("flip", mechanism, "csv", sink, "sqlite")
+        text = (setting.folder / "tidegate.toml").read_text()
+        short = text.replace(f"count = {STEPS}", f"count = {STEPS - 6}")
+        (setting.folder / "tidegate.toml").write_text(short)
+        self.worker.start(setting.folder)
+        connection = sqlite3.connect(setting.target)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()
+        path = Path(setting.target)
+        data = bytearray(path.read_bytes())
+        at = chance.randrange(8 * len(data))
+        data[at // 8] ^= 1 << at % 8
+        path.write_bytes(bytes(data))
+        verified = self._verified(setting.target)
+        (setting.folder / sink).unlink()
+        (setting.folder / "tidegate.toml").write_text(text)
+        answer = self.worker.start(setting.folder)
+        there = setting.rows()
+        if there != promised[: len(there)]:
+            raise Wrong(f"bit {at} published something else")
+        if answer["code"] == 0:
+            if len(there) != len(promised):
+                raise Wrong(f"bit {at} lost rows")
+            return sink, 1, "no difference" if verified else "found by verify"
+        return sink, 1, "refused by a sentence"
+
+    def _verified(self, target: str) -> bool:
+        """Whether verify believes a ledger; anything but a verdict or a sentence is wrong."""
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            code = command(["ledger", "verify", target, "--json"])
+        if code not in (0, 1, 2):
+            raise Wrong(f"verify ended with {code}")
+        return code == 0
+
+    def full(self, chance: random.Random) -> tuple[str, int, str]:
+        """Let the disk be full at some moment, then give it room."""
+        sink, mechanism = chance.choice(SINKS), chance.choice(MECHANISMS)
+        promised = self.promised(mechanism, sink)
+        setting = self.setting("full", mechanism, "csv", sink, "sqlite")
+        place = setting.folder / "small"
+        place.mkdir()
+        size = chance.randint(8, 90) * 4
+        mounted = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(place)]
+        subprocess.run(mounted, check=True, capture_output=True)
+        try:
+            text = (setting.folder / "tidegate.toml").read_text()
+            moved = text.replace('ledger = "stream', 'ledger = "small/stream')
+            if chance.random() < 0.5:
+                moved = moved.replace(f'location = "{sink}"', f'location = "small/{sink}"')
+                setting.sink = sink
+                small = Setting(place, sink, "stream.ledger")
+            else:
+                small = Setting(setting.folder, sink, "small/stream.ledger")
+            (setting.folder / "tidegate.toml").write_text(moved)
+            answer = self.worker.start(setting.folder)
+            self.check(small, promised, ended=answer["code"] == 0)
+            refusals = 0
+            while answer["code"] != 0:
+                refusals += 1
+                sentence = answer.get("refused", "")
+                if not any(word in sentence for word in ("full", "No space", "cannot be")):
+                    raise Wrong(f"refused by another sentence: {sentence}")
+                size += chance.choice([4, 40, 400])
+                subprocess.run(["mount", "-o", f"remount,size={size}k", str(place)], check=True)
+                answer = self.worker.start(setting.folder)
+                self.check(small, promised, ended=answer["code"] == 0)
+        finally:
+            subprocess.run(["umount", str(place)], check=True)
+        return sink, refusals, "goes on with room"
+
+    def database(self, chance: random.Random) -> tuple[str, int, str]:
+        """Let the database server crash while a stream commits, and come back."""
+        sink, mechanism = chance.choice(SINKS[:2]), chance.choice(MECHANISMS)
+        promised = self.promised(mechanism, sink)
+        setting = self.setting("database", mechanism, "csv", sink, "postgresql")
+        delay = 0.05 + 0.6 * chance.random()
+        crash = threading.Timer(delay, self.postgres.stop)
+        crash.start()
+        try:
+            answer = self.worker.start(setting.folder, cells=2)
+        finally:
+            crash.join()
+            self.postgres.start()
+        self.check(setting, promised, ended=False)
+        lost = int(answer["code"] != 0)
+        if lost and "cannot be reached" not in answer.get("refused", ""):
+            raise Wrong(f"refused by another sentence: {answer}")
+        answer = self.worker.start(setting.folder)
+        if answer["code"] != 0:
+            raise Wrong(f"refused: {answer}")
+        self.check(setting, promised, ended=True)
+        return sink, lost, "goes on"
+
+    # running ------------------------------------------------------------------------------------------------
+
+    def run(self, kind: str, wanted: int, deadline: float) -> None:
+        """Run trials of a kind until there were enough events, or the time is up."""
+        trial: Callable[[random.Random], tuple[str, int, str]] = getattr(self, kind)
+        seed = 1 + max((each.seed for each in self.done if each.kind == kind), default=0)
+        while self.count(kind) < wanted and time.monotonic() < deadline:
+            try:
+                where, events, outcome = trial(random.Random(f"{kind} {seed}"))
+                found = Trial(kind, seed, where, events, outcome)
+            except Wrong as error:
+                found = Trial(kind, seed, "", 1, "WRONG", str(error)[-1500:])
+                print(f"{kind} {seed}: {error}", file=sys.stderr)
+            self.done.append(found)
+            with self.results.open("a") as file:
+                file.write(json.dumps(asdict(found), ensure_ascii=False) + "\n")
+            seed += 1
+
+
+def page(trials: list[Trial]) -> str:
+    """The table of docs/campaign.md."""
+    lines = [
+        "| disturbance | asked for | done | streams | wrong | outcomes |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for kind, wanted in WANTED.items():
+        mine = [trial for trial in trials if trial.kind == kind]
+        outcomes = Counter(trial.outcome for trial in mine)
+        words = (
+            ", ".join(f"{outcome}: {count:,}" for outcome, count in outcomes.most_common()) or "not run yet"
+        )
+        wrong = sum(trial.outcome == "WRONG" for trial in mine)
+        events = sum(trial.events for trial in mine)
+        lines.append(f"| {WORDS[kind]} | {wanted:,} | {events:,} | {len(mine):,} | {wrong} | {words} |")
+    kills: dict[str, int] = defaultdict(int)
+    for trial in trials:
+        if trial.kind == "kill" and trial.outcome != "WRONG":
+            for part in trial.where.replace(" on ", " → ").split(" → "):
+                kills[part] += trial.events
+    spread = ", ".join(f"{name} {count:,}" for name, count in sorted(kills.items()))
+    return "\n".join([*lines, "", f"SIGKILLs by source, mechanism, sink and store: {spread}.", ""])
+
+
+def write_page(trials: list[Trial]) -> None:
+    """Put the table into its page."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition("<!-- table -->\n")
+    after = rest.partition("<!-- end -->\n")[2]
+    PAGE.write_text(f"{before}<!-- table -->\n{page(trials)}<!-- end -->\n{after}", encoding="utf-8")
+
+
+def services() -> Iterator[Any]:
+    """A database server, where its programs are installed."""
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    if not places:
+        yield None
+        return
+    from tests.runtime.conftest import Postgres
+
+    server = Postgres(places[0], "postgres" if os.getuid() == 0 else "")
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def main() -> int:
+    """Run what is left of the campaign."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", type=int, default=1, help="run one of so many parts")
+    parser.add_argument("--minutes", type=float, default=24 * 60, help="stop after so many minutes")
+    parser.add_argument(
+        "--kinds", nargs="*", default=["kill", "flip", "full", "database"], choices=list(WANTED)
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true", help="write the table into docs/campaign.md")
+    options = parser.parse_args()
+    deadline = time.monotonic() + 60 * options.minutes
+    with tempfile.TemporaryDirectory(prefix="tidegate-campaign-") as scratch:
+        for server in services():
+            campaign = Campaign(options.results, Path(scratch), server)
+            share = deadline - time.monotonic()
+            for kind in options.kinds:
+                until = time.monotonic() + share / len(options.kinds)
+                campaign.run(kind, -(-WANTED[kind] // options.part), min(deadline, until))
+            campaign.worker.close()
+            if options.page:
+                write_page(campaign.done)
+            print(page(campaign.done))
+            return int(any(trial.outcome == "WRONG" for trial in campaign.done))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""Coverage-guided fuzzing with atheris: records, configurations and command lines.
+
+``python tests/campaign/fuzz.py records --runs 100000``. A finding is whatever ends in anything but a result or an error
+of this project, or shows the marker that every input has. An input that takes more than ten seconds is a finding of the
+fuzzer's own. Where atheris is not installed, random inputs are made from the same seeds, and the last line says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import random
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+MARK = "MARKED7781"
+CSV = f"time,unit,place,value\n5,{MARK},a,1\n15,u,b,2\n"
+LINES = (
+    f'{{"time": 5, "unit": "{MARK}", "place": "a", "value": 1}}\n{{"time": 15, "unit": "u", "place": "b"}}\n'
+)
+WORDS = [
+    *(
+        "release",
+        "check",
+        "plan",
+        "ledger",
+        "show",
+        "verify",
+        "head",
+        "backup",
+        "restore",
+        "prune",
+        "init",
+        "preview",
+    ),
+    *(
+        "--json",
+        "--help",
+        "--head",
+        "--rows",
+        "--follow",
+        "--until",
+        "now",
+        "--report",
+        "x.html",
+        "tidegate.toml",
+    ),
+    *("absent.ledger", "mqtt://h/t", "postgresql://h/d#x", "-1", "1e999", "\0", "💧", "--version", "verify"),
+]
+
+
+class Finding(Exception):
+    """Something that must not happen."""
+
+
+def records(data: bytes) -> None:
+    """A file of records, finite and lenient, as CSV or JSON lines; whatever it holds, it is read or refused."""
+    from tidegate.errors import TidegateError
+    from tidegate.ingest import Columns, Intake, Query, Schema, Steps, open_source
+    from tidegate.ingest.sources.mqtt import _records
+    from tidegate.ingest.sources.text import CsvDialect, JsonDialect
+
+    schema = Schema(time="time", unit="unit", column="place", value="value")
+    query = Query(aggregate="sum", columns=Columns(("a", "b")), clip=("0", "10"))
+    steps = Steps(start="1970-01-01", length=10, count=3)
+    needed = query.needed(schema)
+    for ending in ("csv", "jsonl"):
+        path = FOLDER / f"events.{ending}"
+        path.write_bytes(data)
+        try:
+            for block in Intake(open_source(path, needed), schema, steps, query):
+                assert block.values.shape[1] == 2
+        except TidegateError as error:
+            _unmarked(str(error))
+    try:
+        JsonDialect.table(list(_records(data)), needed)
+        reader = CsvDialect("a message", needed, ",")
+        reader.names = list(needed)
+        reader.parse_each(data, needed)
+    except TidegateError as error:
+        _unmarked(str(error))
+
+
+def configurations(data: bytes) -> None:
+    """The text of a configuration: it is one, or a line and a sentence say why not."""
+    from tidegate.config import parse_config
+    from tidegate.errors import TidegateError
+
+    try:
+        parse_config(data.decode(errors="replace"), FOLDER / "tidegate.toml")
+    except TidegateError as error:
+        if "\n" in str(error):
+            raise Finding("a refusal of several lines") from None
+
+
+def commands(data: bytes) -> None:
+    """Words after the program's name; every failure is one sentence and no traceback."""
+    from tidegate.cli import main
+
+    arguments = [
+        WORDS[byte % len(WORDS)] if byte < 200 else data[at : at + 9].decode(errors="replace")
+        for at, byte in enumerate(data[:8])
+    ]
+    if "serve" in arguments or "--follow" in arguments:
+        return
+    out, err = io.StringIO(), io.StringIO()
+    before = Path.cwd()
+    os.chdir(FOLDER)
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main(arguments)
+    finally:
+        os.chdir(before)
+    shown = out.getvalue() + err.getvalue()
+    if (code == 1 and "unexpected" in shown) or "Traceback" in shown:
+        raise Finding(f"{arguments}: {shown[-300:]}")
+
+
+def _unmarked(sentence: str) -> None:
+    if MARK in sentence:
+        raise Finding("a sentence shows a record")
+
+
+def seeds(kind: str) -> list[bytes]:
+    """Where the fuzzer begins."""
+    if kind == "records":
+        return [CSV.encode(), LINES.encode(), CSV.replace("5,", '"5,', 1).encode(), b"[" * 3000]
+    if kind == "configurations":
+        from tidegate.config.document import EXAMPLE
+
+        return [EXAMPLE.encode(), EXAMPLE.replace('"', "'").encode()]
+    return [bytes([3, 4, 20]), bytes([0, 19]), bytes([3, 7, 20, 20]), bytes([12, 240, 159])]
+
+
+FOLDER = Path(tempfile.mkdtemp(prefix="tidegate-fuzz-"))
+KINDS: dict[str, Callable[[bytes], None]] = {
+    "records": records,
+    "configurations": configurations,
+    "commands": commands,
+}
+
+
+def mutated(text: bytes, chance: random.Random) -> bytes:
+    """A seed with some bytes dropped, doubled or changed."""
+    data = bytearray(text)
+    for _ in range(chance.randint(1, 8)):
+        at = chance.randrange(len(data) + 1)
+        what = chance.randrange(4)
+        if what == 0:
+            del data[at : at + chance.randint(1, 6)]
+        elif what == 1:
+            data[at:at] = data[at : at + chance.randint(1, 40)]
+        elif what == 2:
+            data[at : at + 1] = bytes([chance.randrange(256)])
+        else:
+            data[at:at] = chance.choice(
+                [b'"', b"\n", b",", b"{", b"[", b"\\", b"1e999", b"\xff", b"null", b"-0"]
+            )
+    return bytes(data)
+
+
+def main() -> int:
+    """Fuzz one kind of input."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=list(KINDS))
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--seconds", type=int, default=0)
+    parser.add_argument("--plain", action="store_true", help="random inputs, also where atheris is installed")
+    options = parser.parse_args()
+    target = KINDS[options.kind]
+    try:
+        if options.plain:
+            raise ImportError
+        atheris: Any = __import__("atheris")
+    except ImportError:
+        return plain(options.kind, target, options.runs)
+    with atheris.instrument_imports(
+        include=["tidegate.config", "tidegate.ingest", "tidegate.cli", "tidegate.errors"]
+    ):
+        for name in ("tidegate.config", "tidegate.ingest", "tidegate.ingest.sources.mqtt", "tidegate.cli"):
+            __import__(name)
+    corpus = FOLDER / "corpus"
+    corpus.mkdir()
+    for number, seed in enumerate(seeds(options.kind)):
+        (corpus / str(number)).write_bytes(seed)
+    flags = [f"-runs={options.runs}", "-timeout=10", "-max_len=4096", "-print_final_stats=1", "-verbosity=0"]
+    flags += [f"-max_total_time={options.seconds}"] if options.seconds else []
+    atheris.Setup([sys.argv[0], *flags, str(corpus)], target)
+    atheris.Fuzz()
+    return 0
+
+
+def plain(kind: str, target: Callable[[bytes], None], runs: int) -> int:
+    """Random changes of the seeds, without a look at what they cover."""
+    chance, given = random.Random(1), seeds(kind)
+    for number in range(runs):
+        data = mutated(chance.choice(given), chance)
+        try:
+            target(data)
+        except Exception:
+            print(json.dumps({"run": number, "input": data.hex()}))
+            traceback.print_exc()
+            return 1
+    print(json.dumps({"kind": kind, "runs": runs, "findings": 0, "guided": False}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""A small part of the campaign, so that it works when it is wanted."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.campaign import __main__ as campaign
+from tests.campaign import fuzz, year
+from tests.runtime.conftest import postgres as postgres
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, postgres: Any) -> Iterator[campaign.Campaign]:
+    """A campaign with a database server."""
+    folder = tmp_path_factory.mktemp("campaign")
+    found = campaign.Campaign(folder / "campaign.jsonl", folder / "streams", postgres)
+    yield found
+    found.worker.close()
+
+
+@pytest.mark.parametrize(("kind", "events"), [("kill", 36), ("flip", 6), ("database", 1)])
+def test_nothing_is_wrong(running: campaign.Campaign, kind: str, events: int) -> None:
+    """A few trials of each kind; what was run is remembered."""
+    running.run(kind, events, float("inf"))
+    mine = [trial for trial in running.done if trial.kind == kind]
+    assert [trial.wrong for trial in mine if trial.wrong] == []
+    assert sum(trial.events for trial in mine) >= events
+    again = campaign.Campaign.__new__(campaign.Campaign)
+    again.done = [campaign.Trial(**vars(trial)) for trial in running.done]
+    assert again.count(kind) == running.count(kind)
+
+
+def test_full_disks(running: campaign.Campaign) -> None:
+    """One stream, given a little more room after each refusal."""
+    if os.getuid() != 0:
+        pytest.skip("a small file system cannot be mounted here; run the tests as root to see this one.")
+    running.run("full", 1, float("inf"))
+    assert [trial.wrong for trial in running.done if trial.kind == "full" and trial.wrong] == []
+
+
+def test_a_wrong_stream_is_noticed(running: campaign.Campaign) -> None:
+    """A row that was changed, dropped or doubled is not what was promised."""
+    mechanism, sink = campaign.MECHANISMS[0], "out.csv"
+    promised = running.promised(mechanism, sink)
+    setting = running.setting("wrong", mechanism, "csv", sink, "sqlite")
+    assert running.worker.start(setting.folder)["code"] == 0
+    path = setting.folder / sink
+    whole = path.read_bytes()
+    running.check(setting, promised, ended=True)
+    lines = whole.splitlines(keepends=True)
+    for wrong in (lines[:-1], [*lines, lines[-1]], [*lines[:5], lines[6], *lines[7:]]):
+        path.write_bytes(b"".join(wrong))
+        with pytest.raises(campaign.Wrong):
+            running.check(setting, promised, ended=True)
+
+
+def test_the_page_counts_what_was_run() -> None:
+    """Wrong trials are counted as such."""
+    trials = [
+        campaign.Trial("kill", 1, "csv → Uniform → out.csv on sqlite", 12, "goes on"),
+        campaign.Trial("kill", 2, "", 1, "WRONG", "lost"),
+    ]
+    text = campaign.page(trials)
+    assert "| SIGKILLs | 10,000 | 13 | 2 | 1 | goes on: 1, WRONG: 1 |" in text
+    assert "csv 12" in text
+
+
+def test_a_week_of_the_year(tmp_path: Path) -> None:
+    """Eight days of minutes, with a rotation."""
+    facts = year.run(tmp_path, 8, seed=3)
+    assert facts["steps"] == 8 * 1440
+    assert facts["archives"] >= 1
+
+
+@pytest.mark.parametrize("kind", list(fuzz.KINDS))
+def test_a_moment_of_fuzzing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random inputs: every one is read, or refused by a sentence without its content."""
+    monkeypatch.setattr(fuzz, "FOLDER", tmp_path)
+    chance = random.Random(7)
+    for _ in range(60 if kind != "commands" else 25):
+        fuzz.KINDS[kind](fuzz.mutated(chance.choice(fuzz.seeds(kind)), chance))
+
+
+def test_the_command_knows_its_options() -> None:
+    """As `make campaign` calls it."""
+    script = Path(campaign.__file__).parent
+    done = subprocess.run(
+        [sys.executable, str(script), "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "--part" in done.stdout
