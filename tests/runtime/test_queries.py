@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tidegate.cli import main
 from tidegate.config import ConfigError, Queries, parse_queries, read_queries
 from tidegate.config.document import SEVERAL
 from tidegate.errors import LedgerMismatch
+from tidegate.ingest.keeping import packed, unpacked
+from tidegate.ingest.schema import TextUnits
+from tidegate.ingest.several import read_rows, step_vectors
+from tidegate.ingest.times import TimeReader
 from tidegate.ledger.replay import verify_file
 from tidegate.runtime import open_streams
 from tidegate.runtime.amend import Amended, amend, told_of
 from tidegate.runtime.errors import StreamChanged
+from tidegate.runtime.kept import Kept
 from tidegate.runtime.store import open_durable, verify_target
 
 STEPS = 60
@@ -382,3 +388,41 @@ def test_a_followed_stream_with_several_queries(tmp_path: Path) -> None:
     found: list[Any] = [len(rows(tmp_path / f"released-{part.name}.csv")) for part in queries.parts]
     assert found == [25, 25, 25]
     assert verify_target(tmp_path / "tidegate.ledger").ok
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_records_of_an_open_step_stay_with_the_queries_that_count_them(tmp_path: Path, listed: bool) -> None:
+    """What a broker cannot hand out again is kept by those that count the same; others begin with what arrives."""
+    file = shop(tmp_path, 20)
+    if not listed:  # the stream begins with one query, the orders
+        text = file.read_text(encoding="utf-8")
+        begin, end = text.index('[[query]]\nname = "customers"'), text.index("[protect]")
+        one = text[:begin].replace('[[query]]\nname = "orders"', "[query]").replace('share = "1/4"\n', "")
+        file.write_text(one + text[end:], encoding="utf-8")
+    queries = released(file)
+    frame = pl.DataFrame(
+        {
+            "time": ["2026-03-02T20:10:00"] * 3,
+            "customer": ["a", "a", "b"],
+            "amount": ["5", "7", "90"],
+        }
+    )
+    intake = queries.open()
+    kept = read_rows(intake.query, frame, intake.schema, TimeReader("auto", "UTC"), TextUnits())
+    intake.close()
+    with open_durable(tmp_path / "tidegate.ledger") as ledger:
+        Kept(ledger).keep(list(packed(kept, np.full(len(kept), 21))), None)
+    if listed:
+        amended(tmp_path, ('share = "1/4"', 'share = "1/8"'), ('clip = ["0", "200"]', 'clip = ["0", "100"]'))
+    else:
+        shop(tmp_path, 20)
+        amend(read_queries(file, follow=True))
+    with open_durable(tmp_path / "tidegate.ledger", read_only=True) as ledger:
+        entries = [(step, unpacked(content)) for step, content in Kept(ledger).entries()]
+    assert {step for step, _ in entries} == {21}
+    rows_now = pl.concat([rows for _, rows in entries])
+    intake = read_queries(file).open()
+    vectors, _ = step_vectors(intake.query, rows_now, np.full(len(rows_now), 21), 21, 1)
+    intake.close()
+    # customers, orders, revenue: what is new counts nothing of them
+    assert vectors.tolist() == ([[2, 3, 0]] if listed else [[0, 3, 0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,6 +142,8 @@ def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:
     """Everything that `show` says."""
     from tidegate.errors import TidegateError
     from tidegate.exact import show as exactly
+    from tidegate.runtime.amend import told_of
+    from tidegate.runtime.parts import amendments_of, parts_of
     from tidegate.runtime.store import Store
 
     last = ledger.connection.execute(
@@ -173,6 +176,12 @@ def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:
         },
         "last_charges": charges[::-1],
     }
+    facts["amendments"] = [asdict(each) for each in amendments_of(ledger)]
+    if facts["amendments"]:
+        facts["parts"] = [{**asdict(part), "unit": str(part.unit)} for part in parts_of(ledger)]
+        facts["in_words"] = told_of(ledger)
+        facts["stream"] = None  # each part has releases of its own
+        return facts
     try:
         store = Store(ledger)
         described = store.described()
@@ -220,6 +229,8 @@ def _print(facts: dict[str, Any]) -> None:
         table.add_row(
             "Query", f"{name}: {query['amount']} of every window from now on (a share of {query['share']})"
         )
+    for number, sentence in enumerate(facts.get("in_words", ())[len(facts["queries"]) :]):
+        table.add_row("" if number else "History", sentence)
     table.add_row("Charged", f"{facts['rows']:,} rows up to step {facts['step']:,}")
     total = facts["units"] * Fraction(facts["unit"])
     part = min(float(Fraction(facts["spent_in_last_window"]) / total), 1.0)

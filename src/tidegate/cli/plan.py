@@ -23,6 +23,9 @@ def plan(
             help="A configuration: its policy, columns and clock, and its releases if there are any."
         ),
     ] = None,
+    query: Annotated[
+        str | None, typer.Option(help="Which of several queries of the configuration the plan is for.")
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -88,7 +91,7 @@ def plan(
     common: dict[str, Any] = {"epsilon": epsilon, "max_change": max_change, "adjacency": adjacency}
     policy: Policy = WEvent(w=window, **common) if window != 1 else Event(**common)
     if config is not None:
-        settings = read_settings(config)
+        settings = read_settings(config, query)
         policy, columns, season = settings.policy, settings.columns, settings.season
         released = (settings.released if level is None else None) if released is None else released
     stream: Stream
@@ -133,12 +136,12 @@ class Settings(NamedTuple):
     released: Path | None
 
 
-def read_settings(file: Path) -> Settings:
+def read_settings(file: Path, query: str | None = None) -> Settings:
     """Policy, columns and clock of a configuration, and the file of its releases if there is one."""
-    from tidegate.config import read_config
+    from tidegate.config.queries import read_query
     from tidegate.runtime.accuracy import step_seconds
 
-    config = read_config(file, follow=True)  # a plan needs no end
+    config = read_query(file, query, follow=True)  # a plan needs no end
     day = 86_400 / step_seconds(config)
     season = int(day) if day.denominator == 1 and day >= 2 else None
     out = Path(config.locate(config.sink.location))

@@ -23,6 +23,9 @@ LONGEST = 2_000  # steps that are made up where the stream has no end
 
 def preview(
     config: Annotated[Path, typer.Argument(help="The configuration.")],
+    query: Annotated[
+        str | None, typer.Option(help="Which of several queries of the configuration is shown.")
+    ] = None,
     level: Annotated[
         float, typer.Option(help="The mean of one column and step, roughly: your guess.")
     ] = 100.0,
@@ -34,10 +37,10 @@ def preview(
     Neither source, ledger nor sink is touched: nothing is read and nothing is spent. The report shows true errors,
     because the stream is made up, and says so.
     """
-    from tidegate.config import read_config
+    from tidegate.config.queries import read_query
     from tidegate.runtime.files import check_report
 
-    settings = read_config(config)
+    settings = read_query(config, query)
     check_report(report)
     folder = Path(tempfile.mkdtemp(prefix="tidegate-preview-"))
     try:

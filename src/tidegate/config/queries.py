@@ -16,7 +16,7 @@ from tidegate.config.answers import read_answers
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
 from tidegate.config.keys import ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys
-from tidegate.config.reader import FileReader, read_text
+from tidegate.config.reader import FileReader, read_config, read_text
 from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, show
 from tidegate.ingest import Intake, Several
@@ -157,6 +157,13 @@ def _read_from(part: Config) -> dict[str, Any]:
     """The columns of the input that a query reads, where they make a difference."""
     used = part.query.aggregate in ("sum", "mean", "histogram", "given")
     return {"column": part.schema.column, "value": part.schema.value if used else None}
+
+
+def read_query(path: str | Path, name: str | None = None, *, follow: bool = False) -> Config:
+    """Read a configuration file of which one query is wanted, by its name where there are several."""
+    if name is None:
+        return read_config(path, follow=follow)
+    return read_queries(path, follow=follow).part(name)
 
 
 def read_queries(path: str | Path, *, follow: bool = False) -> Queries:

@@ -148,7 +148,8 @@ class FileReader:
         found = self.load()
         if isinstance(found.get("query"), list):
             raise self.fail(
-                "it has several queries, [[query]], and one is wanted here; write one section [query].",
+                "it has several queries, [[query]], and one is wanted here; name it with --query where a command has "
+                "that option, or give a file with one section [query].",
                 "query",
             )
         return self.interpret(found)
