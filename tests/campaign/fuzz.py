@@ -64,8 +64,7 @@ def records(data: bytes) -> None:
     """A file of records, finite and lenient, as CSV or JSON lines; whatever it holds, it is read or refused."""
     from tidegate.errors import TidegateError
     from tidegate.ingest import Columns, Intake, Query, Schema, Steps, open_source
-    from tidegate.ingest.sources.mqtt import _records
-    from tidegate.ingest.sources.text import CsvDialect, JsonDialect
+    from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
 
     schema = Schema(time="time", unit="unit", column="place", value="value")
     query = Query(aggregate="sum", columns=Columns(("a", "b")), clip=("0", "10"))
@@ -80,7 +79,7 @@ def records(data: bytes) -> None:
         except TidegateError as error:
             _unmarked(str(error))
     try:
-        JsonDialect.table(list(_records(data)), needed)
+        JsonDialect.table(list(message_records(data)), needed)
         reader = CsvDialect("a message", needed, ",")
         reader.names = list(needed)
         reader.parse_each(data, needed)

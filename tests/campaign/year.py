@@ -192,7 +192,7 @@ class Reader:
             self.step += 1
             found = dict(zip(self.names, row, strict=True))
             moment = datetime.datetime.fromtimestamp(START.timestamp() + 60 * (self.step - 1), ZONE)
-            assert datetime.datetime.fromisoformat(found["time"]) == moment
+            assert datetime.datetime.fromisoformat(found["time"]).timestamp() == moment.timestamp()
             assert found["time"].endswith(moment.strftime("%z")[:3] + ":00")
             counts = Counter(place for _, place in seen.pop(self.step, {}).values())
             for place in PLACES:
