@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidegate.errors import (
     BudgetExceeded,
@@ -382,3 +384,43 @@ def test_a_repeated_amount_is_charged_like_a_written_out_one(w, count):
         one, other = spoken.snapshot(), written.snapshot()
         assert all(np.array_equal(one[name], other[name]) for name in ("spans", "runs"))
         assert spoken.remaining() == written.remaining()
+
+
+@settings(max_examples=150)
+@given(
+    window=st.one_of(st.none(), st.integers(1, 6)),
+    batches=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=8), min_size=1, max_size=5),
+    quiet=st.booleans(),
+)
+def test_what_a_loop_charged_stays_as_if_it_was_charged_at_once(window, batches, quiet):
+    """The account after a compiled loop is that of `charge_batch`, whether or not the loop charges nothing to a step."""
+    policy = User(epsilon="1", horizon=60) if window is None else WEvent(epsilon="1", w=window)
+    looped, at_once = MemoryLedger(policy, units=200), MemoryLedger(policy, units=200)
+    assert looped.keeps_batches
+    first = 1
+    for units in batches:
+        with looped.begin_batch(len(units)) as batch:
+            for step, amount in enumerate(units, first):
+                for part in (amount // 2, amount - amount // 2):  # a test, then a publication
+                    if part or not quiet:
+                        assert k.account_charge(*batch.account, step, part) == 0
+            batch.record(first, np.array(units))
+        at_once.charge_batch(first, np.array(units))
+        first += len(units)
+        one, other = looped.snapshot(), at_once.snapshot()
+        assert all(np.array_equal(one[name], other[name]) for name in ("numbers", "spans", "runs", "rows"))
+        assert looped.remaining() == at_once.remaining()
+        assert looped.verify() == at_once.verify()
+
+
+@pytest.mark.parametrize("said", [[1, 1], [2, 0], [0, 2], [1, 1, 0], [2]])
+def test_what_a_loop_says_counts_not_what_it_did(said):
+    """A loop that charged other amounts, or other steps, than it says: all is taken back, and what it says is charged."""
+    looped, at_once = (MemoryLedger(WEvent(epsilon="1", w=3), units=9) for _ in range(2))
+    with looped.begin_batch(4) as batch:
+        k.account_charge(*batch.account, 1, 2)
+        k.account_charge(*batch.account, 2, 1)
+        batch.record(1, np.array(said))
+    at_once.charge_batch(1, np.array(said))
+    one, other = looped.snapshot(), at_once.snapshot()
+    assert all(np.array_equal(one[name], other[name]) for name in ("numbers", "spans", "runs", "rows"))

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class Batch:
     """The account, lent to a compiled loop that asks it step by step with `kernels.account_charge`.
 
-    What the loop did to the arrays is a rehearsal: `record` takes it back and charges the same amounts for
-    good, all of them or none. Leaving the block without `record` charges nothing.
+    `record` keeps what the loop charged, where the ledger is in memory and it is what the loop says. Elsewhere it is a
+    rehearsal: `record` takes it back and charges the same amounts for good, all of them or none, with whatever
+    else the ledger does at a charge. Leaving the block without `record` charges nothing.
 
     Parameters
     ----------
@@ -68,8 +69,23 @@ class Batch:
     ) -> None:
         """Charge what the loop charged: units[i] to step first + i, and its groups; see `Ledger.charge_batch`."""
         with self._ledger._lock:
+            if groups is None and extended is None and self._kept(first, units):
+                return
             self._return()
             self._ledger.charge_batch(first, units, groups=groups, extended=extended, scope=scope)
+
+    def _kept(self, first: int, units: ArrayLike) -> bool:
+        """Keep what the loop charged, if it is all that this ledger does at a charge."""
+        ledger = self._ledger
+        if not ledger.keeps_batches or self._before is None or ledger._batch is not self:
+            return False
+        if not isinstance(units, np.ndarray) or units.dtype != np.int64 or not units.size:
+            return False
+        if not k.account_settle(self.entries, self.state, self._before.state, first, units):
+            return False
+        ledger._batch = self._before = None  # from here on nothing is taken back
+        ledger._rows += 1
+        return True
 
     def refuse(self, step: int, units: int) -> None:
         """Take the whole batch back and raise the refusal of one step in it."""

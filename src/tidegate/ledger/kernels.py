@@ -40,6 +40,8 @@ RAISED = 17
 CARRIED = 18  # units of the fullest window that was taken over from an earlier promise
 GROUPS = 24  # where the triples begin
 
+LARGEST_SUM = 2**62  # of the units of a batch, so that no sum leaves 64 bits
+
 # answers of account_charge
 ACCEPTED = 0
 REFUSED = 1  # the window would be overspent
@@ -288,6 +290,39 @@ def account_place_mixed(
         if answer != ACCEPTED:
             return answer, index, next_group
     return ACCEPTED, units.shape[0], next_group
+
+
+@kernel
+def account_settle(entries: Integers, state: Integers, before: Integers, first: int, units: Integers) -> bool:
+    """Keep what a compiled loop charged, if it is what it says: units[i] to the step first + i, and nothing else.
+
+    `before` are the numbers when the arrays were lent; no step from `first` on may have been charged then. The account
+    then stands at the last of the steps. False where anything differs: the caller must take all of it back.
+    """
+    last = first + units.shape[0] - 1
+    if before[LAST] >= first or state[LAST] > last or state[GROUP_END] != before[GROUP_END]:
+        return False
+    if state[HORIZON] > 0 and last > state[HORIZON]:
+        return False
+    row, total = before[END], 0
+    for index in range(units.shape[0]):
+        amount = units[index]
+        if amount < 0 or amount > LARGEST_SUM - total:
+            return False
+        total += amount
+        if amount > 0 and state[WINDOW] > 0:
+            if row >= state[END] or entries[row, 0] != first + index or entries[row, 1] != amount:
+                return False
+            row += 1
+    if state[WINDOW] > 0:
+        if row != state[END]:
+            return False
+        _advance(entries, state, last)
+    elif state[TOTAL] != before[TOTAL] + total:
+        return False
+    state[STEPS] = before[STEPS] + units.shape[0]
+    state[LAST] = last
+    return True
 
 
 @kernel

@@ -79,6 +79,9 @@ class Ledger:
     durable: bool = False
     """Whether there is one copy of the account, which every process finds where the last charge left it."""
 
+    keeps_batches: bool = False
+    """Whether a batch is charged by the arrays of the account alone, so that what a compiled loop charged may stay."""
+
     begins_again: ClassVar[bool] = False
     """Whether another run begins, on an account of its own, when the steps of this one are over."""
 
@@ -467,7 +470,7 @@ class Ledger:
 
     def begin_batch(self, count: int, groups: int = 0) -> Batch:
         """Lend the account to a compiled loop that charges at most so many steps and groups; see `Batch`."""
-        if self.shares:
+        if isinstance(self._account, DividedAccount) and self._account.queries:
             raise LedgerError("the ledger is divided among queries; let the share of one of them be charged.")
         return Batch(self, whole("count", count, least=0), whole("groups", groups, least=0))
 

@@ -57,9 +57,14 @@ class MemoryLedger(Ledger):
         self._plain_most = MOST_UNITS if self._adds else 1 if schedule == "adaptive" else -1
         if not self._account.plain:
             self._plain_most = -1
+        self.keeps_batches = self._judges_batches()
         # a name that no other ledger has, how often rows were taken back, and where the last time led to
         self._identity = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
         self._generation, self._floor = 0, (0, 0)
+
+    def _judges_batches(self) -> bool:
+        """Whether charges are plain amounts that add, and no subclass does anything besides when it charges a batch."""
+        return self._plain_most == MOST_UNITS and type(self).charge_batch is Ledger.charge_batch
 
     @property
     def position(self) -> str:
@@ -154,6 +159,7 @@ class MemoryLedger(Ledger):
     ) -> None:
         super()._amend(account, shares, budget, deltas, configuration)
         self._plain_most = -1  # from now on the general path, which refuses charges to the whole
+        self.keeps_batches = False
 
     def verify(self) -> Verdict:
         """Check the account against its own rows and report the running verdict."""
@@ -186,6 +192,7 @@ class MemoryLedger(Ledger):
                     )
                 self._account.restore(snapshot)
                 self._plain_most = -1 if self.shares else self._plain_most
+                self.keeps_batches = self._judges_batches()
                 self._rows, self.marked = rows, bool(snapshot["marked"])
                 self._identity = str(snapshot.get("identity", self._identity))
                 self._generation, *floor = (int(number) for number in snapshot["generations"])

@@ -104,8 +104,14 @@ class LoopRun(Run):
             self._given[:] = laplace(self.source, self.stream, step, self._scale(), shape)
 
     def _empty(self, steps: int) -> Any:
-        """Arrays for the loop to fill; the field `units` is what each step is charged."""
-        return empty_outputs(steps, self._columns)
+        """Arrays for the loop to fill; the field `units`, what each step is charged, begins at 0."""
+        return Outputs(
+            np.empty((steps, self._columns)),
+            np.empty(steps, dtype=np.int8),
+            np.empty(steps, dtype=np.int64),
+            np.empty(steps),
+            np.zeros(steps, dtype=np.int64),
+        )
 
     def _length(self, step: int, batch: Batch) -> int:
         """How many steps to handle at once, from this one on."""
@@ -151,14 +157,3 @@ class LoopRun(Run):
                 block.batch.refuse(block.first_step + index, self._requested())
             self._help(block, index, reason)
             index, reason = self._go_on(block, index, reason)
-
-
-def empty_outputs(steps: int, columns: int) -> Outputs:
-    """Arrays for a compiled loop to fill; units begin at 0."""
-    return Outputs(
-        np.empty((steps, columns)),
-        np.empty(steps, dtype=np.int8),
-        np.empty(steps, dtype=np.int64),
-        np.empty(steps),
-        np.zeros(steps, dtype=np.int64),
-    )

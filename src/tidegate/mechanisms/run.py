@@ -86,6 +86,7 @@ class Run(ABC):
         assert isinstance(grid, Fraction)
         # exact when 1/grid is a power of two; else rounding after the noise, which is free
         self._grid = float(grid)
+        self._per_one = grid.denominator  # grid units
         self._columns = mechanism.columns
         self.names: tuple[str, ...] | None = None
         self._quick = mechanism.columns == 1 and grid == 1 and mechanism.clamp is None
@@ -360,15 +361,14 @@ class Run(ABC):
         return _numbers(values)
 
     def _on_grid(self, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        grid = self.mechanism.grid
-        assert isinstance(grid, Fraction)
+        per_one = self._per_one
         if array.dtype.kind in "bui":
             whole_numbers = array if array.dtype == np.int64 else _to_int64(array)
-            if most_extreme(whole_numbers.ravel()) > LARGEST // grid.denominator:
+            if most_extreme(whole_numbers.ravel()) > LARGEST // per_one:
                 raise _beyond()
-            return whole_numbers if grid == 1 else whole_numbers * grid.denominator
+            return whole_numbers if per_one == 1 else whole_numbers * per_one
         rounded, exactly, finite = round_to_grid(
-            np.ascontiguousarray(array, dtype=np.float64).ravel(), grid.denominator, float(LARGEST)
+            np.ascontiguousarray(array, dtype=np.float64).ravel(), per_one, float(LARGEST)
         )
         if not finite:
             raise InvalidInput(
@@ -377,8 +377,8 @@ class Run(ABC):
             )
         if not exactly and self.mechanism.rounding == "refuse":
             raise InvalidInput(
-                f"a value does not lie on the grid of {show(grid)}; round each contribution to the grid before "
-                'summing, or declare rounding="nearest", which raises the sensitivity.'
+                f"a value does not lie on the grid of {show(Fraction(1, per_one))}; round each contribution to the grid "
+                'before summing, or declare rounding="nearest", which raises the sensitivity.'
             )
         on_grid: npt.NDArray[np.int64] = rounded.reshape(array.shape)
         return on_grid

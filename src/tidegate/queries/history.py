@@ -188,21 +188,13 @@ class History:
             loop.follow(
                 first + start,
                 self._begun,
-                _sortable(measured),
-                measured,
-                groups[block],
-                weights[block],
                 SMOOTHERS[self.smoother],
-                self._ring_groups,
-                self._ring_values,
-                self._memory,
-                self._sums,
-                sets.nodes,
-                sets.pool,
-                sets.path,
+                (_sortable(measured), measured, groups[block], weights[block]),
+                (self._ring_groups, self._ring_values, self._memory, self._sums),
+                (sets.nodes, sets.pool, sets.path),
                 self._bits,
                 self._number,
-                *(part[block] for part in followed),
+                tuple(part[block] for part in followed),
             )
         self.step = first + len(noisy) - 1 if len(noisy) else self.step
         return followed

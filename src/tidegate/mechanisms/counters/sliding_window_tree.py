@@ -211,25 +211,14 @@ class SlidingWindowTreeRun(Run):
         self.ledger.charge_batch(first_step, units)
         values = np.empty(matrix.shape)
         length = max(1, CELLS // self._columns)
+        blocks = tuple(self._tree[name] for name in trees.Blocks._fields)
+        averages = mechanism.estimator == "honaker"
+        shape = (mechanism.window, mechanism.offsets, mechanism.node_variances, averages, self._grid)
         for start in range(0, steps, length):
             rows = matrix[start : start + length]
             noise, starts = self._noise(own + start, len(rows))
-            trees.slide(
-                rows,
-                own + start,
-                mechanism.window,
-                mechanism.offsets,
-                mechanism.node_variances,
-                mechanism.estimator == "honaker",
-                noise,
-                starts,
-                self._grid,
-                self._tree["sums"],
-                self._tree["nodes"],
-                self._tree["prefix"],
-                self._tree["suffix"],
-                values[start : start + length],
-            )
+            piece = values[start : start + length]
+            trees.slide(rows, own + start, shape, noise, starts, blocks, piece)
         at = own - 1 + np.arange(steps)
         scale = mechanism.deviations[at % mechanism.window]
         young = at < mechanism.window

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidInput
-from tidegate.mechanisms.counters.kernels.tree import count_on_tree
+from tidegate.mechanisms.counters.kernels.tree import Shape, Tree, count_on_tree
 from tidegate.mechanisms.counters.tree import Block, TreeCounter
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.noise import gaussian, laplace
@@ -30,6 +30,7 @@ class TreeRun(Run):
 
     mechanism: TreeCounter
     label = "tree"  # of its streams of noise
+    _tree: Tree
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
@@ -44,34 +45,42 @@ class TreeRun(Run):
         block = mechanism.block(max(own, 1))
         self._open(block)
         self._base, self._base_variance = state["base"], state["base_variance"]
-        self._total, self._marks, self._siblings = state["total"], state["marks"], state["siblings"]
+        kept = {name: state[name] for name in ("total", "marks", "siblings")}
+        self._tree = tree = self._tree._replace(**kept)
         # everything else follows from the position and the siblings
-        self._digits[:] = mechanism.digits(own - block.first + 1, block.levels)
+        tree.digits[:] = mechanism.digits(own - block.first + 1, block.levels)
         for level in range(block.levels - 1, -1, -1):
-            self._above[level] = self._above[level + 1] + self._siblings[level]
-            self._spread[level] = self._spread[level + 1] + self._digits[level] * self._variances[level]
+            tree.above[level] = tree.above[level + 1] + tree.siblings[level]
+            own_variance = tree.digits[level] * self._shape.node_variance[level]
+            tree.spread[level] = tree.spread[level + 1] + own_variance
 
     def _open(self, block: Block) -> None:
         """Begin a tree."""
         mechanism, levels = self.mechanism, block.levels
         self._block = block
-        self._weights = mechanism.own_weights(levels)
-        self._variances = mechanism.node_variances(levels)
         self._scale = mechanism.scale_of(levels)
-        self._digits = np.zeros(levels, dtype=np.int64)
-        self._total = np.zeros(self._columns, dtype=np.int64)
-        self._marks = np.zeros((levels, self._columns), dtype=np.int64)
-        self._siblings = np.zeros((levels, self._columns))
-        self._above = np.zeros((levels + 1, self._columns))
-        self._spread = np.zeros(levels + 1)
+        self._shape = Shape(
+            branching=mechanism.branching,
+            own_weight=mechanism.own_weights(levels),
+            node_variance=mechanism.node_variances(levels),
+            grid=self._grid,
+        )
+        self._tree = Tree(
+            digits=np.zeros(levels, dtype=np.int64),
+            total=np.zeros(self._columns, dtype=np.int64),
+            marks=np.zeros((levels, self._columns), dtype=np.int64),
+            siblings=np.zeros((levels, self._columns)),
+            above=np.zeros((levels + 1, self._columns)),
+            spread=np.zeros(levels + 1),
+        )
 
     def _state(self) -> State:
         return {
             "base": self._base,
             "base_variance": float(self._base_variance),
-            "total": self._total,
-            "marks": self._marks,
-            "siblings": self._siblings,
+            "total": self._tree.total,
+            "marks": self._tree.marks,
+            "siblings": self._tree.siblings,
         }
 
     def _push(self, row: Row) -> Release:
@@ -106,8 +115,8 @@ class TreeRun(Run):
         while at < len(matrix):
             position = first_step + at - self._block.first
             if position == self._block.size:
-                self._base = self._base + self._above[0]
-                self._base_variance += float(self._spread[0])
+                self._base = self._base + self._tree.above[0]
+                self._base_variance += float(self._tree.spread[0])
                 self._open(self.mechanism.block(first_step + at))
                 position = 0
             stop = min(
@@ -116,20 +125,12 @@ class TreeRun(Run):
             noise, offsets = self._node_noise(position, stop - at)
             count_on_tree(
                 matrix[at:stop],
-                self.mechanism.branching,
-                self._weights,
-                self._variances,
+                self._shape[:],
                 noise,
                 offsets,
-                self._digits,
-                self._total,
-                self._marks,
-                self._siblings,
-                self._above,
-                self._spread,
+                self._tree[:],
                 self._base,
-                self._base_variance,
-                self._grid,
+                float(self._base_variance),
                 values[at:stop],
                 deviations[at:stop],
             )

@@ -56,23 +56,14 @@ class Grouper:
     ) -> None:
         """Group and smooth some steps: fills `values` and `groups`."""
         self.sets.make_room(2 * counts.size)
+        sets = self.sets
         loop.group_and_smooth(
             first_step,
-            counts,
-            noisy,
-            weights,
-            tests,
-            thresholds,
-            self.limit,
-            self.longest,
-            self.bound,
-            self.smoother,
-            self.grid,
+            (self.limit, self.longest, self.bound, self.smoother, self.grid),
+            (counts, noisy, weights, tests, thresholds),
             self.memory,
             self.moments,
-            self.sets.nodes,
-            self.sets.pool,
-            self.sets.path,
+            (sets.nodes, sets.pool, sets.path),
             values,
             groups,
         )

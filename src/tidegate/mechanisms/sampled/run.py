@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tidegate.ledger import Batch
 from tidegate.mechanisms.kernels.loops import Outputs
-from tidegate.mechanisms.loop_run import CELLS, INLINE, Block, LoopRun, empty_outputs
+from tidegate.mechanisms.loop_run import CELLS, INLINE, Block, LoopRun
 from tidegate.mechanisms.run import ChargeAll, Matrix, State
 from tidegate.mechanisms.sampled.kernels.kalman import Model
 from tidegate.mechanisms.sampled.kernels.pid import Control
@@ -56,7 +56,7 @@ class SampledRun(LoopRun):
 
     def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
         """Release many blocks in one go; see `tidegate.mechanisms.plain.blocks.Repeating`."""
-        values, status, source, scale, units = outputs = empty_outputs(*matrix.shape)
+        values, status, source, scale, units = outputs = self._empty(len(matrix))
         try:
             with self.ledger.begin_batch(0) as batch:  # where all steps add up, an account keeps no rows
                 self._repeat(matrix, length, batch, outputs)

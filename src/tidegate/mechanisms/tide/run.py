@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.mechanisms.loop_run import INLINE, Block, LoopRun, empty_outputs
+from tidegate.mechanisms.loop_run import INLINE, Block, LoopRun
 from tidegate.mechanisms.mechanism import Matrix, State
 from tidegate.mechanisms.tide.kernels import loop
 from tidegate.mechanisms.tide.schedule import replan
@@ -81,9 +81,7 @@ class TideRun(LoopRun):
         return own["kept_units"], own["kept_scale"], own["kept_source"], own["kept_measured"]
 
     def _empty(self, steps: int) -> loop.TideOutputs:
-        return loop.TideOutputs(
-            *empty_outputs(steps, self._columns), np.empty((steps, self._tracker.classes))
-        )
+        return loop.TideOutputs._make([*super()._empty(steps), np.empty((steps, self._tracker.classes))])
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         kind = self._tracker.memory["kind"].copy()

@@ -178,44 +178,42 @@ def _scores(row: Any, last: Any, group_of: Any, measure: int, scores: Any) -> No
 @kernel
 def overwrite(state: Any, chosen: Any, row: Any, first: int, noise: Any, step: int, grid: float) -> None:
     """Publish the columns from `first` on, as many as there is noise for: those of the chosen groups change in `last`."""
-    state = Memory(*state)
+    memory, _, last, measured, _, group_of, squares = Memory(*state)
     for at in range(noise.size):
         column = first + at
-        if chosen[_group(state.group_of, column)]:
-            if state.squares.size:  # how large the value was that is now replaced, for each step it stood
-                stood = step - max(state.measured[_group(state.group_of, column)], state.memory[SINCE])
-                state.squares[column] += (state.last[column] * grid) ** 2 * stood
-            state.last[column] = min(max(row[column] + noise[at], -FURTHEST), FURTHEST)
+        if chosen[_group(group_of, column)]:
+            if squares.size:  # how large the value was that is now replaced, for each step it stood
+                stood = step - max(measured[_group(group_of, column)], memory[SINCE])
+                squares[column] += (last[column] * grid) ** 2 * stood
+            last[column] = min(max(row[column] + noise[at], -FURTHEST), FURTHEST)
 
 
 @kernel
-def _decide(index: int, limit: float, law: Any, words: Any, given: bool, work: Any) -> bool:
-    """Which groups differ by more than noise of the scale `limit` would; False where a draw of `law` is undecided."""
+def _decide(index: int, law: Any, words: Any, scores: Any, weights: Any, limit: float, chosen: Any) -> bool:
+    """Which groups have a noisy score that noise of scale `limit` hardly causes; False where a draw is undecided."""
     part, factor, shift = law
-    groups = work.scores.size
-    for group in range(groups):
-        if given:
-            noise = work.given[group]
-        else:
-            at = index * groups + group
-            noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
-            if not decided:
-                return False
-        work.chosen[group] = work.scores[group] + noise > work.weights[group] * limit
+    for group in range(scores.size):
+        at = index * scores.size + group
+        noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
+        if not decided:
+            return False
+        chosen[group] = scores[group] + noise > weights[group] * limit
     return True
 
 
 @kernel
-def _draw_cells(index: int, width: float, words: Any, group_of: Any, columns: int, work: Any) -> bool:
+def _draw_cells(
+    index: int, law: Any, words: Any, group_of: Any, chosen: Any, given: Any, columns: int
+) -> bool:
     """Draw the noise of the columns that are published; False where floating point cannot decide it."""
-    part, factor, shift = constants(width)
+    part, factor, shift = law
     for column in range(columns):
-        if work.chosen[_group(group_of, column)]:
+        if chosen[_group(group_of, column)]:
             at = index * columns + column
             noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
             if not decided:
                 return False
-            work.given[column] = noise
+            given[column] = noise
     return True
 
 
@@ -239,35 +237,39 @@ def release(
     outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
-    rule, words, work, state = Rule(*rule), Words(*words), Work(*work), Memory(*state)
-    account, outputs = Account(*account), Outputs(*outputs)
-    memory, chosen = state.memory, work.chosen
+    rule = Rule(*rule)
+    # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
+    score_words, cell_words = Words(*words)
+    weights, repaid, given, chosen, scores = Work(*work)
+    entries, numbers = Account(*account)
+    memory, paid, last, measured, scales, group_of, _ = kept = Memory(*state)
+    values, status, source, scale, units = Outputs(*outputs)
     law = constants(rule.score_scale)
-    groups = work.scores.size
-    inline = words.cells.shape[1] > 0
+    groups = scores.size
+    inline = cell_words.shape[1] > 0
     for index in range(begin, rows.shape[0]):
         step = first_step + index
         row = rows[index]
         if paused == DONE:
-            amount = offer(rule, memory, state.paid, step)
+            amount = offer(rule, memory, paid, step)
             # on a shared ledger: what cannot be paid is not even considered, so that no refusal tells of a decision
-            if (
-                amount > 0
-                and account_remaining(account.entries, account.numbers, step) < rule.test_units + amount
-            ):
+            if amount > 0 and account_remaining(entries, numbers, step) < rule.test_units + amount:
                 amount = 0
             memory[AMOUNT] = amount
-            if account_charge(account.entries, account.numbers, step, rule.test_units) != ACCEPTED:
+            if account_charge(entries, numbers, step, rule.test_units) != ACCEPTED:
                 return index, REFUSED
-            outputs.units[index] = rule.test_units
+            units[index] = rule.test_units
         amount = memory[AMOUNT]
         if paused != CELL_NOISE:
             chosen[:] = False
             if amount > 0:
                 if rule.measure != GIVEN:  # else the caller has filled in the scores of this one step
-                    _scores(row, state.last, state.group_of, rule.measure, work.scores)
-                limit = publication_scale(rule.whole, amount)
-                if not _decide(index, limit, law, words.scores, paused == SCORE_NOISE, work):
+                    _scores(row, last, group_of, rule.measure, scores)
+                limit = np.nextafter(rule.whole / amount, np.inf)  # at least the scale that a publication has
+                if paused == SCORE_NOISE:
+                    for group in range(groups):
+                        chosen[group] = scores[group] + given[group] > weights[group] * limit
+                elif not _decide(index, law, score_words, scores, weights, limit, chosen):
                     return index, SCORE_NOISE
         fresh = 0
         for group in range(groups):
@@ -275,27 +277,30 @@ def release(
         if fresh:
             width = publication_scale(rule.whole, amount)
             if paused != CELL_NOISE:
-                # there is room: it was asked for before the test
-                account_charge(account.entries, account.numbers, step, amount)
-                outputs.units[index] += amount
-                if not inline or not _draw_cells(index, width, words.cells, state.group_of, row.size, work):
+                account_charge(
+                    entries, numbers, step, amount
+                )  # there is room: it was asked for before the test
+                units[index] += amount
+                if not inline or not _draw_cells(
+                    index, constants(width), cell_words, group_of, chosen, given, row.size
+                ):
                     return index, CELL_NOISE
-                overwrite(state, chosen, row, 0, work.given[: row.size], step, rule.grid)
+                overwrite(kept, chosen, row, 0, given[: row.size], step, rule.grid)
             for group in range(groups):
                 if chosen[group]:
-                    state.measured[group] = step
-                    state.scales[group] = width * rule.grid
-            remember(rule, memory, state.paid, work.repaid, step, amount)
+                    measured[group] = step
+                    scales[group] = width * rule.grid
+            remember(rule, memory, paid, repaid, step, amount)
         paused = DONE
         if fresh == groups:
-            outputs.status[index] = FRESH
+            status[index] = FRESH
         elif fresh:
-            outputs.status[index] = PARTIAL
+            status[index] = PARTIAL
         elif amount < 0:
-            outputs.status[index] = NULLIFIED
+            status[index] = NULLIFIED
         else:
-            outputs.status[index] = APPROXIMATED
-        outputs.source[index] = state.measured.max()
-        outputs.scale[index] = state.scales.max()
-        _write(state.last, rule.grid, outputs.values[index])
+            status[index] = APPROXIMATED
+        source[index] = measured.max()
+        scale[index] = scales.max()
+        _write(last, rule.grid, values[index])
     return rows.shape[0], DONE

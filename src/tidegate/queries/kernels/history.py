@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,38 +75,57 @@ def _refresh(ring_groups: Any, ring_values: Any, memory: Any, sums: Any) -> None
     sums[CLOSED] = total
 
 
+class Measured(NamedTuple):
+    """Steps to take in: steps × columns."""
+
+    keys: Any  # the sortable bits of `noisy`
+    noisy: Any
+    groups: Any  # the first step of the group of each; 0: it belongs to none
+    weights: Any
+
+
+class Kept(NamedTuple):
+    """What is kept of each stream."""
+
+    ring_groups: Any  # of the last steps: their groups
+    ring_values: Any  # and their estimates
+    memory: Any
+    sums: Any
+
+
+class Written(NamedTuple):
+    """What is said of each step as of then: its estimate, that of the oldest kept one, and the sum of all kept ones."""
+
+    latest: Any
+    oldest: Any
+    windows: Any
+
+
 @kernel
 def follow(
     first_step: int,
     begun: int,
-    keys: Any,
-    noisy: Any,
-    groups: Any,
-    weights: Any,
     smoother: int,
-    ring_groups: Any,
-    ring_values: Any,
-    memory: Any,
-    sums: Any,
-    nodes: Any,
-    pool: Any,
-    path: Any,
+    measured: Any,
+    kept: Any,
+    sets: Any,
     bits: Any,
     number: Any,
-    latest: Any,
-    oldest: Any,
-    windows: Any,
+    written: Any,
 ) -> None:
     """Take in some steps; writes the estimate of each, of the oldest kept one as of then, and the sum.
 
-    `keys` are the sortable bits of `noisy`. Steps before `begun` are unknown: the oldest kept one is then
-    NaN.
+    Steps before `begun` are unknown: the oldest kept one is then NaN. `number` is the same memory as `bits`.
     """
-    kept = ring_groups.shape[1]
+    keys, noisy, groups, weights = Measured(*measured)
+    ring_groups, ring_values, memory, sums = Kept(*kept)
+    latest, oldest, windows = Written(*written)
+    nodes, pool, path = sets
+    length = ring_groups.shape[1]
     for index in range(noisy.shape[0]):
         step = first_step + index
-        slot = step % kept
-        last_slot = (step + 1) % kept  # the slot of step − kept + 1
+        slot = step % length
+        last_slot = (step + 1) % length  # the slot of step − length + 1
         for column in range(noisy.shape[1]):
             state = memory[column]
             total = sums[column]
@@ -131,28 +150,28 @@ def follow(
                         state[ROOT] = 0
                     state[START] = group
                 weight = weights[index, column]
-                measured = noisy[index, column]
+                count = noisy[index, column]
                 state[SIZE] += 1
                 state[INSIDE] += 1
                 ring_group[slot] = group
                 squared = np.float64(weight) * np.float64(weight)
-                total[PRODUCT] += squared * measured
+                total[PRODUCT] += squared * count
                 total[SQUARES] += squared
                 if smoother == MEDIAN:
                     state[ROOT] = insert(nodes, pool, path, state[ROOT], keys[index, column], weight)
                 shown = estimate(smoother, nodes, state, total, bits, number)
                 current = shown
                 if smoother == JAMES_STEIN:
-                    shown = (measured - current) / state[SIZE] + current
+                    shown = (count - current) / state[SIZE] + current
             elif state[SIZE] > 0:
                 current = estimate(smoother, nodes, state, total, bits, number)
             else:
                 current = 0.0
-            if step % max(REFRESH, kept) == 0:
+            if step % max(REFRESH, length) == 0:
                 _refresh(ring_group, ring_value, state, total)
             latest[index, column] = shown
             windows[index, column] = total[CLOSED] + current * state[INSIDE]
-            if step - kept + 1 < begun:
+            if step - length + 1 < begun:
                 oldest[index, column] = np.nan
             elif ring_group[last_slot] == state[START] and state[START] != 0:
                 oldest[index, column] = current

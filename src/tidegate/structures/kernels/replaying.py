@@ -121,9 +121,10 @@ def replay(
     rings: Any,
 ) -> None:
     """Filter all measurements anew under new parameters; the last steps are written into the rings."""
-    history, season, rings = History(*history), Season(*season), Rings(*rings)
-    steps, noise, laplace = history.steps, history.noise, history.laplace
-    keep = rings.spread.shape[0]
+    steps, measured, noise, laplace = History(*history)
+    once, weight = Season(*season)
+    kept_spread, kept_variance, kept_total, kept_innovation, kept_value = Rings(*rings)
+    keep = kept_spread.shape[0]
     rows = steps.size
     classes = parameters.shape[0]
     columns, states = state.shape
@@ -131,7 +132,7 @@ def replay(
     spread, made, totals = np.zeros((classes, states)), np.zeros((classes, states)), np.zeros(classes)
     values, variances = np.zeros(columns), np.zeros(classes)
     for c in range(classes):
-        begin(parameters[c], season.weight, covariance[c])
+        begin(parameters[c], weight, covariance[c])
     if with_states:
         state[:] = 0.0
         for j in range(columns):
@@ -144,30 +145,28 @@ def replay(
             begin_gap = max(1, gap - (steps[row] - oldest))
         for ahead in range(begin_gap, gap + 1):
             step = steps[row] - gap + ahead
-            phase_at(season.once, step, phase)
+            phase_at(once, step, phase)
             at = step % keep if keep else 0
             for c in range(classes):
-                variance = look_ahead(
-                    covariance[c], parameters[c], season.weight, ahead, phase, work, spread[c]
-                )
+                variance = look_ahead(covariance[c], parameters[c], weight, ahead, phase, work, spread[c])
                 variances[c] = variance
                 totals[c] = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
                 if keep and step >= oldest:
-                    rings.spread[at, c] = spread[c]
-                    rings.variance[at, c] = variance
-                    rings.total[at, c] = totals[c] if ahead == gap else 0.0
+                    kept_spread[at, c] = spread[c]
+                    kept_variance[at, c] = variance
+                    kept_total[at, c] = totals[c] if ahead == gap else 0.0
             expected(state, parameters, kind, ahead, phase, made, values)
             if keep and step >= oldest and with_states:
-                rings.value[at] = values
+                kept_value[at] = values
         if with_states:
             for j in range(columns):
-                values[j] = history.values[row, j] - values[j]
+                values[j] = measured[row, j] - values[j]
                 if laplace:
                     c = kind[j]
                     mean, _ = heard(values[j], variances[c], noise[row])
                     values[j] = mean * totals[c] / variances[c]
             if keep and steps[row] >= oldest:
-                rings.innovation[steps[row] % keep] = values
+                kept_innovation[steps[row] % keep] = values
             follow(state, kind, made, spread, totals, values)
         for c in range(classes):
-            absorb(covariance[c], parameters[c], season.weight, gap, spread[c], totals[c])
+            absorb(covariance[c], parameters[c], weight, gap, spread[c], totals[c])

@@ -53,17 +53,17 @@ def smooth(
     N is kept as vectors v, one for each, with N = Σ v·v'. `settled` (length × classes) has the variances of a stream
     that is measured at every step with a covariance that hardly changes; 0 for unknown.
     """
-    rings = Rings(*rings)
+    kept_spread, kept_variance, kept_total, kept_innovation, kept_value = Rings(*rings)
     columns = kind.size
-    keep = rings.spread.shape[0]
+    keep = kept_spread.shape[0]
     classes = parameters.shape[0]
-    states = rings.spread.shape[2]
-    count = (rings.total[:, 0] > 0.0).sum()
+    states = kept_spread.shape[2]
+    count = (kept_total[:, 0] > 0.0).sum()
     few = count <= states // 2
     r, N = np.zeros((columns, states)), np.zeros((classes, count if few else states, states))
     product, moved = np.zeros(states), np.zeros(states)
     met = 0  # measurements so far
-    still = settled.shape[0] == length and _is_still(rings.variance, rings.total)
+    still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
     known = still and settled[0, 0] > 0.0
     seen = np.ones(states)  # how the value of a step is made of its states
     seen[3] = -1.0
@@ -71,7 +71,7 @@ def smooth(
     for back in range(keep):
         step = last - back
         at = step % keep
-        spread, total = rings.spread[at], rings.total[at]
+        spread, total = kept_spread[at], kept_total[at]
         measured = total[0] > 0.0
         asked = back >= keep - length
         out = keep - 1 - back
@@ -86,7 +86,7 @@ def smooth(
         if measured:
             for j in range(columns):
                 c, own = kind[j], r[j]
-                correction = (rings.innovation[at, j] - inner_product(spread[c], own)) / total[c]
+                correction = (kept_innovation[at, j] - inner_product(spread[c], own)) / total[c]
                 for i in range(states):
                     own[i] += seen[i] * correction
         if not known and (measured or asked):
@@ -110,9 +110,9 @@ def smooth(
                 if asked:
                     quadratic = before
                     if measured:  # h'·spread is the variance
-                        share = rings.variance[at, c] / total[c]
-                        quadratic = before * (1.0 - share) ** 2 + share * rings.variance[at, c]
-                    variances[out, c] = max(rings.variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
+                        share = kept_variance[at, c] / total[c]
+                        quadratic = before * (1.0 - share) ** 2 + share * kept_variance[at, c]
+                    variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
                     if still:
                         settled[out, c] = variances[out, c]
         if measured:
@@ -122,7 +122,7 @@ def smooth(
             if known:
                 variances[out] = settled[out]
             for j in range(columns):
-                values[out, j] = rings.value[at, j] + inner_product(spread[kind[j]], r[j])
+                values[out, j] = kept_value[at, j] + inner_product(spread[kind[j]], r[j])
 
 
 @kernel

@@ -89,33 +89,34 @@ LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
 @kernel
 def one_step_on(book: Any, step: int, season: Any, room: Any) -> None:
     """Predict the next step."""
-    clock, phase, parameters = book.clock, book.phase, book.parameters
-    keep = book.kept_spread.shape[0]
+    covariance, parameters, phase, clock = book.covariance, book.parameters, book.phase, book.clock
+    rings, once, weight = book.kept_spread, season.once, season.weight
+    work, spread, variance, _, made, values, _ = room
+    keep = rings.shape[0]
     gap = 0
     if clock[LAST] > 0:
         clock[GAP] += 1
         gap = clock[GAP]
-        turn_to(season.once, step, phase)
+        turn_to(once, step, phase)
     else:
-        phase_at(season.once, step, phase)
+        phase_at(once, step, phase)
     for c in range(parameters.shape[0]):
-        room.variance[c] = look_ahead(
-            book.covariance[c], parameters[c], season.weight, gap, phase, room.work, room.spread[c]
-        )
-    expected(book.state, parameters, book.kind, gap, phase, room.made, room.values)
+        variance[c] = look_ahead(covariance[c], parameters[c], weight, gap, phase, work, spread[c])
+    expected(book.state, parameters, book.kind, gap, phase, made, values)
     if keep:
         at = step % keep
-        book.kept_spread[at] = room.spread
-        book.kept_variance[at] = room.variance
+        rings[at] = spread
+        book.kept_variance[at] = variance
         book.kept_total[at] = 0.0
-        book.kept_value[at] = room.values
+        book.kept_value[at] = values
 
 
 @kernel
 def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room: Any) -> None:
     """Correct by the measurements of the present step, made with noise of this variance; values become corrected."""
-    parameters, kind, clock, health = book.parameters, book.kind, book.clock, book.health
-    variance, total, values, before = room.variance, room.total, room.values, room.before
+    covariance, parameters, kind = book.covariance, book.parameters, book.kind
+    clock, health, weight = book.clock, book.health, season.weight
+    _, spread, variance, total, made, values, before = room
     keep = book.kept_spread.shape[0]
     columns = kind.size
     gap = clock[GAP]
@@ -138,12 +139,12 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
     if keep:
         book.kept_total[step % keep] = total
         book.kept_innovation[step % keep] = values
-    follow(book.state, kind, room.made, room.spread, total, values)
+    follow(book.state, kind, made, spread, total, values)
     for j in range(columns):
         c = kind[j]
         values[j] = before[j] + variance[c] / total[c] * values[j]
     for c in range(parameters.shape[0]):
-        absorb(book.covariance[c], parameters[c], season.weight, gap, room.spread[c], total[c])
+        absorb(covariance[c], parameters[c], weight, gap, spread[c], total[c])
         variance[c] *= 1.0 - variance[c] / total[c]
     if clock[COUNT] > 0:
         health[MISFIT] += (squares / columns - health[MISFIT]) / RECENT
@@ -158,7 +159,8 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
 @kernel
 def _remember(book: Any, step: int, noise: float, measured: Any) -> None:
     """Keep a measurement for estimates; a full history forgets its oldest quarter."""
-    clock, times, values, variances = book.clock, book.history_steps, book.history_values, book.history_noise
+    clock, sampled = book.clock, book.sampled
+    times, values, variances = book.history_steps, book.history_values, book.history_noise
     rows = clock[ROWS]
     if rows == times.size:
         forgotten = max(1, rows // 4)
@@ -170,8 +172,8 @@ def _remember(book: Any, step: int, noise: float, measured: Any) -> None:
         clock[DROPPED] += forgotten
     times[rows] = step
     variances[rows] = noise
-    for at in range(book.sampled.size):
-        values[rows, at] = measured[book.sampled[at]]
+    for at in range(sampled.size):
+        values[rows, at] = measured[sampled[at]]
     clock[ROWS] = rows + 1
 
 
@@ -220,8 +222,10 @@ def track(
 def write(book: Any, room: Any, values: Any, deviations: Any) -> None:
     """Copy the present values and their standard deviations out; infinite deviations before any measurement."""
     book, room = Book(*book), Room(*room)
-    for j in range(book.kind.size):
-        c = book.kind[j]
-        values[j] = room.values[j]
-        variance = room.variance[c] + book.parameters[c, UNSEEN]
-        deviations[j] = np.sqrt(variance) * book.health[FACTOR] if book.clock[COUNT] > 0 else np.inf
+    parameters, kind, clock, health = book.parameters, book.kind, book.clock, book.health
+    believed, variance = room.values, room.variance
+    for j in range(kind.size):
+        c = kind[j]
+        values[j] = believed[j]
+        sure = np.sqrt(variance[c] + parameters[c, UNSEEN]) * health[FACTOR]
+        deviations[j] = sure if clock[COUNT] > 0 else np.inf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.compiled import kernel
 
@@ -32,29 +32,35 @@ def variances(window: int, offsets: Any, averages: bool, out: Any) -> None:
             out[offsets[level] + node] = below / (1.0 + below) if below > 0.0 else 1.0
 
 
+class Shape(NamedTuple):
+    """What is public about the tree of a block."""
+
+    window: int
+    offsets: Any  # where the nodes of each level begin
+    variance: Any  # of each node's estimate
+    averages: bool  # whether a node's estimate uses those of its children
+    grid: float
+
+
+class Blocks(NamedTuple):
+    """The present block and the one before."""
+
+    sums: Any  # of each level: the noisy sum of the node that grows
+    nodes: Any  # estimates of the present block's nodes
+    prefix: Any  # sums from the beginning of the present block
+    suffix: Any  # sums up to the end of the one before
+
+
 @kernel
-def slide(
-    rows: Any,
-    first_step: int,
-    window: int,
-    offsets: Any,
-    variance: Any,
-    averages: bool,
-    noise: Any,
-    starts: Any,
-    grid: float,
-    sums: Any,
-    nodes: Any,
-    prefix: Any,
-    suffix: Any,
-    values: Any,
-) -> None:
+def slide(rows: Any, first_step: int, shape: Any, noise: Any, starts: Any, blocks: Any, values: Any) -> None:
     """Add steps to the block and write the window sums.
 
     `noise[starts[level] + i]` is the noise of the i-th node of a level that begins in these steps: a node's
     sum begins with its noise, so that `sums` never holds a raw one. `nodes`, `prefix` are of the present
     block and `suffix` of the one before.
     """
+    window, offsets, variance, averages, grid = Shape(*shape)
+    sums, nodes, prefix, suffix = Blocks(*blocks)
     levels = offsets.size - 1
     used = starts.copy()
     columns = rows.shape[1]

@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.compiled import kernel
+
+
+class Shape(NamedTuple):
+    """What is public about a tree."""
+
+    branching: int
+    own_weight: Any  # of each level: how much a node's own measurement counts
+    node_variance: Any  # of each level: the variance of a node's estimate
+    grid: float
+
+
+class Tree(NamedTuple):
+    """A tree that grows."""
+
+    digits: Any  # of the position, one a level
+    total: Any  # of each column: the exact sum so far
+    marks: Any  # levels × columns: that sum when the last node of a level was complete
+    siblings: Any  # levels × columns: estimates of the complete nodes that are in no complete node above
+    above: Any  # levels + 1 × columns: the sum of the siblings from a level upwards
+    spread: Any  # levels + 1: its variance
 
 
 @kernel
 def count_on_tree(
     rows: Any,
-    branching: int,
-    own_weight: Any,
-    node_variance: Any,
+    shape: Any,
     noise: Any,
     offsets: Any,
-    digits: Any,
-    total: Any,
-    marks: Any,
-    siblings: Any,
-    above: Any,
-    spread: Any,
+    tree: Any,
     base: Any,
     base_variance: float,
-    grid: float,
     values: Any,
     deviations: Any,
 ) -> None:
     """Add the steps `rows` to one tree and write the running sum after each of them.
 
     A step completes the levels 0 to k whose digit of the position turns over. A completed node's noisy sum is
-    averaged with the estimates of its children (`own_weight` says how much it counts itself), and becomes one more
+    averaged with the estimates of its children (its `own_weight` says how much it counts itself), and becomes one more
     sibling on its level; the running sum is the sum of the siblings over all levels. `above[l]` keeps that sum from
     level l upwards and `spread[l]` its variance, so that a step costs as much as the nodes that it completes.
     """
+    branching, own_weight, node_variance, grid = Shape(*shape)
+    digits, total, marks, siblings, above, spread = Tree(*tree)
     levels = own_weight.size
     for index in range(rows.shape[0]):
         top = 0

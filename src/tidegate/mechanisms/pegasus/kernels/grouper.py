@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,34 +43,44 @@ def close_group(nodes: Any, pool: Any, path: Any, memory: Any, moments: Any) -> 
     moments[:] = 0.0
 
 
+class Rule(NamedTuple):
+    """What is public and stays as it is."""
+
+    limit: int  # θ
+    longest: int  # a group of so many steps is closed
+    bound: int  # of a count
+    smoother: int
+    grid: float
+
+
+class Counts(NamedTuple):
+    """Steps to take in, steps × streams."""
+
+    raw: Any
+    noisy: Any
+    weights: Any  # 0: pruned
+    tests: Any  # the noise ν of each test
+    thresholds: Any  # the noise ρ for groups that begin
+
+
 @kernel
 def group_and_smooth(
     first_step: int,
+    rule: Any,
     counts: Any,
-    noisy: Any,
-    weights: Any,
-    tests: Any,
-    thresholds: Any,
-    limit: int,
-    longest: int,
-    bound: int,
-    smoother: int,
-    grid: float,
     memory: Any,
     moments: Any,
-    nodes: Any,
-    pool: Any,
-    path: Any,
+    sets: Any,
     values: Any,
     groups: Any,
 ) -> None:
-    """Algorithm 2 and the Smoothers, for each stream (column) with weight above 0 at each step.
-
-    `tests` is the noise ν of each test, `thresholds` the noise ρ for groups that begin, `limit` the public θ.
-    """
-    for index in range(counts.shape[0]):
+    """Algorithm 2 and the Smoothers, for each stream (column) with weight above 0 at each step."""
+    rule = Rule(*rule)
+    raw, noisy, weights, tests, thresholds = Counts(*counts)
+    nodes, pool, path = sets
+    for index in range(raw.shape[0]):
         step = first_step + index
-        for column in range(counts.shape[1]):
+        for column in range(raw.shape[1]):
             weight = weights[index, column]
             if weight == 0:  # pruned: it belongs to no group, and open groups skip it
                 values[index, column] = 0.0
@@ -78,7 +88,7 @@ def group_and_smooth(
                 continue
             state = memory[column]
             moment = moments[column]
-            count = min(max(counts[index, column], -bound), bound)
+            count = min(max(raw[index, column], -rule.bound), rule.bound)
             measured = noisy[index, column]
             begins = state[OPEN] == 0
             state[RAW] = insert(nodes, pool, path, state[RAW], count, 1)
@@ -87,28 +97,28 @@ def group_and_smooth(
             if begins:
                 state[OPEN] = 1
                 state[START] = step
-                state[THRESHOLD] = limit + thresholds[index, column]
+                state[THRESHOLD] = rule.limit + thresholds[index, column]
             else:
                 score = min(deviation(nodes, state[RAW], state[SIZE], state[SUM]), MOST)
                 if score + tests[index, column] >= state[THRESHOLD]:
                     # the count that fails is a closed group of its own
                     close_group(nodes, pool, path, state, moment)
                     state[START] = step
-                    values[index, column] = measured * grid
+                    values[index, column] = measured * rule.grid
                     groups[index, column] = step
                     continue
             squared = np.float64(weight) * np.float64(weight)
             moment[0] += squared * measured
             moment[1] += squared
-            if smoother == MEDIAN:
+            if rule.smoother == MEDIAN:
                 state[NOISY] = insert(nodes, pool, path, state[NOISY], measured, weight)
                 estimate = median(nodes, state[NOISY])
             else:
                 average = moment[0] / moment[1]
                 estimate = average
-                if smoother == JAMES_STEIN:
+                if rule.smoother == JAMES_STEIN:
                     estimate = (measured - average) / state[SIZE] + average
-            values[index, column] = estimate * grid
+            values[index, column] = estimate * rule.grid
             groups[index, column] = state[START]
-            if state[SIZE] >= longest:
+            if state[SIZE] >= rule.longest:
                 close_group(nodes, pool, path, state, moment)

@@ -68,13 +68,13 @@ def _control(
 
 
 @kernel
-def _wanted(rule: Any, state: Any, step: int, chosen: Any) -> int:
+def _wanted(rule: Any, due: Any, counts: Any, taken: Any, step: int, chosen: Any) -> int:
     """Which controllers want to measure; returns how many do."""
     fresh = 0
     for controller in range(chosen.size):
-        wanted = step >= state.due[controller]
+        wanted = step >= due[controller]
         if wanted and chosen.size > 1:
-            wanted = _room(rule, state.taken, controller, state.counts[controller], step)
+            wanted = _room(rule, taken, controller, counts[controller], step)
         chosen[controller] = wanted
         fresh += wanted
     return fresh
@@ -96,9 +96,12 @@ def release(
     outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
-    rule, model, control, work = Rule(*rule), Model(*model), Control(*control), Work(*work)
-    account, state, outputs = Account(*account), Memory(*state), Outputs(*outputs)
-    belief, counts, chosen, given = state.belief, state.counts, work.chosen, work.given
+    rule, model, control = Rule(*rule), Model(*model), Control(*control)
+    # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
+    given, chosen = Work(*work)
+    entries, numbers = Account(*account)
+    belief, due, counts, last, intervals, errors, taken = Memory(*state)
+    values, status, source, scale, units = Outputs(*outputs)
     law = constants(rule.scale)
     columns = rows.shape[1]
     controllers = chosen.size
@@ -110,13 +113,13 @@ def release(
         row = rows[index]
         fresh = 0
         if paused == DONE:
-            fresh = _wanted(rule, state, step, chosen)
-            if fresh and account_remaining(account.entries, account.numbers, step) < rule.charge:
+            fresh = _wanted(rule, due, counts, taken, step, chosen)
+            if fresh and account_remaining(entries, numbers, step) < rule.charge:
                 fresh = 0  # wait: the first step that the ledger allows is taken
             if fresh:
-                if account_charge(account.entries, account.numbers, step, rule.charge) != ACCEPTED:
+                if account_charge(entries, numbers, step, rule.charge) != ACCEPTED:
                     return index, REFUSED
-                outputs.units[index] = rule.charge
+                units[index] = rule.charge
                 if not inline:
                     return index, NOISE
                 for column in range(columns):
@@ -130,7 +133,7 @@ def release(
         if fresh:
             for controller in range(controllers):
                 if chosen[controller]:
-                    gap = step - state.last[controller]
+                    gap = step - last[controller]
                     first = counts[controller] == 0
                     change, size = 0.0, 0.0
                     if controllers == 1:
@@ -144,22 +147,22 @@ def release(
                             correct(belief, controller, measurement, rule.variance, gap, model, first)
                         )
                         size = max(belief[ESTIMATE, controller], 0.0)
-                        state.taken[controller, counts[controller] % rule.samples] = step
+                        taken[controller, counts[controller] % rule.samples] = step
                     counts[controller] += 1
-                    state.intervals[controller] = _control(
+                    intervals[controller] = _control(
                         rule,
                         control,
-                        state.errors[controller],
+                        errors[controller],
                         counts[controller],
                         change,
                         max(size, rule.sanity),
                         gap,
-                        state.intervals[controller],
+                        intervals[controller],
                     )
-                    state.last[controller] = step
-                    state.due[controller] = step + int(state.intervals[controller])
-        show(index, fresh, state.last, belief, rule.grid, outputs)
-        outputs.scale[index] = rule.scale * rule.grid if outputs.source[index] > 0 else 0.0
+                    last[controller] = step
+                    due[controller] = step + int(intervals[controller])
+        show(index, fresh, last, belief, rule.grid, values, status, source)
+        scale[index] = rule.scale * rule.grid if source[index] > 0 else 0.0
     return rows.shape[0], DONE
 
 

@@ -87,7 +87,7 @@ def measure_groups(known: float, model: Any, step: int, row: Any, state: Any, wo
     `known` is the variance of the noise that the filter is to assume; 0 is that of the noise added.
     """
     belief, history, counts, last = state.belief, state.history, state.counts, state.last
-    chosen, pivot_of, widths, moved = work.chosen, work.pivot_of, work.widths, work.moved
+    given, chosen, pivot_of, widths, moved = work.given, work.chosen, work.pivot_of, work.widths, work.moved
     columns = row.size
     apart = 1 if counts.size > 1 else 0
     recent = history.shape[0]
@@ -112,7 +112,7 @@ def measure_groups(known: float, model: Any, step: int, row: Any, state: Any, wo
         if chosen[controller]:
             pivot = pivot_of[column]
             size = sizes[pivot]
-            share = (sums[pivot] + work.given[pivot]) / size
+            share = (sums[pivot] + given[pivot]) / size
             # the mean of a group measures a member as badly as its members differ
             noise = known if known > 0.0 else 2.0 * widths[pivot] * widths[pivot]
             noise = noise / (size * size) + spreads[pivot] / size

@@ -34,9 +34,11 @@ def restart(memory: Any, beginning: Any, account: Any, opened: Any) -> None:
 
 
 @kernel
-def show(index: int, fresh: int, last: Any, belief: Any, grid: float, outputs: Any) -> None:
+def show(
+    index: int, fresh: int, last: Any, belief: Any, grid: float, values: Any, status: Any, source: Any
+) -> None:
     """Write what a step releases: the estimates, whether they were measured at this step, and when they last were."""
-    outputs.status[index] = FRESH if fresh == last.size else (PARTIAL if fresh else APPROXIMATED)
-    outputs.source[index] = last.max()
+    status[index] = FRESH if fresh == last.size else (PARTIAL if fresh else APPROXIMATED)
+    source[index] = last.max()
     for column in range(belief.shape[1]):
-        outputs.values[index, column] = belief[ESTIMATE, column] * grid
+        values[index, column] = belief[ESTIMATE, column] * grid

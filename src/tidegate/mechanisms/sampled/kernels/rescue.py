@@ -91,14 +91,16 @@ def _expire(rule: Any, step: int, spent: Any, paid: Any) -> None:
 @kernel
 def _choose(rule: Any, state: Any, work: Any, step: int, remaining: int) -> int:
     """Which controllers measure, and with how many units; returns how many do."""
+    chosen, amounts, due = work.chosen, work.amounts, state.due
+    intervals, spent = state.intervals, state.spent
     fresh = 0
-    for controller in range(state.due.size):
-        work.chosen[controller] = False
-        if step >= state.due[controller]:
-            own = rule.limit - state.spent[controller] if state.due.size > 1 else remaining
-            work.amounts[controller] = allocate(own, state.intervals[controller], rule)
-            work.chosen[controller] = work.amounts[controller] > 0
-            fresh += work.chosen[controller]
+    for controller in range(due.size):
+        chosen[controller] = False
+        if step >= due[controller]:
+            own = rule.limit - spent[controller] if due.size > 1 else remaining
+            amounts[controller] = allocate(own, intervals[controller], rule)
+            chosen[controller] = amounts[controller] > 0
+            fresh += chosen[controller]
     return fresh
 
 
@@ -115,7 +117,7 @@ def _largest(chosen: Any, amounts: Any) -> int:
 @kernel
 def _group(rule: Any, state: Any, work: Any) -> int:
     """Form groups and their noise scales; a group spends the least that any member has. Returns the largest spend."""
-    chosen, amounts, pivot_of = work.chosen, work.amounts, work.pivot_of
+    chosen, amounts, pivot_of, widths = work.chosen, work.amounts, work.pivot_of, work.widths
     columns = pivot_of.size
     controllers = chosen.size
     apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
@@ -136,7 +138,7 @@ def _group(rule: Any, state: Any, work: Any) -> int:
         largest = _largest(chosen, amounts)
     for column in range(columns):
         if chosen[column * apart]:
-            work.widths[column] = publication_scale(rule.whole, amounts[column * apart])
+            widths[column] = publication_scale(rule.whole, amounts[column * apart])
     return largest
 
 
@@ -167,9 +169,18 @@ def release(
     outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
-    rule, model, control, work = Rule(*rule), Model(*model), Control(*control), Work(*work)
-    account, state, outputs = Account(*account), Memory(*state), Outputs(*outputs)
-    chosen, amounts, counts = work.chosen, work.amounts, state.counts
+    rule, model, control, work, state = (
+        Rule(*rule),
+        Model(*model),
+        Control(*control),
+        Work(*work),
+        Memory(*state),
+    )
+    # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
+    given, chosen, amounts, pivot_of, widths, moved = work
+    entries, numbers = Account(*account)
+    belief, _, due, counts, last, intervals, errors, scales, spent, paid = state
+    values, status, source, scale, units = Outputs(*outputs)
     columns = rows.shape[1]
     controllers = chosen.size
     apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
@@ -179,21 +190,21 @@ def release(
         row = rows[index]
         fresh = 0
         if paused == DONE:
-            _expire(rule, step, state.spent, state.paid)
-            if controllers > 1 or step >= state.due[0]:
-                remaining = account_remaining(account.entries, account.numbers, step)
+            _expire(rule, step, spent, paid)
+            if controllers > 1 or step >= due[0]:
+                remaining = account_remaining(entries, numbers, step)
                 fresh = _choose(rule, state, work, step, remaining)
             if fresh:
                 charge = _group(rule, state, work)
-                if account_charge(account.entries, account.numbers, step, charge) != ACCEPTED:
+                if account_charge(entries, numbers, step, charge) != ACCEPTED:
                     return index, REFUSED
-                outputs.units[index] = charge
+                units[index] = charge
                 if not inline:
                     return index, NOISE
                 for column in range(columns):
-                    if chosen[column * apart] and work.pivot_of[column] == column:
-                        law = constants(work.widths[column])
-                        if not draw(words, index * columns + column, law, work.given, column):
+                    if chosen[column * apart] and pivot_of[column] == column:
+                        law = constants(widths[column])
+                        if not draw(words, index * columns + column, law, given, column):
                             return index, NOISE
         else:
             paused = DONE
@@ -204,31 +215,31 @@ def release(
             for controller in range(controllers):
                 if chosen[controller]:
                     if controllers > 1:
-                        error = abs(work.moved[work.pivot_of[controller]])
-                        state.spent[controller] += amounts[controller]
-                        if state.paid.size and rule.window > 0:
-                            state.paid[controller, step % rule.window] = amounts[controller]
-                        remaining = rule.limit - state.spent[controller]
+                        error = abs(moved[pivot_of[controller]])
+                        spent[controller] += amounts[controller]
+                        if paid.size and rule.window > 0:
+                            paid[controller, step % rule.window] = amounts[controller]
+                        remaining = rule.limit - spent[controller]
                     else:
-                        error = _mean_change(work.pivot_of, work.moved)
-                        remaining = account_remaining(account.entries, account.numbers, step + 1)
+                        error = _mean_change(pivot_of, moved)
+                        remaining = account_remaining(entries, numbers, step + 1)
                     counts[controller] += 1
-                    interval = state.intervals[controller]
+                    interval = intervals[controller]
                     if rule.period > 0:
                         interval = float(rule.period)
                     elif counts[controller] > 1:
                         # what was not predicted is not an error of a prediction
-                        count, gap = counts[controller] - 1, step - state.last[controller]
-                        signal = feedback(state.errors[controller], count, error, gap, control)
+                        count, gap = counts[controller] - 1, step - last[controller]
+                        signal = feedback(errors[controller], count, error, gap, control)
                         following = max(allocate(remaining, interval, rule), rule.least)
                         expected = publication_scale(rule.whole, following)
                         interval = rescue_interval(interval, signal, expected, control)
-                    state.intervals[controller] = interval
-                    state.last[controller] = step
-                    state.due[controller] = step + int(interval)
-                    state.scales[controller] = publication_scale(rule.whole, amounts[controller]) * rule.grid
-        show(index, fresh, state.last, state.belief, rule.grid, outputs)
-        outputs.scale[index] = state.scales.max()
+                    intervals[controller] = interval
+                    last[controller] = step
+                    due[controller] = step + int(interval)
+                    scales[controller] = publication_scale(rule.whole, amounts[controller]) * rule.grid
+        show(index, fresh, last, belief, rule.grid, values, status, source)
+        scale[index] = scales.max()
     return rows.shape[0], DONE
 
 

@@ -164,9 +164,21 @@ def release(
     revised: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
-    rule, work, account, outputs = Rule(*rule), Work(*work), Account(*account), TideOutputs(*outputs)
-    book, season, room, kept = Book(*book), Season(*season), Room(*room), Kept(*kept)
-    shares, scales, clock, measured = rule.shares, rule.scales, book.clock, work.measured
+    rule, book, season, room = Rule(*rule), Book(*book), Season(*season), Room(*room)
+    # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
+    given, measured = Work(*work)
+    entries, numbers = Account(*account)
+    kept_units, kept_scale, kept_source, kept_measured = kept = Kept(*kept)
+    values, status, source, scale, units, deviations = TideOutputs(*outputs)
+    shares, scales, clock, health, parameters = (
+        rule.shares,
+        rule.scales,
+        book.clock,
+        book.health,
+        book.parameters,
+    )
+    kind, total, variances, believed = book.kind, room.total, room.variance, room.values
+    keep, classes, grid = kept_units.size, parameters.shape[0], rule.grid
     columns = rows.shape[1]
     inline = words.shape[1] > 0
     for index in range(begin, rows.shape[0]):
@@ -178,11 +190,11 @@ def release(
                 choice = _choice(rule, plan, clock[COUNT], step)
                 charge = shares[choice, CHARGE]
                 # else the first step that allows it
-                if account_remaining(account.entries, account.numbers, step) >= charge:
-                    if account_charge(account.entries, account.numbers, step, charge) != ACCEPTED:
+                if account_remaining(entries, numbers, step) >= charge:
+                    if account_charge(entries, numbers, step, charge) != ACCEPTED:
                         return index, REFUSED
                     fresh = True
-                    outputs.units[index] = charge
+                    units[index] = charge
                     plan[TAKEN] = choice
                     if not inline:
                         return index, NOISE
@@ -192,26 +204,43 @@ def release(
                         noise, decided = laplace_draw(words[0, at], words[1, at], part, factor, shift)
                         if not decided:
                             return index, NOISE
-                        work.given[column] = noise
+                        given[column] = noise
         if fresh and paused != FIT:
             for column in range(columns):
-                measured[column] = float(rows[index, column] + work.given[column])
+                measured[column] = float(rows[index, column] + given[column])
             take_in(book, step, season, scales[plan[TAKEN], VARIANCE], measured, room)
-            _watch(plan, clock, book.health, room.total, scales[rule.dense, VARIANCE])
+            _watch(plan, clock, health, total, scales[rule.dense, VARIANCE])
             follows = rule.dense if plan[ALARM] else plan[CHOICE]
             plan[DUE] = step + next_gap(shares, follows, plan)
             if clock[COUNT] >= clock[NEXT_FIT]:
                 return index, FIT
         paused = DONE
-        _show(index, fresh, rule, plan, book, room, measured, outputs)
-        keep = kept.units.size
+        # where the model is in doubt, a dense measurement stands for itself
+        raw = (
+            fresh
+            and plan[ALARM] == 1
+            and shares[plan[TAKEN], MEASUREMENTS] == shares[rule.dense, MEASUREMENTS]
+        )
+        status[index] = FRESH if fresh else APPROXIMATED
+        source[index] = clock[LAST]
+        scale[index] = scales[plan[TAKEN], SCALE] * grid if clock[LAST] > 0 else 0.0
+        for c in range(classes):
+            variance = scales[plan[TAKEN], VARIANCE] if raw else variances[c] + parameters[c, UNSEEN]
+            deviations[index, c] = (
+                np.sqrt(max(variance, 0.0)) * health[FACTOR] * grid if clock[LAST] > 0 else np.inf
+            )
+        shown = values[index]
+        shown[:] = measured if raw else believed
+        if fresh:
+            _let_stand(measured, scale[index], grid, kind, shown, deviations[index])
+        for column in range(columns):
+            shown[column] = (max(shown[column], 0.0) if rule.nonnegative else shown[column]) * grid
         if keep:
             at = step % keep
-            kept.units[at], kept.scale[at] = outputs.units[index], outputs.scale[index]
-            kept.source[at] = outputs.source[index]
-            kept.measured[at] = measured
+            kept_units[at], kept_scale[at], kept_source[at] = units[index], scale[index], source[index]
+            kept_measured[at] = measured
             if step % rule.block == 0 and step >= keep:
-                revise(step, rule.block, rule.grid, rule.nonnegative, book, season, kept, revised)
+                revise(step, rule.block, grid, rule.nonnegative, book, season, kept, revised)
     return rows.shape[0], DONE
 
 
@@ -229,42 +258,16 @@ def _let_stand(measured: Any, scale: float, grid: float, kind: Any, values: Any,
 
 
 @kernel
-def _show(
-    index: int, fresh: bool, rule: Any, plan: Any, book: Any, room: Any, measured: Any, outputs: Any
-) -> None:
-    """Write what a step releases, and how sure it is."""
-    scales, clock, grid = rule.scales, book.clock, rule.grid
-    # where the model is in doubt, a dense measurement stands for itself
-    raw = (
-        fresh
-        and plan[ALARM] == 1
-        and rule.shares[plan[TAKEN], MEASUREMENTS] == rule.shares[rule.dense, MEASUREMENTS]
-    )
-    outputs.status[index] = FRESH if fresh else APPROXIMATED
-    outputs.source[index] = clock[LAST]
-    outputs.scale[index] = scales[plan[TAKEN], SCALE] * grid if clock[LAST] > 0 else 0.0
-    for c in range(book.parameters.shape[0]):
-        variance = scales[plan[TAKEN], VARIANCE] if raw else room.variance[c] + book.parameters[c, UNSEEN]
-        outputs.deviations[index, c] = (
-            np.sqrt(max(variance, 0.0)) * book.health[FACTOR] * grid if clock[LAST] > 0 else np.inf
-        )
-    values = outputs.values[index]
-    values[:] = measured if raw else room.values
-    if fresh:
-        _let_stand(measured, outputs.scale[index], grid, book.kind, values, outputs.deviations[index])
-    for column in range(values.size):
-        values[column] = (max(values[column], 0.0) if rule.nonnegative else values[column]) * grid
-
-
-@kernel
 def revise(
     last: int, length: int, grid: float, nonnegative: bool, book: Any, season: Any, kept: Any, revised: Any
 ) -> None:
     """Write the smoothed values of the `length` oldest of the kept steps behind what `revised` has."""
     book, season, kept, revised = Book(*book), Season(*season), Kept(*kept), Revised(*revised)
-    keep = kept.units.size
-    at = revised.count[0]
-    part, doubt = revised.values[at : at + length], revised.deviations[at : at + length]
+    kept_units, kept_scale, kept_source, kept_measured = kept
+    values, deviations, source, scale, units, count = revised
+    keep, kind = kept_units.size, book.kind
+    at = count[0]
+    part, doubt = values[at : at + length], deviations[at : at + length]
     rings = (
         book.kept_spread,
         book.kept_variance,
@@ -276,13 +279,13 @@ def revise(
     factor = book.health[FACTOR] * WIDER * grid
     for row in range(length):
         place = (last - keep + 1 + row) % keep
-        revised.source[at + row], revised.scale[at + row] = kept.source[place], kept.scale[place]
-        revised.units[at + row] = kept.units[place]
+        source[at + row], scale[at + row] = kept_source[place], kept_scale[place]
+        units[at + row] = kept_units[place]
         for c in range(doubt.shape[1]):
             doubt[row, c] = np.sqrt(doubt[row, c]) * factor
-        if kept.units[place] > 0:
-            _let_stand(kept.measured[place], kept.scale[place], grid, book.kind, part[row], doubt[row])
+        if kept_units[place] > 0:
+            _let_stand(kept_measured[place], kept_scale[place], grid, kind, part[row], doubt[row])
         for column in range(part.shape[1]):
             value = part[row, column]
             part[row, column] = (max(value, 0.0) if nonnegative else value) * grid
-    revised.count[0] = at + length
+    count[0] = at + length
