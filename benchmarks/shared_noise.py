@@ -1,8 +1,9 @@
-"""Speed of noise shared by steps, as ratios to exact Laplace draws measured in the same run, one thread.
+"""Error and speed of noise shared by steps.
 
-The cube may take 6 times as long as independent noise, the semiorder 200 ns a value. Everything is warmed up;
-rivals are interleaved; the best of several rounds counts. Single steps and the making of orders are printed
-without a bar.
+The error of Uniform is measured as a part of wΔ/ε, that of Laplace noise. Speed: ratios to exact Laplace draws measured
+in the same run, one thread. The cube may take 6 times as long as independent noise, the semiorder 200 ns a value, and
+Uniform takes 100,000 single pushes a second. Everything is warmed up; rivals are interleaved; the best of several
+rounds counts. Single draws and the making of orders are printed without a bar.
 
     python benchmarks/shared_noise.py [--rounds 15] [--json]
 """
@@ -18,10 +19,14 @@ from typing import Any
 
 from timing import best  # isort: skip  sets the number of threads first
 
+import numpy as np
+
+from tidegate.mechanisms import Uniform
 from tidegate.noise import current, laplace, laplace_one
 from tidegate.noise.shared.cube import Cube
 from tidegate.noise.shared.orders import Order
 from tidegate.noise.shared.semiorder import Semiorder
+from tidegate.policy import WEvent
 
 N = 200_000
 SINGLE = 5_000
@@ -33,6 +38,9 @@ CUBES = {
     "cube 8, scale 2^30": Cube(2.0**30, (8,)),
     "cube 5, 2 columns": Cube(24.0, (5,), columns=2),
 }
+ERRORS = {
+    (8, 1): 0.70, (16, 1): 0.64, (48, 1): 0.64, (120, 1): 0.60, (240, 1): 0.57, (16, 2): 0.83, (16, 3): 0.89,
+}  # fmt: skip
 SEMIORDERS = {
     "semiorder 2": Semiorder(100.0, 2),
     "semiorder 8": Semiorder(100.0, 8),
@@ -56,6 +64,23 @@ def single(law: Any) -> Callable[[], None]:
             _, state = law.draw(source, "benchmark", step, state)
 
     return run
+
+
+def pushing(w: int) -> Callable[[], None]:
+    run = Uniform(WEvent(epsilon="1", w=w)).start()
+
+    def push() -> None:
+        for _ in range(SINGLE):
+            run.push(5)
+
+    return push
+
+
+def measured_error(w: int, columns: int) -> float:
+    """The mean absolute error of many windows over wΔ/ε."""
+    mechanism = Uniform(WEvent(epsilon="1/10", w=w), columns=columns)
+    values = mechanism.start().push_batch(np.zeros((2000 * w, columns), dtype=np.int64)).values
+    return float(np.abs(values).mean() / (10 * w))
 
 
 def single_laplace() -> None:
@@ -94,6 +119,12 @@ def main() -> int:
              if law.columns * law.copies == 1}  # fmt: skip
     for name, seconds in best(ones, 5).items():
         report(name, {"µs": seconds / SINGLE * 1e6})
+    pushes = {f"Uniform, w = {w}, single push": pushing(w) for w in (8, 24, 240)}
+    for name, seconds in best(pushes, 5).items():
+        report(name, {"a second": SINGLE / seconds}, SINGLE / seconds >= 100_000)
+    for (w, columns), bar in ERRORS.items():
+        part = measured_error(w, columns)
+        report(f"error of Uniform, w = {w}, d = {columns}", {"of wΔ/ε": part, "bar": bar}, part <= bar)
     for width, columns in ((8, 1), (16, 1), (8, 2), (8, 3)):
         start = time.perf_counter()
         _ = Order(width, columns).boundaries

@@ -344,7 +344,7 @@ class SharedNoise(ABC):
         units = self._pay(step)
         if units < 0:
             self.ledger.charge(step, 0)
-        return int(units)
+        return units
 
     def draw(self, number: int) -> Integers:
         """The noise of the measurement that was paid for, one number a column."""
@@ -354,8 +354,9 @@ class SharedNoise(ABC):
 
     def draw_one(self, number: int) -> int:
         """The same for one column, without the cost of arrays."""
+        noise: int
         noise, self.state = self.law.draw_one(self.source, self.stream, number, self.state)
-        return int(noise)
+        return noise
 
     def pay_all(self, first: int, steps: int, at: int, count: int) -> Integers:
         """Pay for `steps` steps, of which `count` are measured, from step `at` on; the units of each step."""

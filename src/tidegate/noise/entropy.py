@@ -174,8 +174,9 @@ class System:
                 keystream = idle.pop()
             except IndexError:
                 keystream = Keystream()
-            taken = keystream.take_one()
-            if keystream.owned():
+            taken = keystream._single.pop() if keystream._single else keystream.take_one()
+            # `owned`, written out: this is the way of every single draw
+            if keystream._epoch is process.epoch() and keystream._process == os.getpid():
                 idle.append(keystream)
                 return taken
 

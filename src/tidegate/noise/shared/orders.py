@@ -122,6 +122,12 @@ class Order:
         return np.asarray(self.radix @ counts)
 
     @cached_property
+    def done_list(self) -> list[int]:
+        """`done` as Python integers."""
+        found: list[int] = self.done.tolist()
+        return found
+
+    @cached_property
     def successors(self) -> npt.NDArray[np.int32]:
         """The state after placing the i-th step of the window, (states, width); −1 where it is done already."""
         found = np.full((self.states, self.width), -1, dtype=np.int32)

@@ -91,11 +91,13 @@ class Track:
         }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(slots=True, repr=False, eq=False)  # made at every step: frozen it would take three times as long
 class Line:
     """A track of one copy and one column in plain numbers, for runs that take one step at a time. SECRET.
 
-    The fields are those of `Track`; depths and errors are those of the gaps, as `kernels.add_depths` has them.
+    The fields are those of `Track`; depths and errors are those of the gaps, as `kernels.add_depths` has them. Marks
+    count all placements, so that they stay as they are when gaps are forgotten. Nobody changes a line: every step
+    makes the next.
     """
 
     placed: int
@@ -113,13 +115,18 @@ class Line:
             "placed": [self.placed],
             "nodes": [self.node],
             "ahead": [self.ahead],
-            "marks": [[[mark] for mark in self.marks]],
+            "marks": [[[self._among_gaps(mark)] for mark in self.marks]],
             "gaps": [list(self.gaps)],
             "more": [[0, gap, *words] for gap, words in sorted(self.more.items())],
         }
 
+    def _among_gaps(self, mark: int) -> int:
+        """A mark counted from the first gap that is kept, as tracks have it."""
+        forgotten = self.placed - len(self.gaps)
+        return mark - forgotten if mark > forgotten else min(mark, 0)
 
-@dataclass(frozen=True)
+
+@dataclass(slots=True)  # never changed either
 class SemiorderState:
     """Where a run of a semiorder stands. SECRET: it determines noise that was and noise that will be seen.
 
@@ -269,22 +276,23 @@ class Semiorder:
         self, source: Source, stream: str, step: int, state: SemiorderState
     ) -> tuple[int, SemiorderState]:
         """The noise of the next step as a Python integer, where a step has one value: the quick way."""
-        number, tracks = state.steps % self.classes, list(state.tracks)
-        value, tracks[number] = self._draw_one(
-            source, f"{stream}/{number}", step - state.steps, self._line(tracks[number])
-        )
-        return value, SemiorderState(state.steps + 1, tuple(tracks))
+        steps, tracks = state.steps, state.tracks
+        number = steps % self.classes
+        value, line = self._draw_one(source, f"{stream}/{number}", step - steps, self._line(tracks[number]))
+        others = (line,) if self.classes == 1 else (*tracks[:number], line, *tracks[number + 1 :])
+        return value, SemiorderState(steps + 1, others)
 
     def _line(self, track: Track | Line) -> Line:
         if isinstance(track, Line):
             return track
         numbers = track.numbers()
         known = [_depth(word) for word in numbers["gaps"][0]]
+        forgotten = numbers["placed"][0] - len(known)
         return Line(
             numbers["placed"][0],
             numbers["nodes"][0],
             numbers["ahead"][0],
-            [row[0] for row in numbers["marks"][0]],
+            [row[0] + forgotten if row[0] > 0 else row[0] for row in numbers["marks"][0]],
             numbers["gaps"][0],
             [depth for depth, _ in known],
             [error for _, error in known],
@@ -299,40 +307,42 @@ class Semiorder:
         row = self.width - 1
         placed, node, ahead = line.placed, line.node, line.ahead - 1
         marks = [*line.marks, -1]
-        gaps, depths, errors = line.gaps.copy(), line.depths.copy(), line.errors.copy()
+        gaps, depths, errors = line.gaps, line.depths, line.errors
+        forgotten = placed - len(gaps)
         if ahead < 0:
+            gaps, depths, errors = gaps.copy(), depths.copy(), errors.copy()
+            order = self.order
             while marks[row] < 0:
                 word = source.word(stream, first + placed, 0, 0)
-                boundaries = self.order.row(node)
+                boundaries = order.row(node)
                 choice = bisect_right(boundaries, word)
                 if choice and word - boundaries[choice - 1] <= 1:
                     further = self._further(source, stream, first, placed, 0, 1)
-                    choice = self.order.choose(node, _prepend(word, further))
+                    choice = order.choose(node, _prepend(word, further))
                 gap = source.word(stream, first + placed, 1, 0)
                 depth, error = _depth(gap)
                 placed += 1
                 gaps.append(gap)
                 depths.append(depth)
                 errors.append(error)
-                marks[row + choice] = len(gaps)
-                node = node + (1 << choice - 1) if choice else int(self.order.done[node])
-            ahead = 0
-            while row + 1 + ahead < len(marks) and marks[row + 1 + ahead] >= 0:
+                marks[row + choice] = placed
+                node = node + (1 << choice - 1) if choice else order.done_list[node]
+            ahead, last = 0, len(marks) - row - 1
+            while ahead < last and marks[row + 1 + ahead] >= 0:
                 ahead += 1
-        stop, more = marks[row], line.more
+        stop, more = marks[row] - forgotten, line.more
         value = _rounded(sum(depths[:stop]), sum(errors[:stop]), self.prepared.value)
         if value < 0:
             more = {gap: list(words) for gap, words in more.items()}
-            value = self._decide_one(source, stream, first + placed - len(gaps), gaps[:stop], more)
+            value = self._decide_one(source, stream, first + forgotten, gaps[:stop], more)
         if gaps[stop - 1] & 1:
             value = -value
-        before = max(marks[0], 0)
-        after = marks[1:]
-        if before:
-            after = [mark - before if mark > before else (0 if mark >= 0 else -1) for mark in after]
-        if more:
-            more = {gap - before: words for gap, words in more.items() if gap > before}
-        return value, Line(placed, node, ahead, after, gaps[before:], depths[before:], errors[before:], more)
+        before = marks.pop(0) - forgotten
+        if before > 0:
+            gaps, depths, errors = gaps[before:], depths[before:], errors[before:]
+            if more:
+                more = {gap - before: words for gap, words in more.items() if gap > before}
+        return value, Line(placed, node, ahead, marks, gaps, depths, errors, more)
 
     def _decide_one(
         self, source: Source, stream: str, base: int, gaps: list[int], more: dict[int, list[int]]
