@@ -145,7 +145,7 @@ def _answer(keys: AnswerKeys, config: Config) -> Answer:
         query.answers,
         query.intervals,
         sums=config.mechanism.statistic == "sums",
-        direct=query.aggregate != "mean" and query.levels is None,
+        direct=query.aggregate not in ("mean", "quantile") and query.levels is None,
     )
     for name, given in (("columns", keys.columns), ("of", (keys.of,)), ("by", (keys.by,))):
         for column in given:

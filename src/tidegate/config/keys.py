@@ -141,8 +141,8 @@ class QueryKeys:
     aggregate: str = key(
         "count: events. distinct: units, each once in a column. sum: of clipped values. mean: sum and count, "
         "which "
-        "share the budget. histogram: events by intervals of the value. given: the input is already "
-        "aggregated.",
+        "share the budget. histogram: events by intervals of the value. quantile: quantiles of the value, which are "
+        "read from counts in bins of its range. given: the input is already aggregated.",
         default="count",
         choices=AGGREGATES,
     )
@@ -197,7 +197,22 @@ class QueryKeys:
         choices=("keep", "share"),
     )
     clip: tuple[str, ...] = key(
-        "The bounds of one value for sum and mean, on the grid.", kind="exacts", default=()
+        "The bounds of one value for sum and mean, on the grid; for quantile the range of values, and those beyond count "
+        "at its ends.",
+        kind="exacts",
+        default=(),
+    )
+    quantiles: tuple[str, ...] = key(
+        'For quantile: which ones; by default ["1/2"], the median.', kind="exacts", default=()
+    )
+    bins: int | None = key(
+        "For quantile: into how many bins the range is divided; by default 64.", kind="whole", default=None
+    )
+    method: str = key(
+        "For quantile: histogram counts the bins; tree counts larger parts of the range as well, with more noise; "
+        "auto: a tree where there are so many bins that it pays.",
+        default="auto",
+        choices=("auto", "histogram", "tree"),
     )
     grid: str | int = key(
         "The public resolution of all values, one over a whole number.", kind="exact", default=1

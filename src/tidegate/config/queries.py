@@ -155,7 +155,7 @@ class Queries:
 
 def _read_from(part: Config) -> dict[str, Any]:
     """The columns of the input that a query reads, where they make a difference."""
-    used = part.query.aggregate in ("sum", "mean", "histogram", "given")
+    used = part.query.aggregate in ("sum", "mean", "histogram", "quantile", "given")
     return {"column": part.schema.column, "value": part.schema.value if used else None}
 
 

@@ -33,7 +33,8 @@ from tidegate.exact import exact, whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
 from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, read_links
-from tidegate.ingest.lookup import read_lookup
+from tidegate.ingest.lookup import Lookup, read_lookup
+from tidegate.ingest.quantiles import Range, tree_over, tree_pays
 from tidegate.ingest.query import ALL
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.plain.blocks import Blocks
@@ -343,6 +344,8 @@ class FileReader:
             raise self.fail(
                 f"levels is absent for {mechanism.name}, which has its own way; drop it.", "query", "levels"
             )
+        if query.aggregate == "quantile":
+            return query
         tree = query.levels.hierarchy
         if own_way:
             return replace(query, levels=Levels(tree, LEAVES, NODES))
@@ -623,8 +626,14 @@ def _query(keys: QueryKeys, folder: Path) -> Query:
         raise InvalidParameter("edges", "given", "absent where columns are named", "drop one of the two")
     lookup = None if keys.lookup is None else read_lookup(folder / keys.lookup)
     columns: Columns | Intervals = ALL if lookup is None else Columns(lookup.names, keys.outside)
-    levels = None
-    if keys.hierarchy is not None:
+    levels, clip = None, keys.clip
+    if keys.aggregate == "quantile":
+        columns, levels = _range(keys, lookup)
+        clip = ()
+    elif keys.bins is not None or keys.method != "auto":
+        name = "bins" if keys.bins is not None else "method"
+        raise InvalidParameter(name, getattr(keys, name), 'absent unless aggregate is "quantile"', "drop it")
+    elif keys.hierarchy is not None:
         links = keys.hierarchy if not isinstance(keys.hierarchy, str) else read_links(folder / keys.hierarchy)
         tree = hierarchy_of(links, keys.columns or (() if lookup is None else lookup.names))
         levels = Levels(tree)
@@ -639,7 +648,7 @@ def _query(keys: QueryKeys, folder: Path) -> Query:
         aggregate=keys.aggregate,
         columns=columns,
         most=keys.most,
-        clip=keys.clip or None,  # type: ignore[arg-type]  # the query checks the number of bounds
+        clip=clip or None,  # type: ignore[arg-type]  # the query checks the number of bounds
         grid=keys.grid,
         weighting=keys.weighting,
         share=keys.share,
@@ -649,7 +658,29 @@ def _query(keys: QueryKeys, folder: Path) -> Query:
         where=keys.where,
         lookup=lookup,
         levels=levels,
+        quantiles=keys.quantiles,
     )
+
+
+def _range(keys: QueryKeys, lookup: Lookup | None) -> tuple[Range, Levels | None]:
+    """The bins of a quantile, and a tree over them where it pays or is asked for."""
+    for name, given in (("columns", keys.columns), ("edges", keys.edges), ("hierarchy", keys.hierarchy)):
+        if given:
+            raise InvalidParameter(
+                name,
+                "given",
+                "absent for quantile, which has bins of its range",
+                "write a [[query]] with where",
+            )
+    if lookup is not None:
+        raise InvalidParameter("lookup", keys.lookup, "absent for quantile", "write a [[query]] with where")
+    if len(keys.clip) != 2:
+        raise InvalidParameter(
+            "clip", keys.clip or None, "the range of values for quantile", 'write clip = ["0", "100"]'
+        )
+    bins = Range.of(*keys.clip, 64 if keys.bins is None else keys.bins)
+    pays = keys.method == "tree" or (keys.method == "auto" and tree_pays(len(bins)))
+    return bins, Levels(tree_over(bins.labels), NODES, NODES) if pays else None
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -71,6 +71,10 @@ class Levels:
         """What is measured, from the values of the leaves."""
         return self.hierarchy.sum(leaves) if self.measured == NODES else leaves
 
+    def leaves(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The values of the leaves, from those of all nodes; leaves alone stay as they are."""
+        return nodes[..., self._leaves] if nodes.shape[-1] == len(self.hierarchy.names) else nodes
+
     def truth(self, measured: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """All nodes, from exact measured values."""
         return measured if self.measured == NODES else self.hierarchy.sum(measured)

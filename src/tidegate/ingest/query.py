@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -13,12 +14,14 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
 from tidegate.ingest.columns import OTHER, Columns, Intervals
 from tidegate.ingest.condition import Condition
-from tidegate.ingest.levels import NODES, Levels, decimals_of
+from tidegate.ingest.levels import NODES, Levels, decimals_of, least_squares
 from tidegate.ingest.lookup import Lookup
+from tidegate.ingest.quantiles import Quantiles, Range, fan_out
 from tidegate.ingest.schema import Schema
 from tidegate.policy import Policy
 
-AGGREGATES = ("count", "distinct", "sum", "mean", "histogram", "given")
+AGGREGATES = ("count", "distinct", "sum", "mean", "histogram", "quantile", "given")
+COUNTS = ("count", "distinct", "histogram", "quantile")  # of which a cell counts contributions
 ZERO, MISSING = "zero", "missing"
 PREVIOUS = "previous release"  # refused: it added noise to its own releases again and again
 LARGEST = 2**53  # in grid units: what a mechanism accepts
@@ -36,8 +39,9 @@ class Query:
     ----------
     aggregate
         "count": events. "distinct": units, each once a column. "sum": of a clipped value. "mean": the sum and
-        the count, which share the budget. "histogram": events by intervals of the value. "given": the input
-        is already aggregated, one reading for each step and column.
+        the count, which share the budget. "histogram": events by intervals of the value. "quantile": the same in
+        bins of a range, from which quantiles are read. "given": the input is already aggregated, one reading for each
+        step and column.
     columns
         The public columns: :class:`Columns` or :class:`Intervals`.
     most
@@ -70,6 +74,8 @@ class Query:
     levels
         The :class:`~tidegate.ingest.levels.Levels` of which the columns are the lowest: then all nodes are released,
         and parents are the sums of their children.
+    quantiles
+        For "quantile": which ones; "1/2" is the median.
 
     Privacy
     -------
@@ -96,6 +102,7 @@ class Query:
     where: Condition | str | None = None
     lookup: Lookup | None = None
     levels: Levels | None = None
+    quantiles: tuple[ExactLike, ...] = ()
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -131,7 +138,7 @@ class Query:
                     'write the bounds of one value, clip=["0", "100"]',
                 )
             return
-        if self.aggregate in ("count", "distinct", "histogram"):
+        if self.aggregate in COUNTS:
             raise InvalidParameter(
                 "clip", "given", f'absent for "{self.aggregate}", which adds up no values', "drop it"
             )
@@ -153,6 +160,19 @@ class Query:
 
     def _validate_combination(self) -> None:
         put = object.__setattr__
+        if self.aggregate == "quantile":
+            if not isinstance(self.columns, Range):
+                raise InvalidParameter(
+                    "columns", "names", 'a Range for "quantile"', "give the range of values"
+                )
+            found = tuple(exact("quantiles", part) for part in self.quantiles or ("1/2",))
+            if not all(0 < part < 1 for part in found) or len(set(found)) < len(found):
+                raise InvalidParameter(
+                    "quantiles", tuple(map(show, found)), "different numbers between 0 and 1", 'write ["1/2"]'
+                )
+            put(self, "quantiles", found)
+        elif self.quantiles:
+            raise InvalidParameter("quantiles", "given", 'absent unless aggregate is "quantile"', "drop it")
         if self.aggregate == "histogram" and not isinstance(self.columns, Intervals):
             raise InvalidParameter(
                 "columns", "names", 'Intervals for "histogram"', "give the edges of the intervals"
@@ -232,7 +252,8 @@ class Query:
     def _validate_levels(self) -> None:
         if self.levels is None:
             return
-        if self.aggregate in ("mean", "histogram") or not isinstance(self.columns, Columns):
+        parts_of_columns = isinstance(self.columns, Columns) or self.aggregate == "quantile"
+        if self.aggregate in ("mean", "histogram") or not parts_of_columns:
             raise InvalidParameter(
                 "hierarchy", "given", f"absent for {self.aggregate}, which is no sum of its parts", "drop it"
             )
@@ -283,7 +304,7 @@ class Query:
         """
         if self.aggregate == "mean":
             return False
-        if self.aggregate in ("count", "distinct", "histogram"):
+        if self.aggregate in COUNTS:
             return True
         filled = self.fill if isinstance(self.fill, Fraction) else Fraction(0)
         return self.clip is not None and Fraction(self.clip[0]) >= 0 and filled >= 0
@@ -386,6 +407,8 @@ class Query:
             described["lookup"] = self.lookup.describe()
         if self.levels is not None:
             described["levels"] = self.levels.describe()
+        if self.quantiles:
+            described["quantiles"] = [show(Fraction(part)) for part in self.quantiles]
         return described
 
     # what is read --------------------------------------------------------------------------
@@ -411,7 +434,7 @@ class Query:
     def check_schema(self, schema: Schema) -> None:
         """Refuse a schema that lacks what the query needs."""
         if schema.value is None and not self.wide:
-            if self.aggregate in ("sum", "mean", "histogram", "given"):
+            if self.aggregate in ("sum", "mean", "histogram", "quantile", "given"):
                 raise InvalidParameter(
                     "value", None, f'given for "{self.aggregate}"', "name the column of values"
                 )
@@ -435,6 +458,8 @@ class Query:
     def answer_labels(self) -> tuple[str, ...]:
         """The names of the columns of :meth:`answers`."""
         names = self.columns.labels
+        if self.aggregate == "quantile":
+            return self._quantiles.labels
         if self.levels is not None:
             return self.levels.hierarchy.names
         return (*names, *(f"count of {name}" for name in names)) if self.aggregate == "mean" else names
@@ -442,6 +467,8 @@ class Query:
     def answers(self, released: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """What released vectors say: for a mean, the means and the counts. Post-processing, free."""
         values = np.asarray(released, dtype=np.float64)
+        if self.aggregate == "quantile":
+            return self._quantiles.read(self._bins(values))
         if self.levels is not None:
             return self.levels.answers(values, grid=float(Fraction(self.grid)), positive=self.nonnegative)
         if self.aggregate != "mean":
@@ -455,7 +482,23 @@ class Query:
 
     def exact_answers(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """What exact vectors of steps say, as a mechanism sees them; for comparisons with :meth:`answers`."""
+        if self.aggregate == "quantile":
+            return self._quantiles.read(values if self.levels is None else self.levels.leaves(values))
         return self.answers(values) if self.levels is None else self.levels.truth(values)
+
+    @property
+    def _quantiles(self) -> Quantiles:
+        assert isinstance(self.columns, Range)
+        edges = np.array([float(Fraction(edge)) for edge in self.columns.edges])
+        return Quantiles(tuple(Fraction(part) for part in self.quantiles), edges)
+
+    def _bins(self, released: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """The counts of the bins, from what was released of them or of a tree over them."""
+        if self.levels is None or self.levels.released != NODES:
+            return released
+        flat = released.reshape(-1, released.shape[-1])
+        leaves = self.levels.leaves(least_squares(self.levels.hierarchy, flat))
+        return leaves.reshape(*released.shape[:-1], leaves.shape[1])
 
     def intervals(
         self, released: npt.ArrayLike, radius: npt.ArrayLike | None
@@ -474,6 +517,12 @@ class Query:
         half = np.broadcast_to(
             np.nan if radius is None else np.asarray(radius, dtype=np.float64), values.shape
         )
+        if self.aggregate == "quantile":
+            counts, around = self._bins(values), np.array(half)
+            if self.levels is not None:  # a sum up to a bin has the noise of fewer nodes than it has bins
+                nodes = math.sqrt(2 * fan_out(counts.shape[-1]) / counts.shape[-1])
+                around = np.broadcast_to(around[..., :1] * min(1.0, nodes), counts.shape)
+            return self._quantiles.bounds(counts, around)
         if self.levels is not None:
             values, half = self.answers(values), self.levels.radius(np.array(half))
         if self.aggregate != "mean":

@@ -51,10 +51,11 @@ def _published(config: Config, *, named: bool) -> Iterator[str]:
         "sum": f"the sum of {config.schema.value}",
         "mean": f"the mean of {config.schema.value}",
         "histogram": f"the number of records by intervals of {config.schema.value}",
+        "quantile": f"{_listed(query.answer_labels)} of {config.schema.value}",
         "given": "what the input says, which was added up before,",
     }[query.aggregate]
     labels = query.answer_labels
-    where = f" in {_listed(labels)}" if len(labels) > 1 else ""
+    where = f" in {_listed(labels)}" if len(labels) > 1 and query.aggregate != "quantile" else ""
     start = f"{config.name}: every" if named else "Every"
     yield f"{start} {words.step}, {counted}{where} is published with noise by {type(config.mechanism).__name__}."
     if query.where is not None:

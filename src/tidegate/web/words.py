@@ -59,6 +59,7 @@ def _seen(config: Config, length: float) -> str:
         "distinct": "how many different people, devices or households were seen",
         "sum": "a sum of values, each of them limited to a public range",
         "mean": "a mean of values, each of them limited to a public range",
+        "quantile": "quantiles of the values",
         "histogram": "how many events fell into each interval",
         "given": "numbers that were added up elsewhere",
     }[config.query.aggregate]

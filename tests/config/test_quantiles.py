@@ -1,0 +1,142 @@
+"""Quantiles of bounded values: from the file to the release, by two methods, with intervals that hold."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.config import Config, ConfigError, parse_config, read_config
+from tidegate.config.document import EXAMPLE
+from tidegate.ingest.levels import least_squares
+from tidegate.ingest.quantiles import Quantiles, Range, tree_over, tree_pays
+from tidegate.runtime.stream import open_stream
+
+ASKED = 'aggregate = "quantile"\nclip = ["0", "200"]\nquantiles = ["1/2", "9/10"]'
+
+
+def text_of(more: str = "", epsilon: str = "24", mechanism: str = "Uniform") -> str:
+    """Receipts of customers."""
+    text = EXAMPLE.replace('column = "building"', 'value = "amount"').replace("count = 168", "count = 24")
+    text = text.replace('aggregate = "distinct"\ncolumns = ["Library", "Cafeteria"]', f"{ASKED}\n{more}")
+    return text.replace('epsilon = "1"', f'epsilon = "{epsilon}"').replace(
+        'name = "auto"', f'name = "{mechanism}"'
+    )
+
+
+def receipts(folder: Path, more: str = "", epsilon: str = "24", mechanism: str = "Uniform") -> Config:
+    """24 hours with 400 customers each, and most receipts far below the end of the range."""
+    random = np.random.default_rng(4)
+    amounts = np.exp(random.normal(3, 0.8, (24, 400)))
+    hours = np.repeat(np.arange(24), 400)
+    pl.DataFrame(
+        {
+            "time": [f"2026-03-02T{hour:02d}:{at % 60:02d}" for at, hour in enumerate(hours.tolist())],
+            "device": np.arange(24 * 400),
+            "amount": amounts.ravel().round(2),
+        }
+    ).write_csv(folder / "sightings.csv")
+    (folder / "tidegate.toml").write_text(text_of(more, epsilon, mechanism))
+    return read_config(folder / "tidegate.toml")
+
+
+@pytest.mark.parametrize("mechanism", ["Uniform", "Tide", "PeGaSus"])
+@pytest.mark.parametrize("more", ["", 'method = "histogram"', "bins = 1000"])
+def test_quantiles_are_released_close_to_the_truth(more: str, mechanism: str, tmp_path: Path) -> None:
+    """The median of receipts is about e³ = 20, nine of ten are below 56; the interval is around them."""
+    config = receipts(tmp_path, more, mechanism=mechanism)
+    assert config.query.answer_labels == ("median", "quantile 0.9")
+    with open_stream(config) as stream:
+        stream.drive(config.open())
+        stream.finish()
+        assert stream.store.verify().ok
+    released = pl.read_csv(tmp_path / "released.csv", infer_schema_length=None)
+    assert released["median"].median() == pytest.approx(20, abs=5)
+    assert released["quantile 0.9"].median() == pytest.approx(56, abs=14)
+    if mechanism == "Uniform":
+        assert (released["median low"] <= released["median"]).all()
+        assert (released["median"] <= released["median high"]).all()
+
+
+def test_what_a_unit_can_change_follows_from_the_method(tmp_path: Path) -> None:
+    """One bin, or one node of each of three levels; auto asks only how many bins there are."""
+    assert receipts(tmp_path).policy.max_change == 3
+    assert receipts(tmp_path, "bins = 20").policy.max_change == 1
+    assert receipts(tmp_path, 'method = "tree"').policy.max_change == 3
+    assert receipts(tmp_path, "bins = 1000\nmost = 2").policy.max_change == 6
+    assert receipts(tmp_path, 'bins = 1000\nmethod = "histogram"').policy.max_change == 1
+    assert [tree_pays(bins) for bins in (16, 63, 64, 1000)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('clip = ["0", "200"]\n', "", "the range of values"),
+        ('["0", "200"]', '["200", "0"]', "increasing"),
+        ('["1/2", "9/10"]', '["1/2", "2"]', "between 0 and 1"),
+        ('quantiles = ["1/2", "9/10"]', "bins = 1", "bins"),
+        ('quantiles = ["1/2", "9/10"]', 'columns = ["a"]', "absent for quantile"),
+        ('aggregate = "quantile"', 'aggregate = "sum"', "unless aggregate is"),
+        ('aggregate = "quantile"', 'aggregate = "sum"\nbins = 9', "unless aggregate is"),
+        ('value = "amount"\n', "", "value"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(old: str, new: str, words: str) -> None:
+    """Key, line and remedy."""
+    with pytest.raises(ConfigError) as refused:
+        parse_config(text_of().replace(old, new))
+    assert words in str(refused.value)
+    assert refused.value.line is not None
+
+
+def test_the_method_is_chosen_well() -> None:
+    """On receipts and durations, by the mean error of 200 medians: at most 1.35 times that of the better method."""
+    random = np.random.default_rng(2)
+    streams = (np.exp(random.normal(3, 0.9, 50_000)), np.clip(random.gamma(3, 45, 50_000) + 30, 20, 700))
+    for values, end in zip(streams, (1000, 1440), strict=True):
+        for bins in (16, 64, 256, 1024):
+            edges = np.linspace(0, end, bins + 1)
+            tree = tree_over(Range.of(0, end, bins).labels)
+            median = Quantiles((Fraction(1, 2),), edges)
+            picks = random.choice(values, (200, 2000))
+            counts = np.array(
+                [np.histogram(np.clip(row, 0, end - 1e-9), edges)[0] for row in picks], dtype=float
+            )
+            nodes = tree.sum(counts)
+            plain = median.read(counts + random.laplace(0, 12, counts.shape))
+            smooth = least_squares(tree, nodes + random.laplace(0, 36, nodes.shape))[:, list(tree.leaves)]
+            off = [
+                np.abs(found[:, 0] - np.median(picks, axis=1)).mean()
+                for found in (plain, median.read(smooth))
+            ]
+            assert off[tree_pays(bins)] <= 1.35 * min(off), (end, bins, off)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.sampled_from(["1/2", "1/10", "9/10"]))
+def test_without_noise_a_quantile_is_in_its_bin(values: list[int], part: str) -> None:
+    """No more than that part of the values lie below its bin, and no fewer up to its end."""
+    share = Fraction(part)
+    counts = np.bincount(values, minlength=10).astype(float)
+    (found,) = Quantiles((share,), np.arange(11.0)).read(counts[np.newaxis])[0]
+    assert np.sum(np.array(values) < np.ceil(found) - 1) <= share * len(values) + 1e-9
+    assert np.sum(np.array(values) <= np.floor(found)) >= share * len(values) - 1e-9
+
+
+@pytest.mark.parametrize("wider", [1.0, 0.3])
+def test_intervals_hold_as_often_as_they_say(wider: float) -> None:
+    """1500 medians of 500 values with Laplace noise: at least 90 % hold, α = 1e-8; 0.3 of the noise's width does not."""
+    random = np.random.default_rng(9)
+    values = random.beta(2, 5, 500) * 64
+    counts = np.histogram(values, np.arange(65))[0].astype(float)
+    noisy = counts + random.laplace(0, 4, (1500, 64))
+    low, high = Quantiles((Fraction(1, 2),), np.arange(65.0)).bounds(
+        noisy, np.full((1500, 64), wider * 4 * np.log(10))
+    )
+    held = ((low <= np.median(values)) & (np.median(values) <= high)).sum()
+    assert (held >= 1350 - 6 * np.sqrt(1500 * 0.09)) == (wider == 1.0)
