@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from tests.runtime.helpers import publish, settings
 
-from tidegate.config import Config
+from tidegate.config import Config, parse_queries
 from tidegate.ingest import Intake
-from tidegate.runtime import open_stream
+from tidegate.runtime import open_stream, open_streams
 from tidegate.runtime.store import open_durable, verify_target
 
 START = (
@@ -255,3 +255,44 @@ def test_the_assumption_stands_beside_the_guarantee(tmp_path: Path) -> None:
     assert "max_queued_messages 0" in said
     quoted = settings(tmp_path, ('unit = "unit"', 'unit = "unit"\nquoted_lines = true'))
     assert "quoted_lines" in quoted.assumptions[0]
+
+
+def test_several_queries_read_one_session(broker: Any, tmp_path: Path) -> None:
+    """Units and events of the same messages, stopped in between: each message counts once in both."""
+    broker.start()
+    world = World()
+    text = brokered(tmp_path, broker.url).path.read_text(encoding="utf-8")
+    begin, end = text.index("[query]"), text.index("[protect]")
+    both = "".join(
+        f'[[query]]\nname = "{name}"\naggregate = "{name}"\nmost = {most}\nshare = "1/2"\ncolumns = ["north"]\n'
+        for name, most in (("distinct", 1), ("count", 3))
+    )
+    queries = parse_queries(text[:begin] + both + text[end:], tmp_path / "tidegate.toml")
+
+    def drive_all(messages: int, *, stop: bool) -> None:
+        with open_streams(queries, follow=True) as streams:
+            intake = streams.queries.open(streams.position, follow=True, clock=world)
+            end = _stop_when_taken if stop else _when_taken
+            arguments = (intake, messages) if stop else (intake, world, messages)
+            threading.Thread(target=end, args=arguments, daemon=True).start()
+            streams.drive(intake)
+            streams.finish()
+            intake.close()
+
+    drive_all(0, stop=True)
+    publish(broker.port, [event(f"u{n % 10}", second=1 + n / 10) for n in range(20)])
+    drive_all(20, stop=True)
+    publish(broker.port, [event("late", second=4.0)])
+    drive_all(1, stop=False)
+    for name, expected in (("distinct", 11), ("count", 21)):
+        lines = (tmp_path / f"out-{name}.csv").read_text(encoding="utf-8").splitlines()
+        place = lines[0].split(",").index("north")
+        assert [round(float(line.split(",")[place])) for line in lines[1:]] == [expected, 0]
+    assert verify_target(queries.ledger).ok
+
+
+def _stop_when_taken(intake: Intake, messages: int) -> None:
+    source: Any = intake.source
+    while source.status.startswith("waiting") or source._done < messages:
+        time.sleep(0.02)
+    intake.stop()

@@ -13,6 +13,10 @@ import polars as pl
 import pytest
 from tests.web.helpers import finite, served, settled
 
+from tidegate.config import ConfigError, read_config
+from tidegate.config.queries import one
+from tidegate.runtime.amend import amend
+from tidegate.runtime.store import verify_target
 from tidegate.web import Service
 from tidegate.web.board import Board
 from tidegate.web.machines import STATES
@@ -244,3 +248,23 @@ def test_alerts_are_rules_of_prometheus() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS" in done.stdout
+
+
+def test_an_amended_stream_is_served_from_where_it_began_anew(tmp_path: Path) -> None:
+    """The service goes on with a stream that was amended, within the smaller promise; several queries are refused."""
+    short = finite(tmp_path, ("count = 48", "count = 24"))
+    with served([short], tokens=tmp_path / "tokens.json") as (_, service):
+        settled(service)
+    longer = finite(tmp_path, ('epsilon = "1"', 'epsilon = "1/2"'))
+    amend(one(longer))
+    with served([longer], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        with httpx.Client(base_url=address) as client:
+            found = client.get("/streams/hall/releases").json()["releases"]
+            assert [each["step"] for each in found] == list(range(25, 49))
+            assert {each["status"] for each in found} == {"silent", "fresh"}
+            assert client.get("/streams/hall").json()["budget"]["limit"] == "0.5"
+    assert verify_target(longer.ledger).ok
+    longer.path.write_text(longer.path.read_text().replace("[query]", '[[query]]\nname = "people"'))
+    with pytest.raises(ConfigError, match="several queries"):
+        read_config(longer.path)

@@ -197,7 +197,7 @@ def open_streams(
             check_clock(queries.first.steps, streams.step, now, most=most, backfill=backfill)
         for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
             outlet = configured_sink(config, stream, follow=follow) if sink else Readers()
-            place = receipt_of(config, outlet) if sink or not config.name else None
+            place = receipt_of(config, outlet)
             derived = answer_sinks(config, stream.store) if sink else []
             stream.open_sinks([outlet], receipt=place, begin_anew=begin_anew, derived=derived)
     except BaseException:
@@ -324,7 +324,9 @@ def output_of(config: Config, part: Part, *, listed: bool) -> Config:
     """The configuration of a query with an output of its own for this part: one that begins later says so in its name."""
     keys, begin = config.sink, f".from-{part.since + 1}" if part.since else ""
     location, receipt = _later(keys.location, begin), keys.receipt
-    if receipt is None and "://" in location:  # beside the ledger, where those of all queries lie
+    if receipt is None and (
+        location == "-" or "://" in location
+    ):  # beside the ledger, with those of all queries
         beside = config.path if "://" in config.ledger else Path(config.ledger)
         receipt = str(beside.absolute())
     if receipt is not None:
