@@ -260,11 +260,11 @@ class Kafka:
         """The location of a topic."""
         return f"kafka://{self.servers}/{topic}"
 
-    def send(self, topic: str, records: Iterable[tuple[int, bytes | None]]) -> None:
-        """Records for partitions; returns when the broker has all."""
+    def send(self, topic: str, records: Iterable[tuple[int, bytes | None]], *, grown: bool = False) -> None:
+        """Records for partitions, of which some may be new; returns when the broker has all."""
         from confluent_kafka import Producer
 
-        if self._producer is None:
+        if self._producer is None or grown:
             self._producer = Producer(
                 {
                     "bootstrap.servers": self.servers,

@@ -16,12 +16,14 @@ from tests.runtime.helpers import release, settings
 
 from tidegate.cli import main
 from tidegate.config import Config
-from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
 from tidegate.ingest import open_source
 from tidegate.ingest.errors import InputChanged, SourceUnavailable
 from tidegate.ingest.sources import kafka as module
 from tidegate.ingest.sources.kafka import KafkaSource
-from tidegate.runtime import open_stream
+from tidegate.runtime import SinkError, open_stream
+from tidegate.runtime.sinks import kafka as sink_module
+from tidegate.runtime.sinks.kafka import KafkaSink
 from tidegate.runtime.store import verify_target
 
 START = 1_800_000_000
@@ -77,7 +79,7 @@ def test_offsets_are_ours(kafka: Any) -> None:
 
     for grown in kafka.admin().create_partitions([NewPartitions(topic, 4)]).values():
         grown.result(20)
-    kafka.send(topic, [(3, event("new")), (0, event("more"))])
+    kafka.send(topic, [(3, event("new")), (0, event("more"))], grown=True)
     with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
         units, after = until_caught_up(source, position)
     assert sorted(units) == ["more", "new"]
@@ -97,7 +99,7 @@ def test_partitions_that_are_added_while_it_runs(kafka: Any, monkeypatch: pytest
         next(batches)
         for grown in kafka.admin().create_partitions([NewPartitions(topic, 2)]).values():
             grown.result(20)
-        kafka.send(topic, [(1, event("new"))])
+        kafka.send(topic, [(1, event("new"))], grown=True)
         for batch in batches:
             units += batch.frame["unit"].to_list()
             if units:
@@ -237,6 +239,134 @@ def test_a_topic_that_is_not_there(kafka: Any, tmp_path: Path, monkeypatch: pyte
             next(iter(source.batches()))
     with pytest.raises(SourceUnavailable, match="do not answer"):
         list(KafkaSource("kafka://127.0.0.1:9/topic", COLUMNS).batches())
+
+
+# releases -------------------------------------------------------------------------------------------------------
+
+
+TIDE = ('name = "Uniform"', 'name = "Tide"\ndelay = 4')
+
+
+def into(folder: Path, url: str, *changes: tuple[str, str]) -> Config:
+    """The usual stream with a topic as its sink."""
+    return settings(folder, (f"{folder}/out.csv", url), *changes)
+
+
+def seen(messages: list[Any]) -> list[tuple[int, int]]:
+    """Step and revision of each record, as its headers say."""
+    found = []
+    for message in messages:
+        headers = {name: value.decode() for name, value in message.headers()}
+        body = json.loads(message.value())
+        assert int(headers["step"]) == body["step"]
+        assert body["id"] == f"{headers['stream']}-{headers['step']}.{headers['revision']}"
+        assert message.key().decode() == f"{headers['stream']}-{headers['step']}"
+        found.append((int(headers["step"]), int(headers["revision"])))
+    return found
+
+
+def test_a_topic_has_each_release_once_and_in_order(kafka: Any, tmp_path: Path) -> None:
+    """Key, headers and JSON; a second start adds nothing, and a longer stream goes on after the last."""
+    topic = kafka.topic()
+    config = into(tmp_path, kafka.url(topic), TIDE, ("count = 12", "count = 8"))
+    stream = release(config)
+    first = kafka.read(topic)
+    assert len(first) == stream.store.progress.number > 8
+    assert dict(first[0].headers())["guarantee"] == config.fingerprint.encode()
+    release(config)
+    assert len(kafka.read(topic)) == len(first)
+    longer = release(into(tmp_path, kafka.url(topic), TIDE))
+    found = seen(kafka.read(topic))
+    assert len(found) == len(set(found)) == longer.store.progress.number
+    assert main(["check", str(config.path)]) == 0
+
+
+def test_a_zombie_is_fenced(kafka: Any, tmp_path: Path) -> None:
+    """Whoever starts last writes: the one before is refused, and nothing of it is ever seen."""
+    topic = kafka.topic()
+    config = into(tmp_path, kafka.url(topic))
+    with open_stream(config) as stream:
+        intake = config.open(None)
+        blocks = list(intake)
+        intake.close()
+        sink: Any = stream._outlets[0].sink
+        other = KafkaSink(kafka.url(topic), sink._layout)
+        assert other.resume(0, None) == 0
+        with pytest.raises(SinkError, match="taken over"):
+            stream.drive(blocks)
+        other.close()
+    assert kafka.read(topic) == []
+    release(config)
+    assert [step for step, _ in seen(kafka.read(topic))] == list(range(1, 13))
+
+
+def test_a_broker_that_goes_away_gets_everything_later(
+    kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream goes on without it; each release is there once in the end."""
+    monkeypatch.setattr(sink_module, "PATIENCE", 2.0)
+    topic = kafka.topic()
+    config = into(tmp_path, kafka.url(topic))
+    with open_stream(config) as stream:
+        intake = config.open(None)
+        blocks = list(intake)
+        intake.close()
+        kafka.stop()
+        try:
+            stream.drive(blocks)
+            assert stream.behind
+        finally:
+            kafka.start()
+        monkeypatch.setattr(sink_module, "PATIENCE", 10.0)
+        stream.finish()
+        assert not stream.behind
+    assert [step for step, _ in seen(kafka.read(topic))] == list(range(1, 13))
+
+
+def test_sinks_that_cannot_be_used_are_one_sentence(kafka: Any, tmp_path: Path) -> None:
+    """No topic of that name, a partition that is not there, a password in the address."""
+    for location, words in (
+        (kafka.url("nowhere"), "is not there"),
+        (kafka.url(kafka.topic()) + "?partition=7", "is not there"),
+        (kafka.url("x") + "?partition=one", "a number"),
+        ("kafka://ann:xyzzy@127.0.0.1:1/topic", "password"),
+        ("kafka://ann@127.0.0.1:1/topic", "without user and password"),
+    ):
+        with pytest.raises(TidegateError, match=words) as refusal:
+            open_stream(into(tmp_path, location))
+        assert "xyzzy" not in str(refusal.value)
+
+
+def test_killed_while_it_sends(kafka: Any, starter: Any, tmp_path: Path) -> None:
+    """20 kills of Tidegate and 3 of the broker: a careful reader sees each release once, in order, as it was stored."""
+    topic = kafka.topic()
+    (tmp_path / "events.csv").write_text("time,unit,place\n2026-03-02T00:10,walrus1,north\n")
+    config = into(tmp_path, kafka.url(topic), TIDE, ("count = 12", "count = 4000"), ('"1h"', '"1min"'))
+    kills = int(os.environ.get("TIDEGATE_KILLS", "20"))
+    chance, crashes = random.Random(4), set(random.Random(8).sample(range(2, kills), max(3, kills // 10)))
+    for kill in range(kills):
+        if kill in crashes:
+            starter.begin(config.path, size=5, seconds=1.0)
+            time.sleep(0.5)
+            kafka.stop()
+            time.sleep(0.5)
+            kafka.start()
+            killed = starter.ended()
+        else:
+            killed = starter.start(config.path, size=5, seconds=chance.uniform(0.0, 4 / kills))
+        assert killed
+    stream = release(config)
+    with open_stream(config) as again:
+        sink: Any = again._outlets[0].sink
+        chunks = list(again.store.chunks())
+    stored = [(int(step), int(n)) for one in chunks for step, n in zip(one.step, one.revision, strict=True)]
+    messages = kafka.read(topic)
+    assert seen(messages) == stored
+    assert [message.value() + b"\n" for message in messages] == [
+        line for one in chunks for line in sink._layout.objects(one)
+    ]
+    assert len(stored) == stream.store.progress.number > 4000
+    assert verify_target(config.ledger).ok
 
 
 def test_killed_at_random_every_record_counts_once(kafka: Any, starter: Any, tmp_path: Path) -> None:

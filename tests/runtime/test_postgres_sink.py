@@ -249,6 +249,10 @@ def test_a_password_from_a_file_is_shown_nowhere(
         assert len(rows(database, "open.released")) == 24
         assert not any(secret in str(row) for row in database.sql("SELECT * FROM pg_stat_activity"))
         into(tmp_path, url)
+        monkeypatch.setenv("OURS", secret)
+        into(tmp_path, url.replace("ann@", "ann:${OURS}@"))
+        assert main(["release", toml]) == 0
+        into(tmp_path, url)
         monkeypatch.setenv("PGPASSWORD", "wrong")
         assert main(["release", toml]) == 2
         assert "refuses the user" in capfd.readouterr().err

@@ -118,11 +118,14 @@ def _ledger(queries: Queries) -> str:
 def _sink(config: Config) -> str:
     """Whether releases could be handed over."""
     from tidegate.errors import InvalidInput
+    from tidegate.servers.kafka import is_topic
     from tidegate.servers.postgres import is_table
 
     location = config.locate(config.sink.location)
     if location.startswith(("mqtt:", "mqtts:")):
         return _broker(location)
+    if is_topic(location):
+        return _topic(location)
     if is_table(location):
         return _table(location)
     if location == "-":
@@ -139,6 +142,24 @@ def _sink(config: Config) -> str:
     if path.is_file() and path.stat().st_size and not receipt.exists() and config.sink.receipt is None:
         raise InvalidInput(f"{path} is there and holds something else; name another location in [sink].")
     return f"{path.name!r} can be written."
+
+
+def _topic(location: str) -> str:
+    """Ask the brokers for a topic, and leave."""
+    from tidegate.errors import InvalidInput
+    from tidegate.servers.kafka import TopicAddress, library
+
+    address = TopicAddress(location, ("partition",))
+    kafka, admin = library(), library(".admin").AdminClient(address.settings())
+    try:
+        found = admin.list_topics(address.topic, timeout=PATIENCE).topics[address.topic]
+    except kafka.KafkaException:
+        raise InvalidInput(
+            f"the brokers at {address.servers} cannot be reached; start them, or check the address."
+        ) from None
+    if found.error is not None:
+        raise InvalidInput(f"there is no {address.shown}; make it, or correct its name.")
+    return f"the {address.shown} answers."
 
 
 def _table(location: str) -> str:

@@ -362,7 +362,8 @@ class SinkKeys:
     """Where the releases go."""
 
     location: str = key(
-        'A file, a folder for Parquet, "-" for standard output, a broker ("mqtt://host:1883/topic"), or a table '
+        'A file, a folder for Parquet, "-" for standard output, a broker ("mqtt://host:1883/topic"), a topic of '
+        'Kafka ("kafka://host:9092/topic"), or a table '
         '("postgresql://user@host/database?table=released").',
         default="-",
     )

@@ -21,6 +21,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, show
 from tidegate.ingest import Intake, Several
 from tidegate.policy import Policy
+from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import is_table
 
 ONLY = "query"  # the name of the query of a file that has one
@@ -341,6 +342,9 @@ class _PartReader(FileReader):
             )
         if location.startswith(("mqtt:", "mqtts:")):
             return f"{location.rstrip('/')}/{self.name}"
+        if is_topic(location):
+            place, _, rest = location.partition("?")
+            return f"{place}-{self.name}" + (f"?{rest}" if rest else "")
         if is_table(location):  # one table has the rows of all
             return f"{location}&query={self.name}"
         if "://" in location:

@@ -15,7 +15,7 @@ from tidegate.errors import InvalidParameter
 _NAMED = re.compile(r"\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_FILE = re.compile(r"([?&](?:sslrootcert|sslcert|sslkey|passfile)=)([^&#/][^&#]*)")
+_FILE = re.compile(r"([?&](?:sslrootcert|sslcert|sslkey|passfile|settings)=)([^&#/][^&#]*)")
 _SECRET = re.compile(r"(?i)[?&](?:ssl)?(?:password|passwd|secret|token)=([^&#]+)")
 _LARGEST = 64 * 1024
 

@@ -720,4 +720,5 @@ def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
         bounds=config.query.intervals,
         # decimals of a hierarchy are the same for all nodes, so that parts add up to their whole in what is written
         rounds=config.query.levels is None,
+        guarantee=config.fingerprint,
     )

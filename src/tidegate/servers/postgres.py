@@ -19,7 +19,6 @@ from tidegate.errors import InvalidParameter, MissingPart, TidegateError, port_o
 SCHEMES = ("postgresql", "postgres")
 EXAMPLE = 'write for example "postgresql://writer@localhost/campus?table=released"'
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_SECRETS = ("password", "sslpassword")
 
 
 def is_table(location: str) -> bool:
@@ -33,8 +32,9 @@ class TableAddress:
     Parameters
     ----------
     url
-        The address. It holds no password: libpq takes it from `PGPASSWORD`, `PGPASSFILE`, ``~/.pgpass`` or the file that
-        ``passfile=`` names, and certificates from ``sslcert=``, ``sslkey=`` and ``sslrootcert=``.
+        The address. In a configuration it holds no password: ``${NAME}`` stands for it, or libpq takes it from
+        `PGPASSWORD`, ``~/.pgpass`` or the file that ``passfile=`` names, and certificates from ``sslcert=``, ``sslkey=``
+        and ``sslrootcert=``.
     more
         Further parameters that are not libpq's.
 
@@ -53,13 +53,6 @@ class TableAddress:
                 "location", shown, "an address of a table in PostgreSQL without #", EXAMPLE
             )
         given = parse_qsl(parts.query, keep_blank_values=True)
-        if parts.password is not None or any(name in _SECRETS for name, _ in given):
-            raise InvalidParameter(
-                "location",
-                shown,
-                "an address without a password, because a configuration is copied and shown",
-                "put it into PGPASSWORD, ~/.pgpass, or a file that is named by passfile=",
-            )
         port = port_of("location", parts)
         found = dict(given)
         self.more = {name: found.pop(name) for name in more if name in found}

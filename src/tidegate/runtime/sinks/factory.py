@@ -10,6 +10,7 @@ from tidegate.runtime.sinks.newest import NewestFileSink, NewestOutputSink
 from tidegate.runtime.sinks.parquet import ParquetFileSink, ParquetFolderSink, parquet_bytes
 from tidegate.runtime.sinks.sink import Sink
 from tidegate.runtime.sinks.text import StandardOutputSink, TextFileSink
+from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import SCHEMES as POSTGRES
 from tidegate.servers.postgres import is_table
 
@@ -19,7 +20,7 @@ FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "pa
 def open_sink(
     location: str, layout: Layout, *, format: str = "auto", follow: bool = False, newest: bool = False
 ) -> Sink:
-    """A file, a folder for Parquet, "-" for standard output, or a broker or a table by its URL.
+    """A file, a folder for Parquet, "-" for standard output, or a broker, a topic or a table by its URL.
 
     Parameters
     ----------
@@ -34,7 +35,11 @@ def open_sink(
     newest
         Whether a file or standard output gets one row a step, the newest release of it, when the input has ended.
     """
-    check_scheme("location", location, ("mqtt", "mqtts", *POSTGRES))
+    check_scheme("location", location, ("mqtt", "mqtts", "kafka", *POSTGRES))
+    if is_topic(location):
+        from tidegate.runtime.sinks.kafka import KafkaSink
+
+        return KafkaSink(location, layout)
     if is_table(location):
         from tidegate.runtime.sinks.postgres import PostgresSink
 

@@ -57,6 +57,8 @@ class Layout:
         Whether rows carry `low` and `high`; not so where a stream was begun before they did.
     rounds
         Whether digits are left out that the noise has made meaningless; not so where a stream was begun with all.
+    guarantee
+        The fingerprint of the configuration that was promised, for sinks that name it beside each release.
     """
 
     labels: tuple[str, ...]
@@ -72,6 +74,7 @@ class Layout:
     )
     intervals: bool = True
     rounds: bool = False
+    guarantee: str = ""
 
     def __post_init__(self) -> None:
         others = {*self._before, *self._after, *self._ends}
