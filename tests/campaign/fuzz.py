@@ -180,9 +180,11 @@ def main() -> int:
         atheris: Any = __import__("atheris")
     except ImportError:
         return plain(options.kind, target, options.runs)
-    with atheris.instrument_imports(
-        include=["tidegate.config", "tidegate.ingest", "tidegate.cli", "tidegate.errors"]
-    ):
+    import tidegate.ingest.kernels  # compiled ones cannot be instrumented
+    import tidegate.mechanisms
+
+    assert tidegate.mechanisms.catalogue()
+    with atheris.instrument_imports(include=["tidegate.config", "tidegate.ingest", "tidegate.cli"]):
         for name in ("tidegate.config", "tidegate.ingest", "tidegate.ingest.sources.mqtt", "tidegate.cli"):
             __import__(name)
     corpus = FOLDER / "corpus"

@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show, whole
 from tidegate.ledger import Ledger
@@ -22,7 +24,6 @@ from tidegate.noise.law import SharedLaw
 from tidegate.policy import Guarantee, Policy, ZeroConcentrated
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from tidegate.releases import Releases
