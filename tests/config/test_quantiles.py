@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from tidegate.cli import app
 from tidegate.config import Config, ConfigError, parse_config, read_config
 from tidegate.config.document import EXAMPLE
 from tidegate.ingest.levels import least_squares
@@ -140,3 +143,21 @@ def test_intervals_hold_as_often_as_they_say(wider: float) -> None:
     )
     held = ((low <= np.median(values)) & (np.median(values) <= high)).sum()
     assert (held >= 1350 - 6 * np.sqrt(1500 * 0.09)) == (wider == 1.0)
+
+
+@pytest.mark.parametrize("method", ["histogram", "tree"])
+def test_reports_and_summaries_know_quantiles(method: str, tmp_path: Path) -> None:
+    """`tidegate release` with a report that compares with the truth, and `tidegate explain`."""
+    receipts(tmp_path, f'method = "{method}"')
+    command = [
+        "release",
+        str(tmp_path / "tidegate.toml"),
+        "--report",
+        str(tmp_path / "r.html"),
+        "--compare-truth",
+    ]
+    result = CliRunner().invoke(app, [*command, "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["columns"] == ["median", "quantile 0.9"]
+    explained = CliRunner().invoke(app, ["explain", str(tmp_path / "tidegate.toml")])
+    assert "median, quantile 0.9 of amount is published" in explained.output

@@ -57,7 +57,8 @@ def accuracy(config: Config, newest: Chunk) -> Accuracy | None:
     query = config.query
     answers = query.answers(newest.values)
     halves = half_widths(config, newest)
-    labels = query.columns.labels if query.levels is None else query.answer_labels
+    whole = query.levels is None and query.aggregate != "quantile"
+    labels = query.columns.labels if whole else query.answer_labels
     count = len(labels)  # of a mean, the means and not their counts
     answers, halves = answers[:, :count], halves[:, :count]
     known = np.isfinite(halves)
@@ -77,7 +78,7 @@ def accuracy(config: Config, newest: Chunk) -> Accuracy | None:
 
 def half_widths(config: Config, newest: Chunk) -> Values:
     """Half the widths of the intervals around answers, before they are cut where no truth can be."""
-    if config.query.aggregate == "mean":
+    if config.query.aggregate in ("mean", "quantile"):
         low, high = config.query.intervals(newest.values, newest.radius)
         return (high - low) / 2
     radius = np.nan if newest.radius is None else newest.radius
@@ -89,7 +90,7 @@ def half_widths(config: Config, newest: Chunk) -> Values:
 def what_would_help(config: Config, found: Accuracy) -> list[Remedy]:
     """The present setting and better ones, as a plan predicts them; nothing where a plan knows no such stream."""
     query, policy = config.query, config.policy
-    if not query.nonnegative or config.mechanism.statistic != "steps":
+    if not query.nonnegative or config.mechanism.statistic != "steps" or query.aggregate == "quantile":
         return []
     seconds = step_seconds(config)
     day = DAY / seconds

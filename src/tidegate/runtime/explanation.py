@@ -62,7 +62,7 @@ def _published(config: Config, *, named: bool) -> Iterator[str]:
         yield f"Only records count of which {query.where} holds."
     if query.lookup is not None:
         yield f"A public table puts {len(query.lookup.keys):,} values of {config.schema.column} into these columns."
-    if query.levels is not None:
+    if query.levels is not None and query.aggregate != "quantile":
         yield "Each parent in the hierarchy is released as the sum of its children."
     if query.aggregate == "given":
         return

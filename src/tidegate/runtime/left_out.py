@@ -110,7 +110,7 @@ def left_out(config: Config, steps: int, bounded_counts: Values) -> LeftOut | No
 def _kept(config: Config, answers: Values, width: int) -> float | None:
     """How many contributions were kept, where the answers say it."""
     query = config.query
-    if config.mechanism.statistic != "steps" or query.weighting != "keep":
+    if config.mechanism.statistic != "steps" or query.weighting != "keep" or query.aggregate == "quantile":
         return None
     if query.levels is not None:
         answers = answers[:, list(query.levels.hierarchy.leaves)]

@@ -719,6 +719,6 @@ def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
         answers=config.query.answers,
         bounds=config.query.intervals,
         # decimals of a hierarchy are the same for all nodes, so that parts add up to their whole in what is written
-        rounds=config.query.levels is None,
+        rounds=config.query.levels is None or config.query.aggregate == "quantile",
         guarantee=config.fingerprint,
     )
