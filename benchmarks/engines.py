@@ -90,11 +90,67 @@ def postgres(events: int) -> bool:
         server.close()
 
 
+def kafka(events: int) -> bool:
+    import json
+    import tempfile
+
+    from tests.runtime.conftest import KAFKA, SILENT, Kafka
+
+    java = shutil.which("java")
+    if java is None or not KAFKA.is_dir():
+        print("Kafka is not here; run `make services`, and this part runs as well.")
+        return True
+    from confluent_kafka import Consumer, TopicPartition
+
+    with tempfile.TemporaryDirectory() as folder:
+        server = Kafka(java, Path(folder))
+        try:
+            topic = server.topic(2)
+            server.send(
+                topic,
+                (
+                    (
+                        n % 2,
+                        json.dumps(
+                            {
+                                "time": START + n * STEPS * 3600 / events,
+                                "device": n * 7919 % 100_000,
+                                "place": f"place {n % COLUMNS:02}",
+                            }
+                        ).encode(),
+                    )
+                    for n in range(events)
+                ),
+            )
+
+            def fetch() -> None:
+                """A bare consumer that parses with the same parser, json of the standard library."""
+                reader = Consumer({"bootstrap.servers": server.servers, "group.id": "bare", "logger": SILENT})
+                reader.assign([TopicPartition(topic, one, 0) for one in (0, 1)])
+                left = events
+                while left:
+                    for message in reader.consume(50_000, 0.2):
+                        json.loads(message.value())
+                        left -= 1
+                reader.close()
+
+            steps_of(server.url(topic))
+            begun = time.process_time()
+            steps_of(server.url(topic))
+            seconds = time.process_time() - begun
+            begun = time.process_time()
+            fetch()
+            bare = time.process_time() - begun
+            return report("Kafka, seconds of one processor", events, seconds, bare, 150_000)
+        finally:
+            server.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--events", type=int, default=2_000_000)
     events = parser.parse_args().events
-    sys.exit(0 if all([postgres(events)]) else 1)
+    sys.exit(0 if all([postgres(events), kafka(events)]) else 1)
 
 
 if __name__ == "__main__":
