@@ -30,7 +30,7 @@ from tidegate.noise import (
     variance_laplace,
 )
 from tidegate.noise.entropy import SYSTEM
-from tidegate.testing.statistics import ALPHA, Verdict, compare_counts, compare_integers
+from tidegate.testing.statistics import ALPHA, Comparison, compare_counts, compare_integers
 
 N = 1 << 22
 Integers = npt.NDArray[np.int64]
@@ -69,7 +69,7 @@ def laplace_residue(scale: float, modulus: int, below: int) -> float:
     return 2 * share / (1 + q) + math.expm1(-1 / scale) / (1 + q)
 
 
-def fit_laplace(scale: float, sample: Integers) -> Verdict:
+def fit_laplace(scale: float, sample: Integers) -> Comparison:
     """Cells and half-lines, zero, the sign, and the low bits of the magnitude."""
     magnitude = np.abs(sample)
     q = math.exp(-1 / scale)
@@ -88,7 +88,7 @@ def fit_laplace(scale: float, sample: Integers) -> Verdict:
     return compare_integers(sample, edges, laplace_at_most(scale, edges), extra)
 
 
-def fit_gaussian(sigma: float, sample: Integers) -> Verdict:
+def fit_gaussian(sigma: float, sample: Integers) -> Comparison:
     """Cells and half-lines, zero, the sign and parity."""
     reach = np.array([sigma * depth for depth in (0.05, 0.15, 0.3, 0.5, 0.8, 1, 1.3, 1.7, 2.2, 3, 4)])
     positive = np.unique(np.concatenate([np.arange(0, 6), reach.astype(np.int64)]))

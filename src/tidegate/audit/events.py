@@ -24,7 +24,7 @@ REACHES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 
 
 @dataclass(frozen=True)
-class Event:
+class Distinguisher:
     """A fixed set of transcripts: score ≥ threshold, where the score is a sum of weights of bins.
 
     Attributes
@@ -71,7 +71,7 @@ class Event:
         }
 
     @classmethod
-    def read(cls, described: dict[str, Any], width: int) -> Event:
+    def read(cls, described: dict[str, Any], width: int) -> Distinguisher:
         """What `describe` wrote; `width` is the number of values of a transcript."""
         return cls(
             Features.read(described["features"], width),
@@ -96,7 +96,7 @@ class Learnt:
         The loss that the estimated chances themselves imply.
     """
 
-    event: Event
+    event: Distinguisher
     promise: float
     estimate: float
 
@@ -119,7 +119,7 @@ def learn(
     half = len(first) // 2
     fitted = features.fit(first[:half], second[:half], width, shown)
     if not fitted.count:
-        empty = Event(fitted, np.zeros((0, 1)), 0.0, 1)
+        empty = Distinguisher(fitted, np.zeros((0, 1)), 0.0, 1)
         return Learnt(empty, 0.0, 0.0)
     codes = fitted.codes(np.concatenate([first[:half], second[:half]]))
     labels = np.repeat([1.0, 0.0], [half, half])
@@ -141,7 +141,7 @@ def choose(
     """The half-line of the scores that promises most, in either direction; for zCDP perhaps their mean."""
     one, other = scores(fitted, weights, first), scores(fitted, weights, second)
     seen = len(one)
-    best = Learnt(Event(fitted, weights, np.inf, 1), 0.0, 0.0)
+    best = Learnt(Distinguisher(fitted, weights, np.inf, 1), 0.0, 0.0)
     concentrated = isinstance(budget, ZeroConcentrated)
     share = error / 2 if concentrated else error
     for sign, a, b in ((1, np.sort(one), np.sort(other)), (-1, np.sort(-other), np.sort(-one))):
@@ -165,7 +165,7 @@ def choose(
             promise = max(promise, averaged)
         if promise > best.promise:
             estimate = float(bounds.implied(in_a[at] / seen, max(in_b[at], 0.5) / seen, budget))
-            event = Event(fitted, weights, float(marks[at]), sign, reach)
+            event = Distinguisher(fitted, weights, float(marks[at]), sign, reach)
             best = Learnt(event, promise, max(estimate, promise if concentrated else 0.0))
     return best
 

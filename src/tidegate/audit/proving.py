@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidegate.audit import bounds
-from tidegate.audit.events import Event
+from tidegate.audit.events import Distinguisher
 from tidegate.audit.neighbours import Stream
 from tidegate.audit.subjects import Failure, Subject
 from tidegate.policy import Budget, ZeroConcentrated
@@ -40,7 +40,7 @@ class Proof:
 def prove(
     subject: Subject,
     streams: tuple[Stream, Stream],
-    event: Event,
+    event: Distinguisher,
     trials: int,
     error: float,
     budget: Budget,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tidegate.audit import bounds, events, neighbours
-from tidegate.audit.events import Event, Learnt
+from tidegate.audit.events import Distinguisher, Learnt
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.proving import prove
 from tidegate.audit.subjects import Failure, Floats, Stopwatch, Subject
@@ -84,7 +84,7 @@ class Found:
     estimate: float = 0.0
     power: float = float("inf")
     pair: Pair | None = None
-    event: Event | None = None
+    event: Distinguisher | None = None
     counts: tuple[int, int] = (0, 0)
     trials: int = 0
     error: float = 1.0

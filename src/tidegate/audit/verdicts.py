@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.audit import bounds
-from tidegate.audit.events import Event
+from tidegate.audit.events import Distinguisher
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.proving import prove
 from tidegate.audit.subjects import Subject
@@ -67,7 +67,7 @@ class Verdict:
     power: float = math.inf
     estimate: float = 0.0
     pair: Pair | None = None
-    event: Event | None = None
+    event: Distinguisher | None = None
     counts: tuple[int, int] = (0, 0)
     trials: int = 0
     words: str = ""
@@ -159,7 +159,7 @@ class Verdict:
             if plain["pair"] is not None:
                 plain["pair"] = Pair.read(plain["pair"])
             if plain["event"] is not None:
-                plain["event"] = Event.read(plain["event"], plain["width"])
+                plain["event"] = Distinguisher.read(plain["event"], plain["width"])
             return cls(**plain)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInput("the file is not a verdict of this version; run the audit again.") from None

@@ -36,7 +36,7 @@ Amounts = Sequence[tuple[int, int, Fraction]]  # first and last step of a charge
 
 
 @dataclass(frozen=True)
-class Query:
+class QueryAccount:
     """One query's part of an account.
 
     Parameters
@@ -96,7 +96,7 @@ class _DividedMark(Mark):
 
     promises: tuple[tuple[int, Fraction], ...] | None = None
     orphans: Amounts = ()
-    queries: Mapping[str, tuple[Query, Mark]] = {}
+    queries: Mapping[str, tuple[QueryAccount, Mark]] = {}
     delta: tuple[DividedAccount, Mark] | None = None
 
 
@@ -108,7 +108,7 @@ class DividedAccount(Account):
 
     def __init__(self, rule: Rule, single: int = 2**62) -> None:
         super().__init__(rule.policy.window, rule.units, rule.policy.horizon, single=single)
-        self.queries: dict[str, Query] = {}
+        self.queries: dict[str, QueryAccount] = {}
         # the budget of a window, from the step after which it is in force
         self.promises: tuple[tuple[int, Fraction], ...] = ((0, rule.policy.budget.total),)
         self._first_promises = self.promises
@@ -143,7 +143,7 @@ class DividedAccount(Account):
         queries = {} if self.delta is None else self.delta.queries
         return {name: query.share for name, query in queries.items() if name != NOBODY}
 
-    def query_of(self, scope: str) -> Query | None:
+    def query_of(self, scope: str) -> QueryAccount | None:
         """The query that a row with this scope belongs to."""
         return self.queries.get(scope.partition(":")[0])
 
@@ -249,10 +249,10 @@ class DividedAccount(Account):
                 "a ledger whose (ε, δ) charges compose cannot be divided once it is used; begin a new one."
             )
 
-    def _undivided(self) -> dict[str, Query]:
+    def _undivided(self) -> dict[str, QueryAccount]:
         """What was charged to the whole before it was divided, as a query of its own."""
         units, unit, _ = self._whole
-        return {"": Query("", Fraction(1), units * unit, units * unit, units, 0, self)}
+        return {"": QueryAccount("", Fraction(1), units * unit, units * unit, units, 0, self)}
 
     def _in_force(self, now: int) -> tuple[tuple[int, Fraction], ...]:
         """The promises at any step of the windows that reach beyond `now`."""
@@ -263,7 +263,7 @@ class DividedAccount(Account):
             promise for promise, end in pairs if not window or (end > now + 1 - window and end > promise[0])
         )
 
-    def _left(self, before: Mapping[str, Query], kept: set[str]) -> Amounts:
+    def _left(self, before: Mapping[str, QueryAccount], kept: set[str]) -> Amounts:
         """The charges that nobody keeps, as far back as they are known."""
         found = [*self.orphans]
         found += [charge for name, query in before.items() if name not in kept for charge in query.amounts()]
@@ -276,13 +276,13 @@ class DividedAccount(Account):
 
     def _query(
         self, name: str, share: Fraction, budget: Fraction, smaller: Fraction, now: int, charges: Amounts
-    ) -> Query:
+    ) -> QueryAccount:
         """A query that begins with charges that were made before it."""
         amount = share * budget
         parts = [each / amount for _, _, each in charges] + [smaller / budget]
         units = min(math.lcm(*(part.denominator for part in parts)), FINEST)
         account = Account(self[k.WINDOW] or None, 0, self[k.HORIZON] or None)
-        query = Query(name, share, amount, share * smaller, units, now, account)
+        query = QueryAccount(name, share, amount, share * smaller, units, now, account)
         _set_limits(query)
         _take_over(
             account, [(first, last, math.ceil(each / query.unit)) for first, last, each in charges], now
@@ -353,7 +353,7 @@ class DividedAccount(Account):
     def undo(self, mark: Mark) -> None:
         """Return to a remembered moment."""
         super().undo(mark)
-        queries: Mapping[str, tuple[Query, Mark]] = getattr(mark, "queries", {})
+        queries: Mapping[str, tuple[QueryAccount, Mark]] = getattr(mark, "queries", {})
         if self.queries or queries:
             self.promises = getattr(mark, "promises", None) or self._first_promises
             self.orphans = getattr(mark, "orphans", ())
@@ -407,7 +407,7 @@ class DividedAccount(Account):
         for each in facts["queries"]:
             amounts = {name: Fraction(each[name]) for name in ("share", "amount", "straddling")}
             account = Account(self[k.WINDOW] or None, 0, self[k.HORIZON] or None)
-            query = Query(
+            query = QueryAccount(
                 each["name"], **amounts, units=int(each["units"]), since=int(each["since"]), account=account
             )
             _set_limits(query)
@@ -434,7 +434,7 @@ class Part:
         return {}
 
 
-def rule_of(query: Query, whole: Rule) -> Rule:
+def rule_of(query: QueryAccount, whole: Rule) -> Rule:
     """How the charges of a query compose: they add."""
     kind = ZeroConcentrated if isinstance(whole.policy.budget, ZeroConcentrated) else Pure
     part = Part(kind(query.amount), whole.policy.window, whole.policy.horizon)
@@ -488,7 +488,7 @@ def _sum(charges: Amounts) -> Fraction:
     return sum((amount for _, _, amount in charges), Fraction(0))
 
 
-def _set_limits(query: Query) -> None:
+def _set_limits(query: QueryAccount) -> None:
     """What the windows of a query may spend: its straddling amount until they are all its own, then the whole."""
     state, window = query.account.state, query.account[k.WINDOW]
     state[k.LIMIT] = query.straddling // query.unit

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from tidegate.errors import BudgetExceeded, LedgerError, LedgerMismatch
 from tidegate.exact import ExactLike, positive, show
 from tidegate.ledger.account import Account
-from tidegate.ledger.divided import ROWS, DividedAccount, Query, rule_of
+from tidegate.ledger.divided import ROWS, DividedAccount, QueryAccount, rule_of
 from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Charge, Group, Verdict
 from tidegate.ledger.kernels import Integers, account_place
 from tidegate.ledger.ledger import Holder, Ledger
@@ -66,7 +66,7 @@ class Share(Ledger):
         self.units, self.unit = query.units, query.unit
 
     @property
-    def query(self) -> Query:
+    def query(self) -> QueryAccount:
         """What the whole has of this query."""
         return _query(self.whole, self.name)
 
@@ -274,7 +274,7 @@ class Share(Ledger):
                 )
             self._record("delta", Charge(charge.first, charge.last, math.ceil(amount / part.unit), scope))
 
-    def _delta_part(self, amount: Fraction) -> Query:
+    def _delta_part(self, amount: Fraction) -> QueryAccount:
         """The query's part of δ, in units of which the amount is a whole number."""
         whole = self.whole._account
         assert isinstance(whole, DividedAccount)
@@ -332,7 +332,7 @@ class Share(Ledger):
             )
 
 
-def _query(whole: Ledger, name: str) -> Query:
+def _query(whole: Ledger, name: str) -> QueryAccount:
     account = whole._account
     if not isinstance(account, DividedAccount) or name not in account.queries:
         raise LedgerMismatch(f"the query {name!r} has ended; its ledger cannot be charged any more.")

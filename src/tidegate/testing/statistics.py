@@ -21,7 +21,7 @@ ALPHA = SUITE_ALPHA / DECISIONS
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Comparison:
     """The outcome of one test.
 
     Attributes
@@ -59,7 +59,7 @@ def binomial_tails(count: int, draws: int, probability: float) -> float:
     return min(1.0, 2.0 * min(lower, upper))
 
 
-def compare_counts(counts: Mapping[str, tuple[int, float]], draws: int) -> Verdict:
+def compare_counts(counts: Mapping[str, tuple[int, float]], draws: int) -> Comparison:
     """Compare how often each event happened with its probability, {event: (count, probability)}.
 
     Examples
@@ -67,11 +67,11 @@ def compare_counts(counts: Mapping[str, tuple[int, float]], draws: int) -> Verdi
     >>> compare_counts({"heads": (5_030, 0.5)}, 10_000).ok, compare_counts({"heads": (5_500, 0.5)}, 10_000).ok
     (True, False)
     """
-    worst = Verdict(1.0, "nothing", draws, 0, 0.0)
+    worst = Comparison(1.0, "nothing", draws, 0, 0.0)
     for event, (count, probability) in counts.items():
         p_value = min(1.0, binomial_tails(count, draws, probability) * len(counts))
         if p_value < worst.p_value or worst.event == "nothing":
-            worst = Verdict(p_value, event, draws, count, probability * draws)
+            worst = Comparison(p_value, event, draws, count, probability * draws)
     return worst
 
 
@@ -80,7 +80,7 @@ def compare_integers(
     edges: npt.NDArray[np.int64],
     at_most: npt.NDArray[np.float64],
     extra: Mapping[str, tuple[npt.NDArray[np.bool_], float]] | None = None,
-) -> Verdict:
+) -> Comparison:
     """Goodness of fit of integers: cells between edges, half-lines at edges, and extra events.
 
     Parameters
