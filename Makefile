@@ -78,6 +78,7 @@ endif
 
 soak: $(TEST)
 	@TIDEGATE_KILLS=200 TIDEGATE_REQUESTS=100000 $(BIN)/python -m pytest -n 0 tests/web/test_killed.py tests/web/test_fuzz.py tests/runtime/test_shop_killed.py
+	@TIDEGATE_KILLS=200 $(BIN)/python -m pytest -n 0 -k killed tests/runtime/test_postgres_sink.py tests/runtime/test_postgres_source.py tests/runtime/test_kafka.py
 
 test: $(TEST)
 	@$(BIN)/python -m pytest -n $(WORKERS)
