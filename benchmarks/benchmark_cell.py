@@ -24,9 +24,8 @@ from tidegate.mechanisms import Blocks, Fast, Mechanism, catalogue
 from tidegate.mechanisms.plain.blocks import blocks_met
 from tidegate.plan import Description
 from tidegate.policy import User, WEvent
-from tidegate.repro.across import benchmark
-from tidegate.repro.across.configured import configured
-from tidegate.repro.across.scores import errors
+from tidegate.repro import across as benchmark
+from tidegate.repro.across import configured, errors
 
 STEPS, SEASON, BAR = 10_000, 24, 10.0
 SETTINGS = [(epsilon, w) for epsilon in benchmark.EPSILONS for w in benchmark.WINDOWS]

@@ -9,8 +9,8 @@ import pytest
 import tidegate.mechanisms as mechanisms
 from tidegate.mechanisms import Sample, Uniform, catalogue
 from tidegate.policy import WEvent
-from tidegate.repro.across import benchmark, scores, verdict
-from tidegate.repro.across.configured import configured
+from tidegate.repro import across
+from tidegate.repro.across import configured
 from tidegate.repro.metrics import cut_errors, mean_absolute_error, mean_relative_error
 from tidegate.repro.streams import STREAMS, load
 from tidegate.testing import zero_noise
@@ -43,10 +43,10 @@ def test_registering_a_mechanism_adds_it(monkeypatch, kept_at):
     kept_at("unemployment_478_months.csv")
     known = {"Dummy": Dummy, "Uniform": Uniform, "Sample": Sample}
     monkeypatch.setattr(mechanisms, "catalogue", lambda: known)
-    monkeypatch.setattr(benchmark, "catalogue", lambda: known)
-    frame = pl.DataFrame(benchmark._measure(setting()))
+    monkeypatch.setattr(across, "catalogue", lambda: known)
+    frame = pl.DataFrame(across._measure_benchmark(setting()))
     assert set(frame["mechanism"]) == set(known)
-    judgement = verdict.judge(frame)
+    judgement = across.judge(frame)
     assert "Dummy" in str(judgement.tables)
 
 
@@ -64,12 +64,12 @@ def test_every_mechanism_is_there():
 
 def test_every_setting_and_stream_is_there(monkeypatch):
     """All streams × ε × w in full; only those at hand are asked for."""
-    monkeypatch.setattr(benchmark, "here", lambda: list(STREAMS))
-    full = benchmark._settings(False)
-    assert len(full) == len(STREAMS) * len(benchmark.WINDOWS)
+    monkeypatch.setattr(across, "here", lambda: list(STREAMS))
+    full = across._settings_benchmark(False)
+    assert len(full) == len(STREAMS) * len(across.WINDOWS)
     assert all(each["epsilons"] == ["0.01", "0.1", "1"] for each in full)
-    monkeypatch.setattr(benchmark, "here", lambda: ["unemployment"])
-    assert {each["stream"] for each in benchmark._settings(False)} == {"unemployment"}
+    monkeypatch.setattr(across, "here", lambda: ["unemployment"])
+    assert {each["stream"] for each in across._settings_benchmark(False)} == {"unemployment"}
 
 
 def test_planned_and_best_choices():
@@ -78,12 +78,12 @@ def test_planned_and_best_choices():
     often, seldom = Sample(policy, every=2), Sample(policy, every=8)
     line, still = np.arange(40)[:, None], np.full((40, 1), 7)
     with zero_noise():
-        row = benchmark.compared([seldom, often], line, line, 2, 3)[0]
+        row = across.compared([seldom, often], line, line, 2, 3)[0]
         assert (row["error"], row["oracle"], row["regret"]) == (0.5, 0.5, 1.0)
         assert row["runs"] == 3
         assert row["choices"] == 2
         # on a made-up stream that stands still all choices look alike, and the first is taken
-        row = benchmark.compared([seldom, often], line, still, 2, 3)[0]
+        row = across.compared([seldom, often], line, still, 2, 3)[0]
         assert (row["error"], row["oracle"], row["regret"]) == (3.5, 0.5, 7.0)
 
 
@@ -91,15 +91,15 @@ def test_statistics_without_noise():
     """Without noise Uniform is exact in values and sums; Sample is off by amounts computed by hand."""
     policy, line = WEvent(epsilon="1", w=2), np.array([[1], [2], [3], [4]])
     with zero_noise():
-        assert scores.errors(Uniform(policy), line) == {
-            scores.AT_ONCE: (0, 0),
-            scores.WINDOWS: (0, 0),
-            scores.SUMS: (0, 0),
+        assert across.errors(Uniform(policy), line) == {
+            across.AT_ONCE: (0, 0),
+            across.WINDOW_SUMS: (0, 0),
+            across.SUMS: (0, 0),
         }
-        found = scores.errors(Sample(policy), line)
+        found = across.errors(Sample(policy), line)
     # released 1, 1, 3, 3: wrong by 0, 1, 0, 1; sums 1, 2, 5, 8 of 1, 3, 6, 10
-    assert found[scores.AT_ONCE] == (0.5, (1 / 2 + 1 / 4) / 4)
-    assert found[scores.SUMS][0] == (0 + 1 + 1 + 2) / 4
+    assert found[across.AT_ONCE] == (0.5, (1 / 2 + 1 / 4) / 4)
+    assert found[across.SUMS][0] == (0 + 1 + 1 + 2) / 4
 
 
 def test_errors_in_blocks_are_the_plain_ones():

@@ -7,9 +7,8 @@ import pytest
 from tidegate.mechanisms import BinaryTree, ClippedSum
 from tidegate.policy import Event
 from tidegate.repro.comparison import ratio_with_interval
-from tidegate.repro.pegasus.common import compared, counted
-from tidegate.repro.perrier.common import tail_of, upper_quantile
-from tidegate.repro.perrier.last_sums import Plan, Stream, complete, last_sums, tree_errors
+from tidegate.repro.pegasus import compared, counted
+from tidegate.repro.perrier import Plan, Stream, complete, last_sums, tail_of, tree_errors, upper_quantile
 from tidegate.testing import fixed_entropy
 
 

@@ -35,7 +35,7 @@ def test_every_experiment_is_complete():
     for key, experiment in found.items():
         assert experiment.claim.endswith("."), key
         assert experiment.data.rstrip(")").endswith("."), key
-        assert re.search(r"figure|table|experiment|benchmark|example", key), key
+        assert re.search(r"figure|table|experiment|benchmark|example|theorem", key), key
         assert experiment.settings(True), key
 
 

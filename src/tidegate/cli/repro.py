@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,8 +75,15 @@ def run(
         raise InvalidParameter(
             "experiment", " ".join(keys or []), "one that `tidegate repro list` names", "check its name"
         )
+    began, load = time.perf_counter(), os.getloadavg()[0]
     with _progress(quiet=as_json) as tell:
         done = run_all(chosen, results, small=small, workers=workers, fresh=fresh, tell=tell)
+    if not as_json:  # what a run took belongs to this run, not to the page of its results
+        typer.echo(
+            f"{len(done)} experiment{'s' * (len(done) != 1)} in {(time.perf_counter() - began) / 60:.1f} minutes with "
+            f"{workers} process{'es' * (workers != 1)}, {sum(each.seconds for each in done) / 60:.1f} minutes of "
+            f"processor time; the machine's load at the start was {load:.2f}."
+        )
     if as_json:
         facts = [
             {"key": r.experiment.key, "result": _in_words(r), "seconds": round(r.seconds, 1)} for r in done

@@ -110,18 +110,35 @@ def _uses(kind: int, days: int, random: np.random.Generator) -> list[Secret]:
         length = appliance.draw_durations(count, random)
         level = np.rint(random.uniform(0, len(LEVELS) - 1, size=count)).astype(np.int64)
         first = day * DAY + (hour * 4).astype(np.int64) + 1
-        order = np.lexsort((first, level, length))
-        first, length, level = first[order], length[order], level[order]
-        edges = np.flatnonzero(np.diff(length * len(LEVELS) + level, prepend=-1, append=-1))
-        for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            duration, epsilon = int(length[a]), LEVELS[int(level[a])]
-            rows = np.clip(
-                np.column_stack([first[a:b] - 2 * duration, first[a:b] + 3 * duration - 1]), 1, steps
-            )
-            rows = _merged(rows[rows[:, 1] - rows[:, 0] + 1 >= duration])
-            if len(rows):
-                label = f"{appliance.name}, {15 * duration} min, ε {float(epsilon)}"
-                secrets.append(Secret(appliance.power, duration, Intervals(rows), epsilon, label))
+        secrets += secrets_of(appliance.name, appliance.power, first, length, level, steps)
+    return secrets
+
+
+def secrets_of(
+    name: str, power: str, first: Integers, length: Integers, level: Integers, steps: int
+) -> list[Secret]:
+    """The uses of one appliance as secrets: each is hidden from two durations before it to two durations after it.
+
+    Parameters
+    ----------
+    name, power
+        The appliance, and the height of its events in kW.
+    first, length, level
+        Of each use: its first step (from 1), its duration in steps, and its place in `LEVELS`.
+    steps
+        The length of the stream.
+    """
+    secrets: list[Secret] = []
+    order = np.lexsort((first, level, length))
+    first, length, level = first[order], length[order], level[order]
+    edges = np.flatnonzero(np.diff(length * len(LEVELS) + level, prepend=-1, append=-1))
+    for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        duration, epsilon = int(length[a]), LEVELS[int(level[a])]
+        rows = np.clip(np.column_stack([first[a:b] - 2 * duration, first[a:b] + 3 * duration - 1]), 1, steps)
+        rows = _merged(rows[rows[:, 1] - rows[:, 0] + 1 >= duration])
+        if len(rows):
+            label = f"{name}, {15 * duration} min, ε {float(epsilon)}"
+            secrets.append(Secret(power, duration, Intervals(rows), epsilon, label))
     return secrets
 
 

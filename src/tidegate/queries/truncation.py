@@ -6,6 +6,7 @@ since one that was chosen by looking at the data would tell about them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,7 +44,8 @@ class SmoothWhereNoisy:
     window
         Steps in the average; one day in the paper.
     threshold
-        Noise scale, in the values' unit, above which the average is better than the single value. Public.
+        Noise scale, in the values' unit, above which the average is better than the single value: one for all columns, or
+        one for each, since it depends on how much a column moves within a window. Public.
     least
         Bound below which values are cut off before averaging; None for no bound.
 
@@ -57,16 +59,20 @@ class SmoothWhereNoisy:
 
     columns: int = 1
     window: int = 96
-    threshold: float = 0.0
+    threshold: float | Sequence[float] | Values = 0.0
     least: float | None = 0.0
     _last: Values = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.window = whole("window", self.window)
         self.columns = whole("columns", self.columns)
-        if not self.threshold >= 0:
+        given = np.asarray(self.threshold, dtype=np.float64)
+        if given.shape not in ((), (self.columns,)) or not (given >= 0).all():
             raise InvalidParameter(
-                "threshold", self.threshold, "not negative", "write threshold=0 to smooth always"
+                "threshold",
+                self.threshold,
+                f"not negative, and one number or {self.columns}",
+                "write threshold=0 to smooth always",
             )
         self._last = np.zeros((0, self.columns))
 
@@ -88,5 +94,5 @@ class SmoothWhereNoisy:
         begins = np.maximum(ends - self.window, 0)
         averages = (sums[ends] - sums[begins]) / (ends - begins)[:, np.newaxis]
         self._last = known[max(0, len(known) - self.window + 1) :] if self.window > 1 else known[:0]
-        answers: Values = np.where((scales > self.threshold)[:, np.newaxis], averages, bounded)
+        answers: Values = np.where(scales[:, np.newaxis] > np.asarray(self.threshold), averages, bounded)
         return answers

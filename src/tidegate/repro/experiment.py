@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
+Setting = dict[str, Any]
 
 
 class Outcome(StrEnum):
@@ -74,6 +74,9 @@ class Experiment:
         A function of (frame, figure) that draws the picture.
     notes
         What differs from the paper and why.
+    why
+        One sentence that says why the claim does not hold, or holds in part only: other data, a calibration that is not
+        private as printed, what the repair costs. Shown beside such outcomes.
     general
         What is to be said of all figures of the paper; shown once.
     cost
@@ -89,6 +92,7 @@ class Experiment:
     judge: Callable[[pl.DataFrame], Judgement] = field(repr=False)
     draw: Callable[[pl.DataFrame, Figure], None] = field(repr=False)
     notes: str = ""
+    why: str = ""
     general: str = ""
     cost: Callable[[dict[str, Any]], float] = field(default=lambda setting: 1.0, repr=False)
 
@@ -102,21 +106,10 @@ PAPERS = ("w-event", "pegasus", "optstream", "perrier", "swellfish", "across")
 
 
 def experiments() -> dict[str, Experiment]:
-    """Every experiment by its key: each module of a paper's folder that has an EXPERIMENT."""
-    import tidegate.repro as home
-
-    found: dict[str, Experiment] = {}
-    for paper in pkgutil.iter_modules(home.__path__):
-        if not paper.ispkg:
-            continue
-        package = importlib.import_module(f"tidegate.repro.{paper.name}")
-        for module in pkgutil.iter_modules(package.__path__):
-            experiment = getattr(
-                importlib.import_module(f"tidegate.repro.{paper.name}.{module.name}"), "EXPERIMENT", None
-            )
-            if isinstance(experiment, Experiment):
-                found[experiment.key] = experiment
-    return dict(sorted(found.items(), key=lambda item: _place(item[1])))
+    """Every experiment by its key: the rows of the file of each paper."""
+    homes = (importlib.import_module(f"tidegate.repro.{paper.replace('-', '_')}") for paper in PAPERS)
+    found: list[Experiment] = [row for home in homes for row in home.EXPERIMENTS]
+    return {experiment.key: experiment for experiment in sorted(found, key=_place)}
 
 
 def _place(experiment: Experiment) -> tuple[int, str, int, str]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from tidegate.repro.experiment import Outcome, Table, experiments
-from tidegate.repro.runner import Result, read, read_summary
+from tidegate.repro.experiment import Judgement, Outcome, Table, experiments
+from tidegate.repro.runner import Result, read
 
 PAPERS = {
     "w-event": "Kellaris et al.: Differentially private event sequences over infinite streams. PVLDB 2014",
@@ -38,7 +38,7 @@ def results(folder: Path) -> list[Result]:
 def markdown(folder: Path, pictures: str) -> str:
     """The page in Markdown; pictures are linked relative to it."""
     found = results(folder)
-    parts = [f"# {TITLE}\n", INTRODUCTION + "\n", *(f"{line}\n" for line in _overview(folder, found))]
+    parts = [f"# {TITLE}\n", INTRODUCTION + "\n", _overview(found) + "\n"]
     parts.append(_markdown_table(_summary(found)))
     for title, general, group in _papers(found):
         parts.append(f"\n## {title}\n")
@@ -51,7 +51,7 @@ def page(folder: Path) -> str:
     """The same as a self-contained HTML page."""
     found = results(folder)
     body = [f"<h1>{TITLE}</h1>", f"<p>{html.escape(INTRODUCTION)}</p>"]
-    body += [f"<p>{html.escape(line)}</p>" for line in _overview(folder, found)]
+    body.append(f"<p>{html.escape(_overview(found))}</p>")
     body.append(_html_table(_summary(found)))
     for title, general, group in _papers(found):
         body.append(f"<h2>{html.escape(title)}</h2>")
@@ -117,37 +117,70 @@ def _papers(found: list[Result]) -> Iterator[tuple[str, list[str], list[Result]]
         yield PAPERS.get(paper, paper), list(general), results_
 
 
-def _overview(folder: Path, found: list[Result]) -> list[str]:
-    """How many claims hold, and how long the run took."""
+def _overview(found: list[Result]) -> str:
+    """How many claims hold."""
     counts = Counter(result.judgement.outcome for result in found if result.judgement is not None)
-    told = ", ".join(f"“{outcome.value}” {counts[outcome]} times" for outcome in Outcome if counts[outcome])
+    said = ", ".join(f"“{outcome.value}” {counts[outcome]} times" for outcome in Outcome if counts[outcome])
     skipped = sum(result.judgement is None for result in found)
-    lines = [
-        f"{len(found)} experiments: {told.replace(' 1 times', ' once')}{f', {skipped} skipped' if skipped else ''}."
-    ]
-    facts = read_summary(folder)
-    if facts is not None:
-        lines.append(
-            f"The last run of several at once: {facts['experiments']} experiments in {facts['wall seconds'] / 60:.1f} "
-            f"minutes with {facts['workers']} process{'es' * (facts['workers'] != 1)}, "
-            f"{facts['processor seconds'] / 60:.1f} minutes of processor time"
-            f"{', small' if facts['small'] else ''}; the machine's load at its start was {facts['load at the start']:g}."
-        )
-    return lines
+    return f"{len(found)} experiments: {said.replace(' 1 times', ' once')}{f', {skipped} skipped' if skipped else ''}."
 
 
 def _summary(found: list[Result]) -> Table:
+    """One row an experiment: claim, number, outcome, and why where the claim does not hold or holds in part."""
     rows = []
     for result in found:
-        outcome = f"skipped: {result.skipped}" if result.judgement is None else result.judgement.outcome.value
-        rows.append(
-            (f"{result.experiment.paper}, {result.experiment.name}", result.experiment.claim, outcome)
-        )
-    return Table("", ("experiment", "claim", "outcome"), tuple(rows))
+        experiment, judgement = result.experiment, result.judgement
+        outcome = f"skipped: {result.skipped}" if judgement is None else judgement.outcome.value
+        number = "" if judgement is None else headline(judgement)
+        whole = judgement is None or judgement.outcome in (Outcome.HOLDS, Outcome.MEASURED)
+        why = "" if whole else experiment.why
+        rows.append((f"{experiment.paper}, {experiment.name}", experiment.claim, number, outcome, why))
+    return Table("", ("experiment", "claim", "here", "outcome", "why"), tuple(rows))
+
+
+INTERVAL = re.compile(r"±|\([-+]?[\d.,e+%]+ to [-+]?[\d.,e+%]+\)")
+
+
+def headline(judgement: Judgement) -> str:
+    """The first number with an interval that a judgement gives; else its first sentence.
+
+    Examples
+    --------
+    >>> headline(Judgement(Outcome.HOLDS, "It holds. Ratios: A 1.5 (1.2 to 1.8); B 2 (1 to 3). Done."))
+    'A 1.5 (1.2 to 1.8)'
+    >>> headline(Judgement(Outcome.HOLDS, "Exact.", (Table("", ("w", "Uniform"), (("40", "2 ± 0.1"),)),)))
+    'w = 40: Uniform 2 ± 0.1'
+    """
+    pieces = [
+        piece for sentences, items in listed(judgement.words) for piece in (*_sentences(sentences), *items)
+    ]
+    for piece in pieces:
+        if INTERVAL.search(piece):
+            return piece
+    for table in judgement.tables:
+        for row in table.rows:
+            for name, cell in zip(table.head, row, strict=True):
+                if INTERVAL.search(cell):
+                    first = f"{table.head[0]} = {row[0]}" if row[0][:1].isdigit() else row[0]
+                    return f"{first}: {name} {cell}"
+    return pieces[0] if pieces else ""
+
+
+def _sentences(words: str) -> list[str]:
+    """Sentences without their full stop; a head that ends with a colon is none."""
+    found = re.split(r"(?<=[.:])\s(?=[A-ZÎ⟨ε“])", words)
+    return [sentence.removesuffix(".") for sentence in found if sentence and not sentence.endswith(":")]
 
 
 def _rough(result: Result) -> str:
     return " (a small run: numbers are rough)" if result.small else ""
+
+
+def _why(result: Result) -> str:
+    """Why a claim does not hold, or holds in part only."""
+    assert result.judgement is not None
+    whole = result.judgement.outcome in (Outcome.HOLDS, Outcome.MEASURED)
+    return "" if whole or not result.experiment.why else f" {result.experiment.why}"
 
 
 def _entry(result: Result, pictures: str) -> str:
@@ -156,7 +189,7 @@ def _entry(result: Result, pictures: str) -> str:
     if judgement is None:
         lines.append(f"*Data:* {experiment.data}\n\n*Skipped:* {result.skipped}\n")
         return "\n".join(lines)
-    lines.append(f"**{_capital(judgement.outcome.value)}**{_rough(result)}.\n")
+    lines.append(f"**{_capital(judgement.outcome.value)}**{_rough(result)}.{_why(result)}\n")
     lines.append(f"![{experiment.key}]({pictures}/{experiment.key}.png)\n")
     for sentences, items in listed(judgement.words):
         if sentences:
@@ -175,7 +208,9 @@ def _section(result: Result, folder: Path) -> str:
     parts = [f"<h3>{html.escape(experiment.name)}</h3><p><i>Claim:</i> {html.escape(experiment.claim)}</p>"]
     if judgement is None:
         return "\n".join([*parts, f"<p><i>Skipped:</i> {html.escape(result.skipped)}</p>"])
-    parts.append(f"<p><b>{_capital(judgement.outcome.value)}</b>{_rough(result)}.</p>")
+    parts.append(
+        f"<p><b>{_capital(judgement.outcome.value)}</b>{_rough(result)}.{html.escape(_why(result))}</p>"
+    )
     picture = folder / f"{experiment.key}.png"
     if picture.exists():
         coded = base64.b64encode(picture.read_bytes()).decode()

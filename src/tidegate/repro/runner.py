@@ -85,7 +85,7 @@ def run_all(
     tell: Tell = lambda progress: None,
 ) -> list[Result]:
     """Run experiments; what an interrupted run of the same settings has left is used, unless `fresh`."""
-    began, load = time.perf_counter(), os.getloadavg()[0]
+    began = time.perf_counter()
     parts = folder / "unfinished"
     if fresh and parts.exists():
         shutil.rmtree(parts)
@@ -112,8 +112,6 @@ def run_all(
         result = judged(task.experiment) if not left[key] else None
         tell(Progress(done, total, min(share, 1.0), time.perf_counter() - began, result))
     shutil.rmtree(parts)
-    if len(chosen) > 1:
-        _write_summary(folder, list(results.values()), time.perf_counter() - began, load, workers, small)
     return [results[experiment.key] for experiment in chosen]
 
 
@@ -233,27 +231,6 @@ def _write(result: Result, folder: Path) -> None:
     (folder / f"{result.experiment.key}.json").write_text(
         json.dumps(facts, indent=2) + "\n", encoding="utf-8"
     )
-
-
-def _write_summary(
-    folder: Path, results: list[Result], wall: float, load: float, workers: int, small: bool
-) -> None:
-    facts = {
-        "experiments": len(results),
-        "skipped": sum(result.judgement is None for result in results),
-        "wall seconds": round(wall, 1),
-        "processor seconds": round(sum(result.seconds for result in results), 1),
-        "load at the start": round(load, 2),
-        "workers": workers,
-        "small": small,
-    }
-    (folder / "run.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-
-
-def read_summary(folder: Path) -> dict[str, Any] | None:
-    """How long the last run of several experiments took, or None."""
-    file = folder / "run.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
 def read(experiment: Experiment, folder: Path) -> Result | None:
