@@ -78,36 +78,19 @@ def houses(count: int, days: int, kind: str = "generated") -> tuple[Specificatio
 
 
 def _recorded_uses(count: int, days: int) -> tuple[Specification, ...]:
-    """Households that own eight of the recorded appliances; what was recorded of each repeats itself by whole weeks."""
-    random, steps = np.random.default_rng(1), days * DAY
+    """Households that own eight of the recorded appliances."""
     frame = table("appliance_activations.parquet").filter(~pl.col("device_type").is_in(ALWAYS_ON))
-    devices = [part for _, part in frame.sort("start_local").group_by("device_id", maintain_order=True)]
-    found = []
-    for number in range(1, count + 1):
-        secrets = [households.AT_HOME]
-        for device in random.choice(len(devices), APPLIANCES, replace=False):
-            uses = devices[int(device)]
-            seconds = (
-                (uses["start_local"] - uses["start_local"].dt.truncate("1w")[0]).dt.total_seconds().to_numpy()
-            )
-            first = (seconds // STEP_SECONDS).astype(np.int64)
-            period = (int(first[-1]) // WEEK + 1) * WEEK
-            first = (first[np.newaxis] + np.arange(0, steps, period)[:, np.newaxis]).ravel() + 1
-            repeats = len(first) // uses.height
-            length = np.tile(np.ceil(uses["duration_s"].to_numpy() / STEP_SECONDS).astype(np.int64), repeats)
-            # what a meter shows of a use is its energy, spread over the steps it touches
-            power = (
-                uses["energy_wh"].to_numpy() * 3.6 / np.maximum(uses["duration_s"].to_numpy(), STEP_SECONDS)
-            )
-            height = np.tile(np.maximum(np.ceil(20 * power) / 20, 0.05), repeats)
-            level = random.integers(0, len(households.LEVELS), len(first))
-            inside = first <= steps
-            for value in np.unique(height[inside]):
-                own = inside & (height == value)
-                kind = (f"{uses['device_type'][0]} {device}, {value:.2f} kW", f"{value:.2f}")
-                secrets += households.secrets_of(*kind, first[own], length[own], level[own], steps)
-        found.append(Specification(tuple(secrets), f"house {number}"))
-    return tuple(found)
+    devices = []
+    for _, uses in frame.sort("start_local").group_by("device_id", maintain_order=True):
+        week = uses["start_local"].dt.truncate("1w")[0]
+        first = (uses["start_local"] - week).dt.total_seconds().to_numpy() // STEP_SECONDS
+        seconds = uses["duration_s"].to_numpy()
+        # what a meter shows of a use is its energy, spread over the steps it touches
+        power = uses["energy_wh"].to_numpy() * 3.6 / np.maximum(seconds, STEP_SECONDS)
+        height = np.maximum(np.ceil(20 * power) / 20, 0.05)
+        length = np.ceil(seconds / STEP_SECONDS).astype(np.int64)
+        devices.append((str(uses["device_type"][0]), first.astype(np.int64), length, height))
+    return households.of_uses(devices, count, days, APPLIANCES)
 
 
 @lru_cache(maxsize=2)
