@@ -8,15 +8,21 @@ import pytest
 
 from tidegate.audit import charges, levels
 from tidegate.audit.attack import angles, attack
+from tidegate.audit.auditor import audit
 from tidegate.audit.courses import COURSES, MARKS, Course, Refused, at_once
 from tidegate.audit.features import fit
 from tidegate.audit.neighbours import chooser, library, placed
+from tidegate.audit.search import Effort
 from tidegate.audit.shipped import shipped
+from tidegate.audit.subjects import Configured
 from tidegate.audit.verdicts import CLEAN, VIOLATES
 from tidegate.ledger import MemoryLedger
+from tidegate.mechanisms import catalogue
+from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise import current, laplace
 from tidegate.policy import Event, WEvent
@@ -97,8 +103,6 @@ def test_lengths_go_beyond_two_cycles_and_begin_at_one() -> None:
 def test_streams_stand_at_public_limits_and_at_decisions() -> None:
     """θ of the Grouper is found by its name, the border of BA's decision by trying."""
     assert 7 in levels.public_levels(PeGaSus(Event(epsilon="2"), threshold=7))
-    from tidegate.audit.subjects import Configured
-
     absorbing = BudgetAbsorption(WEvent(epsilon="1/10", w=2))
     (border, *_) = levels.decision_levels(Configured(absorbing), 4)
     assert 5 <= border <= 80  # d·λ is 40, or 20 after a quiet step; found by trying
@@ -166,3 +170,42 @@ def test_plain_course_is_one_batch() -> None:
     (only,) = at_once(Uniform(Event(epsilon="1")), STREAM)
     assert not isinstance(only, Refused)
     assert only.values.shape == STREAM.shape
+
+
+BRIEF = Effort(seconds=0.5, trials=200, scan=60, pairs=2, fewest=60)
+EXAMPLES = [
+    *[example for kind in catalogue().values() for example in kind.examples()[:1]],
+    ClippedSum(WEvent(epsilon="1", w=6, max_change=1024), horizon=8, lag=6, above=0, per_doubling=1),
+]
+
+
+@pytest.mark.parametrize("mechanism", EXAMPLES, ids=lambda mechanism: type(mechanism).__name__)
+def test_no_angle_goes_beyond_a_horizon_and_transcripts_are_as_they_are_said_to_be(mechanism: Any) -> None:
+    """An example of every mechanism: no stream is too long, and what is taken for a noise scale is one."""
+    every = list(angles(mechanism, 13))
+    assert max(angle.steps for angle in every) <= levels.longest(mechanism)
+    subject, length = Configured(mechanism), min(5, levels.longest(mechanism))
+    shown, width, steps = subject.layout(length)
+    if shown:
+        drawn = subject.sample(np.zeros((length, mechanism.columns), dtype=np.int64), 2)
+        rows = drawn[:, : (steps * width or drawn.shape[1])].reshape(-1, width)
+        assert np.all(np.isnan(rows[:, -1]) | (rows[:, -1] >= 0))
+        assert rows.shape[1] > shown
+
+
+def test_a_stream_is_not_longer_than_a_counter() -> None:
+    """A window of six asks for 13 steps, and a counter of eight steps ends before: nobody is accused of that."""
+    stepwise = Configured(EXAMPLES[-1], course=COURSES[0])
+    verdict = audit(stepwise, testers=("statistical",), effort=BRIEF, error=1e-9)
+    assert verdict.outcome == CLEAN, str(verdict)
+
+
+def test_values_that_are_revised_later_are_attacked() -> None:
+    """Tide revises fewer steps than it has released: the likelihood is that of its values and their own scales."""
+    subject = Configured(Tide(WEvent(epsilon="2", w=4)))
+    shown, width, steps = subject.layout(9)
+    assert (shown, width) == (1, 1 + MARKS)
+    assert steps in (0, 9)
+    assert subject.sample(np.zeros((9, 1), dtype=np.int64), 3).shape[1] >= 9 * width
+    verdict = audit(subject, testers=("statistical",), steps=9, effort=BRIEF, error=1e-9)
+    assert verdict.outcome == CLEAN, str(verdict)

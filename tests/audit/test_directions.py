@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.audit import directions, features
+from tidegate.audit import directions, events, features
 from tidegate.noise import current, laplace
+from tidegate.policy import Event
 
 
 def drawn(centre: int, scale: float, count: int) -> np.ndarray:
@@ -55,3 +56,22 @@ def test_features_survive_a_file() -> None:
     fresh = drawn(11, 2.0, 300)
     assert np.array_equal(fitted.codes(fresh), again.codes(fresh))
     assert len(fitted.codes(fresh)) == fitted.count
+
+
+def test_two_numbers_that_tell_something_only_together_are_looked_at() -> None:
+    """A decision that follows from what was seen before, and in the other stream does not; each alone says nothing."""
+    seen = [laplace(current(), name, 0, 3.0, (4000, 1))[:, 0].astype(float) for name in ("one", "other")]
+    fair = laplace(current(), "fair", 0, 3.0, (4000, 2))
+    one = np.stack([seen[0], (seen[0] > 0) ^ (fair[:, 1] > 4), fair[:, 0]], axis=1).astype(float)
+    other = np.stack([seen[1], (seen[1] <= 0) ^ (fair[:, 1] > 4), fair[:, 0]], axis=1).astype(float)
+    fitted = features.fit(one, other, 3)
+    assert (
+        "number 1 together with number 2" in fitted.names or "number 2 together with number 1" in fitted.names
+    )
+    assert len(fitted.names) == fitted.count
+    again = features.Features.read(fitted.describe(), 3)
+    assert np.array_equal(fitted.codes(one), again.codes(one))
+    learnt = events.learn(one, other, 3, Event(epsilon="1").budget, 4000, 1e-6)
+    assert learnt.promise > 1
+    plain = features.fit(fair.astype(float), fair[::-1].astype(float), 2)
+    assert not plain.conjunctions  # a false one has a chance below one in a hundred

@@ -7,7 +7,7 @@ releases; and no noise may be drawn before the ledger was asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.noise import Source
 from tidegate.noise.entropy import Elements, Words
 from tidegate.policy import Approximate
-from tidegate.releases import Releases
+from tidegate.releases import Release, Releases
 
 Floats = npt.NDArray[np.float64]
 SLACK = 1 + 1e-9  # scales and spends were rounded to floats
@@ -48,11 +48,25 @@ class Problem:
     loss: float = float("inf")
 
 
-def check(mechanism: Mechanism, stream: npt.NDArray[np.int64]) -> Problem | None:
-    """Replay the account of one run on a stream."""
+def check(mechanism: Mechanism, stream: npt.NDArray[np.int64], *, singly: bool = False) -> Problem | None:
+    """Replay the account of one run on a stream, pushed as one batch or step by step."""
     run = mechanism.start()
+    if singly:
+        pushed = [run.push(row) for row in stream]
+        if any(release.revised is not None or release.delay for release in pushed):
+            return None  # steps that are charged later are seen in batches
+        releases = joined(pushed)
+        return _replayed(mechanism, releases) or _booked(run, releases)
     releases = run.push_batch(stream)
     return _replayed(mechanism, releases) or _intruded(mechanism, stream) or _booked(run, releases)
+
+
+def joined(pushed: Sequence[Release]) -> Releases:
+    """Releases of single steps as those of one batch."""
+    columns = [(each.status, each.source, each.scale, each.units) for each in pushed]
+    status, source, scale, units = (np.array(column) for column in zip(*columns, strict=True))
+    values = np.array([each.values for each in pushed])
+    return Releases(pushed[0].step, values, status, source, scale, units, pushed[0].unit)
 
 
 def replay(mechanism: Mechanism, steps: int) -> tuple[Problem | None, npt.NDArray[np.int64]]:
@@ -79,8 +93,9 @@ def replay(mechanism: Mechanism, steps: int) -> tuple[Problem | None, npt.NDArra
     where = streams[1][:WATCHED]
     if worst is not None:
         return worst, where
-    for rows in streams * REPEATS:  # what is published depends on noise as well
-        problem = check(mechanism, rows)
+    batches = [(rows, False) for rows in streams * REPEATS]  # what is published depends on noise as well
+    for rows, singly in batches + [(rows, True) for rows in streams]:
+        problem = check(mechanism, rows, singly=singly)
         if problem is not None and (worst is None or _larger(problem, worst)):
             worst, where = problem, rows
     return worst, where

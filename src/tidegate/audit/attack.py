@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tidegate.audit import charges, levels, neighbours
 from tidegate.audit.auditor import audit
-from tidegate.audit.courses import AT_ONCE, COURSES
+from tidegate.audit.courses import AT_ONCE, COURSES, WITH_GAPS, takes_gaps
 from tidegate.audit.intrusions import Intruded
 from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Configured, Subject
@@ -72,7 +72,7 @@ def attack(
         The usual length of the streams; others are tried as well.
     """
     name = name or type(mechanism).__name__
-    usual = steps or neighbours.default_steps(mechanism.policy)
+    usual = min(steps or neighbours.default_steps(mechanism.policy), levels.longest(mechanism))
     worst = audit(
         mechanism, testers=("replay", "exact"), steps=steps, seconds=seconds / 20, error=error, name=name
     )
@@ -104,6 +104,7 @@ def attack(
 
 def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
     """All angles: lengths from one step to more than two cycles, courses of a run, intruders."""
+    usual = min(usual, levels.longest(mechanism))
     if isinstance(mechanism, Publishing) and mechanism.pan_private:
         yield from _intruders(mechanism, usual)
     plain = Configured(mechanism)
@@ -115,7 +116,7 @@ def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
             steps,
             6.0 if steps == usual else 2.0 if steps == every[-1] else 1.0,
         )
-    for course in COURSES:
+    for course in (*COURSES, *([WITH_GAPS] if takes_gaps(mechanism) else [])):
         steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)
         yield Angle(course.name, Configured(mechanism, course=course), steps)
     if plain.way == "loop":  # the loop alone was sampled above

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidegate.audit import accounts, bounds, exact, models, neighbours
+from tidegate.audit import accounts, bounds, exact, levels, models, neighbours
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort, FailureAt, Progress, Search
 from tidegate.audit.subjects import Configured, Subject, subject
@@ -77,20 +77,21 @@ def audit(
                 "a given pair of streams is not a pair of neighbours under the policy; check it."
             )
     length = steps or neighbours.default_steps(looked.policy)
+    end = levels.longest(looked.mechanism) if isinstance(looked, Configured) else length
     begun = time.monotonic()
     verdict: Verdict | None = None
     show: Progress = progress or (lambda words, share: None)
     own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy
     if own and "replay" in testers:
         show("replaying the account", 0.0)
-        verdict = _replay(looked, max(length, 12))
+        verdict = _replay(looked, min(max(length, 12), end))
     if verdict is None and "exact" in testers:
         show("enumerating transcripts", 0.0)
         share = 1.0 if tuple(testers) == ("exact",) else 0.1
         verdict = _exact(looked, share * seconds, steps, seed, pairs)
     if verdict is None and "statistical" in testers:
         wanted = effort or Effort(seconds=seconds)
-        verdict = _statistical(looked, error, wanted, length, pairs, progress, seed)
+        verdict = _statistical(looked, error, wanted, min(length, end), pairs, progress, seed)
     if verdict is None:
         verdict = _verdict(looked, CLEAN, 0.0, "none", error)
     verdict.seconds = time.monotonic() - begun
@@ -108,8 +109,6 @@ def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: flo
 
 def _replay(looked: Subject, steps: int) -> Verdict | None:
     assert isinstance(looked, Configured)
-    horizon = looked.policy.horizon
-    steps = min(steps, horizon) if horizon else steps
     try:
         problem, stream = accounts.replay(looked.mechanism, steps)
     except Exception:

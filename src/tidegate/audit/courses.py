@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,33 +57,54 @@ class Course:
 
     def transcript(self, mechanism: Mechanism, stream: Stream, *, marks: bool) -> Floats:
         """One run: steps × numbers, or all numbers in one row where steps differ in how many they have."""
-        outputs = mechanism.outputs
-        parts = [_seen(part, outputs, marks) for part in self.drive(mechanism, stream)]
-        if len({part.shape[1] for part in parts}) == 1:
-            return np.concatenate(parts)
-        return np.concatenate([part.reshape(-1) for part in parts])[np.newaxis]
+        seen = laid_out(self.drive(mechanism, stream), mechanism.outputs, marks=marks)
+        return seen.rows if not len(seen.rest) else np.concatenate([seen.rows.reshape(-1), seen.rest])[None]
 
 
-def _seen(part: Part, outputs: int, marks: bool) -> Floats:
+class Seen(NamedTuple):
+    """Numbers of a transcript: steps × numbers, and what does not fit into them, because steps differ in it."""
+
+    rows: Floats
+    rest: Floats
+
+
+def laid_out(parts: list[Part], outputs: int, *, marks: bool) -> Seen:
+    """All that several parts show, each step with as many numbers as the others."""
+    seen = [_seen(part, outputs, marks, apart=False) for part in parts]
+    if any(len(each.rest) for each in seen) or len({each.rows.shape[1] for each in seen}) > 1:
+        seen = [_seen(part, outputs, marks, apart=True) for part in parts]
+    rows, rest = zip(*seen, strict=True)
+    return Seen(np.concatenate(rows), np.concatenate(rest))
+
+
+def _seen(part: Part, outputs: int, marks: bool, apart: bool) -> Seen:
     if isinstance(part, Refused):
-        return np.full((part.steps, outputs + MARKS * marks), np.nan)
-    return visible(part, marks=marks)
+        return Seen(np.full((part.steps, outputs + MARKS * marks), np.nan), np.zeros(0))
+    return _looked_at(part, marks, apart)
 
 
 def visible(released: Releases | Release, *, marks: bool = False) -> Floats:
     """All that a release shows, steps × numbers: its values, and the measurements and groups behind them.
 
     With `marks` also, last, the status of each step, what it was charged, and its noise scale, or 0 where nothing was
-    measured.
+    measured. Where other numbers than values are there for fewer or more steps than values, all are in one row: the
+    values and marks of all steps, then the others.
     """
-    parts = [np.atleast_2d(released.values)]
+    seen = _looked_at(released, marks, apart=False)
+    return seen.rows if not len(seen.rest) else np.concatenate([seen.rows.reshape(-1), seen.rest])[None]
+
+
+def _looked_at(released: Releases | Release, marks: bool, apart: bool) -> Seen:
+    """Values and marks of each step and, in the same rows or apart, what else is shown."""
+    values = np.atleast_2d(released.values)
+    others: list[Floats] = []
     better = released.final if isinstance(released, Releases) else released.revised
     if better is not None and better is not released:
-        parts.append(better.values)
+        others.append(np.atleast_2d(better.values))
     if (measured := released.measured) is not None:
-        parts += [np.atleast_2d(measured.noisy), np.atleast_2d(measured.groups.astype(np.float64))]
-    if len({len(part) for part in parts}) > 1:
-        return np.concatenate([part.reshape(-1) for part in parts])[np.newaxis]
+        others += [np.atleast_2d(measured.noisy), np.atleast_2d(measured.groups.astype(np.float64))]
+    apart = apart or any(len(other) != len(values) for other in others)
+    parts = [values] if apart else [values, *others]
     if marks:
         status, units, scale = (
             np.atleast_1d(np.asarray(each)) for each in (released.status, released.units, released.scale)
@@ -91,7 +112,8 @@ def visible(released: Releases | Release, *, marks: bool = False) -> Floats:
         spent = units * float(released.unit)
         scales = np.where(np.isin(status, MEASURED), scale, 0.0)
         parts.append(np.stack([status, spent, scales], axis=1).astype(np.float64))
-    return np.concatenate(parts, axis=1)
+    rest = [other.reshape(-1) for other in others] if apart else []
+    return Seen(np.concatenate(parts, axis=1), np.concatenate([np.zeros(0), *rest]))
 
 
 def at_once(mechanism: Mechanism, stream: Stream) -> list[Part]:
@@ -114,6 +136,30 @@ def restored(mechanism: Mechanism, stream: Stream) -> list[Part]:
             run = mechanism.start(state=run.snapshot())
         seen.append(run.push_batch(piece) if len(piece) > 1 else run.push(piece[0]))
     return seen
+
+
+def restored_once(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """Restored after one step, while all that begins with it is open, and then a long batch."""
+    run = mechanism.start()
+    seen: list[Part] = [run.push_batch(stream[:1])]
+    run = mechanism.start(state=run.snapshot())
+    return [*seen, run.push_batch(stream[1:])] if len(stream) > 1 else seen
+
+
+def with_gaps(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    """Readings are missing after the first step, then now and then: the same ones whatever the others are."""
+    rows = np.array(stream, dtype=np.float64)
+    rows[1::3] = np.nan
+    return [mechanism.start().push_batch(rows)]
+
+
+def takes_gaps(mechanism: Mechanism) -> bool:
+    """Whether a reading may be missing."""
+    try:
+        with_gaps(mechanism, np.zeros((2, mechanism.columns), dtype=np.int64))
+    except Exception:
+        return False
+    return True
 
 
 def begun_again(mechanism: Mechanism, stream: Stream) -> list[Part]:
@@ -200,12 +246,14 @@ AT_ONCE = Course("at once", at_once)
 COURSES = (
     Course("step by step", step_by_step),
     Course("restored between pieces", restored),
+    Course("restored once", restored_once, long=True),
     Course("begun again on its ledger", begun_again, long=True),
     Course("interrupted", interrupted, long=True),
     Course("side by side on one ledger", side_by_side),
     Course("charges taken back", taken_back),
     Course("restored together", restored_together),
 )
+WITH_GAPS = Course("readings are missing", with_gaps)
 
 
 def _begun(mechanism: Mechanism, ledger: Any) -> Any:

@@ -88,13 +88,15 @@ def read(described: dict[str, Any]) -> Direction:
     return Laplace(columns, scales, before, np.array(described["first"]), np.array(described["second"]))
 
 
-def laplace(first: Floats, second: Floats, width: int, values: int) -> Laplace | None:
+def laplace(first: Floats, second: Floats, width: int, values: int, steps: int = 0) -> Laplace | None:
     """From transcripts whose steps have so many numbers: first the released values, last the scale of the step.
 
-    Where noise is symmetric, the median of what was measured is what was measured without it.
+    `steps` says how many of them a transcript begins with, where other numbers follow. Where noise is symmetric, the
+    median of what was measured is what was measured without it.
     """
     found: list[tuple[int, int, int, float, float]] = []
-    for start in range(0, first.shape[1], width):
+    whole = first.shape[1] // width
+    for start in range(0, min(steps or whole, whole) * width, width):
         scale = start + width - 1
         for column in range(start, start + values):
             before = column - width if start else -1

@@ -109,15 +109,22 @@ def scores(fitted: Features, weights: Floats, transcripts: Floats) -> Floats:
 
 
 def learn(
-    first: Floats, second: Floats, width: int, budget: Budget, trials: int, error: float, shown: int = 0
+    first: Floats,
+    second: Floats,
+    width: int,
+    budget: Budget,
+    trials: int,
+    error: float,
+    shown: int = 0,
+    steps: int = 0,
 ) -> Learnt:
     """Learn the event that a final test of `trials` transcripts a side would prove most with.
 
-    Half of the transcripts train the classifier, the other half choose the half-line of its scores. `width` and
-    `shown` say how a transcript is laid out; see `features.fit`.
+    Half of the transcripts train the classifier, the other half choose the half-line of its scores. `width`,
+    `shown` and `steps` say how a transcript is laid out; see `features.fit`.
     """
     half = len(first) // 2
-    fitted = features.fit(first[:half], second[:half], width, shown)
+    fitted = features.fit(first[:half], second[:half], width, shown, steps)
     if not fitted.count:
         empty = Distinguisher(fitted, np.zeros((0, 1)), 0.0, 1)
         return Learnt(empty, 0.0, 0.0)

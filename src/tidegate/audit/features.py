@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,40 @@ LARGEST = 1.0e300
 CANDIDATES = 600  # features that are looked at before the best are chosen
 LOOKED = 6000  # transcripts with which they are chosen
 TIED = 16  # pairs of numbers whose noise seems to be the same, or mirrored
+PAIRED = 22  # numbers of which any two are looked at together
+CONJUNCTIONS = 6  # pairs of numbers that are kept
+TOGETHER = 3.0  # so many standard deviations must they tell more together than each for itself
 RESIDUES = 12  # of a number of grid units: noise that leaves residues alone shows them
 GRIDS = (1.0, 2.0, 4.0, 8.0, 10.0, 16.0, 100.0)
 
 Difference = tuple[int, int]  # (column, minus column; −1: nothing is subtracted; −2 − c: column c is added)
+
+
+@dataclass(frozen=True)
+class Conjunction:
+    """Two numbers of a transcript, in bins of both together."""
+
+    one: Difference
+    other: Difference
+    one_edges: Floats
+    other_edges: Floats
+
+    def __call__(self, clean: Floats) -> npt.NDArray[np.int64]:
+        """The bin of each transcript."""
+        one = np.searchsorted(self.one_edges, _difference(clean, *self.one), side="right")
+        other = np.searchsorted(self.other_edges, _difference(clean, *self.other), side="right")
+        return np.asarray(one * (len(self.other_edges) + 1) + other)
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        edges = {"one_edges": self.one_edges.tolist(), "other_edges": self.other_edges.tolist()}
+        return {"one": list(self.one), "other": list(self.other), **edges}
+
+    @classmethod
+    def read(cls, described: dict[str, Any]) -> Conjunction:
+        """What `describe` wrote."""
+        one, other = ((int(described[name][0]), int(described[name][1])) for name in ("one", "other"))
+        return cls(one, other, np.array(described["one_edges"]), np.array(described["other_edges"]))
 
 
 @dataclass(frozen=True)
@@ -61,6 +92,8 @@ class Features:
         Edges of the bins of the first direction, each of which is looked at together with the pattern.
     residues
         Columns whose number of grid units is looked at modulo RESIDUES, and how many of these make 1.
+    conjunctions
+        Pairs of numbers that tell something only together, such as a decision and what was known before it.
     """
 
     differences: tuple[Difference, ...]
@@ -73,6 +106,7 @@ class Features:
     direction_edges: tuple[Floats, ...] = ()
     crossed: Floats = field(default_factory=lambda: np.zeros(0))
     residues: tuple[tuple[int, float], ...] = ()
+    conjunctions: tuple[Conjunction, ...] = ()
 
     @property
     def count(self) -> int:
@@ -83,6 +117,7 @@ class Features:
             + len(self.differences)
             + len(self.low_bits)
             + len(self.residues)
+            + len(self.conjunctions)
             + (len(self.common_patterns) > 0)
             + (len(self.whole) > 0)
         )
@@ -109,6 +144,8 @@ class Features:
             yield lowest_bit(clean[:, column])
         for column, per_unit in self.residues:
             yield _residue(clean[:, column], per_unit)
+        for conjunction in self.conjunctions:
+            yield conjunction(clean)
         if len(self.common_patterns):
             yield self._place_of(_pattern(clean, self.patterns))
         if len(self.whole):
@@ -129,13 +166,10 @@ class Features:
         """What each feature looks at, in the order of its codes; numbers of a transcript are counted from 1."""
         names = ["repetitions and likelihood together"] if len(self.crossed) else []
         names += [direction.name for direction in self.directions]
-        for column, minus in self.differences:
-            sign = (
-                "" if minus == -1 else f" − number {minus + 1}" if minus >= 0 else f" + number {-1 - minus}"
-            )
-            names.append(f"number {column + 1}{sign}")
+        names += [_words(pair) for pair in self.differences]
         names += [f"lowest bit of number {column + 1}" for column in self.low_bits]
         names += [f"number {column + 1} modulo {RESIDUES} grid units" for column, _ in self.residues]
+        names += [f"{_words(each.one)} together with {_words(each.other)}" for each in self.conjunctions]
         names += ["which numbers repeat an earlier one"] if len(self.common_patterns) else []
         return names + (["the whole transcript"] if len(self.whole) else [])
 
@@ -152,6 +186,7 @@ class Features:
             "direction_edges": [edges.tolist() for edges in self.direction_edges],
             "crossed": self.crossed.tolist(),
             "residues": [list(each) for each in self.residues],
+            "conjunctions": [each.describe() for each in self.conjunctions],
         }
 
     @classmethod
@@ -168,10 +203,11 @@ class Features:
             tuple(np.array(edges, dtype=np.float64) for edges in described["direction_edges"]),
             np.array(described["crossed"], dtype=np.float64),
             tuple((int(column), float(per_unit)) for column, per_unit in described["residues"]),
+            tuple(Conjunction.read(each) for each in described.get("conjunctions", ())),
         )
 
 
-def fit(first: Floats, second: Floats, width: int, shown: int = 0) -> Features:
+def fit(first: Floats, second: Floats, width: int, shown: int = 0, steps: int = 0) -> Features:
     """Choose features from training transcripts of both neighbours.
 
     Parameters
@@ -182,17 +218,21 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0) -> Features:
         So many numbers belong to one step.
     shown
         How many of them, from the first, are values whose noise scale is the step's last number; 0: no scales.
+    steps
+        How many steps a transcript begins with, where other numbers follow them; 0: nothing follows.
     """
     one, other = cleaned(first), cleaned(second)
     clean = np.concatenate([one, other])
     columns = clean.shape[1]
     bins = int(np.clip(np.sqrt(len(clean)) / 6, 8, MOST_BINS))
-    scores = [directions.laplace(one, other, width, shown)] if shown else []
+    scores = [directions.laplace(one, other, width, shown, steps)] if shown else []
     found = tuple(each for each in [*scores, directions.line(one, other)] if each is not None)
     scored = [direction(clean) for direction in found]
     plain: list[Difference] = [(column, -1) for column in range(columns)]
-    values = [column for column in range(columns) if not shown or column % width < shown]  # not the marks
-    follows = [(column, column - width) for column in values if column >= width]
+    end = steps * width or columns
+    values = [column for column in range(columns) if not shown or column % width < shown or column >= end]
+    follows = [(column, column - width) for column in values if width <= column < end]  # no marks are values
+    follows += [(column, column - shown) for column in range(end + shown, columns)]
     tied = _tied(one, other, values)
     more = [*plain, *tied, *follows]
     if len(values) <= 10:  # few enough to look at all of them
@@ -216,7 +256,53 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0) -> Features:
         tuple(_edges(score, max(bins, 24)) for score in scored),
         _few_edges(scored[0]) if found and len(common) else np.zeros(0),
         tuple(_residues(*few, values[:16])),
+        tuple(_conjunctions(*few, [*wanted, *plain], clean)),
     )
+
+
+def _words(pair: Difference) -> str:
+    column, minus = pair
+    sign = "" if minus == -1 else f" − number {minus + 1}" if minus >= 0 else f" + number {-1 - minus}"
+    return f"number {column + 1}{sign}"
+
+
+def _conjunctions(
+    first: Floats, second: Floats, candidates: list[Difference], clean: Floats
+) -> Iterator[Conjunction]:
+    """Pairs of numbers whose bins tell both sides apart together, much more than each of them does for itself."""
+    kept: dict[Difference, tuple[npt.NDArray[np.int64], int, float]] = {}
+    for pair in candidates:
+        both = np.concatenate([_difference(first, *pair), _difference(second, *pair)])
+        edges = _edges(both, COARSE)
+        if len(edges) and pair not in kept:
+            codes = np.searchsorted(edges, both, side="right")
+            kept[pair] = codes, len(edges), _apart(codes, len(first), 1)
+    best = sorted(kept, key=lambda pair: -kept[pair][2] / kept[pair][1])[: PAIRED // 2]
+    chosen = list(dict.fromkeys([*best, *[pair for pair in kept if pair[1] == -1]]))[:PAIRED]
+    found: list[tuple[float, Difference, Difference]] = []
+    for one, other in combinations(chosen, 2):
+        (a, freedom_a, alone_a), (b, freedom_b, alone_b) = kept[one], kept[other]
+        together = _apart(a * (freedom_b + 1) + b, len(first), 1, (freedom_a + 1) * (freedom_b + 1))
+        freedom = freedom_a * freedom_b
+        more = (together - alone_a - alone_b - freedom) / np.sqrt(2.0 * freedom)
+        if more > TOGETHER:
+            found.append((more, one, other))
+    found.sort(key=lambda entry: -entry[0])
+    for _, one, other in found[:CONJUNCTIONS]:
+        yield _conjunction(one, other, clean)
+
+
+def _conjunction(one: Difference, other: Difference, clean: Floats) -> Conjunction:
+    """As many bins as transcripts fill: a number that has few values leaves more for the other."""
+    most = int(np.clip(len(clean) // 20, 16, 255))
+    side = int(np.sqrt(most))
+    values = _difference(clean, *one), _difference(clean, *other)
+    edges = [_edges(each, side)[: side - 1] for each in values]
+    for at in (0, 1):
+        edges[at] = _edges(values[at], most // (len(edges[1 - at]) + 1))[
+            : most // (len(edges[1 - at]) + 1) - 1
+        ]
+    return Conjunction(one, other, edges[0], edges[1])
 
 
 def _best(first: Floats, second: Floats, wanted: list[Difference]) -> list[Difference]:
@@ -238,8 +324,9 @@ def _gain(one: Floats, other: Floats) -> float:
     return _apart(np.searchsorted(edges, both, side="right"), len(one), len(edges))
 
 
-def _apart(codes: npt.NDArray[np.int64], first: int, freedom: int) -> float:
-    a, b = (np.bincount(side, minlength=freedom + 1) for side in (codes[:first], codes[first:]))
+def _apart(codes: npt.NDArray[np.int64], first: int, freedom: int, bins: int = 0) -> float:
+    bins = bins or int(codes.max(initial=0)) + 1
+    a, b = (np.bincount(side, minlength=bins) for side in (codes[:first], codes[first:]))
     return float(np.sum((a - b) ** 2 / np.maximum(a + b, 1))) / max(freedom, 1)
 
 

@@ -47,7 +47,7 @@ CYCLES = (
 )
 MOST_LEVELS = 6
 PROBES = 64  # runs for each level that is tried
-LONGEST = 40  # steps
+LONGEST = 80  # steps
 
 
 def public_levels(mechanism: Mechanism) -> list[int]:
@@ -70,16 +70,21 @@ def cycle(mechanism: Mechanism) -> int:
 
 def lengths(mechanism: Mechanism, usual: int) -> list[int]:
     """Lengths of streams: one step, as usual, and more than two cycles, as far as the stream may go."""
-    horizon = mechanism.policy.horizon or 10**9
-    own = getattr(mechanism, "horizon", None)
-    end = min(horizon, own or horizon) if own and not _goes_on(mechanism, own) else horizon
+    end = longest(mechanism)
     long = min(2 * cycle(mechanism) + 2, LONGEST)
     return sorted({min(each, end) for each in (1, 2, usual, long)})
 
 
+def longest(mechanism: Mechanism) -> int:
+    """How many steps a stream may have: the policy's horizon, or the mechanism's own where it ends there."""
+    horizon = mechanism.policy.horizon or 10**9
+    own = getattr(mechanism, "horizon", None)
+    return min(horizon, own) if own and not _goes_on(mechanism, own) else horizon
+
+
 def decision_levels(subject: Configured, steps: int) -> list[int]:
     """Levels at which a jump is measured about every second time, after quiet steps of several lengths."""
-    if not subject.shown or subject.way == "columns":
+    if not subject.layout(1).shown or subject.way == "columns":
         return []
     window = subject.policy.window or 1
     found: set[int] = set()
@@ -104,8 +109,9 @@ def _turn(subject: Configured, quiet: int) -> int:
 def _share(subject: Configured, quiet: int, level: int) -> float:
     stream: Stream = np.zeros((quiet + 1, subject.columns), dtype=np.int64)
     stream[-1] = level
+    shown, width, steps = subject.layout(len(stream))
     drawn = subject.sample(stream, PROBES)
-    return float(np.mean(drawn[:, -1] > 0))
+    return float(np.mean(drawn[:, (steps * width or drawn.shape[1]) - 1] > 0)) if shown else 0.0
 
 
 def _goes_on(mechanism: Mechanism, steps: int) -> bool:

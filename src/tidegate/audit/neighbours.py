@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import TidegateError
-from tidegate.policy import Policy
+from tidegate.policy import Policy, Swellfish
 
 Stream = npt.NDArray[np.int64]
 Choose = Callable[[int], int]
@@ -210,25 +210,38 @@ def amount_of(policy: Policy) -> int:
 
 def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
     """All patterns, with windows at every place of a short stream, and at a few of a long one; known ones first."""
-    amount = amount_of(policy)
-    length = min(steps, policy.window or steps)
-    places = _places(steps, length)
     found: dict[bytes, tuple[int, int, Pair]] = {}
-    for what, change in changes(policy, length, columns, amount):
-        for name, base in bases(steps, columns, amount):
-            rank = KNOWN.index((name, what)) if (name, what) in KNOWN else len(KNOWN)
-            for turn in range(
-                len(places)
-            ):  # each pattern begins at another place, so that the first ones cover all
-                first = places[(turn + rank) % len(places)]
-                moved = (
-                    np.roll(change, first, axis=1) if "moving" in what else change
-                )  # in step with the base
-                pair = _pair(policy, base, first, moved, f"{name}; {what}")
-                if pair is not None:
-                    known = rank < len(KNOWN)
-                    found.setdefault(pair.key, (turn if known else len(places), rank, pair))
+    for length, amount in sizes(policy, steps):
+        places = _places(steps, length)
+        largest = amount == amount_of(policy) or isinstance(policy, Swellfish)
+        for what, change in changes(policy, length, columns, amount):
+            for name, base in bases(steps, columns, amount):
+                rank = KNOWN.index((name, what)) if (name, what) in KNOWN else len(KNOWN)
+                known = rank < len(KNOWN) and largest
+                origin = f"{name}; {what}" if largest else f"{name}; {what}, by {amount}"
+                for turn in range(
+                    len(places)
+                ):  # patterns begin at other places, so that the first ones cover all
+                    first = places[(turn + rank) % len(places)]
+                    moved = np.roll(change, first, axis=1) if "moving" in what else change  # with the base
+                    pair = _pair(policy, base, first, moved, origin)
+                    if pair is not None:
+                        found.setdefault(pair.key, (turn if known else MOST_PLACES, rank, pair))
     return [pair for _, _, pair in sorted(found.values(), key=lambda entry: entry[:2])]
+
+
+def sizes(policy: Policy, steps: int) -> list[tuple[int, int]]:
+    """How many steps change and by how much: the most that a unit can do, and by 1 where that is less.
+
+    Secrets have durations and heights of their own, and which of them are hidden differs from step to step.
+    """
+    length, amount = min(steps, policy.window or steps), amount_of(policy)
+    if not isinstance(policy, Swellfish):
+        return [(length, each) for each in dict.fromkeys((amount, 1))]
+    sums = {total for row in policy.temporal_sensitivity(1, steps) for total in row if total >= 1}
+    amounts = sorted({int(total) for total in sums}) or [1]
+    durations = sorted({min(steps, secret.duration) for secret in policy.secrets})
+    return [(duration, each) for duration in durations for each in amounts]
 
 
 def _places(steps: int, length: int) -> list[int]:

@@ -171,10 +171,11 @@ class Search:
 
     def _learnt(self, pair: Pair, one: Floats, other: Floats) -> Learnt:
         fewer = min(len(one), len(other))
-        width = self.subject.width or max(1, one.shape[1] // len(pair.first))
+        shown, width, steps = self.subject.layout(len(pair.first))
+        width = width or max(1, one.shape[1] // len(pair.first))
         self.found.width = one.shape[1]
-        error, shown = self.error / self._finals, self.subject.shown
-        return events.learn(one[:fewer], other[:fewer], width, self.budget, self._trials, error, shown)
+        error, trials = self.error / self._finals, self._trials
+        return events.learn(one[:fewer], other[:fewer], width, self.budget, trials, error, shown, steps)
 
     def _candidates(self) -> list[Pair]:
         policy, columns = self.subject.policy, self.subject.columns

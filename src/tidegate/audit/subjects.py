@@ -23,13 +23,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit.copies import places, widened
-from tidegate.audit.courses import AT_ONCE, MARKS, Course, visible
+from tidegate.audit.courses import AT_ONCE, MARKS, Course, laid_out, visible
 from tidegate.audit.publishing import PublishingReplicas
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.mechanism import Mechanism
@@ -72,6 +72,24 @@ class Failure(Exception):
         self.side = 0  # of the pair of streams
 
 
+class Layout(NamedTuple):
+    """How a transcript is laid out.
+
+    Attributes
+    ----------
+    shown
+        So many numbers of a step, from the first, have the noise scale that is its last number; 0: no scales.
+    width
+        So many numbers belong to one step; 0: as many as the stream's length says.
+    steps
+        So many steps a transcript begins with, where other numbers follow them; 0: nothing follows.
+    """
+
+    shown: int = 0
+    width: int = 0
+    steps: int = 0
+
+
 class Subject(Protocol):
     """Something that can be audited."""
 
@@ -79,8 +97,10 @@ class Subject(Protocol):
     columns: int
     name: str
     way: str
-    shown: int  # so many numbers of a step, from the first, have the noise scale that is its last number
-    width: int  # so many numbers belong to one step; 0: as many as the stream's length says
+
+    def layout(self, steps: int) -> Layout:
+        """How the transcripts of streams of so many steps are laid out."""
+        ...
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
         """So many independent transcripts (fewer once it is `late`), one a row."""
@@ -143,6 +163,10 @@ class Callee:
     way: str = "restart"
     shown: int = 0
     width: int = 0
+
+    def layout(self, steps: int) -> Layout:
+        """As its attributes say."""
+        return Layout(self.shown, self.width)
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
         """One call a transcript, or one for all."""
@@ -214,16 +238,16 @@ class Configured:
         self._wide = widened(mechanism, 2)
         self._replicas = PublishingReplicas.of(mechanism) if plain else None
         self.way = "columns" if self._wide is not None else "loop" if self._replicas else "restart"
-        self.shown, self.width = self._layout()
         self._period = mechanism.independent_period if self.way == "restart" and plain else 0
         self._cache: dict[int, Mechanism] = {}
+        self._layouts: dict[int, Layout] = {}
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
         """Independent transcripts by the fastest honest way."""
         try:
             if self.way == "columns":
                 return self._by_columns(stream, count)
-            if self._period and len(stream) % self._period == 0:
+            if self._period and len(stream) % self._period == 0 and not self.layout(len(stream)).steps:
                 return self._by_periods(stream, count)
             if self._replicas is not None:
                 return self._replicas.sample(stream, count)
@@ -233,19 +257,26 @@ class Configured:
         except Exception as error:
             raise Failure("crashes", f"it raised {type(error).__name__}") from error
 
-    def _layout(self) -> tuple[int, int]:
-        """How many values of a step have the scale that it states, of how many numbers; 0 where steps differ."""
+    def layout(self, steps: int) -> Layout:
+        """Whether values have the scale that their step states; tried on a stream of zeros of that length."""
         if self.way == "columns":
-            return 0, 0
+            return Layout()
         if self._replicas is not None:
-            return self.columns, self.columns + 1
+            return Layout(self.columns, self.columns + 1)
+        if steps not in self._layouts:
+            self._layouts[steps] = self._tried(steps)
+        return self._layouts[steps]
+
+    def _tried(self, steps: int) -> Layout:
+        values = self.mechanism.outputs
         try:
-            releases = self.mechanism.start().push_batch(np.zeros((1, self.columns), dtype=np.int64))
+            parts = self.course.drive(self.mechanism, np.zeros((steps, self.columns), dtype=np.int64))
+            rows, rest = laid_out(parts, values, marks=True)
         except Exception:
-            return 0, 0  # reported when it is sampled
-        plain = releases.final is releases and releases.measured is None
-        values = releases.values.shape[1]
-        return (values, values + MARKS) if plain else (0, 0)
+            return Layout()  # reported when it is sampled
+        if rows.shape[1] != values + MARKS:  # measurements and groups besides
+            return Layout()
+        return Layout(values, values + MARKS, len(rows) if len(rest) else 0)
 
     def _by_columns(self, stream: Stream, count: int) -> Floats:
         columns = stream.shape[1]
@@ -276,15 +307,17 @@ class Configured:
         for start in range(0, count, most):
             copies = min(most, count - start)
             seen = visible(
-                self.mechanism.start().push_batch(np.tile(stream, (copies, 1))), marks=self.shown > 0
+                self.mechanism.start().push_batch(np.tile(stream, (copies, 1))),
+                marks=self.layout(len(stream)).shown > 0,
             )
             pieces.append(seen.reshape(copies, -1))
         return np.concatenate(pieces)
 
     def _by_restart(self, stream: Stream, count: int, late: Late | None) -> Floats:
         rows: list[Floats] = []
+        marks = self.layout(len(stream)).shown > 0
         for _ in range(count):
-            rows.append(self.course.transcript(self.mechanism, stream, marks=self.shown > 0).reshape(-1))
+            rows.append(self.course.transcript(self.mechanism, stream, marks=marks).reshape(-1))
             if late is not None and len(rows) >= FEWEST and late():
                 break
         lengths = {len(row) for row in rows}

@@ -7,9 +7,13 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from tidegate.errors import InvalidParameter
 from tidegate.exact import float_up, whole
 from tidegate.ledger import Ledger
+from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism, Run
 from tidegate.mechanisms.plain.blocks import BlocksRun, blocks_met
 from tidegate.mechanisms.sampled import kalman, pid
@@ -19,6 +23,7 @@ from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.printed_times import Sampled
 from tidegate.noise import check_scale, expected_absolute_laplace
 from tidegate.policy import User, WEvent
+from tidegate.releases import Releases
 
 # which part of the steps is measured, if nothing else is said
 SLIDING_SHARE = Fraction(1, 4)
@@ -195,6 +200,10 @@ class Fast(Sampled):
     def noise_error(self) -> float:
         """The mean absolute error of a measurement, before the filter."""
         return expected_absolute_laplace(self.scale) * float(Fraction(self.grid))
+
+    def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
+        """What each measured step lost, from its scale; the printed columns lose each for itself."""
+        return None if self.printed else noise_losses(self, releases)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Run:
         """Begin, or go on with, a run."""
