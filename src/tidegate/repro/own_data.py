@@ -19,9 +19,7 @@ from tidegate.noise import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.plan import Description
 from tidegate.policy import WEvent
-from tidegate.repro.across import scores
-from tidegate.repro.across.benchmark import compared
-from tidegate.repro.across.configured import configured
+from tidegate.repro.across import STATISTICS, Matrix, compared, configured
 from tidegate.repro.experiment import Row
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ class Comparison:
     def settings(self) -> list[tuple[str, int, str]]:
         """Every ε, window and statistic that was looked at, in order."""
         found = dict.fromkeys((row["epsilon"], row["window"], row["statistic"]) for row in self.rows)
-        order = {name: place for place, name in enumerate(scores.STATISTICS)}
+        order = {name: place for place, name in enumerate(STATISTICS)}
         policies = list(dict.fromkeys((epsilon, window) for epsilon, window, _ in found))
         return sorted(found, key=lambda setting: (policies.index(setting[:2]), order[setting[2]]))
 
@@ -106,7 +104,7 @@ class Comparison:
         from matplotlib.figure import Figure
 
         settings = self.settings()
-        statistics = [each for each in scores.STATISTICS if any(each == setting[2] for setting in settings)]
+        statistics = [each for each in STATISTICS if any(each == setting[2] for setting in settings)]
         policies = list(dict.fromkeys((epsilon, window) for epsilon, window, _ in settings))
         longest = max(len(self.of(setting)) for setting in settings)
         shape = (len(policies), len(statistics))
@@ -148,7 +146,7 @@ def _draw_setting(panel: Axes, rows: list[Row], longest: int) -> None:
     panel.set_xlabel("mean absolute error", fontsize=8)
 
 
-def to_units(values: npt.NDArray[np.float64], grid: Fraction, cap: float = 2.0**50) -> scores.Matrix:
+def to_units(values: npt.NDArray[np.float64], grid: Fraction, cap: float = 2.0**50) -> Matrix:
     """Values in units of the grid; refuses what is no number."""
     if not np.isfinite(values).all():
         raise InvalidInput("a value of the stream is missing or no number; fill it, or leave its column out.")
