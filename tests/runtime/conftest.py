@@ -254,7 +254,25 @@ class Kafka:
         name = f"topic-{next(self._topics)}"
         for made in self.admin().create_topics([NewTopic(name, partitions, 1)]).values():
             made.result(20)
+        self._known(name, partitions)
         return name
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions to a topic."""
+        from confluent_kafka.admin import NewPartitions
+
+        for grown in self.admin().create_partitions([NewPartitions(topic, partitions)]).values():
+            grown.result(20)
+        self._known(topic, partitions)
+
+    def _known(self, topic: str, partitions: int) -> None:
+        """Wait until everybody may know of the partitions, which is a moment after they were made."""
+        for _ in range(200):
+            found = self.admin().list_topics(topic, timeout=20).topics[topic].partitions
+            if len(found) == partitions and all(one.leader >= 0 for one in found.values()):
+                return
+            time.sleep(0.05)
+        raise AssertionError("the topic is not there")
 
     def url(self, topic: str) -> str:
         """The location of a topic."""

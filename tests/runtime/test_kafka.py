@@ -75,10 +75,7 @@ def test_offsets_are_ours(kafka: Any) -> None:
         units, position = until_caught_up(source)
     assert sorted(units) == sorted(f"u{n}" for n in range(10))
     assert position == {"offsets": {"0": 5, "1": 5, "2": 0}}
-    from confluent_kafka.admin import NewPartitions
-
-    for grown in kafka.admin().create_partitions([NewPartitions(topic, 4)]).values():
-        grown.result(20)
+    kafka.grow(topic, 4)
     kafka.send(topic, [(3, event("new")), (0, event("more"))], grown=True)
     with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
         units, after = until_caught_up(source, position)
@@ -90,15 +87,12 @@ def test_offsets_are_ours(kafka: Any) -> None:
 
 def test_partitions_that_are_added_while_it_runs(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read from their beginning."""
-    from confluent_kafka.admin import NewPartitions
-
     monkeypatch.setattr(module, "NEW_PARTITIONS", 0.0)
     topic = kafka.topic()
     with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
         batches, units = source.batches(patience=lambda: 0.05), []
         next(batches)
-        for grown in kafka.admin().create_partitions([NewPartitions(topic, 2)]).values():
-            grown.result(20)
+        kafka.grow(topic, 2)
         kafka.send(topic, [(1, event("new"))], grown=True)
         for batch in batches:
             units += batch.frame["unit"].to_list()
