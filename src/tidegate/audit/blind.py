@@ -59,6 +59,7 @@ ERROR = 1e-6 / 40  # of each mutant: an accusation must mean something here too
 SECONDS = 40.0  # of the attack on one mutant
 LONGEST = 900.0  # seconds after which a process is given up
 BEGIN, END = "<!-- blind test -->\n", "<!-- end of the blind test -->\n"
+HAND = "<!-- by hand -->\n"  # what stands between it and the end of the section is kept
 FIELDS = {"name", "why", "module", "function", "find", "replace", "audit", "loss", "edit"}
 
 
@@ -293,18 +294,23 @@ def interval(successes: int, trials: int, error: float = 0.05) -> tuple[float, f
 
 
 def put_into(page: str, text: str) -> str:
-    r"""A page with the section in its place, or at its end where it has none yet.
+    r"""A page with the section in its place, or at its end where it has none yet; remarks by hand stay.
 
     Examples
     --------
     >>> once = put_into("# Page\n", "new\n")
     >>> put_into(once, "newer\n") == put_into("# Page\n", "newer\n")
     True
+    >>> remarked = once.replace(END, HAND + "a remark\n" + END)
+    >>> put_into(remarked, "newer\n") == put_into("# Page\n", "newer\n" + HAND + "a remark\n")
+    True
     """
     before, found, rest = page.partition(BEGIN)
     if not found:
         return page.rstrip("\n") + "\n\n" + BEGIN + text + END
-    return before + BEGIN + text + END + rest.partition(END)[2]
+    old, _, after = rest.partition(END)
+    _, marked, remarks = old.partition(HAND)
+    return before + BEGIN + text + marked + remarks + END + after
 
 
 def kept_section(page: str) -> str:
