@@ -56,3 +56,15 @@ def test_bad_parameters():
         SmoothWhereNoisy(threshold=-1)
     with pytest.raises(InvalidParameter, match="at least 1"):
         SmoothWhereNoisy(window=0)
+
+
+def test_a_filter_may_have_a_threshold_for_each_column():
+    """Each column is averaged where the noise is above its own threshold; another number of thresholds is refused."""
+    run = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24), columns=2, noise="laplace").start()
+    releases = run.push_batch(np.full((50, 2), 500))
+    found = SmoothWhereNoisy(columns=2, window=24, threshold=[1000.0, 10.0]).push_batch(releases)
+    alone = SmoothWhereNoisy(columns=2, window=24, threshold=10.0).push_batch(releases)
+    assert (found[:, 0] == np.maximum(releases.values[:, 0], 0)).all()
+    assert (found[:, 1] == alone[:, 1]).all()
+    with pytest.raises(InvalidParameter, match="one number or 2"):
+        SmoothWhereNoisy(columns=2, threshold=[1.0, 2.0, 3.0])
