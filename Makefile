@@ -15,7 +15,7 @@ DOCS := $(VENV)/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve soak test lint docs services kafka bench audit blind mutants campaign year fuzz clean
+.PHONY: help demo serve soak test lint docs services packages kafka bench audit blind mutants campaign year fuzz clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
@@ -99,7 +99,9 @@ docs: $(DOCS)
 	@echo "open build/site/index.html"
 
 # Tests start servers of their own, as users without privileges, on free ports; here only the programs are installed.
-services: kafka
+services: packages kafka
+
+packages:
 	@if PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null && PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null \
 	    && command -v chromium >/dev/null && command -v chromedriver >/dev/null \
 	    && { command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }; then \

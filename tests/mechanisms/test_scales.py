@@ -125,7 +125,8 @@ def of_uniform(m):
 
 def of_sample(m):
     """A window of n steps meets ⌈n/every⌉ measured ones."""
-    return -(-steps(m.policy) // m.every) * once(moved(m), m.scale, m.policy)
+    count = -(-steps(m.policy) // m.every)
+    return count * once(moved(m), m.scale, m.policy) if m.sharing is None else of_shared(m, count)
 
 
 def of_backward_smoothing(m):
