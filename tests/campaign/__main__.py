@@ -188,7 +188,7 @@ class Campaign:
         self.results, self.scratch, self.postgres, self.broker = results, scratch, postgres, broker
         self.worker = Worker()
         self.done: list[Trial] = []
-        self._promised: dict[tuple[str, str], list[Any]] = {}
+        self._promised: dict[tuple[str, str, int], list[Any]] = {}
         results.parent.mkdir(parents=True, exist_ok=True)
         if results.exists():
             self.done = [Trial(**json.loads(line)) for line in results.read_text().splitlines()]
@@ -211,12 +211,15 @@ class Campaign:
         (folder / "tidegate.toml").write_text(text)
         return Setting(folder, sink, ledger)
 
-    def promised(self, mechanism: str, sink: str) -> list[Any]:
-        """What an undisturbed stream with the same noise publishes, whatever its source and store are."""
-        key = (mechanism, sink)
+    def promised(self, mechanism: str, sink: str, cells: int = 4) -> list[Any]:
+        """What an undisturbed stream with the same noise publishes, whatever its source and store are.
+
+        Revised steps are written with the block of steps in which they became known, so that blocks must be as large.
+        """
+        key = (mechanism, sink, cells)
         if key not in self._promised:
             setting = self.setting("promised", mechanism, "csv", sink, "sqlite")
-            answer = self.worker.start(setting.folder)
+            answer = self.worker.start(setting.folder, cells=cells)
             if answer["code"] != 0:
                 raise Wrong(str(answer))
             self._promised[key] = setting.rows()
@@ -342,7 +345,7 @@ class Campaign:
     def database(self, chance: random.Random) -> tuple[str, int, str]:
         """Let the database server crash while a stream commits, and come back."""
         sink, mechanism = chance.choice(SINKS[:2]), chance.choice(MECHANISMS)
-        promised = self.promised(mechanism, sink)
+        promised = self.promised(mechanism, sink, cells=2)
         setting = self.setting("database", mechanism, "csv", sink, "postgresql")
         delay = 0.05 + 0.6 * chance.random()
         crash = threading.Timer(delay, self.postgres.stop)
@@ -356,7 +359,7 @@ class Campaign:
         lost = int(answer["code"] != 0)
         if lost and "cannot be reached" not in answer.get("refused", ""):
             raise Wrong(f"refused by another sentence: {answer}")
-        answer = self.worker.start(setting.folder)
+        answer = self.worker.start(setting.folder, cells=2)
         if answer["code"] != 0:
             raise Wrong(f"refused: {answer}")
         self.check(setting, promised, ended=True)

@@ -30,7 +30,7 @@ def test_json_states_guarantee_verdict_and_error(tmp_path: Path, capsys: pytest.
         "demo.png",
         "released.csv",
     ]
-    released = pl.read_csv(folder / "released.csv")
+    released = pl.read_csv(folder / "released.csv", infer_schema_length=None)
     ends = [f"{name} {end}" for name in BUILDINGS for end in ("low", "high")]
     assert released.columns == ["time", *BUILDINGS, *ends, "scale", "spent"]
     assert (released["Library low"] <= released["Library"]).all()

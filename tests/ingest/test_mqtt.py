@@ -272,14 +272,14 @@ def test_unreadable_messages_cost_no_more_than_others(
 ) -> None:
     """Each message is parsed once, readable or not; halving until bad ones were alone took a thousandfold."""
     parsed = 0
-    read = mqtt.records
+    read = mqtt.message_records
 
     def counted(content: bytes) -> list[dict[str, Any]]:
         nonlocal parsed
         parsed += 1
         return read(content)
 
-    monkeypatch.setattr(mqtt, "records", counted)
+    monkeypatch.setattr(mqtt, "message_records", counted)
     with broker.source() as source:
         drain(source, 0, 0.5)
         broker.send(*["[" * 3000, '{"time": "noon'] * 200, message(1, "u"))

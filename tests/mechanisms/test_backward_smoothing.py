@@ -23,7 +23,7 @@ def test_its_noise_is_that_of_uniform():
     """Same scale, and a constant stream is answered with the error that is stated."""
     policy = tg.WEvent(epsilon="1", w=4)
     mechanism = BackwardSmoothing(policy, back=9)
-    assert mechanism.scale == Uniform(policy).scale
+    assert mechanism.scale == Uniform(policy, noise="laplace").scale
     releases = mechanism.start().push_batch(np.full(40_000, 30))
     assert np.abs(releases.values - 30).mean() == pytest.approx(mechanism.error_on_constant(), rel=0.1)
 

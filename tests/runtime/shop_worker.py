@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crash_worker import trace_until
 
 from tidegate.config import Queries, parse_queries
 from tidegate.errors import TidegateError
@@ -169,7 +168,7 @@ def main() -> None:
         if child == 0:
             try:
                 if order.get("lines"):
-                    trace_until(order["lines"])
+                    importlib.import_module("crash_worker").trace_until(order["lines"])
                 (work_on_old if order.get("old") else work)(order)
                 sys.settrace(None)
                 code = 0

@@ -7,11 +7,14 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.runtime.helpers import release, settings
 
+import tidegate as tg
 from tidegate.cli import main
 from tidegate.errors import LedgerCorrupt, TidegateError
+from tidegate.runtime import chain
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.store import verify_target
 
@@ -133,3 +136,23 @@ def test_stores_of_earlier_versions_are_chained_from_now_on(
     assert "releases 1 to 6 have no hashes" in capsys.readouterr().out
     change(config.ledger, CHANGES["a released value"])
     assert not verify_target(config.ledger).ok
+
+
+@pytest.mark.parametrize("commits", range(1, 9))
+def test_chains_longer_than_a_page_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """Whatever the number of commits, pages of links and of releases end at the same place; one more release is found."""
+    monkeypatch.setattr(chain, "_PAGE", 3)
+    path = tmp_path / "s.ledger"
+    with tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4)), path) as run:
+        for _ in range(commits):
+            run.push_batch(np.ones((3, 1)))
+        assert run.verify().ok
+    assert verify_target(path).ok
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "INSERT INTO releases SELECT number + 1, content FROM releases ORDER BY number DESC LIMIT 1"
+        )
+    connection.close()
+    assert not verify_target(path).ok

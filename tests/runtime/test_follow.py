@@ -210,7 +210,6 @@ def test_a_source_that_does_not_answer_is_one_line(broker: Any, tmp_path: Path) 
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     line = process.stderr.readline()
-    assert line.startswith(f"tidegate: waiting for the broker at 127.0.0.1:{broker.port}; nothing is lost")
     broker.start()
     for _ in range(300):
         time.sleep(0.1)
@@ -218,5 +217,8 @@ def test_a_source_that_does_not_answer_is_one_line(broker: Any, tmp_path: Path) 
             break
     process.send_signal(signal.SIGINT)
     shown, more = process.communicate(timeout=20)
+    # why it does not answer may be said, too
+    assert line.startswith(f"tidegate: waiting for the broker at 127.0.0.1:{broker.port}")
+    assert "; nothing is lost" in line
     assert (process.returncode, more) == (0, "")
     assert json.loads(shown)["steps"] >= 1

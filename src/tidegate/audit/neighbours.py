@@ -6,7 +6,7 @@ streams that are not neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import blake2b
@@ -215,7 +215,7 @@ def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
         places = _places(steps, length)
         largest = amount == amount_of(policy) or isinstance(policy, Swellfish)
         for what, change in changes(policy, length, columns, amount):
-            for name, base in bases(steps, columns, amount):
+            for name, base in _beside(bases(steps, columns, amount), amount):
                 rank = KNOWN.index((name, what)) if (name, what) in KNOWN else len(KNOWN)
                 known = rank < len(KNOWN) and largest
                 origin = f"{name}; {what}" if largest else f"{name}; {what}, by {amount}"
@@ -228,6 +228,14 @@ def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
                     if pair is not None:
                         found.setdefault(pair.key, (turn if known else MOST_PLACES, rank, pair))
     return [pair for _, _, pair in sorted(found.values(), key=lambda entry: entry[:2])]
+
+
+def _beside(found: Iterable[tuple[str, Stream]], amount: int) -> Iterator[tuple[str, Stream]]:
+    """Bases, and the same one higher where changes are larger than that: what rounds treats them in another way."""
+    for name, base in found:
+        yield name, base
+        if amount > 1:
+            yield name, base + 1
 
 
 def sizes(policy: Policy, steps: int) -> list[tuple[int, int]]:

@@ -179,9 +179,10 @@ class Chain:
         if self.start is None:
             return
         after, before = (self.start if self._anchor is None else self._anchor.number), b""
-        while True:
-            links = self._page("number, rows, state, hash", "links", after - 1 if not before else after)
-            stored = dict(self._page("number, content", "releases", after))
+        links = self._page("number, rows, state, hash", "links", after - 1)
+        while links:
+            last = _link(links[-1]).number
+            stored = dict(self._page("number, content", "releases", after, last))
             for found in links:
                 link = _link(found)
                 if not before:  # where the chain begins
@@ -193,15 +194,18 @@ class Chain:
                     before, link.number, link.rows, head, stored_bytes(content), link.state
                 ):
                     raise self._damaged(link.number)
-                after, before = link.number, link.hash
+                before = link.hash
             if stored:
                 raise self._damaged(min(stored))
-            if len(links) < _PAGE:
-                return
+            after = last
+            links = self._page("number, rows, state, hash", "links", after)
+        beyond = self._page("number", "releases", after)
+        if beyond:
+            raise self._damaged(beyond[0][0])
 
-    def _page(self, columns: str, table: str, after: int) -> list[Any]:
-        wanted = f"SELECT {columns} FROM {{{table}}} WHERE number > ? ORDER BY number LIMIT {_PAGE}"
-        return list(self._execute(wanted, (after,)))
+    def _page(self, columns: str, table: str, after: int, last: int = 2**62) -> list[Any]:
+        wanted = f"SELECT {columns} FROM {{{table}}} WHERE number > ? AND number <= ? ORDER BY number LIMIT {_PAGE}"
+        return list(self._execute(wanted, (after, last)))
 
     def _damaged(self, number: int | None = None) -> LedgerCorrupt:
         place = "a stored release" if not number else f"what was stored up to release {number}"
