@@ -118,6 +118,9 @@ def test_one_unit_changes_each_histogram_by_one(tmp_path: Path) -> None:
     assert [one.ends for one in quiet] == [other.ends for other in loud]
     cells = sum(len(trait.ends) for trait in quiet)
     assert tuning(cells, "1/10", len(quiet)).scale == 10 * len(quiet)
+    # one cell less and another one more, in each part
+    replaced = tuning(cells, "1/10", len(quiet), "replace")
+    assert replaced.scale == 20 * len(quiet)
 
 
 def test_bad_fields_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

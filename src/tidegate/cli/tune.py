@@ -53,7 +53,7 @@ def tune(
         )
     found = read_traits(settings, largest)
     row = np.concatenate([trait.cells() for trait in found])
-    mechanism = tuning(len(row), epsilon, len(found))
+    mechanism = tuning(len(row), epsilon, len(found), settings.policy.adjacency)
     with tg.open(mechanism, account) as run:
         released = run.push(row).values
     tuned = choose(settings, found, released, mechanism, keep)

@@ -58,18 +58,17 @@ class Tuned:
         return text
 
 
-def tuning(columns: int, epsilon: ExactLike, parts: int) -> Uniform:
+def tuning(columns: int, epsilon: ExactLike, parts: int, adjacency: str = "add-remove") -> Uniform:
     """The mechanism that measures the histogram: once, and a unit changes one cell of each part.
 
     Privacy
     -------
     Each unit, with ALL its records in the whole input, adds 1 to one cell of each of the `parts` histograms, so it
     changes the row by at most `parts` in sum; one step of Uniform at user level with a horizon of 1 loses ε by adding it
-    or removing it. The cells' ends are public. Everything that is chosen is computed from the released row.
+    or removing it; under "replace", as the stream's own policy may say, the noise is twice as large. The cells' ends are public. Everything that is chosen is computed from the released row.
     """
-    return Uniform(
-        User(epsilon=epsilon, horizon=1, max_change=parts, touches=parts), columns=columns, noise="laplace"
-    )
+    policy = User(epsilon=epsilon, horizon=1, max_change=parts, touches=parts, adjacency=adjacency)
+    return Uniform(policy, columns=columns, noise="laplace")
 
 
 def read_traits(config: Config, largest: float) -> list[Trait]:
