@@ -22,6 +22,7 @@ from tidegate.ingest.errors import UnreadableInput
 from tidegate.ingest.sources.mqtt import MqttSource
 from tidegate.ingest.sources.pipe import PipeSource
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect
+from tidegate.ingest.times import EachTime
 
 SCHEMA = Schema(time="time", unit="unit", column="place", value="value")
 QUERY = Query(aggregate="sum", columns=Columns(("a", "b")), clip=("0", "10"))
@@ -232,3 +233,14 @@ def test_a_line_becomes_what_it_is_alone(found: list[bytes], at: int) -> None:
         apart = [row for line in found for row in reader.parse_each(line, ("time", "unit")).rows()]
         assert together == apart
     assert ("7", 'u "x"') in csv.parse_each(b"\n".join(found), ("time", "unit")).rows()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("form", ["auto", "iso"])
+def test_a_time_that_no_clock_has_is_a_missing_one(zone, form):
+    """It stops nobody, in whatever zone; the good one beside it is read as it would be alone."""
+    reader = EachTime(form, zone)
+    odd = pl.Series(["-262143-01-01T00:00:00", "2026-03-02T10:00:00", "262142-12-31T23:59:59", "noon"])
+    found = reader.read(odd)
+    assert found[1] == EachTime(form, zone).read(odd[1:2])[0]
+    assert found[3] is None

@@ -354,3 +354,18 @@ def test_policies_without_delta_have_none_to_share():
         MemoryLedger(POLICY, 1).divide({"a": 1}, deltas={"a": 1})
     with pytest.raises(InvalidParameter, match="deltas"):
         MemoryLedger(tg.WEvent(epsilon="1", delta="1e-6", w=4), 1).divide({"a": 1}, deltas={"b": 1})
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_the_account_never_goes_back_when_the_furthest_query_ends(tmp_path, durable):
+    """What an ended query has charged stays in the windows of those that come, also where the one that stays lags."""
+    target = str(tmp_path / "x.ledger") if durable else None
+    budget = tg.Budget(tg.WEvent(epsilon="1", w=4), ledger=target)
+    ahead = budget.split(a="1/2", b="1/2")["a"]
+    ahead.charge(4, ahead.units)
+    budget.amend(b="1/2")
+    assert budget.ledger.step == 4
+    new = budget.amend(b="1/2", c="1/2")["c"]
+    # all of it was spent by the one that has ended, for as long as a window reaches it
+    assert [new.remaining(step) for step in (5, 6, 7, 8)] == [0, 0, 0, Fraction(1, 2)]
+    assert budget.ledger.verify().ok

@@ -534,3 +534,17 @@ def test_batches_on_a_crowded_ledger_are_all_or_nothing():
     with pytest.raises(BudgetExceeded):
         other.push_batch(ZEROS)
     assert (other.step, ledger.step, ledger.spent(), other._noise.state) == before
+
+
+def test_a_run_that_may_go_on_is_never_forgotten(tmp_path):
+    """However many others have been on its ledger since, a copy of its state ends it."""
+    mechanism = Uniform(tg.WEvent(epsilon="1", w=40))
+    first = mechanism.start(tmp_path / "s.ledger")
+    first.push(0)
+    state = first.snapshot()
+    others = [mechanism.start(first.ledger) for _ in range(70)]
+    for other in others:
+        other.snapshot()
+    mechanism.start(first.ledger, state=state)
+    with pytest.raises(LedgerMismatch):
+        first.push(0)

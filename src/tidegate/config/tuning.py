@@ -65,7 +65,8 @@ def tuning(columns: int, epsilon: ExactLike, parts: int, adjacency: str = "add-r
     -------
     Each unit, with ALL its records in the whole input, adds 1 to one cell of each of the `parts` histograms, so it
     changes the row by at most `parts` in sum; one step of Uniform at user level with a horizon of 1 loses ε by adding it
-    or removing it; under "replace", as the stream's own policy may say, the noise is twice as large. The cells' ends are public. Everything that is chosen is computed from the released row.
+    or removing it; under "replace", as the stream's own policy may say, the noise is twice as large. The cells' ends
+    are public. Everything that is chosen is computed from the released row.
     """
     policy = User(epsilon=epsilon, horizon=1, max_change=parts, touches=parts, adjacency=adjacency)
     return Uniform(policy, columns=columns, noise="laplace")

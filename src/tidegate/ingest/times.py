@@ -169,6 +169,9 @@ class TimeReader:
                 raise _mixed()
             self.aware = aware
         if not aware and self.zone != "UTC":
+            # years that no clock has overflow where an hour is added or taken away
+            year = moments.dt.year()
+            moments = moments.set((year < 1) | (year > 9999), None)
             local = moments.dt.replace_time_zone(self.zone, ambiguous="earliest", non_existent="null")
             if local.null_count() > moments.null_count():
                 hour = pl.duration(hours=1)
@@ -209,7 +212,8 @@ class EachTime(TimeReader):
             )
         number = text.str.contains(_NUMBER if self.format == "auto" else _NOTHING)
         aware = text.str.contains(_OFFSET) & ~number
-        found = self._number(text.set(~number, None))
+        nothing = pl.Series([None] * len(text), dtype=pl.Int64)
+        found = nothing if self.format == "iso" else self._number(text.set(~number, None))
         for chosen in (aware, ~aware & ~number):
             if chosen.any():
                 part = text.set(~chosen, None)

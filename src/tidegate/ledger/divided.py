@@ -121,11 +121,14 @@ class DividedAccount(Account):
 
     @property
     def last(self) -> int:
-        """The last step that any query was charged."""
+        """The last step that any query was charged, also one that has ended since."""
         if not self.queries:
             return super().last
         of_delta = 0 if self.delta is None else self.delta.last
-        return max([self[k.LAST], of_delta, *(query.account.last for query in self.queries.values())])
+        divided = self.promises[-1][0]  # never goes back when the query that was furthest ends
+        return max(
+            [self[k.LAST], of_delta, divided, *(query.account.last for query in self.queries.values())]
+        )
 
     @property
     def budget(self) -> Fraction:

@@ -262,8 +262,10 @@ class Ledger:
             if holder is not None and holder is not user:
                 holder.superseded()
             self._holders[name] = ref(user)
-            if len(self._holders) > MOST_HOLDERS:  # who is forgotten drops its state when it is restored
-                del self._holders[next(iter(self._holders))]
+            if (
+                len(self._holders) > MOST_HOLDERS
+            ):  # only those who are no more: one that may go on is never forgotten
+                self._holders = {each: held for each, held in self._holders.items() if held() is not None}
             return before is not None or self.durable
 
     @property
