@@ -90,7 +90,8 @@ def attack(
     transcripts = at = 0
     while at < len(plan) and worst.outcome == CLEAN:
         angle, limit = plan[at]
-        found = _look(angle, limit, share, name, known, f"{seed} {at}")
+        quick = at < len(every) and angle.share == 1.0
+        found = _look(angle, limit, share, name, known, f"{seed} {at}", quick)
         transcripts += found.transcripts
         worst = _worse(worst, found)
         looked.append((found.estimate, angle))
@@ -150,14 +151,14 @@ def _levels(mechanism: Mechanism, steps: int) -> tuple[int, ...]:
 
 
 def _look(
-    angle: Angle, seconds: float, error: float, name: str, known: tuple[int, ...], seed: str
+    angle: Angle, seconds: float, error: float, name: str, known: tuple[int, ...], seed: str, quick: bool
 ) -> Verdict:
     found = audit(
         angle.subject,
         testers=("statistical",),
         steps=angle.steps,
         seconds=seconds,
-        effort=Effort(seconds, levels=known, fewest=FEWEST),
+        effort=Effort(seconds, levels=known, fewest=FEWEST, quick=quick),
         error=error,
         name=name,
         seed=seed,

@@ -129,12 +129,14 @@ def step_by_step(mechanism: Mechanism, stream: Stream) -> list[Part]:
 
 def restored(mechanism: Mechanism, stream: Stream) -> list[Part]:
     """In pieces of one, two, three, … steps, restored from a snapshot between them."""
-    run = mechanism.start()
+    run: Any = mechanism.start()
     seen: list[Part] = []
+    done = 0
     for piece in _pieces(stream):
-        if seen:
-            run = mechanism.start(state=run.snapshot())
+        if seen and (run := _again(mechanism, run)) is None:
+            return [*seen, Refused(len(stream) - done)]
         seen.append(run.push_batch(piece) if len(piece) > 1 else run.push(piece[0]))
+        done += len(piece)
     return seen
 
 
@@ -142,8 +144,8 @@ def restored_once(mechanism: Mechanism, stream: Stream) -> list[Part]:
     """Restored after one step, while all that begins with it is open, and then a long batch."""
     run = mechanism.start()
     seen: list[Part] = [run.push_batch(stream[:1])]
-    run = mechanism.start(state=run.snapshot())
-    return [*seen, run.push_batch(stream[1:])] if len(stream) > 1 else seen
+    again = _again(mechanism, run)
+    return [*seen, _pushed(again, stream[1:], 1)] if len(stream) > 1 else seen
 
 
 def with_gaps(mechanism: Mechanism, stream: Stream) -> list[Part]:
@@ -233,11 +235,7 @@ def restored_together(mechanism: Mechanism, stream: Stream) -> list[Part]:
     half = max(1, len(stream) // 2)
     seen = [_pushed(first, stream[:half], 0)]
     second = _begun(mechanism, first.ledger)
-    restored_runs: list[Any] = [None, None]
-    for at, run in enumerate((first, second)):
-        with suppress(TidegateError):
-            restored_runs[at] = run and mechanism.start(state=run.snapshot())
-    for run in restored_runs:
+    for run in [run and _again(mechanism, run) for run in (first, second)]:
         seen += _from_where_it_stands(run, stream, half, len(stream))
     return seen
 
@@ -260,6 +258,13 @@ def _begun(mechanism: Mechanism, ledger: Any) -> Any:
     """A new run on a ledger that others have used; None where it is refused."""
     with suppress(TidegateError):
         return mechanism.start(ledger)
+    return None
+
+
+def _again(mechanism: Mechanism, run: Any) -> Any:
+    """The run restored from its snapshot; None where that is refused, as where noise is shared by all steps."""
+    with suppress(TidegateError):
+        return mechanism.start(state=run.snapshot())
     return None
 
 

@@ -24,6 +24,7 @@ SLOW = 600_000  # transcripts in all: a subject that gives fewer tests one event
 FEWEST, FEW = 5, 30  # pairs that are looked at where transcripts are few
 LEARNING = 3  # an event is learnt in so many times the time in which it is looked for in as many transcripts
 PLAIN = 1.3  # a promise of so many times the claim needs no better pair
+HOPELESS = 0.5  # of the claim: a pair that promises less is not worth a proof in a quick search
 Progress = Callable[[str, float], None]
 
 
@@ -45,6 +46,8 @@ class Effort:
         Where the subject decides: values at which streams are placed as well.
     fewest
         Transcripts a side of the final tests, at least, however long they take.
+    quick
+        Whether a search ends without a final test where the best pair promises less than half of the claim.
 
     Examples
     --------
@@ -58,6 +61,7 @@ class Effort:
     pairs: int = 60
     levels: tuple[int, ...] = ()
     fewest: int = 2000
+    quick: bool = False
 
 
 @dataclass
@@ -133,6 +137,9 @@ class Search:
         """Scan, climb, learn, and prove."""
         looked = self._scan()
         looked = self._climb(looked)
+        if self.effort.quick and looked and looked[0][0] < HOPELESS * self.claim:
+            self.found.estimate, self.found.seconds = looked[0][0], self.watch.seconds()
+            return self.found
         plain = looked and looked[0][0] > PLAIN * self.claim
         finalists = self._learn(looked[: 1 if plain else 2 * self._finals])
         for pair, learnt in finalists[: self._finals]:
@@ -199,7 +206,7 @@ class Search:
 
     def _rate(self, pair: Pair) -> float:
         """About how many transcripts are drawn and scored in a second."""
-        count = 256
+        count = 64 if self.effort.quick else 256
         while True:  # until it takes long enough to be measured
             begun, before = self.watch.seconds(), self.found.transcripts
             one, other = self._draw(pair, count)
@@ -224,7 +231,7 @@ class Search:
         if self._slow:
             pairs, self._finals = pairs[: int(np.clip(0.2 * in_all / 600, FEWEST, FEW))], 1
         self._count = count = int(
-            np.clip(0.2 * in_all / (2 * len(pairs)), min(300, fewest // 6), self.effort.scan)
+            np.clip(0.2 * in_all / (2 * len(pairs)), min(300, fewest // (10 if self.effort.quick else 6)), self.effort.scan)
         )
         self._trials = int(np.clip(0.4 * in_all / (2 * self._finals), fewest, self.effort.trials))
         looked = []

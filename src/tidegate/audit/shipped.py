@@ -55,7 +55,7 @@ class Shipped:
     name: str
     mechanism: Mechanism
     steps: int | None = None
-    seconds: float = 20.0
+    seconds: float = 9.0
 
     def attack(self, error: float = 1e-6, seconds: float | None = None) -> Verdict:
         """Try to refute its claim from every angle."""
@@ -109,8 +109,8 @@ def shipped() -> list[Shipped]:
         Shipped("BudgetAbsorption, replaced rows", BudgetAbsorption(pairs, columns=2), 3),
         Shipped("BudgetAbsorption, groups that share", BudgetAbsorption(window, columns=2, groups=groups), 4),
         Shipped("BudgetAbsorption, shifted", BudgetAbsorption(window, columns=5, shift=True), 3),
-        Shipped("BudgetAbsorption, pan-private, seen once", watched, 3, 24.0),
-        Shipped("BudgetDistribution, pan-private, seen once", watched_halves, 3, 24.0),
+        Shipped("BudgetAbsorption, pan-private, seen once", watched, 3, 12.0),
+        Shipped("BudgetDistribution, pan-private, seen once", watched_halves, 3, 12.0),
         Shipped("BudgetDistribution", BudgetDistribution(window), 4),
         Shipped("BudgetDistribution, w = 3", BudgetDistribution(WEvent(epsilon="3", w=3)), 4),
         Shipped("Fast", Fast(WEvent(epsilon="2", w=4), columns=2, samples=2, filter=False), 5),
@@ -132,7 +132,7 @@ def shipped() -> list[Shipped]:
         Shipped("Factorization, BLT", Factorization(Event(rho="1/2"), horizon=4), 3),
         Shipped("OptStream", OptStream(WEvent(epsilon="2", w=4), samples=2, features=(whole_period(4),)), 8),
         Shipped(
-            "OptStream, adaptive", OptStream(WEvent(epsilon="6", w=4), samples=2, adaptive=True), 8, 20.0
+            "OptStream, adaptive", OptStream(WEvent(epsilon="6", w=4), samples=2, adaptive=True), 8, 12.0
         ),
         Shipped(
             "HierarchicalOptStream",

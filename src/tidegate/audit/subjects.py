@@ -241,6 +241,7 @@ class Configured:
         self._period = mechanism.independent_period if self.way == "restart" and plain else 0
         self._cache: dict[int, Mechanism] = {}
         self._layouts: dict[int, Layout] = {}
+        self._lengths: dict[int, int] = {}
 
     def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
         """Independent transcripts by the fastest honest way."""
@@ -320,10 +321,12 @@ class Configured:
             rows.append(self.course.transcript(self.mechanism, stream, marks=marks).reshape(-1))
             if late is not None and len(rows) >= FEWEST and late():
                 break
-        lengths = {len(row) for row in rows}
-        if len(lengths) > 1:
-            raise Failure("shape", f"it returned {min(lengths)} numbers once and {max(lengths)} another time")
-        return np.array(rows)
+        # a refusal leaves fewer numbers: all transcripts are brought to the length of the longest of the first sample
+        length = self._lengths.setdefault(len(stream), max(map(len, rows)))
+        even = np.full((len(rows), length), np.nan)
+        for kept, row in zip(even, rows, strict=True):
+            kept[: len(row)] = row[:length]
+        return even
 
 
 def subject(
