@@ -230,9 +230,8 @@ class Search:
         self._slow, fewest = in_all < SLOW, self.effort.fewest
         if self._slow:
             pairs, self._finals = pairs[: int(np.clip(0.2 * in_all / 600, FEWEST, FEW))], 1
-        self._count = count = int(
-            np.clip(0.2 * in_all / (2 * len(pairs)), min(300, fewest // (10 if self.effort.quick else 6)), self.effort.scan)
-        )
+        least = min(300, fewest // (10 if self.effort.quick else 6))
+        self._count = count = int(np.clip(0.2 * in_all / (2 * len(pairs)), least, self.effort.scan))
         self._trials = int(np.clip(0.4 * in_all / (2 * self._finals), fewest, self.effort.trials))
         looked = []
         for at, pair in enumerate(pairs):

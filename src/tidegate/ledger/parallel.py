@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from fractions import Fraction
+from typing import Any, NoReturn
 
 from tidegate.errors import LedgerMismatch
 from tidegate.ledger.events import Verdict
@@ -59,6 +60,30 @@ class ParallelLedger(MemoryLedger):
     def in_transaction(self) -> bool:
         """Whether somebody has begun a transaction on a part."""
         return any(part.in_transaction for part in self.parts)
+
+    @property
+    def crowded_until(self) -> int:
+        """The last step whose windows contain what any part has been charged so far."""
+        return max(part.crowded_until for part in self.parts)
+
+    def remaining(self, step: int | None = None) -> Fraction:
+        """What a charge to `step` may cost in every part."""
+        return min(part.remaining(step) for part in self.parts)
+
+    def spent(self, first: int | None = None, last: int | None = None) -> Fraction:
+        """The most that the steps first to last were charged in any part."""
+        return max(part.spent(first, last) for part in self.parts)
+
+    def _refuse_whole(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse what would stand in no part's account, where `verify` does not look."""
+        raise LedgerMismatch(
+            "accounts side by side belong to one run with groups of columns and are charged part by part; give other "
+            "runs and charges a ledger of their own."
+        )
+
+    fit = charge = charge_batch = charge_group = extend_group = charge_span = begin_batch = divide = (
+        _refuse_whole
+    )
 
     def shared_with(self, user: User) -> bool:
         """Whether the whole, or a part besides the one run that works on it, has any other user."""

@@ -26,7 +26,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
+from tidegate.errors import (
+    BudgetExceeded,
+    InvalidInput,
+    InvalidParameter,
+    LedgerError,
+    LedgerMismatch,
+    SnapshotError,
+)
 from tidegate.ledger import Ledger, MemoryLedger, SQLiteLedger
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Mechanism, Run, snapshot
@@ -209,6 +216,22 @@ def ledger_never_below_releases(mechanism: Mechanism) -> None:
         spent = sum((release.spent for release in releases[last - window : last]), Fraction(0))
         if not getattr(mechanism.policy, "delta", 0):
             assert spent <= total, f"the releases of steps {last - window + 1} to {last} spent {spent}"
+
+
+@check
+def charges_of_others_are_seen(mechanism: Mechanism) -> None:
+    """Whatever else is charged to a run's ledger stands where `verify` looks, or is refused."""
+    if not mechanism.enforced:
+        return
+    ways: dict[str, tuple[Any, ...]] = {"charge": (1, 0), "charge_batch": (1, [0]), "charge_group": (1, 1, 0)}
+    for way, arguments in ways.items():
+        ledger = mechanism.start().ledger
+        before = ledger.verify().rows
+        try:
+            getattr(ledger, way)(*arguments)
+        except LedgerError:
+            continue
+        assert ledger.verify().rows == before + 1, "a charge is in no account that is verified"
 
 
 @check
