@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 import itertools
 import json
 import logging
@@ -173,11 +175,17 @@ KAFKA = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tidega
 KAFKA_SETTINGS = """\
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure}
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+    user_ann="{password}";
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/broker.pem
 controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers=127.0.0.1:{controller}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
 log.dirs={folder}/data
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
@@ -189,15 +197,53 @@ auto.create.topics.enable=false
 """
 
 
+def certify(folder: Path, name: str) -> None:
+    """A certificate of our own for 127.0.0.1: `name`.crt, and with its key in `name`.pem."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, day = ec.generate_private_key(ec.SECP256R1()), datetime.timedelta(days=1)
+    called, now = (
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]),
+        datetime.datetime.now(datetime.UTC),
+    )
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder(
+            called, called, key.public_key(), x509.random_serial_number(), now - day, now + day
+        )
+        .add_extension(address, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / f"{name}.crt").write_bytes(made)
+    (folder / f"{name}.pem").write_bytes(secret + made)
+
+
 class Kafka:
-    """A Kafka broker of one node on free ports."""
+    """A Kafka broker of one node on free ports: one without secrets, and one with TLS and a password."""
+
+    password = "only-for-ann-7"
 
     def __init__(self, java: str, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder, self.port, self.secure = folder, free_port(), free_port()
+        certify(folder, "broker")
+        certify(folder, "other")
         self._java = [java, "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{KAFKA}/*"]
         self._settings = folder / "server.properties"
         self._settings.write_text(
-            KAFKA_SETTINGS.format(port=self.port, controller=free_port(), folder=folder)
+            KAFKA_SETTINGS.format(
+                port=self.port,
+                secure=self.secure,
+                controller=free_port(),
+                folder=folder,
+                password=self.password,
+            )
         )
         self._topics = itertools.count(1)
         self._admin: Any = None

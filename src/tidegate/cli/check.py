@@ -83,7 +83,7 @@ def _source(queries: Queries) -> str:
     if is_table(location):
         from tidegate.ingest.sources.postgres import TableSource
 
-        table = TableSource(location, config.query.needed(config.schema))
+        table = TableSource(location, config.query.needed(config.schema), follow=config.source.follow)
         table.check()
         return f"{table.name} has the columns {', '.join(table.columns)}."
     if location == "-":

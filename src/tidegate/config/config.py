@@ -29,6 +29,8 @@ from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.mechanism import BOUNDED
 from tidegate.policy import Guarantee, Policy
+from tidegate.servers.kafka import is_topic
+from tidegate.servers.postgres import is_table
 
 _DECLARED = (
     "one unit changes a step of the given input by at most max_change, as declared: the input was aggregated "
@@ -136,6 +138,16 @@ class Config:
             found.append(
                 "the broker drops no message because others send many: no limit on its queues "
                 "(Mosquitto: max_queued_messages 0)"
+            )
+        if is_topic(self.source.location):
+            found.append(
+                "no producer keeps a transaction open past the end of a step, because records of others behind it in its "
+                "partition come too late then (the brokers end it after transaction.max.timeout.ms)"
+            )
+        if is_table(self.source.location):
+            found.append(
+                "nobody who sends events may set the sequence from which the table draws its keys, or keeps a key for "
+                "more than the settling time before a row with it is written"
             )
         if self.source.quoted_lines:
             found.append("no record of the input holds a stray quote: quoted_lines lets one swallow others")

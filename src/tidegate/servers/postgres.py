@@ -216,15 +216,22 @@ class Session:
         with self.told(), self.watchdog:
             return self.connection.execute(statement, values).fetchone()
 
-    def copy(self, statement: str) -> bytes:
-        """All lines that a COPY sends, taken from libpq itself, which is four times as quick as row by row."""
-        library, lines = self.connection.pgconn, []
+    def copy(self, statement: str, most: int | None = None) -> tuple[bytes, int, bool]:
+        """The lines that a COPY sends, how many they are, and whether they are all.
+
+        They are taken from libpq itself, which is four times as quick as row by row. What comes after `most` bytes is
+        taken from the connection and forgotten, line by line.
+        """
+        library, lines, size, whole = self.connection.pgconn, list[bytes](), 0, True
         with self.told(), self.watchdog:
             begun = library.exec_(statement.encode())
             if begun.status != self._psycopg.pq.ExecStatus.COPY_OUT:
                 raise self._psycopg.errors.error_from_result(begun)
             while (found := library.get_copy_data(0))[0] > 0:
-                lines.append(bytes(found[1]))
+                size += found[0]
+                whole = whole and (most is None or size <= most or not lines)
+                if whole:
+                    lines.append(bytes(found[1]))
             ended = library.get_result()
             if ended is None or ended.status != self._psycopg.pq.ExecStatus.COMMAND_OK:
                 if ended is None:
@@ -232,7 +239,7 @@ class Session:
                 raise self._psycopg.errors.error_from_result(ended)
             while library.get_result() is not None:
                 pass
-        return b"".join(lines)
+        return b"".join(lines), len(lines), whole
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -143,17 +143,17 @@ class KafkaSource(Source):
                     "committed position belongs to."
                 )
             if offset < first[one]:
-                self._lost(one, offset, first[one])
+                self._lost(one)
             offsets[one] = max(offset, first[one])
         self._looked = time.monotonic()
         return offsets
 
-    def _lost(self, partition: int, offset: int, first: int) -> None:
+    def _lost(self, partition: int) -> None:
+        """Refuse a gap, without saying how many records it has: how much people send is theirs."""
         if self.address.more.get("lost") != "accepted":
             raise InputChanged(
-                f"the offsets {offset} to {first - 1} of partition {partition} of {self.name} were removed before they "
-                "were read, as retention does; put them back, or accept the gap with ?lost=accepted in the location, and "
-                "keep records for longer."
+                f"records of partition {partition} of {self.name} were removed before they were read, as retention does; "
+                "put them back, or accept the gap with ?lost=accepted in the location, and keep records for longer."
             )
 
     # reading --------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class KafkaSource(Source):
         else:
             return
         raise SourceUnavailable(
-            f"the brokers at {self.address.servers} do not answer; start them, or check the address."
+            f"the brokers at {self.address.servers} do not answer; start them, or check address and settings."
         )
 
     def _finite(self, position: Position | None, columns: Sequence[str]) -> Iterator[Batch]:
@@ -247,9 +247,8 @@ class KafkaSource(Source):
             elif error.code() == self._library.KafkaError._PARTITION_EOF:
                 offsets[one] = max(offsets[one], offset)
             elif error.code() == self._library.KafkaError._AUTO_OFFSET_RESET:
-                first = self._limits([one], first=True)[one]
-                self._lost(one, offsets[one], first)
-                offsets[one] = first
+                self._lost(one)
+                offsets[one] = self._limits([one], first=True)[one]
                 self._assign(offsets)
         return payloads
 
@@ -292,7 +291,7 @@ class KafkaSource(Source):
         finally:
             self.close()
         raise SourceUnavailable(
-            f"the brokers at {self.address.servers} do not answer; start them, or check the address."
+            f"the brokers at {self.address.servers} do not answer; start them, or check address and settings."
         )
 
     def close(self) -> None:
