@@ -169,7 +169,7 @@ def test_budgets_and_scales():
         80.0,
         50,
     )
-    window = PeGaSus(tg.WEvent(epsilon="0.5", w=10), columns=3)
+    window = PeGaSus(tg.WEvent(epsilon="0.5", w=10), columns=3, noise="laplace")
     assert (window.scale, window.grouping.question_scale, window.limit) == (25.0, 800.0, 500)
     assert PeGaSus(tg.Event(epsilon="0.5", max_change=3)).scale == 7.5
     assert PeGaSus(tg.Event(epsilon="0.5", adjacency="replace"), columns=2).scale == 5.0
@@ -177,6 +177,69 @@ def test_budgets_and_scales():
     run = window.start()
     run.push_batch(np.zeros((40, 3)))
     assert run.ledger.spent() == Fraction(1, 2)
+
+
+def test_laplace_is_what_it_was():
+    """noise="laplace" has the units, the scale, the smoother and the digest of version 0.1."""
+    plain = PeGaSus(tg.WEvent(epsilon="1", w=24), noise="laplace")
+    assert plain.fingerprint == "8805c9f433606b1794e5b795b3087c22"
+    assert (plain.units, plain.scale, plain.smoothing) == (24, 30.0, "median")
+    assert PeGaSus(tg.WEvent(epsilon="1", w=24)).earlier == plain
+
+
+@pytest.mark.parametrize(
+    ("policy", "law"),
+    [
+        (tg.WEvent(epsilon="1", w=12), "semiorder"),
+        (tg.WEvent(epsilon="1", w=130), "cube"),
+        (tg.User(epsilon="1", horizon=600), "cube"),
+    ],
+)
+def test_the_perturber_shares_noise(policy, law):
+    """Its share of ε, and no more, pays for all measurements of a window; the error is that of the law, α = 1e-6."""
+    mechanism = PeGaSus(policy, longest_group=1)
+    assert mechanism.sharing.choice.law == law
+    run = mechanism.start()
+    releases = run.push_batch(np.zeros(600))
+    assert run.ledger.verify().spent == 1
+    grouping = mechanism.grouping_part * min(600, policy.steps_charged)
+    assert mechanism.sharing.group_part * mechanism.sharing.units + grouping == 1
+    errors = [np.abs(mechanism.start().push_batch(np.zeros(600)).values).mean() for _ in range(60)]
+    expected, deviation = mechanism.noise_error, np.std(errors) / np.sqrt(60)
+    assert abs(np.mean(errors) - expected) < 6 * deviation
+    assert abs(np.mean(errors) - PeGaSus(policy, noise="laplace").noise_error) > 6 * deviation
+    assert 2 * releases.scale[0] ** 2 == pytest.approx(2 * mechanism.laplace_scale**2)
+    assert mechanism.step_losses(releases) is None
+
+
+def test_snapshots_without_secrets_have_laplace_noise():
+    """Where snapshots shall hold private output only, no noise is shared, and none that is can be asked for."""
+    assert PeGaSus(tg.WEvent(epsilon="1", w=12), snapshots="closed").sharing is None
+    with pytest.raises(InvalidParameter, match="'auto' or 'laplace'"):
+        PeGaSus(tg.WEvent(epsilon="1", w=12), snapshots="closed", noise="cube")
+
+
+def test_a_silent_step_is_no_measurement():
+    """A snapshot in memory goes on in silence: the last values again, in a group of their own, whatever the data."""
+    mechanism = PeGaSus(tg.WEvent(epsilon="1", w=6), columns=2)
+    run = mechanism.start()
+    last = run.push_batch(np.ones((10, 2)))[-1]
+    restored = mechanism.start(state=run.snapshot())
+    silent = restored.push_batch(np.full((4, 2), 10**9))
+    assert not silent.fresh.any()
+    assert (silent.values == last.values).all()
+    assert (silent.noisy == last.values).all()
+    assert silent.groups[:, 0].tolist() == [11, 12, 13, 14]
+    assert restored.push_batch(np.ones((30, 2))).fresh[-1]
+    assert restored.ledger.verify().spent == 1
+
+
+@pytest.mark.parametrize("smoother", ["average", "median"])
+def test_the_error_of_long_groups(smoother):
+    """Equal counts in groups of 40: the last of each is off by what `error_of_group` says, within a tenth."""
+    mechanism = PeGaSus(tg.WEvent(epsilon="1", w=16), smoother=smoother, longest_group=40, threshold=10**12)
+    values = mechanism.start().push_batch(np.zeros(40 * 4000)).values[39::40]
+    assert np.abs(values).mean() == pytest.approx(mechanism.error_of_group(40), rel=0.1)
 
 
 def test_the_ledger_refuses_before_anything_changes():

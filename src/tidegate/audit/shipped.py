@@ -120,6 +120,7 @@ def shipped() -> list[Shipped]:
         Shipped(
             "PeGaSus, half for groups", PeGaSus(Event(epsilon="2"), perturber_share="1/2", threshold=2), 4
         ),
+        Shipped("PeGaSus, noise that slides", PeGaSus(WEvent(epsilon="2", w=3), threshold=2), 5),
         Shipped(
             "HierarchicalPeGaSus", HierarchicalPeGaSus(Event(epsilon="2"), hierarchy=Hierarchy.balanced(4)), 1
         ),

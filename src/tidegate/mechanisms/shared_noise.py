@@ -10,6 +10,7 @@ import math
 import os
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -24,7 +25,7 @@ from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.run import Matrix, Row, Run, last_step
 from tidegate.noise.law import Law, SharedLaw
 from tidegate.policy import Policy, Pure
-from tidegate.releases import Release, Releases
+from tidegate.releases import Measured, Release, Releases
 
 if TYPE_CHECKING:
     from tidegate.noise.shared.choice import Choice
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tidegate.noise.shared.semiorder import Semiorder
 
 Integers = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
 Saved = dict[str, Any]
 
 NOISES = ("auto", "laplace", "cube", "semiorder")
@@ -61,10 +63,32 @@ class SharingMechanism(Mechanism):
         """Steps from one measurement to the next."""
         return 1
 
+    def measured_in(self, steps: int) -> int:
+        """The most measurements that so many consecutive steps can contain."""
+        return -(-steps // self.distance)
+
+    @property
+    def measuring_part(self) -> Fraction:
+        """The part of the budget that pays for measurements; what else a mechanism spends has the rest."""
+        return Fraction(1)
+
+    @property
+    def may_share(self) -> bool:
+        """Whether measurements may share noise, as far as this configuration is concerned."""
+        return True
+
     @cached_property
     def sharing(self) -> Sharing | None:
         """The law that measurements share; None where each has noise of its own."""
-        return chosen(self.noise, self.policy, self.columns, self.sensitivity, self.distance)
+        if not self.may_share and self.noise in ("auto", "laplace"):
+            return None
+        if not self.may_share and self.noise in NOISES:
+            raise InvalidParameter(
+                "noise", self.noise, "'auto' or 'laplace' in this configuration", "drop it"
+            )
+        return chosen(
+            self.noise, self.policy, self.columns, self.sensitivity, self.measured_in, self.measuring_part
+        )
 
     @property
     def shares_noise(self) -> bool:
@@ -104,20 +128,28 @@ class Sharing:
     choice
         The law in units of Δ/ε.
     sensitivity, epsilon
-        Δ in grid units, and ε of a window.
+        Δ in grid units, and what all measurements of a window may lose.
     copies
         Columns with noise of their own, because a unit stays in one of them.
+    part
+        Which part of the policy's budget that is.
     """
 
     choice: Choice
     sensitivity: int
     epsilon: Fraction
     copies: int = 1
+    part: Fraction = Fraction(1)
 
     @property
     def units(self) -> int:
-        """Into how many units the budget of a window is divided: groups that it can meet."""
+        """Into how many units the budget of a window's measurements is divided: groups that it can meet."""
         return self.choice.share if self.choice.law == "cube" else 1
+
+    @property
+    def group_part(self) -> Fraction:
+        """Which part of the policy's budget a group costs."""
+        return self.part / self.units
 
     @cached_property
     def law(self) -> Cube | Semiorder:
@@ -140,6 +172,11 @@ class Sharing:
         """The scale of Laplace noise that has the same variance, in grid units, to six digits; that of releases."""
         return float(f"{math.sqrt(self.choice.variance / 2) * self.sensitivity / float(self.epsilon):.6g}")
 
+    @property
+    def variance(self) -> float:
+        """The variance of a value in grid units, of a fine grid."""
+        return self.choice.variance * (self.sensitivity / float(self.epsilon)) ** 2
+
     def describe(self) -> list[Any]:
         """The law and its shape, exactly."""
         shape = self.choice.lengths if self.choice.law == "cube" else (self.choice.width,)
@@ -147,7 +184,14 @@ class Sharing:
         return [self.choice.law, self.choice.share, counts, self.copies]
 
 
-def chosen(noise: str, policy: Policy, columns: int, sensitivity: int, distance: int = 1) -> Sharing | None:
+def chosen(
+    noise: str,
+    policy: Policy,
+    columns: int,
+    sensitivity: int,
+    measured_in: Callable[[int], int],
+    part: Fraction = Fraction(1),
+) -> Sharing | None:
     """The law for a run, by public parameters only; None for noise of its own at each step.
 
     Parameters
@@ -156,8 +200,10 @@ def chosen(noise: str, policy: Policy, columns: int, sensitivity: int, distance:
         As of a :class:`SharingMechanism`.
     policy, columns, sensitivity
         What is protected, and by how many grid units it changes a step.
-    distance
-        Steps from one measurement to the next, at most a window.
+    measured_in
+        The most measurements that so many consecutive steps can contain.
+    part
+        The part of the budget that pays for them.
     """
     if noise not in NOISES:
         raise InvalidParameter("noise", noise, " or ".join(map(repr, NOISES)), 'write noise="auto"')
@@ -166,9 +212,9 @@ def chosen(noise: str, policy: Policy, columns: int, sensitivity: int, distance:
         return None
     if not isinstance(budget, Pure):
         raise InvalidParameter("noise", noise, "'auto' where delta or rho is given", "drop it")
-    measurements = -(-policy.steps_charged // distance)
-    most = WORTH_IT * 2.0 * measurements**2 if noise == "auto" else math.inf
-    for sharing in _candidates(policy, columns, sensitivity, budget.epsilon, distance):
+    most = WORTH_IT * 2.0 * measured_in(policy.steps_charged) ** 2 if noise == "auto" else math.inf
+    for choice, copies in _candidates(policy, columns, measured_in):
+        sharing = Sharing(choice, sensitivity, budget.epsilon * part, copies, part)
         if noise in ("auto", sharing.choice.law) and sharing.choice.variance <= most and _drawable(sharing):
             return sharing
     if noise == "auto":
@@ -178,10 +224,8 @@ def chosen(noise: str, policy: Policy, columns: int, sensitivity: int, distance:
     )
 
 
-def _candidates(
-    policy: Policy, columns: int, sensitivity: int, epsilon: Fraction, distance: int
-) -> list[Sharing]:
-    """All laws that share noise, the one with the least variance first."""
+def _candidates(policy: Policy, columns: int, measured_in: Callable[[int], int]) -> list[tuple[Choice, int]]:
+    """All laws that share noise, the one with the least variance first, and how many copies there are of each."""
     from tidegate.noise.shared.choice import choices, horizon_choice
 
     # who stays in one column changes no other, so that each has noise of its own at the full budget
@@ -189,11 +233,10 @@ def _candidates(
     together, copies = (1, columns) if apart else (columns, 1)
     horizon = policy.horizon
     if horizon is not None and (policy.window is None or horizon <= policy.window):
-        found = [horizon_choice(-(-horizon // distance), together)]
+        found = [horizon_choice(measured_in(horizon), together)]
     else:
-        found = list(choices(-(-policy.steps_charged // distance), together))[1:]
-    found.sort(key=lambda choice: choice.variance)
-    return [Sharing(choice, sensitivity, epsilon, copies) for choice in found]
+        found = list(choices(measured_in(policy.steps_charged), together))[1:]
+    return [(choice, copies) for choice in sorted(found, key=lambda choice: choice.variance)]
 
 
 def _drawable(sharing: Sharing) -> bool:
@@ -210,11 +253,11 @@ def _drawable(sharing: Sharing) -> bool:
 
 
 def begin_noise(
-    run: Run, sharing: Sharing, stream: str, saved: Saved | None, distance: int = 1
+    run: Run, sharing: Sharing, stream: str, saved: Saved | None, distance: int = 1, own: int = 0
 ) -> SharedNoise:
-    """The noise of a run at its beginning, or where a snapshot's numbers left it."""
+    """The noise of a run at its beginning, or where a snapshot's numbers left it; see `SharedNoise`."""
     kind = GroupedNoise if sharing.choice.law == "cube" else SlidingNoise
-    return kind(run, sharing, stream, saved, distance)
+    return kind(run, sharing, stream, saved, distance, own)
 
 
 class SharingRun(Run):
@@ -223,10 +266,10 @@ class SharingRun(Run):
     Attributes
     ----------
     _last, _measured_at
-        What a silent step repeats: a measurement in grid units, and its step, 0 before any.
+        What a silent step repeats: what was last released, or measured in grid units, and its step, 0 before any.
     """
 
-    _last: Row | int
+    _last: Row | Values | int
     _measured_at: int
 
     @abstractmethod
@@ -248,6 +291,7 @@ class SharingRun(Run):
             raise
         finally:
             self.step = begun
+        measured = [single.measured for single in singles if single.measured is not None]
         return Releases(
             begun + 1,
             np.array([single.values for single in singles]).reshape(matrix.shape),
@@ -256,6 +300,7 @@ class SharingRun(Run):
             np.array([single.scale for single in singles], dtype=np.float64),
             np.array([single.units for single in singles], dtype=np.int64),
             self.ledger.unit,
+            measured=Measured(*map(np.array, zip(*measured, strict=True))) if measured else None,
         )
 
 
@@ -276,6 +321,8 @@ class SharedNoise(ABC):
         What `numbers` has said, for a snapshot.
     distance
         Steps from one measurement to the next.
+    own
+        Units that every measured step is charged besides, for what else is made of it.
 
     Attributes
     ----------
@@ -287,12 +334,18 @@ class SharedNoise(ABC):
     """
 
     def __init__(
-        self, run: Run, sharing: Sharing, stream: str, saved: Saved | None = None, distance: int = 1
+        self,
+        run: Run,
+        sharing: Sharing,
+        stream: str,
+        saved: Saved | None = None,
+        distance: int = 1,
+        own: int = 0,
     ) -> None:
-        self.run, self.sharing, self.stream, self.distance = run, sharing, stream, distance
+        self.run, self.sharing, self.stream, self.distance, self.own = run, sharing, stream, distance, own
         self.law: Any = sharing.law
         self.ledger, self.source = run.ledger, run.source
-        self.cost = self.ledger.units // run.mechanism.units
+        self.cost = int(sharing.group_part * self.ledger.units)
         self.window = self.ledger.policy.window
         self.horizon = self.ledger.policy.horizon
         self.name = ""
@@ -333,11 +386,16 @@ class SharedNoise(ABC):
         """Whether every measurement from now on is paid for, or refused with an error."""
         return self.run.step >= self.patient_until
 
+    def silent(self, step: int) -> bool:
+        """Whether a measurement at this step has to be passed over."""
+        return not self.open and self._silent(step)
+
     def _silent(self, step: int) -> bool:
         """Whether a step that needs a new group has to be silent."""
         if step > self.patient_until:
             return False
-        return step <= self.silent_until or self.ledger.remaining(step) < self.cost * self.ledger.unit
+        needed = (self.cost + self.own) * self.ledger.unit
+        return step <= self.silent_until or self.ledger.remaining(step) < needed
 
     def pay(self, step: int) -> int:
         """Pay for a measurement, or pass it over in silence: the units that were charged, or −1."""
@@ -360,10 +418,11 @@ class SharedNoise(ABC):
 
     def pay_all(self, first: int, steps: int, at: int, count: int) -> Integers:
         """Pay for `steps` steps, of which `count` are measured, from step `at` on; the units of each step."""
-        units = np.zeros(steps, dtype=np.int64)
+        units = np.full(steps, self.own)
         begun, extended = self.rows(at, count)
-        self.ledger.charge_batch(first, np.broadcast_to(np.int64(0), steps), groups=begun, extended=extended)
-        units[begun[:, 0] - first] = begun[:, 2]
+        charged = np.broadcast_to(np.int64(self.own), steps)
+        self.ledger.charge_batch(first, charged, groups=begun, extended=extended)
+        units[begun[:, 0] - first] += begun[:, 2]
         self._paid(at, count)
         return units
 

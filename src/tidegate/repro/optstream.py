@@ -344,7 +344,7 @@ def _measure_january(setting: Setting) -> list[Row]:
     epsilon, alpha = setting.get("epsilon", "1"), setting.get("alpha", 1)
     chosen = mechanisms(epsilon, alpha, names=[name for name in setting["names"] if name != PEGASUS])
     if PEGASUS in setting["names"]:
-        chosen[PEGASUS] = PeGaSus(WEvent(epsilon=epsilon, w=W, max_change=alpha))
+        chosen[PEGASUS] = PeGaSus(WEvent(epsilon=epsilon, w=W, max_change=alpha), noise="laplace")
     return curves(chosen, month(REGION, 1), setting["runs"], days=7, **{label: setting[label]})
 
 

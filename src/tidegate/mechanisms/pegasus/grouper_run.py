@@ -25,7 +25,7 @@ class GrouperRun(Run):
         mechanism = self.mechanism
         self._charge = self.ledger.units // mechanism.units
         self._grouper = Grouper(
-            mechanism.outputs, mechanism.limit, mechanism.longest_group, mechanism.smoother, self._grid
+            mechanism.outputs, mechanism.limit, mechanism.longest_group, mechanism.smoothing, self._grid
         )
         if state is not None:
             self._grouper.restore(state)

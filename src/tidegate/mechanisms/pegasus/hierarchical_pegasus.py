@@ -167,6 +167,11 @@ class HierarchicalPeGaSus(Mechanism):
         return self.policy.steps_charged * (1 if self.calibration == "sound" else 1000)
 
     @property
+    def smoothing(self) -> str:
+        """The smoother."""
+        return self.smoother
+
+    @property
     def prunes(self) -> bool:
         """Whether there is anything to prune, and it is asked for."""
         return self.pruning != "none" and self.forest.height > 1

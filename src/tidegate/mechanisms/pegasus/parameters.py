@@ -36,7 +36,7 @@ def check(mechanism: PeGaSus | HierarchicalPeGaSus) -> None:
         read["threshold"] = positive("threshold", mechanism.threshold)
     for name, value in read.items():
         object.__setattr__(mechanism, name, value)
-    if mechanism.smoother not in SMOOTHERS:
+    if mechanism.smoothing not in SMOOTHERS:
         raise InvalidParameter(
             "smoother", mechanism.smoother, " or ".join(map(repr, SMOOTHERS)), "write 'median'"
         )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.exact import ExactLike, float_up, whole
 from tidegate.ledger import Ledger
@@ -17,6 +18,7 @@ from tidegate.mechanisms.losses import Floats, policy_change
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, State
 from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
 from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
+from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun, begin_noise
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import expected_absolute_laplace, laplace
 from tidegate.policy import Event, Policy, User, WEvent
@@ -24,7 +26,7 @@ from tidegate.releases import Measured, Release, Releases, Status
 
 
 @dataclass(frozen=True)
-class PeGaSus(Mechanism):
+class PeGaSus(SharingMechanism):
     """Measure every step, and let steps of a stable stretch share their measurements.
 
     The Perturber adds noise to every count. The Grouper, which spends a budget of its own, extends the last
@@ -47,13 +49,17 @@ class PeGaSus(Mechanism):
         5 as in the paper. The noise of a test has the scale 8Δ/ε_g, so that with 5 a constant stream is cut into
         groups of three steps on average; 20 to 40 suits streams that stand still for long (docs/pegasus.md).
     smoother
-        "median", "average" or "james-stein".
+        "median", "average" or "james-stein"; by default the median of Laplace noise, which has a sharp peak, and the
+        average of noise that steps share, which has none.
     longest_group
         A group of so many steps is closed, which is public and free, so that an endless constant stream
         needs bounded memory. At most 2^20.
     snapshots
         "open": a snapshot keeps the raw counts of the open groups. "closed": taking one closes them; see
         Privacy.
+    noise
+        The Perturber's: "auto" for the best law, "laplace" for noise of its own at each step, as in the paper (and
+        wherever snapshots are "closed"), "cube" or "semiorder" for this law (docs/noise.md).
 
     Privacy
     -------
@@ -62,7 +68,8 @@ class PeGaSus(Mechanism):
     each test, since one unit changes the deviation by less than 2Δ. The count that fails a test becomes a
     closed group of its own, so each count enters exactly one run (paper, Theorems 3.1 and 3.4; sound as
     printed). Columns do not multiply the loss, because Δ bounds the change over all of them together. Under
-    a w-event policy all budgets are divided by w, under a user-level policy by the horizon. Departures:
+    a w-event policy all budgets are divided by w, under a user-level policy by the horizon; there the Perturber's
+    noise may be shared by the steps of a window, which lose their part of ε together then (docs/noise.md). Departures:
     deviations are rounded down to the grid, θ up to it; for the Grouper alone, counts are clipped to
     ±2^60/longest_group grid units, which cannot raise a sensitivity.
 
@@ -100,11 +107,10 @@ class PeGaSus(Mechanism):
     perturber_share: ExactLike = "0.8"
     threshold: ExactLike | None = None
     threshold_factor: ExactLike = 5
-    smoother: str = "median"
+    smoother: str = "auto"
     longest_group: int = 2**16
     snapshots: str = "open"
 
-    columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     keeps_raw_values: ClassVar[bool] = True  # the open groups' counts; see Privacy
 
@@ -114,18 +120,44 @@ class PeGaSus(Mechanism):
         pegasus_parameters.check_noise(self, max(self.scale, self.grouping.question_scale, self.limit))
 
     @property
+    def may_share(self) -> bool:
+        """Not where snapshots shall hold no secret."""
+        return self.snapshots == "open"
+
+    @property
+    def measuring_part(self) -> Fraction:
+        """What the Perturber spends."""
+        return Fraction(self.perturber_share)
+
+    @property
+    def grouping_part(self) -> Fraction:
+        """The part of the budget that the Grouper spends on one step."""
+        return (1 - Fraction(self.perturber_share)) / self.policy.steps_charged
+
+    @property
     def units(self) -> int:
-        """One unit a step."""
-        return self.policy.steps_charged
+        """One unit a step; with shared noise as many as make groups of steps, and each step's grouping, whole numbers."""
+        if self.sharing is None:
+            return self.policy.steps_charged
+        return math.lcm(self.sharing.group_part.denominator, self.grouping_part.denominator)
+
+    @property
+    def smoothing(self) -> str:
+        """The smoother, where it is left open that which suits the noise."""
+        if self.smoother != "auto":
+            return self.smoother
+        return "median" if self.sharing is None else "average"
 
     @property
     def step_epsilon(self) -> Fraction:
         """The budget of one step."""
-        return self.policy.budget.total / self.units
+        return self.policy.budget.total / self.policy.steps_charged
 
     @cached_property
     def scale(self) -> float:
-        """The noise scale of the Perturber in grid units; rounded up."""
+        """The noise scale of the Perturber in grid units, s of shared noise; rounded up."""
+        if self.sharing is not None:
+            return self.sharing.scale
         return float_up(self.sensitivity / (Fraction(self.perturber_share) * self.step_epsilon))
 
     @cached_property
@@ -143,15 +175,29 @@ class PeGaSus(Mechanism):
         """The mean absolute error of a step that is a group of its own."""
         return self.error_of_group(1)
 
+    @property
+    def laplace_scale(self) -> float:
+        """The scale of Laplace noise with the variance of the Perturber's, in the values' unit; that of releases."""
+        scale = self.scale if self.sharing is None else self.sharing.laplace_scale
+        return scale * float(Fraction(self.grid))
+
     def error_of_group(self, group: int) -> float:
         """The mean absolute error of a step that is the n-th of equal counts in its group, for large n about.
 
-        The mean of n Laplace values has the variance 2b²/n and their median about b²/n.
+        The mean of n values has 1/n of their variance, 2b² for Laplace noise, whose median has about b²/n; the median
+        of n others has 1/(4n·f²), where f is their density at 0.
         """
-        size, scale = whole("group", group), self.scale * float(Fraction(self.grid))
-        if size < 3:  # the median of two is their mean, whose absolute value is 3b/4 on average
-            return expected_absolute_laplace(self.scale) * float(Fraction(self.grid)) * (1.0, 0.75)[size - 1]
-        variance = scale * scale / size * (1 if self.smoother == "median" else 2)
+        size, grid = whole("group", group), float(Fraction(self.grid))
+        law, scale = self.sharing.law if self.sharing is not None else None, self.laplace_scale
+        alone = (expected_absolute_laplace(self.scale) if law is None else law.expected_absolute()) * grid
+        if size == 1 or (size == 2 and law is None):  # the mean of two Laplace values is 3b/4 on average
+            return alone * (1.0, 0.75)[size - 1]
+        variance = 2 * scale * scale / size
+        if self.smoothing == "median" and size > 2:
+            variance = scale * scale / size
+            if law is not None:
+                density = 0.1 / (2 * law.radius(0.1) + 1) / grid
+                variance = 1 / (4 * size * density * density)
         return math.sqrt(2 / math.pi * variance)
 
     def deviation_that_pays(self, group: int) -> float:
@@ -163,15 +209,22 @@ class PeGaSus(Mechanism):
         30.7
         """
         size = whole("group", group, least=2)
-        scale = self.scale * float(Fraction(self.grid))
-        return math.sqrt(2 * max(size - math.log(size) - 1, 0.0)) / (1 + math.log(size - 1)) * scale
+        return (
+            math.sqrt(2 * max(size - math.log(size) - 1, 0.0)) / (1 + math.log(size - 1)) * self.laplace_scale
+        )
 
-    def step_losses(self, releases: Releases) -> Floats:
-        """What each step lost: its noise, and the test of its group."""
+    def step_losses(self, releases: Releases) -> Floats | None:
+        """What each step lost: its noise, and the test of its group; groups that share noise lose together."""
+        if self.shares_noise:
+            return None
         change = policy_change(self)
         tests = 2 * change / self.grouping.threshold_scale + 4 * change / self.grouping.question_scale
         noise = change * float(Fraction(self.grid)) / np.where(releases.scale > 0, releases.scale, np.inf)
         return np.asarray(noise + tests)
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the configuration exactly, with the smoother that it means."""
+        return {**super().describe(), "smoother": self.smoothing}
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> PeGaSusRun:
         """Begin, or go on with, a run."""
@@ -184,34 +237,67 @@ class PeGaSus(Mechanism):
             cls(Event(epsilon="1")),
             cls(Event(epsilon="1/3", adjacency="replace"), columns=3, smoother="average", longest_group=7),
             cls(WEvent(epsilon="10", w=6), columns=2, perturber_share="1/2", threshold=40),
+            cls(WEvent(epsilon="10", w=6), columns=2, threshold=40, noise="laplace"),
             cls(WEvent(epsilon="3", w=2, max_change="0.5"), grid="0.25", smoother="james-stein"),
+            cls(WEvent(epsilon="6", w=12), noise="cube"),
             cls(User(epsilon="900", horizon=9000), columns=2),
+            cls(User(epsilon="900", horizon=9000), columns=2, noise="laplace"),
         ]
 
 
-class PeGaSusRun(GrouperRun):
+class PeGaSusRun(GrouperRun, SharingRun):
     """PeGaSus at work."""
 
     mechanism: PeGaSus
 
     def _begin(self, state: State | None) -> None:
         super()._begin(state)
-        self._shown_scale = self.mechanism.scale * self._grid
+        mechanism, saved = self.mechanism, state or {}
+        self._shown_scale = mechanism.laplace_scale
+        self._last = saved.get("last", np.zeros(self._columns))
+        self._measured_at = saved.get("measured", 0)
+        self._noise: SharedNoise | None = None
+        if mechanism.sharing is not None:
+            own = int(mechanism.grouping_part * self.ledger.units)
+            self._noise = begin_noise(self, mechanism.sharing, "perturber", saved.get("noise"), own=own)
+
+    def _state(self) -> State:
+        state = super()._state()
+        if self._noise is None:
+            return state
+        return {**state, "noise": self._noise.numbers(), "last": self._last, "measured": self._measured_at}
 
     def _push(self, row: Row) -> Release:
-        self.ledger.charge(self.step, self._charge)
-        rows = row[np.newaxis]
-        values, noisy, groups = np.empty(rows.shape), np.empty(rows.shape), np.empty_like(rows)
-        with self._closing_groups():
-            self._release(rows, self.step, values, noisy, groups)
-        scale, unit = self._shown_scale, self.ledger.unit
-        fields = (self.step, values[0], Status.FRESH, self.step, scale, self._charge, unit)
-        return Release(*fields, measured=Measured(noisy[0], groups[0], np.ones_like(row)))
+        if self._noise is not None and not self._noise.steady:
+            return self._push_shared(row, self._noise)
+        return self._push_batch(row[np.newaxis], self.step)[0]
+
+    def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
+        if not noise.silent(self.step):
+            return self._measured(row[np.newaxis], self.step)[0]
+        # the step's grouping is paid for as well: what it leaves would tempt a group that later steps cannot pay for
+        unit = self.ledger.unit
+        units = noise.own if self.ledger.remaining(self.step) >= noise.own * unit else 0
+        self.ledger.charge(self.step, units)
+        values, at = np.array(self._last), self._measured_at
+        groups = np.full(self._columns, self.step)
+        scale = self._shown_scale if at else 0.0
+        fields = (self.step, values, Status.APPROXIMATED, at, scale, units, unit)
+        return Release(*fields, measured=Measured(values, groups, np.ones_like(groups)))
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
+        if self._noise is not None and not self._noise.steady:
+            return self._push_one_by_one(matrix, self._noise)
+        return self._measured(matrix, first_step)
+
+    def _measured(self, matrix: Matrix, first_step: int) -> Releases:
+        """Steps that are all measured."""
         steps = len(matrix)
-        units = np.broadcast_to(np.int64(self._charge), steps)
-        self.ledger.charge_batch(first_step, units)
+        if self._noise is None:
+            units = np.broadcast_to(np.int64(self._charge), steps)
+            self.ledger.charge_batch(first_step, units)
+        else:
+            units = self._noise.pay_all(first_step, steps, first_step, steps)
         values, noisy = np.empty(matrix.shape), np.empty(matrix.shape)
         groups = np.empty(matrix.shape, dtype=np.int64)
         length = max(1, BLOCK // self._columns)
@@ -219,6 +305,8 @@ class PeGaSusRun(GrouperRun):
             for start in range(0, steps, length):
                 block = slice(start, start + length)
                 self._release(matrix[block], first_step + start, values[block], noisy[block], groups[block])
+        if steps:
+            self._last, self._measured_at = values[-1].copy(), first_step + steps - 1
         return Releases(
             first_step,
             values,
@@ -234,12 +322,16 @@ class PeGaSusRun(GrouperRun):
         self,
         rows: Matrix,
         step: int,
-        values: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-        noisy: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+        values: npt.NDArray[np.float64],
+        noisy: npt.NDArray[np.float64],
         groups: Matrix,
     ) -> None:
         mechanism, grouping, shape = self.mechanism, self.mechanism.grouping, rows.shape
-        measured = rows + laplace(self.source, "perturber", step, mechanism.scale, shape)
+        if self._noise is not None:
+            noise = self._noise.draw_all(step, len(rows))
+        else:
+            noise = laplace(self.source, "perturber", step, mechanism.scale, shape)
+        measured = rows + noise
         tests = laplace(self.source, "test", step, grouping.question_scale, shape)
         thresholds = laplace(self.source, "threshold", step, grouping.threshold_scale, shape)
         weights = np.ones(shape, dtype=np.int64)
