@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tidegate.config.keys import (
 )
 from tidegate.config.secrets import expanded
 from tidegate.ingest import Intake, Query, Schema, Several, Steps, open_source
+from tidegate.ingest.editions import EditionsIntake
 from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.mechanism import BOUNDED
@@ -63,6 +64,8 @@ class Config:
         protect together.
     answers
         Standing questions to its releases.
+    edition, later
+        Of a step that is released several times: which of its releases this is, and how many more follow.
 
     Examples
     --------
@@ -94,6 +97,8 @@ class Config:
     share: Fraction = Fraction(1)
     whole: Policy | None = None
     answers: tuple[Answer, ...] = ()
+    edition: str = ""
+    later: int = 0
 
     def locate(self, location: str) -> str:
         """A location as a path from here, or an address with the secrets that it names; "-" and "serve:" stay."""
@@ -161,10 +166,12 @@ class Config:
         clock: Callable[[], float] | None = None,
         once: bool = False,
         counted: Several | None = None,
+        earlier: Sequence[Steps] = (),
     ) -> Intake:
         """The intake of this stream, from the beginning or from a committed position; `once` as in :class:`Intake`.
 
-        `counted` stands for the query where the source is read for several.
+        `counted` stands for the query where the source is read for several; `earlier` are the clocks of the editions
+        before this one.
         """
         query = counted or self.query
         keys = self.source
@@ -183,7 +190,8 @@ class Config:
             client=keys.client,
             fields=keys.fields,
         )
-        return Intake(
+        kind = partial(EditionsIntake, earlier=earlier) if earlier else Intake
+        return kind(
             source,
             self.schema,
             self.steps,
@@ -197,7 +205,9 @@ class Config:
 
     def describe(self) -> dict[str, Any]:
         """What must not change while a stream runs, as JSON."""
+        edition = {"edition": self.edition} if self.edition else {}  # a stream of an earlier version has none
         return {
+            **edition,
             "steps": self.steps.describe(),
             "query": self.query.describe(),
             "unit": self.schema.unit,

@@ -135,6 +135,23 @@ class StepsKeys:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EditionsKeys:
+    """For devices that report late: every step is released several times, each time with what has arrived by then."""
+
+    after: tuple[str, ...] = key(
+        'How long after its end each edition of a step is released, from the first to the last: ["1h", "48h"]. Events '
+        "that arrive later than the last are dropped.",
+        kind="texts",
+        default=(),
+    )
+    shares: tuple[str, ...] = key(
+        "The part of the budget that each edition has, exactly; at most 1 together. Equal parts by default.",
+        kind="exacts",
+        default=(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class QueryKeys:
     """What is counted or added up for each step and column."""
 
@@ -501,6 +518,7 @@ class AnswerKeys:
 SECTIONS: dict[str, type[Any]] = {
     "source": SourceKeys,
     "steps": StepsKeys,
+    "editions": EditionsKeys,
     "query": QueryKeys,
     "protect": ProtectKeys,
     "mechanism": MechanismKeys,

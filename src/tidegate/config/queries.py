@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tidegate.clock.durations import seconds
 from tidegate.config.answers import read_answers
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
-from tidegate.config.keys import ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys
+from tidegate.config.keys import EditionsKeys, ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys, StepsKeys
 from tidegate.config.reader import FileReader, read_config, read_text
 from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, show
@@ -29,6 +31,7 @@ AUTO = "auto"
 FINEST = 1000  # into how many parts the budget is divided by share = "auto"
 LONGEST_NAME = 40
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}")
+MOST_EDITIONS = 8
 _HEADER = re.compile(r"\s*\[(\[?)\s*([^\]]+?)\s*\]\]?")
 
 
@@ -62,6 +65,17 @@ class Queries:
     def first(self) -> Config:
         """The first of the parts; what all of them share can be asked of it."""
         return self.parts[0]
+
+    @property
+    def editions(self) -> list[list[Config]]:
+        """The parts of each edition of a step, in the order in which they are released; one where there are none.
+
+        Each by the names of its queries: rows that are put away must be understood when the file has another order.
+        """
+        found: dict[int, list[Config]] = {}
+        for part in sorted(self.parts, key=lambda part: part.name.removesuffix(part.edition)):
+            found.setdefault(part.later, []).append(part)
+        return [found[later] for later in sorted(found, reverse=True)]
 
     @property
     def path(self) -> Path:
@@ -148,10 +162,10 @@ class Queries:
         """The one intake of all queries: the source is read once; parameters as for :meth:`Config.open`."""
         if not self.listed:
             return self.first.open(position, follow=follow, clock=clock, once=once)
-        # by their names: rows that are put away must be understood when the file has another order
-        ordered = sorted(self.parts, key=lambda part: part.name)
-        counted = Several(tuple((part.schema, part.query) for part in ordered))
-        return self.first.open(position, follow=follow, clock=clock, once=once, counted=counted)
+        *earlier, last = self.editions
+        counted = Several(tuple((part.schema, part.query) for part in last))
+        clocks = [edition[0].steps for edition in earlier]
+        return last[0].open(position, follow=follow, clock=clock, once=once, counted=counted, earlier=clocks)
 
 
 def _read_from(part: Config) -> dict[str, Any]:
@@ -216,22 +230,34 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
     """
     reader = FileReader(text, Path(path), follow)
     found = reader.load()
-    if not isinstance(found.get("query"), list):
+    several = isinstance(found.get("query"), list)
+    if not several and "editions" not in found:
         return one(reader.interpret(found))
+    if not several:
+        found = _listed(reader, found)
     listed = found["query"]
     if not all(isinstance(each, dict) for each in listed):
         raise reader.fail("'query' must be sections; write [[query]] for each.", "", "query")
     readers = [
-        _PartReader(_only(text, index, bool(each.get("mechanism"))), Path(path), follow, found, each)
+        _PartReader(
+            _only(text, index, bool(each.get("mechanism"))) if several else text,
+            Path(path),
+            follow,
+            found,
+            each,
+        )
         for index, each in enumerate(listed)
     ]
     _check_names(readers)
     shares = _divided(readers)
-    names = [each.name for each in readers]
-    parts = tuple(
-        replace(part, answers=read_answers(reader, found, part, names))
-        for reader, part in ((each, each.built(share)) for each, share in zip(readers, shares, strict=True))
-    )
+    editions = read_editions(readers[0])
+    built = [
+        (each, each.built(share, edition, alone=not several))
+        for each, share in zip(readers, shares, strict=True)
+        for edition in editions
+    ]
+    names = [part.name for _, part in built]
+    parts = tuple(replace(part, answers=read_answers(each, found, part, names)) for each, part in built)
     kinds = {part.query.aggregate == "given" for part in parts}
     if len(kinds) > 1:
         given = next(each for each in readers if each.keys.aggregate == "given")
@@ -241,6 +267,14 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
             "query",
             "aggregate",
         )
+    for each, part in built:
+        if part.edition and part.query.aggregate == "given" and part.query.fill is None:
+            raise each.fail(
+                "fill is needed where there are editions, because readings that come late are missing at first; write "
+                'fill = "zero", or fill = "missing" if it may be known which readings there are.',
+                "query",
+                "fill",
+            )
     whole = readers[0].whole()
     return Queries(tuple(replace(part, whole=whole) for part in parts), whole, listed=True)
 
@@ -248,6 +282,18 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
 def one(config: Config) -> Queries:
     """A configuration with one query."""
     return Queries((replace(config, name=ONLY),), config.policy, listed=False)
+
+
+def _listed(reader: FileReader, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of a file with one query, as if it were the only one of a list."""
+    query, protect = found.get("query", {}), found.get("protect", {})
+    if not isinstance(query, dict) or not isinstance(protect, dict):
+        reader.sections(dict(found))  # which says what is wrong
+        raise AssertionError
+    moved = {name: protect[name] for name in ("max_change", "touches") if name in protect}
+    own = {"sum_share" if name == "share" else name: value for name, value in query.items()}
+    rest = {name: value for name, value in protect.items() if name not in moved}
+    return {**found, "protect": rest, "query": [{"name": ONLY, **moved, **own}]}
 
 
 class _PartReader(FileReader):
@@ -299,9 +345,13 @@ class _PartReader(FileReader):
         protect, clock = self.all["protect"], self.built(Fraction(1)).steps
         return self.make("protect", lambda: self.policy_of(protect, Fraction(1), clock))
 
-    def built(self, share: Fraction) -> Config:
-        """The configuration of this query, with its share of the budget."""
-        keys = self.keys
+    def built(self, share: Fraction, edition: Edition | None = None, *, alone: bool = False) -> Config:
+        """The configuration of this query, or of an edition of it, with its share of the budget."""
+        keys, name, clock, later = self.keys, self.keys.name, self.all["steps"], 0
+        if edition is not None:
+            share, later = share * edition.share, edition.later
+            name = edition.name if alone else f"{name}-{edition.name}"
+            clock = replace(clock, lateness=edition.after)
         own = {item.name: getattr(keys, item.name) for item in fields(QueryKeys)}
         query = QueryKeys(**own | {"share": keys.sum_share})
         source = replace(
@@ -317,36 +367,39 @@ class _PartReader(FileReader):
         }
         protect = replace(protect, max_change=keys.max_change, touches=keys.touches, **amounts)
         about = replace(self.all["about"], counted=keys.counted)
-        sink = replace(self.all["sink"], location=self.sink_of(self.all["sink"]))
+        sink = replace(self.all["sink"], location=self.sink_of(self.all["sink"], name))
         sections = {
             **self.all,
+            "steps": clock,
             "query": query,
             "source": source,
             "protect": protect,
             "about": about,
             "sink": sink,
         }
-        return replace(self.build(sections, self.extra), name=self.name, share=share)
+        edited = "" if edition is None else edition.name
+        found = self.build(sections, self.extra)
+        return replace(found, name=name, share=share, edition=edited, later=later)
 
-    def sink_of(self, keys: SinkKeys) -> str:
+    def sink_of(self, keys: SinkKeys, name: str) -> str:
         """Where the releases of this query go: a file, a topic or a place of its own."""
         location = keys.location
         if "{query}" in location:
-            return location.replace("{query}", self.name)
+            return location.replace("{query}", name)
         if location == "-":
             raise self.fail(
-                'several queries do not share standard output; write location = "released.csv" in [sink], from which '
-                f"each gets a file of its own, such as released-{self.name}.csv.",
+                'several queries or editions do not share standard output; write location = "released.csv" in [sink], '
+                f"from which each gets a file of its own, such as released-{name}.csv.",
                 "sink",
                 "location",
             )
         if location.startswith(("mqtt:", "mqtts:")):
-            return f"{location.rstrip('/')}/{self.name}"
+            return f"{location.rstrip('/')}/{name}"
         if is_topic(location):
             place, _, rest = location.partition("?")
-            return f"{place}-{self.name}" + (f"?{rest}" if rest else "")
+            return f"{place}-{name}" + (f"?{rest}" if rest else "")
         if is_table(location):  # one table has the rows of all
-            return f"{location}&query={self.name}"
+            return f"{location}&query={name}"
         if "://" in location:
             raise self.fail(
                 "each query needs a place of its own in location; write {query} where its name belongs.",
@@ -354,9 +407,9 @@ class _PartReader(FileReader):
                 "location",
             )
         if location.endswith("/"):
-            return f"{location}{self.name}/"
+            return f"{location}{name}/"
         path = Path(location)
-        return str(path.with_name(f"{path.stem}-{self.name}{path.suffix}"))
+        return str(path.with_name(f"{path.stem}-{name}{path.suffix}"))
 
     def weight(self) -> Fraction:
         """How much budget this query needs beside others, from public keys: noise by what is tolerable."""
@@ -368,6 +421,78 @@ class _PartReader(FileReader):
         name = "target" if keys.target is not None else "level"
         found = self.make("query", lambda: positive(name, str(tolerable)))
         return change / found
+
+
+@dataclass(frozen=True)
+class Edition:
+    """One of several releases of every step.
+
+    Parameters
+    ----------
+    name
+        "final" for the last, and "provisional" before it; with a number where there are several.
+    after
+        Seconds after the end of a step.
+    share
+        Its part of the budget.
+    later
+        How many more follow.
+    """
+
+    name: str
+    after: int
+    share: Fraction
+    later: int
+
+
+def read_editions(reader: _PartReader) -> Sequence[Edition | None]:
+    """The editions of every step, checked; one that is none where the file has no section for them."""
+    keys: EditionsKeys = reader.all["editions"]
+    clock: StepsKeys = reader.all["steps"]
+    if not keys.after and not keys.shares:
+        return (None,)
+    if not 2 <= len(keys.after) <= MOST_EDITIONS:
+        raise reader.fail(
+            f'after must have 2 to {MOST_EDITIONS} durations; write for example after = ["1h", "48h"].',
+            "editions",
+            "after",
+        )
+    if clock.lateness not in (0, "0"):
+        raise reader.fail(
+            "lateness must be absent where there are editions, each of which has its own; drop it.",
+            "steps",
+            "lateness",
+        )
+    zone = clock.zone
+    after = [
+        reader.make("editions", lambda each=each: seconds("after", _number(each), least=0, zone=zone))  # type: ignore[misc]
+        for each in keys.after
+    ]
+    if any(later <= earlier for earlier, later in pairwise(after)):
+        raise reader.fail("after must increase; put the durations in order.", "editions", "after")
+    given = keys.shares or [Fraction(1, len(after))] * len(after)
+    shares = [reader.make("editions", lambda each=each: positive("shares", each)) for each in given]  # type: ignore[misc]
+    if len(shares) != len(after) or sum(shares) > 1:
+        raise reader.fail(
+            f"shares must be {len(after)} positive numbers, one for each edition, and at most 1 together; write for "
+            'example shares = ["1/3", "2/3"].',
+            "editions",
+            "shares",
+        )
+    last = len(after) - 1
+    return [
+        Edition(
+            "final" if number == last else "provisional" if last == 1 else f"provisional-{number + 1}",
+            seconds_after,
+            share,
+            last - number,
+        )
+        for number, (seconds_after, share) in enumerate(zip(after, shares, strict=True))
+    ]
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
 
 
 def _check_names(readers: Sequence[_PartReader]) -> None:

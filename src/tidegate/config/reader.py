@@ -153,6 +153,12 @@ class FileReader:
                 "that option, or give a file with one section [query].",
                 "query",
             )
+        if "editions" in found:
+            raise self.fail(
+                "it has editions, [editions], and one stream is wanted here; name one with --query where a command has "
+                "that option, such as --query final, or drop the section.",
+                "editions",
+            )
         return self.interpret(found)
 
     def load(self) -> dict[str, Any]:

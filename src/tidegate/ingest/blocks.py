@@ -31,6 +31,8 @@ class StepBlock:
         What to commit together with these steps, and to hand to a new intake to go on after them. JSON.
     missing
         None, or which cells have no reading (:meth:`filled`).
+    later
+        How many more editions of these steps follow; their records are still needed then.
 
     Examples
     --------
@@ -46,6 +48,7 @@ class StepBlock:
     grid: Fraction
     position: Position
     missing: Mask | None = field(default=None, repr=False)
+    later: int = 0
 
     def __len__(self) -> int:
         return len(self.units)
@@ -54,7 +57,7 @@ class StepBlock:
         """Some of the steps; the position stays that of all."""
         missing = None if self.missing is None else self.missing[part]
         first = self.first_step + range(len(self))[part].start
-        return StepBlock(first, self.units[part], self.grid, self.position, missing)
+        return StepBlock(first, self.units[part], self.grid, self.position, missing, self.later)
 
     @property
     def last_step(self) -> int:

@@ -63,6 +63,15 @@ class Held:
         """Everything that is held, in the order in which it came."""
         return list(self._rows)
 
+    def between(self, first: int, last: int) -> Rows:
+        """A copy of the rows of some steps, which stay."""
+        found = []
+        for rows, numbers in self._rows:
+            wanted = (numbers >= first) & (numbers <= last)
+            if wanted.any():
+                found.append((rows.filter(wanted), numbers[wanted]))
+        return found
+
     def close(self, last: int, after: Position | None) -> tuple[Rows, Position | None]:
         """Take out all rows up to a step; also the position from which all that stays can be read again."""
         closed: Rows = []

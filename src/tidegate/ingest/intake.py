@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time as _time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -258,26 +259,26 @@ class Intake:
         batches = self.source.batches(self._from, patience=self._patience)
         now = self.clock()
         for batch in batches:
-            rows, numbers = self._accept(batch, latest=self.steps.latest(self.clock()))
+            rows, numbers = self._accept(batch, latest=self._latest())
             rows, numbers = held.add(rows, numbers, batch.before)
             if not self.source.repeatable:
                 self._put_away(held, rows, numbers, batch)
             after = batch.after
             if batch.caught_up:
                 # as of before the batch was read: whatever had arrived by then is in
-                yield from self._close(held, min(self.steps.closed_by(now), self._end), after)
+                yield from self._close(held, now, self._end, after)
                 if self._once:
                     return
             if self._stopped or self.next_step > self._end:
                 return
             now = self.clock()
         if self._once:
-            yield from self._close(held, min(self.steps.closed_by(now), self._end), after)
+            yield from self._close(held, now, self._end, after)
             return
         # the input has ended: the step in which it did is the last
         end = min(self.steps.closed_by(self.clock() + self._lateness) + 1, self._end)
         while self.next_step <= end and not self._stopped:
-            yield from self._close(held, min(self.steps.closed_by(self.clock()), end), after)
+            yield from self._close(held, self.clock(), end, after)
             _time.sleep(self._patience())
 
     def _take_up(self, held: Held) -> None:
@@ -313,12 +314,21 @@ class Intake:
     def _end(self) -> int:
         return 2**62 if self.steps.count is None else self.steps.count
 
+    def _latest(self) -> int:
+        """The last moment that an event may claim now."""
+        return self.steps.latest(self.clock())
+
     def _patience(self) -> float:
         """Until the next step closes, but not longer than a quarter of a second."""
-        due = self.steps.boundary(self.next_step + 1) / 1e6 + self._lateness - self.clock()
-        return min(max(due, 0.001), _LONGEST_WAIT)
+        return min(max(self._due() - self.clock(), 0.001), _LONGEST_WAIT)
 
-    def _close(self, held: Held, last: int, after: Position | None) -> Iterator[StepBlock]:
+    def _due(self) -> float:
+        """When the next step closes."""
+        return self.steps.boundary(self.next_step + 1) / 1e6 + self._lateness
+
+    def _close(self, held: Held, now: float, end: int, after: Position | None) -> Iterator[StepBlock]:
+        """The steps that are closed by a moment, but none beyond the last one."""
+        last = min(self.steps.closed_by(now), end)
         if last >= self.next_step:
             closed, position = held.close(last, after)
             yield from self._blocks(closed, last, position)
@@ -352,6 +362,15 @@ class Intake:
         self, held: list[tuple[pl.DataFrame, Matrix]], last: int, source: Position | None
     ) -> Iterator[StepBlock]:
         """The vectors of all steps up to the last, in blocks of bounded size."""
+        for block in self._vectors(held, self.next_step, last):
+            self.next_step = block.last_step + 1
+            # before the last block of a group its records must be read again
+            safe = source if block.last_step == last else self._from
+            yield replace(block, position={"step": block.last_step, "source": safe})
+        self._from = source
+
+    def _vectors(self, held: list[tuple[pl.DataFrame, Matrix]], first: int, last: int) -> Iterator[StepBlock]:
+        """The vectors of some steps, without the position that they are committed with."""
         held = [(rows, numbers) for rows, numbers in held if len(numbers)]
         rows = pl.concat([rows for rows, _ in held], rechunk=True) if held else pl.DataFrame()
         numbers = np.concatenate([numbers for _, numbers in held]) if held else np.zeros(0, dtype=np.int64)
@@ -359,8 +378,7 @@ class Intake:
             order = np.argsort(numbers, kind="stable")
             rows, numbers = rows[order], numbers[order]
         most = max(1, MOST_CELLS // self.query.width)
-        while self.next_step <= last:
-            first = self.next_step
+        while first <= last:
             end = min(first + most - 1, last)
             low, high = np.searchsorted(numbers, [first, end + 1])
             units, missing = step_vectors(
@@ -372,9 +390,6 @@ class Intake:
                 finite=not self.follow,
             )
             missing = fill(self.query, units, missing, first)
-            self.next_step = end + 1
-            # before the last block of a group its records must be read again
-            position = {"step": end, "source": source if end == last else self._from}
             grid = Fraction(self.query.grid) if isinstance(self.query, Query) else Fraction(1)
-            yield StepBlock(first, units, grid, position, missing)
-        self._from = source
+            yield StepBlock(first, units, grid, {}, missing)
+            first = end + 1

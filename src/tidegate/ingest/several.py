@@ -97,7 +97,9 @@ class Several:
             if missing is not None and not missing.any():
                 missing = None
             units = np.ascontiguousarray(block.units[:, begin:end])
-            found.append(StepBlock(block.first_step, units, Fraction(query.grid), block.position, missing))
+            found.append(
+                StepBlock(block.first_step, units, Fraction(query.grid), block.position, missing, block.later)
+            )
             begin = end
         return tuple(found)
 

@@ -45,6 +45,10 @@ _FIXED = {
     "mobility": "mobility",
     "delta": "delta",
 }
+_EDITIONS = (
+    "a stream whose steps have editions cannot be amended, because these stand at different steps; begin a new stream "
+    "with another ledger, whose budget adds to this one's."
+)
 # the same for the clock and [steps]
 _CLOCK = {"origin": "start", "length": "length", "zone": "zone"}
 
@@ -106,8 +110,12 @@ def amend(queries: Queries) -> Amended:
             "a promise for all steps together cannot be amended: what was charged stays in it for ever; begin a new "
             "stream with another ledger, whose budget adds to this one's.",
         )
+    if len(queries.editions) > 1:
+        raise _refusal(queries, "editions", "after", _EDITIONS)
     with open_durable(queries.ledger) as ledger:
         before = _Present(ledger)
+        if any("edition" in part.described for part in before.parts):
+            raise LedgerMismatch(f"in {ledger.where}, {_EDITIONS}")
         queries = as_amended(queries, before.parts)
         _check(queries, ledger, before)
         with ledger.transaction(), ledger.told():

@@ -58,6 +58,8 @@ def _published(config: Config, *, named: bool) -> Iterator[str]:
     where = f" in {_listed(labels)}" if len(labels) > 1 and query.aggregate != "quantile" else ""
     start = f"{config.name}: every" if named else "Every"
     yield f"{start} {words.step}, {counted}{where} is published with noise by {type(config.mechanism).__name__}."
+    if config.edition:
+        yield words.edition
     if query.where is not None:
         yield f"Only records count of which {query.where} holds."
     if query.lookup is not None:

@@ -196,7 +196,7 @@ def _headline(page: Page, found: Accuracy | None) -> str:
         f"{off}Protected: {html.escape(words.protected)}. {steps:,} step{'' if steps == 1 else 's'} "
         f"({html.escape(words.step)}) × {columns:,} column{'' if columns == 1 else 's'}, from "
         f"{begin:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} ({html.escape(config.steps.zone)}), "
-        f"released by {type(config.mechanism).__name__}{by}."
+        f"released by {type(config.mechanism).__name__}{by}. {html.escape(words.edition)}".rstrip()
     )
 
 

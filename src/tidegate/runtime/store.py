@@ -372,8 +372,13 @@ class Store:
         with self.ledger.transaction():
             yield
 
-    def put(self, chunk: Chunk, step: int, position: Position, state: bytes | None) -> None:
-        """Keep releases with the state and the position they lead to; only inside of a transaction."""
+    def put(
+        self, chunk: Chunk, step: int, position: Position, state: bytes | None, *, forget: bool = True
+    ) -> None:
+        """Keep releases with the state and the position they lead to; only inside of a transaction.
+
+        `forget` removes the rows of these steps that were put away; another edition of them may still need those.
+        """
         content, text = chunk.encode() if len(chunk) else self._content(chunk.last), _compact(position)
         if len(chunk):
             self._execute("INSERT INTO {releases} VALUES (?, ?)", (chunk.last, content))
@@ -382,8 +387,9 @@ class Store:
             "UPDATE {stream} SET step = ?, number = ?, position = ?, state = ?",
             (step, chunk.last, text, state),
         )
-        with self.ledger.told():
-            self.kept.forget(step)
+        if forget:
+            with self.ledger.told():
+                self.kept.forget(step)
 
     def _content(self, number: int) -> bytes:
         found = self._execute("SELECT content FROM {releases} WHERE number = ?", (number,)).fetchone()

@@ -278,7 +278,7 @@ class Stream:
         chunk = self._release(block, before.number + 1)
         state = None if self._run is None else self._run.snapshot()
         position = block.position if self._gaps is None else {**block.position, "gaps": self._gaps.describe()}
-        self.store.put(chunk, block.last_step, position, state)
+        self.store.put(chunk, block.last_step, position, state, forget=not block.later)
         for outlet in self._outlets:
             if outlet.safe is not None:
                 self.store.put_sink(outlet.sink.name, *outlet.safe)

@@ -55,10 +55,12 @@ class Streams:
     def __init__(self, queries: Queries, streams: Sequence[Stream]) -> None:
         self.queries = queries
         self.streams = tuple(streams)
-        self._order = sorted(config.name for config in queries.parts)  # as the intake has them
+        placed = dict(zip((config.name for config in queries.parts), self.streams, strict=True))
+        self._editions = [[placed[config.name] for config in edition] for edition in queries.editions]
         self._synced = time.monotonic()
-        steps = {stream.step for stream in self.streams}
-        if len(steps) > 1:
+        reached = [{stream.step for stream in edition} for edition in self._editions]
+        behind = [max(steps) for steps in reached]
+        if any(len(steps) > 1 for steps in reached) or sorted(behind, reverse=True) != behind:
             raise LedgerMismatch(
                 "the queries of the stream stand at different steps; restore the ledger from a backup."
             )
@@ -75,8 +77,13 @@ class Streams:
 
     @property
     def position(self) -> Position | None:
-        """Where in the source the stream goes on."""
-        return self.streams[0].store.progress.position
+        """Where in the source the stream goes on: the last edition knows, since earlier ones let go of nothing."""
+        *earlier, last = [edition[0] for edition in self._editions]
+        found = last.store.progress.position
+        if not earlier:
+            return found
+        found = found or {"step": 0, "source": None}
+        return {**found, "editions": [stream.step for stream in earlier]}
 
     @property
     def releases(self) -> int:
@@ -107,9 +114,9 @@ class Streams:
         assert isinstance(intake.query, Several)
         intake.keeper = self.streams[0].store.kept
         for block in intake:
-            blocks = dict(zip(self._order, intake.query.apart(block), strict=True))
-            chunks = self.take([blocks[config.name] for config in self.queries.parts])
-            for stream, chunk in zip(self.streams, chunks, strict=True):
+            streams = self._editions[-1 - block.later]
+            chunks = self.take(streams, intake.query.apart(block))
+            for stream, chunk in zip(streams, chunks, strict=True):
                 stream.send(chunk)
                 stream.watcher.released(chunk)
             intake.commit(block.position)
@@ -118,11 +125,11 @@ class Streams:
                 for stream in self.streams:
                     stream.sync()
 
-    def take(self, blocks: Sequence[StepBlock]) -> list[Chunk]:
-        """Release a block of each query and commit all of it together; nothing has left yet."""
+    def take(self, streams: Sequence[Stream], blocks: Sequence[StepBlock]) -> list[Chunk]:
+        """Release a block of each of some queries and commit all of it together; nothing has left yet."""
         with self.ledger.transaction():
-            taken = [stream.put(block) for stream, block in zip(self.streams, blocks, strict=True)]
-        for stream, each in zip(self.streams, taken, strict=True):
+            taken = [stream.put(block) for stream, block in zip(streams, blocks, strict=True)]
+        for stream, each in zip(streams, taken, strict=True):
             stream.settled(each)
         return [each.chunk for each in taken]
 

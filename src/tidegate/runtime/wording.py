@@ -89,6 +89,19 @@ class Words:
         return duration(steps * step_seconds(self.config))
 
     @property
+    def edition(self) -> str:
+        """When the steps of an edition are released, as a sentence; empty where there is one release of each."""
+        config = self.config
+        if not config.edition:
+            return ""
+        assert isinstance(config.steps.lateness, int)
+        late = config.steps.lateness
+        when = f"{duration(late)} after its end" if late else "at its end"
+        if config.later:
+            return f"Provisional: each {self.step} is released {when}, with what has arrived by then, and again later."
+        return f"Final: each {self.step} is released for the last time {when}, and what arrives later is left out."
+
+    @property
     def protected(self) -> str:
         """Who is protected, and for how long, as half a sentence."""
         policy = self.config.policy
