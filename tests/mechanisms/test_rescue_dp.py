@@ -91,8 +91,8 @@ def reference(mechanism, rows, source):
     interval, values = float(-(-window // mechanism.samples)), []
 
     def allocated(remaining):
-        if not mechanism.allocation:
-            fixed = units // mechanism.samples
+        if not mechanism.allocation or mechanism.portion * math.log(2) < 1 / window:
+            fixed = units // (window if mechanism.allocation else mechanism.samples)
             return fixed if fixed <= remaining else 0
         portion = min(mechanism.portion * math.log(interval + 1), mechanism.most_portion)
         pace = math.inf if mechanism.pace is None else int(mechanism.pace * units / window * interval)
@@ -169,6 +169,8 @@ CONFIGURATIONS = [
     RescueDP(WEvent(epsilon="1", w=30), columns=5, filter=Kalman(9.0, 400.0), adaptive=Pid(derivative=0.2)),
     RescueDP(WEvent(epsilon="2", w=15), columns=20, grouping=Grouping(60.0, 0.2, 40.0, 2), pace=None),
     RescueDP(User(epsilon="9", horizon=200), columns=3, filter=False),
+    RescueDP(WEvent(epsilon="2", w=3), columns=2),
+    RescueDP(WEvent(epsilon="2", w=7), columns=2),
     RescueDP(WEvent(epsilon="3", w=12), columns=4, allocation=False, adaptive=False, grouping=False),
 ]
 

@@ -200,6 +200,14 @@ def state_is_bounded(mechanism: Mechanism) -> None:
 
 
 @check
+def something_is_measured(mechanism: Mechanism) -> None:
+    """A stream that is large and moves is measured before long: a mechanism that only waits would publish nothing."""
+    steps = STEPS if mechanism.policy.horizon else min(max(STEPS, 2 * (mechanism.policy.window or 1)), 2000)
+    releases = mechanism.start().push_batch(np.floor(1000 * stream(mechanism, steps)))
+    assert np.nan_to_num(releases.values).any(), "nothing was measured: all values are 0"
+
+
+@check
 def ledger_never_below_releases(mechanism: Mechanism) -> None:
     """The ledger has at least the budget that the releases say was spent, in each window, and verifies."""
     run = mechanism.start()

@@ -62,9 +62,10 @@ class RescueDP(Sampled):
     Intervals, budgets, groups and the filter's process noise come from earlier measurements and public constants.
     Departures from the paper: one schedule and one ledger for all columns (separate ones, ``calibration="paper"``,
     add up to :attr:`guarantee`.loss times ε when units move); the process noise is not computed from the raw
-    stream; `pace`, without which long windows are starved after a few dear measurements; a budget below ε/w is not
-    spent; θ = 5 in place of 10; grouping thresholds are by default the noise scale of the measurement. For units that
-    stay in one column the separate accounts would be sound; they are not offered.
+    stream; `pace`, without which long windows are starved after a few dear measurements; a budget below ε/w is not spent,
+    and in windows of a few steps, where no portion reaches it, every measurement has ε/w; θ = 5 in place of 10; grouping
+    thresholds are by default the noise scale of the measurement. For units that stay in one column the separate accounts
+    would be sound; they are not offered.
 
     Error
     -----
@@ -149,6 +150,20 @@ class RescueDP(Sampled):
     def units(self) -> int:
         """Fine enough for portions, and for the share of one step to be many units."""
         return max(FINEST, 64 * self.policy.steps_charged)
+
+    @property
+    def fixed_part(self) -> Fraction:
+        """The part of the budget that every measurement spends; 0 where it is a portion of what remains.
+
+        In windows so short that the portion after one step would be less than Uniform's share, and therefore never be
+        spent, every measurement has that share.
+        """
+        if not self.allocation:
+            assert self.samples is not None
+            return Fraction(1, self.samples)
+        share = Fraction(1, self.policy.steps_charged)
+        portion = min(self.portion * math.log(2.0), self.most_portion, Fraction(self.most))
+        return share if portion < share and not self.printed else Fraction(0)
 
     def whole_scale(self, units: int) -> float:
         """The noise scale of a measurement that spends k of so many units is this over k, in grid units."""

@@ -45,7 +45,7 @@ class RescueRun(SampledRun):
             limit=units,
             most=int(Fraction(mechanism.most) * units),
             least=1 if printed else units // length,  # less than Uniform's share is not worth a measurement
-            fixed=0 if mechanism.allocation else units // mechanism.samples,
+            fixed=int(mechanism.fixed_part * units),
             period=0 if control else -(-length // mechanism.samples),
             groups=groups is not None and columns > 1,
             whole=mechanism.whole_scale(units),
