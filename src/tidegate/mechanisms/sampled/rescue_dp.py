@@ -162,7 +162,7 @@ class RescueDP(Sampled):
             assert self.samples is not None
             return Fraction(1, self.samples)
         share = Fraction(1, self.policy.steps_charged)
-        portion = min(self.portion * math.log(2.0), self.most_portion, Fraction(self.most))
+        portion = min(self.portion * math.log(2.0), self.most_portion, float(Fraction(self.most)))
         return share if portion < share and not self.printed else Fraction(0)
 
     def whole_scale(self, units: int) -> float:
