@@ -10,14 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from tidegate.config import Config, parse_config
+from tidegate.config import Config, Queries, parse_config, parse_queries
 from tidegate.web import Service, Settings
 from tidegate.web.service import Server, listen
 
@@ -45,6 +45,36 @@ window = 4
 [mechanism]
 name = "Uniform"
 """
+
+
+PEOPLE_AND_VISITS = """\
+[[query]]
+name = "people"
+aggregate = "distinct"
+columns = ["north", "south"]
+share = "1/4"
+
+[[query]]
+name = "visits"
+aggregate = "count"
+most = 2
+share = "3/4"
+"""
+
+
+def in_two_queries(text: str) -> str:
+    """The same stream with two statistics: people at each place, and all visits."""
+    one = '[query]\naggregate = "distinct"\ncolumns = ["north", "south"]\n'
+    assert one in text
+    return text.replace(one, PEOPLE_AND_VISITS)
+
+
+def two_queries(folder: Path) -> Queries:
+    """A stream that ends, with two queries."""
+    write_events(folder)
+    text = in_two_queries(TEXT.format(folder=folder)) + '[sink]\nlocation = "released.csv"\n'
+    (folder / "hall.toml").write_text(text)
+    return parse_queries(text, folder / "hall.toml")
 
 
 def write_events(folder: Path, hours: int = 48) -> None:
@@ -90,7 +120,7 @@ def live_text(folder: Path, *, seconds: int = 1, behind: int = 0, mechanism: str
 
 
 @contextmanager
-def served(configs: list[Config], **settings: Any) -> Iterator[tuple[str, Service]]:
+def served(configs: Sequence[Config | Queries], **settings: Any) -> Iterator[tuple[str, Service]]:
     """A service in this process on a free port; its address."""
     chosen = Settings(port=0, **settings)
     listening = listen(chosen)

@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tests.web.helpers import configured, finite, served, settled, until
 
-from tidegate.config import Config, ConfigError
+from tidegate.config import Config, ConfigError, parse_config
 from tidegate.web.alarms import read_alarms
 
 ALARMS = """
@@ -143,7 +143,7 @@ def test_webhooks_are_signed_and_come_at_least_once(tmp_path: Path, receiver: Re
     ]
     with served([config]) as (_, service):
         settled(service)
-        sender = service.drivers["hall"].senders[0]
+        sender = service.drivers["hall"].first.senders[0]
         until(lambda: sender.number == 48)
     assert len(receiver.taken) == 3
 
@@ -170,3 +170,58 @@ def test_wrong_alarms_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "hall.alarms.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"hall\.alarms\.toml"):
         read_alarms(config)
+
+
+def test_standing_questions_raise_alarms_and_are_served(tmp_path: Path) -> None:
+    """An [[answer]] of kind alarm comes in the feed for each column, and every answer can be downloaded."""
+    config = crowded(tmp_path)
+    (tmp_path / "hall.alarms.toml").unlink()
+    text = (
+        config.path.read_text()
+        + """
+[[answer]]
+name = "crowd"
+kind = "alarm"
+threshold = 20
+
+[[answer]]
+name = "daily"
+kind = "window"
+window = "calendar day"
+"""
+    )
+    config.path.write_text(text)
+    with served([parse_config(text, config.path)], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        found = [event for kind, event in feed(address, {}, 48) if kind == "alarm"]
+        told = [
+            (each["alarm"], each["column"], each["state"], each["step"], each["certain"]) for each in found
+        ]
+        assert told == [("crowd", "north", "raised", 6, True), ("crowd", "north", "cleared", 11, False)]
+        described = httpx.get(f"{address}/streams/hall").json()
+        assert [each["name"] for each in described["answers"]] == ["crowd", "daily"]
+        daily = httpx.get(f"{address}{described['answers'][1]['address']}")
+        assert daily.content == (tmp_path / "daily.csv").read_bytes()
+        assert len(daily.text.splitlines()) == 1 + 48 * 2
+        again = httpx.get(str(daily.url), headers={"If-None-Match": daily.headers["etag"]})
+        assert again.status_code == 304
+        assert httpx.get(f"{address}/streams/hall/answers/nothing").status_code == 404
+
+
+def test_regions_are_columns_and_parts_of_their_whole(tmp_path: Path) -> None:
+    """A hierarchy is served with all its nodes, and parents are the sums of their children."""
+    config = crowded(tmp_path)
+    (tmp_path / "hall.alarms.toml").unlink()
+    (tmp_path / "regions.csv").write_text("column,region\nnorth,coast\nsouth,coast\n")
+    text = config.path.read_text().replace(
+        'columns = ["north", "south"]', 'columns = ["north", "south"]\nhierarchy = "regions.csv"'
+    )
+    config.path.write_text(text)
+    with served([parse_config(text, config.path)], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        found = httpx.get(f"{address}/streams/hall/releases").json()
+        at = {label: index for index, label in enumerate(found["columns"])}
+        assert {"north", "south", "coast"} <= set(at)
+        for each in found["releases"]:
+            parts = each["values"][at["north"]] + each["values"][at["south"]]
+            assert parts == pytest.approx(each["values"][at["coast"]])

@@ -17,7 +17,7 @@ from hypothesis.errors import Unsatisfiable
 from tests.web.helpers import served, until
 from tests.web.test_sending import NDJSON, posted_text, record
 
-from tidegate.config import parse_config
+from tidegate.config import parse_config, parse_queries
 from tidegate.web import Service
 from tidegate.web.tokens import Tokens
 
@@ -34,7 +34,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
     held = {role: tokens.add(role, role) for role in ("producer", "operator")}
     config = parse_config(posted_text(folder, seconds=1, behind=60), folder / "hall.toml")
     with served([config], tokens=folder / "tokens.json") as (address, service):
-        until(lambda: service.drivers["hall"].board.step > 3)
+        until(lambda: service.drivers["hall"].first.board.step > 3)
         with httpx.Client(base_url=address, timeout=30) as client:
             document = client.get("/openapi.json").json()
             yield schemathesis.openapi.from_dict(document), client, held, service
@@ -51,7 +51,7 @@ def test_made_up_requests(fuzzed: Fuzzed, capsys: pytest.CaptureFixture[str]) ->
     from schemathesis.generation import GenerationMode
 
     schema, client, held, service = fuzzed
-    before = service.drivers["hall"].board.step
+    before = service.drivers["hall"].first.board.step
     routes = list(operations(schema))
     assert len(routes) >= 14
     each = max(10, REQUESTS // (3 * len(routes)))
@@ -64,7 +64,7 @@ def test_made_up_requests(fuzzed: Fuzzed, capsys: pytest.CaptureFixture[str]) ->
         nonsense(operation, client, held, each)
         assert Sent.count >= sent + each
     assert Sent.count >= each * len(routes)
-    until(lambda: service.drivers["hall"].board.step > before)
+    until(lambda: service.drivers["hall"].first.board.step > before)
     assert service.drivers["hall"].state == "running"
     logged = capsys.readouterr().err
     assert "walrus" not in logged
@@ -173,8 +173,8 @@ def test_events_are_in_no_answer_and_no_log(fuzzed: Fuzzed, capsys: pytest.Captu
         ).text
         for number, body in enumerate(bodies)
     ]
-    step = service.drivers["hall"].board.step
-    until(lambda: service.drivers["hall"].board.step > step + 1)
+    step = service.drivers["hall"].first.board.step
+    until(lambda: service.drivers["hall"].first.board.step > step + 1)
     operator = {"Authorization": f"Bearer {held['operator']}"}
     paths = ("/streams", "/streams/hall", "/streams/hall/releases", "/metrics", "/streams/hall/account/rows")
     texts += [client.get(path).text for path in paths]
@@ -194,7 +194,7 @@ def test_damaged_arrow_is_refused(tmp_path: Path) -> None:
     from tidegate.errors import TidegateError
     from tidegate.web.parsing import ARROW, Parser
 
-    parser = Parser(parse_config(posted_text(tmp_path), tmp_path / "hall.toml"))
+    parser = Parser(parse_queries(posted_text(tmp_path), tmp_path / "hall.toml"))
     frame = pl.DataFrame({"time": [time.time()] * 50, "unit": ["a"] * 50, "place": ["north"] * 50})
     for write in (frame.write_ipc, frame.write_ipc_stream):
         file = io.BytesIO()

@@ -10,17 +10,22 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
-from tests.web.helpers import until
+import pytest
+from tests.web.helpers import in_two_queries, until
 from tests.web.test_sending import NDJSON, posted_text, record
 
 from tidegate.ledger import verify_file
 from tidegate.web.tokens import Tokens
 
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "20"))
-LATENESS = 15 if KILLS <= 20 else 60  # seconds that a batch has to arrive in, kills included
+# seconds that a batch has to arrive in, kills included
+LATENESS = int(os.environ.get("TIDEGATE_LATENESS", "15" if KILLS <= 20 else "60"))
 
 
 class Killable:
@@ -55,6 +60,14 @@ class Killable:
     def kill(self, number: int = signal.SIGKILL) -> None:
         """End the service."""
         os.kill(self.child, number)
+
+    def end(self) -> None:
+        """End whatever still runs, in whichever way the test has ended."""
+        if self.parent.poll() is None:
+            self.parent.kill()
+            with suppress(ProcessLookupError):
+                os.kill(self.child, signal.SIGKILL)
+            self.close()
 
     def close(self) -> None:
         """End everything."""
@@ -104,9 +117,9 @@ class Producer(threading.Thread):
 class Reader(threading.Thread):
     """Reads the live feed from the beginning, and goes on after the last id whenever it breaks off."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, place: str = "/streams/hall") -> None:
         super().__init__(daemon=True)
-        self.address = address
+        self.address, self.place = address, place
         self.seen: list[str] = []
         self.last = "0"
 
@@ -116,7 +129,7 @@ class Reader(threading.Thread):
             while True:
                 try:
                     with client.stream(
-                        "GET", "/streams/hall/live", headers={"Last-Event-ID": self.last}
+                        "GET", f"{self.place}/live", headers={"Last-Event-ID": self.last}
                     ) as feed:
                         number = ""
                         for line in feed.iter_lines():
@@ -129,20 +142,30 @@ class Reader(threading.Thread):
                     time.sleep(0.02)
 
 
-def test_kills_under_load(tmp_path: Path) -> None:
-    """SIGKILL at random moments while four producers send and three readers listen."""
+def have_read(readers: list[Reader], number: int) -> bool:
+    """Whether all of them have got that far."""
+    return all(int(reader.last) >= number for reader in readers)
+
+
+@pytest.mark.parametrize("queries", [(), ("people", "visits")], ids=["one query", "two queries"])
+def test_kills_under_load(tmp_path: Path, queries: tuple[str, ...], request: pytest.FixtureRequest) -> None:
+    """SIGKILL at random moments while four producers send and three readers listen to each query."""
+    kills = KILLS // 2 if queries and KILLS <= 20 else KILLS
     token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
     config = tmp_path / "hall.toml"
     text = posted_text(tmp_path, seconds=1, behind=1).replace('zone = "', f'lateness = {LATENESS}\nzone = "')
-    config.write_text(text)
+    config.write_text(in_two_queries(text).replace("400", "1600") if queries else text)
+    places = [f"/streams/hall/{query}" for query in queries] or ["/streams/hall"]
     service = Killable(config)
+    request.addfinalizer(service.end)
     service.start()
     ending = threading.Event()
+    request.addfinalizer(ending.set)
     producers = [Producer(service.address, token, f"walrus{number}", ending) for number in range(4)]
-    readers = [Reader(service.address) for _ in range(3)]
+    readers = [Reader(service.address, place) for place in places for _ in range(3)]
     for thread in (*producers, *readers):
         thread.start()
-    for number in range(KILLS):
+    for number in range(kills):
         time.sleep(0.15 + 0.05 * (7 * number % 11))
         service.kill()
         service.start()
@@ -155,22 +178,31 @@ def test_kills_under_load(tmp_path: Path) -> None:
     )
     total = sum(producer.sent for producer in producers)
     with httpx.Client(base_url=service.address, timeout=30) as client:
-        released = lambda: client.get("/streams/hall/releases?revision=all").json()["releases"]  # noqa: E731
-        until(lambda: sum(sum(each["values"]) for each in released()) >= total, 60)
+
+        def released(place: str) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = client.get(f"{place}/releases?revision=all").json()["releases"]
+            return found
+
+        def counted(place: str) -> float:
+            return sum(sum(each["values"]) for each in released(place))
+
+        until(lambda: all(counted(place) >= total for place in places), LATENESS + 60)
         service.kill(signal.SIGTERM)
         service.start()
-        rows = released()
-        assert sum(sum(each["values"]) for each in rows) == total
-        assert [each["number"] for each in rows] == list(range(1, len(rows) + 1))
-        until(lambda: all(int(reader.last) >= len(rows) for reader in readers))
-        for reader in readers:
-            assert [json.loads(line) for line in reader.seen][: len(rows)] == rows
-            assert len({json.loads(line)["number"] for line in reader.seen}) == len(reader.seen)
+        for place in places:
+            rows = released(place)
+            assert sum(sum(each["values"]) for each in rows) == total
+            assert [each["number"] for each in rows] == list(range(1, len(rows) + 1))
+            own = [reader for reader in readers if reader.place == place]
+            until(partial(have_read, own, len(rows)))
+            for reader in own:
+                assert [json.loads(line) for line in reader.seen][: len(rows)] == rows
+                assert len({json.loads(line)["number"] for line in reader.seen}) == len(reader.seen)
     service.kill(signal.SIGTERM)
     service.close()
     verdict = verify_file(tmp_path / "hall.ledger")
     assert verdict.ok, str(verdict)
-    assert total > 20 * KILLS
+    assert total > 20 * kills
     for line in config.with_suffix(".log").read_text().splitlines():
         assert "walrus" not in line
         assert json.loads(line)["event"] != "stream.failed", line

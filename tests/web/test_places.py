@@ -245,7 +245,7 @@ def test_a_stream_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
         assert "gone.csv" not in httpx.get(f"{address}/streams/attic").text
         (tmp_path / "gone.csv").write_text("time,unit,place\n")
         until(lambda: service.drivers["attic"].state == "running")
-        until(lambda: service.drivers["attic"].board.step > 0)
+        until(lambda: service.drivers["attic"].first.board.step > 0)
         assert httpx.get(f"{address}/readyz").status_code == 200
 
 

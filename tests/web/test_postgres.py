@@ -22,16 +22,16 @@ def test_the_database_goes_away_and_comes_back(tmp_path: Path, postgres: Any) ->
     config = parse_config(text, tmp_path / "hall.toml")
     with served([config]) as (address, service):
         driver = service.drivers["hall"]
-        until(lambda: driver.board.step >= 20)
+        until(lambda: driver.first.board.step >= 20)
         assert check_published(*fetched(f"{address}/streams/hall"))[0].ok
         postgres.stop()
         until(lambda: driver.state == "failed")
-        assert httpx.get(f"{address}/streams/hall/releases").json()["last"] == driver.board.number
+        assert httpx.get(f"{address}/streams/hall/releases").json()["last"] == driver.first.board.number
         assert httpx.get(f"{address}/readyz").status_code == 503
         assert httpx.get(f"{address}/streams/hall/account/rows").status_code == 503
         postgres.start()
-        seen = driver.board.step
-        until(lambda: driver.board.step > seen + 1, 120)
+        seen = driver.first.board.step
+        until(lambda: driver.first.board.step > seen + 1, 120)
         assert driver.state == "running"
         head, rows, releases = fetched(f"{address}/streams/hall")
         assert check_published(head, rows, releases)[0].ok

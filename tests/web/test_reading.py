@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 from tests.web.helpers import finite, served, settled
 
-from tidegate.config import ConfigError, read_config
 from tidegate.config.queries import one
 from tidegate.runtime.amend import amend
 from tidegate.runtime.store import verify_target
@@ -124,7 +123,7 @@ def test_accept_chooses_the_format(hall: Hall) -> None:
 def test_old_releases_come_from_the_store(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no longer in memory reads the same from the store."""
     _, service = hall
-    driver = service.drivers["hall"]
+    driver = service.drivers["hall"].first
     whole = driver.board.select()
     monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 40)
     small = Board(driver.config, driver._past)
@@ -141,7 +140,7 @@ def test_old_releases_come_from_the_store(hall: Hall, monkeypatch: pytest.Monkey
 def test_small_chunks_are_put_together(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that releases one step at a time for ever keeps few and large pieces, and reads the same."""
     _, service = hall
-    driver = service.drivers["hall"]
+    driver = service.drivers["hall"].first
     whole = driver.board.select()
     monkeypatch.setattr("tidegate.web.board.TOGETHER", 10)
     board = Board(driver.config, driver._past)
@@ -251,7 +250,7 @@ def test_alerts_are_rules_of_prometheus() -> None:
 
 
 def test_an_amended_stream_is_served_from_where_it_began_anew(tmp_path: Path) -> None:
-    """The service goes on with a stream that was amended, within the smaller promise; several queries are refused."""
+    """The service goes on with a stream that was amended, within the smaller promise."""
     short = finite(tmp_path, ("count = 48", "count = 24"))
     with served([short], tokens=tmp_path / "tokens.json") as (_, service):
         settled(service)
@@ -265,6 +264,3 @@ def test_an_amended_stream_is_served_from_where_it_began_anew(tmp_path: Path) ->
             assert {each["status"] for each in found} == {"silent", "fresh"}
             assert client.get("/streams/hall").json()["budget"]["limit"] == "0.5"
     assert verify_target(longer.ledger).ok
-    longer.path.write_text(longer.path.read_text().replace("[query]", '[[query]]\nname = "people"'))
-    with pytest.raises(ConfigError, match="several queries"):
-        read_config(longer.path)

@@ -263,11 +263,11 @@ def test_events_are_gone_when_their_step_is_committed(tmp_path: Path) -> None:
         units = [f"walrus{number}" for number in range(50)]
         body = b"".join(record(unit) for unit in units)
         assert post(address, token, body).status_code == 200
-        seen = driver.board.step
+        seen = driver.first.board.step
         assert seen == 0 or marked(tmp_path) == []
-        until(lambda: driver.board.step >= seen + 2)
+        until(lambda: driver.first.board.step >= seen + 2)
         assert marked(tmp_path) == []
-        found = driver.board.select()
+        found = driver.first.board.select()
         assert found.answers.sum() == 50
 
 
@@ -318,7 +318,7 @@ def test_a_stream_that_was_opened_anew_has_all_events(
             post(address, token, b"".join(record(f"walrus{number}") for number in range(30))).status_code
             == 200
         )
-        until(lambda: driver.board.step >= 2)
+        until(lambda: driver.first.board.step >= 2)
         assert failures[0] > 2
-        assert driver.board.select().answers.sum() == 30
+        assert driver.first.board.select().answers.sum() == 30
         assert marked(tmp_path) == []

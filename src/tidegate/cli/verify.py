@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,8 +34,6 @@ def verify(
     """
     from tidegate.cli.progress import stages
     from tidegate.errors import LedgerCorrupt
-    from tidegate.exact import show as exactly
-    from tidegate.ledger.published import Seen, check_published
 
     base = address.rstrip("/")
     file = seen or _default()
@@ -43,6 +41,38 @@ def verify(
     with stages(3, quiet=as_json) as begin:
         begin("reading the signed head")
         head = _ask(f"{base}/account")
+        if key is not None and head.get("key", key) != key:
+            raise LedgerCorrupt("the account is signed by another key than the one given.")
+        named = head.get("queries")
+        heads = {base: head} if named is None else {f"{base}/{name}": None for name in named}
+        found = _checked(heads, known, key, begin)
+    facts = [facts for _, facts in found]
+    if all(each["ok"] for each in facts):
+        _write(file, known)
+    if as_json:
+        queries = dict(zip(named or (), facts, strict=False))
+        together = {"ok": all(each["ok"] for each in facts), "queries": queries}
+        typer.echo(json.dumps(facts[0] if named is None else together, indent=2))
+    else:
+        _say(found, named is not None)
+    if not all(each["ok"] for each in facts):
+        raise typer.Exit(1)
+
+
+def _checked(
+    heads: dict[str, Any], known: dict[str, Any], key: str | None, begin: Callable[[str], None]
+) -> list[tuple[str, dict[str, Any]]]:
+    """The facts of each account; those of several queries must be of one chain of charges."""
+    from dataclasses import replace
+
+    from tidegate.errors import LedgerCorrupt
+    from tidegate.exact import show as exactly
+    from tidegate.ledger.published import Seen, check_published
+
+    found: list[tuple[str, dict[str, Any]]] = []
+    chain: list[Seen] = []  # the charges that the queries before have, without their releases
+    for base, given in heads.items():
+        head = given or _ask(f"{base}/account")
         if key is not None and head.get("key") != key:
             raise LedgerCorrupt("the account is signed by another key than the one given.")
         begin("replaying all charges")
@@ -50,30 +80,32 @@ def verify(
         rows = _pages(f"{base}/account/rows", "rows", head.get("rows", 0))
         begin("hashing all releases")
         releases = _pages(f"{base}/account/transcript", "releases", head.get("number", 0))
-        verdict, now = check_published(head, rows, releases, earlier)
-    if verdict.ok and now not in earlier:
-        known[base] = [*known.get(base, []), vars(now)]
-        _write(file, known)
-    facts: dict[str, Any] = {
-        "ok": verdict.ok,
-        "verdict": str(verdict),
-        "rows": verdict.rows,
-        "steps": verdict.steps,
-        "fullest_window": {"spent": exactly(verdict.spent), "steps": list(verdict.place)},
-        "head": verdict.head,
-        "key": now.key,
-        "signed_at": head.get("time"),
-        "earlier_heads": len(earlier),
-    }
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-    else:
-        typer.echo(facts["verdict"])
-        before = {0: "first check of this account", 1: "goes on from the head seen before"}
-        typer.echo(before.get(len(earlier), f"goes on from all {len(earlier)} heads seen before"))
-        typer.echo(f"signed by {now.key} at {facts['signed_at']}")
-    if not verdict.ok:
-        raise typer.Exit(1)
+        verdict, now = check_published(head, rows, releases, [*earlier, *chain])
+        chain.append(replace(now, number=0, transcript=""))
+        if verdict.ok and now not in earlier:
+            known[base] = [*known.get(base, []), vars(now)]
+        facts: dict[str, Any] = {
+            "ok": verdict.ok,
+            "verdict": str(verdict),
+            "rows": verdict.rows,
+            "steps": verdict.steps,
+            "fullest_window": {"spent": exactly(verdict.spent), "steps": list(verdict.place)},
+            "head": verdict.head,
+            "key": now.key,
+            "signed_at": head.get("time"),
+            "earlier_heads": len(earlier),
+        }
+        found.append((base, facts))
+    return found
+
+
+def _say(found: list[tuple[str, dict[str, Any]]], several: bool) -> None:
+    before = {0: "first check of this account", 1: "goes on from the head seen before"}
+    for base, facts in found:
+        seen = facts["earlier_heads"]
+        typer.echo(f"{base.rpartition('/')[2]}: {facts['verdict']}" if several else facts["verdict"])
+        typer.echo(before.get(seen, f"goes on from all {seen} heads seen before"))
+        typer.echo(f"signed by {facts['key']} at {facts['signed_at']}")
 
 
 def _pages(address: str, name: str, count: int) -> Iterator[list[Any]]:

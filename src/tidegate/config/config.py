@@ -165,7 +165,7 @@ class Config:
         follow: bool | None = None,
         clock: Callable[[], float] | None = None,
         once: bool = False,
-        counted: Several | None = None,
+        counted: Query | Several | None = None,
         earlier: Sequence[Steps] = (),
     ) -> Intake:
         """The intake of this stream, from the beginning or from a committed position; `once` as in :class:`Intake`.

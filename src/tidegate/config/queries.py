@@ -21,13 +21,14 @@ from tidegate.config.keys import EditionsKeys, ListedQueryKeys, ProtectKeys, Que
 from tidegate.config.reader import FileReader, read_config, read_text
 from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, show
-from tidegate.ingest import Intake, Several
+from tidegate.ingest import Intake, Query, Several
 from tidegate.policy import Policy
 from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import is_table
 
 ONLY = "query"  # the name of the query of a file that has one
 AUTO = "auto"
+SERVED = "serve:"  # the location of a source whose events are sent to the service
 FINEST = 1000  # into how many parts the budget is divided by share = "auto"
 LONGEST_NAME = 40
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}")
@@ -160,12 +161,18 @@ class Queries:
         once: bool = False,
     ) -> Intake:
         """The one intake of all queries: the source is read once; parameters as for :meth:`Config.open`."""
-        if not self.listed:
-            return self.first.open(position, follow=follow, clock=clock, once=once)
         *earlier, last = self.editions
-        counted = Several(tuple((part.schema, part.query) for part in last))
         clocks = [edition[0].steps for edition in earlier]
-        return last[0].open(position, follow=follow, clock=clock, once=once, counted=counted, earlier=clocks)
+        return last[0].open(
+            position, follow=follow, clock=clock, once=once, counted=self.counted, earlier=clocks
+        )
+
+    @property
+    def counted(self) -> Query | Several:
+        """What the source is read for: the only query, or all of them."""
+        if not self.listed:
+            return self.first.query
+        return Several(tuple((part.schema, part.query) for part in self.editions[-1]))
 
 
 def _read_from(part: Config) -> dict[str, Any]:
@@ -386,6 +393,8 @@ class _PartReader(FileReader):
         location = keys.location
         if "{query}" in location:
             return location.replace("{query}", name)
+        if location == "-" and self.all["source"].location == SERVED:  # its readers come to the service
+            return location
         if location == "-":
             raise self.fail(
                 'several queries or editions do not share standard output; write location = "released.csv" in [sink], '

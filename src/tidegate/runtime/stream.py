@@ -658,8 +658,6 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
 
 def answer_sinks(config: Config, store: Store) -> list[Sink]:
     """A sink for each standing question of a configuration."""
-    law = config.mechanism.law
-    independent = isinstance(law, Law) and not config.mechanism.shares_noise
     layout = layout_of(config, store, revised=False)
     return [
         AnswerFileSink(
@@ -667,10 +665,16 @@ def answer_sinks(config: Config, store: Store) -> list[Sink]:
             answer.ask,
             layout.time,
             columns=config.mechanism.outputs,
-            noise=law.kind if independent and isinstance(law, Law) else None,
+            noise=independent_noise(config),
         )
         for answer in config.answers
     ]
+
+
+def independent_noise(config: Config) -> str | None:
+    """The kind of a mechanism's noise where that of each step is independent of all others; else None."""
+    law = config.mechanism.law
+    return law.kind if isinstance(law, Law) and not config.mechanism.shares_noise else None
 
 
 def as_begun(config: Config) -> Config:

@@ -205,7 +205,7 @@ def open_streams(
         for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
             outlet = configured_sink(config, stream, follow=follow) if sink else Readers()
             place = receipt_of(config, outlet)
-            derived = answer_sinks(config, stream.store) if sink else []
+            derived = answer_sinks(config, stream.store)
             stream.open_sinks([outlet], receipt=place, begin_anew=begin_anew, derived=derived)
     except BaseException:
         streams.close()

@@ -1,4 +1,4 @@
-"""Alarms on released values: where a column rises above or falls below a public limit. Post-processing, free."""
+"""Alarms on released values: public limits, and standing questions that raise one. Post-processing, free."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.config import Config, ConfigError
+from tidegate.queries.standing import Operator
 from tidegate.runtime import Chunk
+from tidegate.runtime.sinks.answers import asked
+from tidegate.runtime.stream import independent_noise
 
 KEPT = 10_000  # events that are remembered
 Values = npt.NDArray[np.float64]
@@ -28,7 +31,7 @@ class Alarm:
     name
         How people call it.
     column
-        The position of its column.
+        The position of its column among the answers.
     above, below
         The limit; one of the two.
     sure
@@ -66,61 +69,120 @@ class Hook:
     releases: bool = False
 
 
+@dataclass(frozen=True)
+class Standing:
+    """A standing question of the configuration whose rows say whether there is an alarm.
+
+    Parameters
+    ----------
+    name
+        As in ``[[answer]]``.
+    operator
+        The question, which is asked of all releases in their order.
+    noise
+        The kind of noise, where that of each step is independent.
+    """
+
+    name: str
+    operator: Operator
+    noise: str | None
+
+
 @dataclass
 class Alarms:
-    """All alarms of a stream, and which of them are raised; it follows first releases in their order.
+    """All alarms of a query, and which of them are raised; it follows first releases in their order.
 
     So the same releases raise the same alarms with the same ids, before and after any restart.
     """
 
     alarms: tuple[Alarm, ...] = ()
+    standing: tuple[Standing, ...] = ()
     hooks: tuple[Hook, ...] = ()
-    on: dict[str, bool] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    on: dict[tuple[str, str], bool] = field(default_factory=dict)  # by the alarm's name and the column
     events: OrderedDict[int, list[dict[str, Any]]] = field(default_factory=OrderedDict)
 
     def follow(self, chunk: Chunk, answers: Values, low: Values, high: Values) -> None:
         """Look at releases; what is raised or cleared is filed under the number of the release that did it."""
-        if not self.alarms:
-            return
-        for index in np.flatnonzero(chunk.revision == 0).tolist():
+        for index in np.flatnonzero(chunk.revision == 0).tolist() if self.alarms else ():
             for alarm in self.alarms:
                 ends = (float(each[index, alarm.column]) for each in (answers, low, high))
                 now = alarm.beyond(*ends)
-                if now is not None and now != self.on.get(alarm.name, False):
-                    self.on[alarm.name] = now
-                    event = {
-                        "alarm": alarm.name,
-                        "state": "raised" if now else "cleared",
-                        "step": int(chunk.step[index]),
-                        "column": alarm.column,
-                        "value": float(answers[index, alarm.column]),
-                    }
-                    self.events.setdefault(chunk.first + index, []).append(event)
+                if now is not None:
+                    value = float(answers[index, alarm.column])
+                    self._file(chunk, index, alarm.name, self.labels[alarm.column], now, value, alarm.sure)
+        for question in self.standing:
+            at = question.operator.extras.index("alarm")
+            for index, (_, rows) in enumerate(asked(question.operator, chunk, question.noise)):
+                for row in rows:
+                    raised, certain = bool(row.more[at]), bool(row.more[at + 1])
+                    self._file(chunk, index, question.name, row.column, raised, row.value, certain)
         while len(self.events) > KEPT:
             self.events.popitem(last=False)
 
+    def _file(
+        self, chunk: Chunk, index: int, name: str, column: str, now: bool, value: float, certain: bool
+    ) -> None:
+        if now == self.on.get((name, column), False):
+            return
+        self.on[name, column] = now
+        event = {
+            "alarm": name,
+            "state": "raised" if now else "cleared",
+            "step": int(chunk.step[index]),
+            "column": column,
+            "value": value,
+            "certain": now and certain,
+        }
+        self.events.setdefault(chunk.first + index, []).append(event)
 
-def read_alarms(config: Config) -> Alarms:
-    """The alarms and hooks in the file beside a configuration, ``campus.alarms.toml`` for ``campus.toml``."""
+
+def read_alarms(config: Config, query: str = "", queries: tuple[str, ...] = ()) -> Alarms:
+    """The alarms and hooks in the file beside a configuration, ``campus.alarms.toml`` for ``campus.toml``.
+
+    Parameters
+    ----------
+    config
+        The configuration, of one of the queries where there are several.
+    query, queries
+        The name of that query and those of all of them; each alarm then says which query it looks at.
+    """
+    labels = config.query.answer_labels
+    noise = independent_noise(config)
+    questions = [Standing(answer.name, answer.ask(), noise) for answer in config.answers]
+    standing = tuple(each for each in questions if "alarm" in each.operator.extras)
     path = config.path.with_suffix(".alarms.toml")
     if not path.exists():
-        return Alarms()
+        return Alarms((), standing, labels=labels)
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise ConfigError(path.name, None, "it is not valid TOML; correct it.") from None
     for name in found:
-        if name not in ("alarm", "webhook") or not isinstance(found[name], list):
+        listed = found[name] if isinstance(found[name], list) else [None]
+        if name not in ("alarm", "webhook") or not all(isinstance(entry, dict) for entry in listed):
             raise ConfigError(path.name, None, "it has [[alarm]] and [[webhook]] only; correct it.")
-    labels = config.query.answer_labels
-    alarms = tuple(_alarm(path, entry, labels) for entry in found.get("alarm", []))
-    if len({alarm.name for alarm in alarms}) < len(alarms):
-        raise ConfigError(path.name, None, "two alarms have the same name; rename one.")
-    return Alarms(alarms, tuple(_hook(path, entry) for entry in found.get("webhook", [])))
+    listed = found.get("alarm", [])
+    if any(entry.get("query", "") not in (queries or ("",)) for entry in listed):
+        which = (
+            f"an alarm says which query it looks at, one of {', '.join(queries)}"
+            if queries
+            else ("the stream has one query, so no alarm names one")
+        )
+        raise ConfigError(path.name, None, f"{which}; correct it.")
+    own = [entry for entry in listed if entry.get("query", "") == query]
+    alarms = tuple(_alarm(path, entry, labels) for entry in own)
+    names = [*(alarm.name for alarm in alarms), *(question.name for question in standing)]
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            path.name, None, "two alarms, or an alarm and an answer, have the same name; rename one."
+        )
+    hooks = tuple(_hook(path, entry) for entry in found.get("webhook", []))
+    return Alarms(alarms, standing, hooks, labels)
 
 
 def _alarm(path: Path, entry: dict[str, Any], labels: tuple[str, ...]) -> Alarm:
-    unknown = set(entry) - {"name", "column", "above", "below", "sure"}
+    unknown = set(entry) - {"name", "query", "column", "above", "below", "sure"}
     name, column = entry.get("name"), entry.get("column")
     limits = [entry.get("above"), entry.get("below")]
     fine = not unknown and isinstance(name, str) and name and isinstance(entry.get("sure", False), bool)

@@ -1,29 +1,23 @@
-"""One stream at work inside the service: a thread that drives it, and what may be said about it."""
+"""One stream at work inside the service, with all of its queries: a thread that drives it, and how it fares."""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from tidegate.clock.steps import PublicClock
-from tidegate.config import Config
+from tidegate.config import Config, Queries
 from tidegate.errors import InvalidParameter, LedgerError, TidegateError
 from tidegate.ingest import Intake
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.published import signing_key
-from tidegate.runtime import Chunk, Store, Stream, as_begun, open_stream
+from tidegate.runtime import Chunk, Streams, open_streams
 from tidegate.runtime.store import open_durable
-from tidegate.web.alarms import read_alarms
-from tidegate.web.board import Board
-from tidegate.web.encoding import Encoder
-from tidegate.web.feed import Feed
-from tidegate.web.hooks import senders
+from tidegate.web.channel import Channel
 from tidegate.web.logs import log
 
 Clock = Callable[[], float]
@@ -51,15 +45,22 @@ def read_map(path: Path) -> bytes | None:
     return content
 
 
+def areas_of(content: bytes | None) -> set[str]:
+    """The names in a map."""
+    features = [] if content is None else json.loads(content)["features"]
+    named = (each.get("properties") for each in features if isinstance(each, dict))
+    return {str(each.get("name")) for each in named if isinstance(each, dict)}
+
+
 class Driver:
-    """Opens a stream, drives it in a thread of its own, and keeps what readers see.
+    """Opens a stream, drives it in a thread of its own, and keeps what readers see of each query.
 
     Parameters
     ----------
     name
         The stream's name in addresses.
-    config
-        Its configuration.
+    queries
+        Its configuration, with one query or several.
     clock
         Public time; another than the system's for made-up streams only.
     backfill
@@ -67,21 +68,23 @@ class Driver:
     """
 
     def __init__(
-        self, name: str, config: Config, clock: Clock | None = None, *, backfill: bool = False
+        self, name: str, queries: Queries, clock: Clock | None = None, *, backfill: bool = False
     ) -> None:
-        self.name, self.config, self.backfill = name, config, backfill
+        self.name, self.queries, self.backfill = name, queries, backfill
+        config = queries.first
         self.clock: Clock = clock or PublicClock()
         self.live = config.source.follow or "://" in config.source.location or self.posted
         self.state = "opening"  # running, waiting, ended, failed, stopped
         self.sentence = ""  # why, for operators
         self.lag: float | None = None  # seconds from the close of the last step to its release
         self.committed: float | None = None  # when something was last committed, by the system's clock
-        self.spent = Fraction(0)  # in the last window
         self.map = read_map(config.path.with_suffix(".geojson"))
+        self.areas = areas_of(self.map)
+        self.channels: dict[str, Channel] = {}  # of each query, by its name
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._intake: Intake | None = None
-        self._stream: Stream | None = None
+        self._streams: Streams | None = None
         self._reading = threading.Lock()
         self._reader: DurableLedger | None = None
         self._open()
@@ -93,37 +96,43 @@ class Driver:
 
     # before and after ---------------------------------------------------------------------------------------
 
+    @property
+    def config(self) -> Config:
+        """The configuration of the first query; what all of them share can be asked of it."""
+        return self.queries.first
+
+    @property
+    def first(self) -> Channel:
+        """What the first query releases; the only one of most streams."""
+        return next(iter(self.channels.values()))
+
     def _open(self) -> None:
         """Open the stream, which refuses what is wrong with it, and take up what it has released."""
-        self.config = as_begun(self.config)
         # standard output is no place for the releases of a service that logs
         sink = self.config.sink.location != "-"
-        stream = open_stream(
-            self.config,
-            follow=self.live,
-            watcher=self,
-            sink=sink,
-            backfill=self.backfill,
-            clock=self.clock,
+        streams = open_streams(
+            self.queries, follow=self.live, sink=sink, backfill=self.backfill, clock=self.clock
         )
-        self._stream, self._part = stream, stream.store.part
-        ledger = stream.store.account
-        if not hasattr(self, "board"):
-            self.limit = ledger.unit * ledger.units
-            self.adds = bool(ledger.rule.adds)
-            self.unit = ledger.unit
-            self.revises = stream.revises
-            self.board = Board(self.config, self._past, read_alarms(self.config))
-            self.encoder = Encoder(self.name, self.config, ledger.unit)
-            self.board.load(stream.store.chunks())
-            self.feed = Feed(self.board, self.encoder)
-            self.key = signing_key(self.config.path.with_suffix(".key"))
-            hooks, memory = self.board.alarms.hooks, self.config.path.with_suffix(".hooks.json")
-            self.senders = list(senders(hooks, self.board, self.encoder, self.key, memory))
-        else:  # after a failure: what was committed and not yet seen
-            for chunk in stream.store.chunks(self.board.number):
-                self.released(chunk)
-        self.spent = ledger.spent()
+        self._streams = streams
+        try:
+            if not self.channels:
+                self.queries = streams.queries
+                self.key = signing_key(self.config.path.with_suffix(".key"))
+                self.channels = self._channels(streams)
+            for channel, stream in zip(self.channels.values(), streams.streams, strict=True):
+                stream.watcher = channel
+                channel.take_up(stream)
+        except BaseException:
+            self._close()
+            raise
+
+    def _channels(self, streams: Streams) -> dict[str, Channel]:
+        opened = zip(streams.queries.parts, streams.streams, strict=True)
+        listed = streams.queries.listed
+        return {
+            config.name: Channel(self, config.name if listed else "", config, stream)
+            for config, stream in opened
+        }
 
     @contextmanager
     def reader(self) -> Iterator[DurableLedger]:
@@ -138,23 +147,20 @@ class Driver:
                 self._reader = None
                 raise
 
-    @contextmanager
-    def _past(self, number: int) -> Iterator[Iterator[Chunk]]:
-        with self.reader() as ledger:
-            yield Store(ledger, part=self._part).chunks(number)
-
     def start(self) -> None:
         """Begin to drive."""
         self._thread = threading.Thread(target=self._run, name=f"stream {self.name}", daemon=True)
         self._thread.start()
-        for sender in self.senders:
-            sender.start()
+        for channel in self.channels.values():
+            for sender in channel.senders:
+                sender.start()
 
     def stop(self) -> None:
         """Ask the stream to end between two blocks."""
         self._stop.set()
-        for sender in self.senders:
-            sender.stop()
+        for channel in self.channels.values():
+            for sender in channel.senders:
+                sender.stop()
         if self._intake is not None:
             self._intake.stop()
 
@@ -162,8 +168,8 @@ class Driver:
         """Wait until it has."""
         if self._thread is not None:
             self._thread.join(STOPPING)
-        elif self._stream is not None:
-            self._stream.close()
+        elif self._streams is not None:
+            self._streams.close()
         with self._reading:
             if self._reader is not None:
                 self._reader.close()
@@ -179,8 +185,8 @@ class Driver:
     @property
     def backlog(self) -> int | None:
         """How many committed releases a sink lacks; None while the stream is closed."""
-        stream = self._stream
-        return None if stream is None else max((each["backlog"] for each in stream.backlogs), default=0)
+        streams = self._streams
+        return None if streams is None else max((each["backlog"] for each in streams.backlogs), default=0)
 
     @property
     def steps_behind(self) -> int | None:
@@ -188,7 +194,17 @@ class Driver:
         if not self.live:
             return None
         steps = self.config.steps
-        return max(0, min(steps.closed_by(self.clock()), steps.count or 2**62) - self.board.step)
+        return max(0, min(steps.closed_by(self.clock()), steps.count or 2**62) - self.step)
+
+    @property
+    def step(self) -> int:
+        """The last step that was released."""
+        return self.first.board.step
+
+    @property
+    def clients(self) -> int:
+        """How many listen to the live feeds."""
+        return sum(each.feed.clients for each in self.channels.values())
 
     @property
     def connected(self) -> int | None:
@@ -205,7 +221,7 @@ class Driver:
         while not self._stop.is_set():
             begun = time.monotonic()
             try:
-                if self._stream is None:
+                if self._streams is None:
                     self._open()
                 self._drive()
                 break
@@ -223,36 +239,32 @@ class Driver:
             self._become("stopped")
 
     def _drive(self) -> None:
-        stream = self._stream
-        assert stream is not None
-        intake = self._intake = self.open_intake(stream)
+        streams = self._streams
+        assert streams is not None
+        intake = self._intake = self.open_intake(streams)
         if self._stop.is_set():
             return
         self._become("running")
-        log("stream.started", stream=self.name, step=stream.step)
+        log("stream.started", stream=self.name, step=streams.step)
         try:
-            stream.drive(self.blocks(intake))
-            stream.finish()
+            streams.drive(intake)
+            streams.finish()
         finally:
             self._intake = None
             intake.close()
         if not self._stop.is_set():
             self._become("ended")
-            log("stream.ended", stream=self.name, step=stream.step)
+            log("stream.ended", stream=self.name, step=streams.step)
 
-    def open_intake(self, stream: Stream) -> Intake:
+    def open_intake(self, streams: Streams) -> Intake:
         """Where the stream's steps come from."""
-        return self.config.open(stream.store.progress.position, follow=self.live, clock=self.clock)
-
-    def blocks(self, intake: Intake) -> Iterable[Any]:
-        """What is driven."""
-        return intake
+        return self.queries.open(streams.position, follow=self.live, clock=self.clock)
 
     def _close(self) -> None:
-        stream, self._stream = self._stream, None
-        if stream is not None:
+        streams, self._streams = self._streams, None
+        if streams is not None:
             try:
-                stream.close()
+                streams.close()
             except Exception as error:
                 log("stream.close_failed", stream=self.name, kind=type(error).__name__)
 
@@ -263,25 +275,19 @@ class Driver:
     def _become(self, state: str, sentence: str = "") -> None:
         self.state, self.sentence = state, sentence
 
-    # what the stream tells its watcher ----------------------------------------------------------------------
+    # what its queries tell ----------------------------------------------------------------------------------
 
-    def released(self, chunk: Chunk) -> None:
-        """Releases were committed."""
-        self.board.add(chunk)
-        self.feed.publish()
-        for sender in self.senders:
-            sender.wake()
-        assert self._stream is not None
-        self.spent = self._stream.store.account.spent()
+    def released(self, channel: Channel, chunk: Chunk) -> None:
+        """Releases of a query were committed."""
         self.committed = time.time()
-        step = int(chunk.step.max()) if len(chunk) else self.board.step
-        lateness = self.config.steps.lateness
-        assert isinstance(lateness, int)
-        closed = self.config.steps.boundary(step + 1) / 1e6 + lateness
+        step = int(chunk.step.max()) if len(chunk) else channel.board.step
+        steps = channel.config.steps  # each edition of a step has its own lateness
+        assert isinstance(steps.lateness, int)
+        closed = steps.boundary(step + 1) / 1e6 + steps.lateness
         speed = getattr(self.clock, "speed", 1.0)  # of a made-up clock
         self.lag = max(0.0, self.clock() - closed) / speed if self.live else None
         late = {} if self.lag is None else {"lag": round(self.lag, 3)}
-        log("stream.released", stream=self.name, step=step, number=chunk.last, **late)
+        log("stream.released", **channel.encoder.names, step=step, number=chunk.last, **late)
 
     def waiting(self, sentence: str) -> None:
         """A sink cannot be reached, or can again."""

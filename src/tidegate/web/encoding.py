@@ -42,12 +42,15 @@ class Encoder:
         Its configuration.
     unit
         The exact value of one budget unit.
+    query
+        The name of the query, where the stream has several.
     """
 
-    def __init__(self, name: str, config: Config, unit: Fraction) -> None:
-        self.name, self.config, self.unit = name, config, unit
+    def __init__(self, name: str, config: Config, unit: Fraction, query: str = "") -> None:
+        self.config, self.unit = config, unit
+        self.names = {"stream": name, "query": query} if query else {"stream": name}
         self.labels = config.query.answer_labels
-        self.stream = config.fingerprint[:12]
+        self.stream = f"{config.fingerprint[:12]}-{query}" if query else config.fingerprint[:12]
         self._zone = zoneinfo.ZoneInfo(config.steps.zone)
 
     def time(self, step: int) -> str:
@@ -100,10 +103,9 @@ class Encoder:
         """The alarms that a release has raised or cleared."""
         return [
             {
-                "id": f"{self.stream}-{event['alarm']}-{event['step']}",
-                "stream": self.name,
+                "id": f"{self.stream}-{event['alarm']}-{event['column']}-{event['step']}",
+                **self.names,
                 **event,
-                "column": self.labels[event["column"]],
                 "value": _number(event["value"]),
                 "time": self.time(event["step"]),
             }
@@ -128,7 +130,7 @@ class Encoder:
         for each in self._after(board, number, most):
             told = [{"type": "alarm", **alarm} for alarm in self.alarms(board, each["number"])]
             if releases:
-                told.append({"type": "release", "stream": self.name, "columns": list(self.labels), **each})
+                told.append({"type": "release", **self.names, "columns": list(self.labels), **each})
             yield each["number"], told
 
     def encode(self, kind: str, found: Selection, last: int) -> bytes:
@@ -143,7 +145,7 @@ class Encoder:
 
     def _json(self, found: Selection, last: int) -> bytes:
         document = {
-            "stream": self.name,
+            **self.names,
             "columns": [self.labels[at] for at in found.columns],
             "confidence": CONFIDENCE,
             "last": last,

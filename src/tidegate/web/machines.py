@@ -11,16 +11,16 @@ from starlette.responses import Response
 
 from tidegate.version import __version__
 from tidegate.web.answers import Route, answer, openapi, read_query
+from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
 
 JSON = ("application/json",)
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("opening", "running", "waiting", "ended", "failed", "stopped")
-Sample = Callable[[Driver], float | None]
 
-GAUGES: tuple[tuple[str, str, str, Sample], ...] = (
-    ("tidegate_steps_total", "counter", "Steps that were released.", lambda each: each.board.step),
-    ("tidegate_releases_total", "counter", "Releases, revisions included.", lambda each: each.board.number),
+# of each stream, and of each query
+GAUGES: tuple[tuple[str, str, str, Callable[[Driver], float | None]], ...] = (
+    ("tidegate_steps_total", "counter", "Steps that were released.", lambda each: each.step),
     (
         "tidegate_lag_seconds",
         "gauge",
@@ -32,12 +32,6 @@ GAUGES: tuple[tuple[str, str, str, Sample], ...] = (
         "gauge",
         "When something was last committed.",
         lambda each: each.committed,
-    ),
-    (
-        "tidegate_budget_spent_ratio",
-        "gauge",
-        "The part of the budget that the last window has spent.",
-        lambda each: float(each.spent / each.limit),
     ),
     (
         "tidegate_sink_waiting",
@@ -62,6 +56,15 @@ GAUGES: tuple[tuple[str, str, str, Sample], ...] = (
         "gauge",
         "0 while the source does not answer.",
         lambda each: each.connected,
+    ),
+)
+QUERY_GAUGES: tuple[tuple[str, str, str, Callable[[Channel], float | None]], ...] = (
+    ("tidegate_releases_total", "counter", "Releases, revisions included.", lambda each: each.board.number),
+    (
+        "tidegate_budget_spent_ratio",
+        "gauge",
+        "The part of the budget, or of its share, that the last window has spent.",
+        lambda each: float(each.spent / each.limit),
     ),
     ("tidegate_clients", "gauge", "Clients of the live feed.", lambda each: each.feed.clients),
 )
@@ -131,12 +134,19 @@ class Machines:
 
     def _lines(self) -> Iterator[str]:
         for name, kind, words, sample in GAUGES:
-            yield f"# HELP {name} {words}"
-            yield f"# TYPE {name} {kind}"
+            yield from _told(name, kind, words)
             for driver in self.drivers.values():
                 value = sample(driver)
                 if value is not None:
                     yield f'{name}{{stream="{driver.name}"}} {value:.17g}'
+        channels = [each for driver in self.drivers.values() for each in driver.channels.values()]
+        for name, kind, words, of in QUERY_GAUGES:
+            yield from _told(name, kind, words)
+            for channel in channels:
+                value = of(channel)
+                labels = ",".join(f'{key}="{text}"' for key, text in channel.encoder.names.items())
+                if value is not None:
+                    yield f"{name}{{{labels}}} {value:.17g}"
         yield "# HELP tidegate_stream_state 1 for the state that a stream is in."
         yield "# TYPE tidegate_stream_state gauge"
         for driver in self.drivers.values():
@@ -154,3 +164,7 @@ class Machines:
         """The interface, from the code."""
         read_query(request, ())
         return answer(openapi(self.described, __version__))
+
+
+def _told(name: str, kind: str, words: str) -> tuple[str, str]:
+    return f"# HELP {name} {words}", f"# TYPE {name} {kind}"

@@ -13,9 +13,9 @@ from tidegate.exact import show
 from tidegate.runtime.report import windows
 from tidegate.runtime.store import verify_target
 from tidegate.web.answers import Route, answer, read_query
-from tidegate.web.driver import Driver
+from tidegate.web.channel import Channel
 from tidegate.web.gate import bearer
-from tidegate.web.reading import JSON, NAME, UNKNOWN, WRONG, Reading, describe
+from tidegate.web.reading import JSON, NAME, QUERY, UNKNOWN, WRONG, Reading, describe
 from tidegate.web.tokens import Tokens
 
 HISTORY = 500  # steps of the budget's history
@@ -40,14 +40,20 @@ class Operating:
     def routes(self) -> tuple[Route, ...]:
         """What operators see."""
         return (
-            Route(
-                "GET",
-                "/operator/streams/{name}",
-                self.overlook,
-                "Budget, lag, sinks, configuration and warnings of one stream.",
-                role="operator",
-                parameters=(NAME,),
-                answers={200: (JSON, "The stream."), 404: UNKNOWN, 400: WRONG, **DENIED},
+            *(
+                Route(
+                    "GET",
+                    path,
+                    self.overlook,
+                    f"Budget, lag, sinks, configuration and warnings of {what}.",
+                    role="operator",
+                    parameters=parameters,
+                    answers={200: (JSON, "All of it."), 404: UNKNOWN, 400: WRONG, **DENIED},
+                )
+                for path, what, parameters in (
+                    ("/operator/streams/{name}", "one stream", (NAME,)),
+                    ("/operator/streams/{name}/{query}", "one of several queries", (NAME, QUERY)),
+                )
             ),
             Route(
                 "POST",
@@ -64,14 +70,14 @@ class Operating:
         """One stream, for operators."""
         bearer(request, self.tokens, "operator")
         read_query(request, ())
-        driver = self.reading.find(request)
-        return answer(await run_in_threadpool(overlook, driver), headers={"Cache-Control": "no-store"})
+        channel = self.reading.find(request)
+        return answer(await run_in_threadpool(overlook, channel), headers={"Cache-Control": "no-store"})
 
     async def verify(self, request: Request) -> Response:
         """Verification on demand; the stream goes on meanwhile."""
         bearer(request, self.tokens, "operator")
         read_query(request, ())
-        driver = self.reading.find(request)
+        driver = self.reading.driver(request)
         verdict = await run_in_threadpool(verify_target, driver.config.ledger)
         found = {
             "ok": verdict.ok,
@@ -84,9 +90,9 @@ class Operating:
         return answer(found, headers={"Cache-Control": "no-store"})
 
 
-def overlook(driver: Driver) -> dict[str, Any]:
-    """What operators see of one stream."""
-    config, board = driver.config, driver.board
+def overlook(channel: Channel) -> dict[str, Any]:
+    """What operators see of one query."""
+    config, board, driver = channel.config, channel.board, channel.driver
     newest = board.select(since=max(1, board.step - HISTORY - (config.policy.window or 0)))
     spent = windows(newest.chunk.units, config.policy.window)[-HISTORY:]
     steps = newest.chunk.step[-HISTORY:]
@@ -97,17 +103,17 @@ def overlook(driver: Driver) -> dict[str, Any]:
     half = (newest.high - newest.low)[-HISTORY:] / 2
     known = half[np.isfinite(half)]
     return {
-        **describe(driver),
+        **describe(channel),
         "sentence": driver.sentence,
         "lag": driver.lag,
         "committed": driver.committed,
-        "clients": driver.feed.clients,
+        "clients": channel.feed.clients,
         "sink": None if config.sink.location == "-" else config.sink.location.rpartition("@")[2],
         "history": {
             "steps": steps.tolist(),
-            "times": [driver.encoder.time(step) for step in steps.tolist()],
-            "spent": (spent * float(driver.unit)).tolist(),
-            "limit": float(driver.limit),
+            "times": [channel.encoder.time(step) for step in steps.tolist()],
+            "spent": (spent * float(channel.unit)).tolist(),
+            "limit": float(channel.limit),
         },
         "plan": {
             "expected_error": expected,
@@ -119,19 +125,19 @@ def overlook(driver: Driver) -> dict[str, Any]:
             "query": config.query.describe(),
             "parameters": {name: str(value) for name, value in config.parameters.items()},
         },
-        "warnings": warnings(driver, newest.answers[-HISTORY:], half),
+        "warnings": warnings(channel, newest.answers[-HISTORY:], half),
     }
 
 
-def warnings(driver: Driver, answers: np.ndarray[Any, Any], half: np.ndarray[Any, Any]) -> list[str]:
+def warnings(channel: Channel, answers: np.ndarray[Any, Any], half: np.ndarray[Any, Any]) -> list[str]:
     """What an operator should know, from releases alone."""
     found = []
-    if driver.state in ("failed", "waiting"):
-        found.append(driver.sentence)
+    if channel.driver.state in ("failed", "waiting"):
+        found.append(channel.driver.sentence)
     never = [
-        label for label, column in zip(driver.board.labels, answers.T, strict=True) if np.isnan(column).all()
+        label for label, column in zip(channel.board.labels, answers.T, strict=True) if np.isnan(column).all()
     ]
-    if len(answers) and never and driver.config.query.aggregate == "given":
+    if len(answers) and never and channel.config.query.aggregate == "given":
         found.append(
             f"no reading was ever released for {', '.join(never[:5])}; check the names of the series."
         )
@@ -143,7 +149,7 @@ def warnings(driver: Driver, answers: np.ndarray[Any, Any], half: np.ndarray[Any
         small = [
             label
             for label, level, scale in zip(
-                driver.board.labels, np.abs(np.nan_to_num(answers).mean(axis=0)), noise, strict=True
+                channel.board.labels, np.abs(np.nan_to_num(answers).mean(axis=0)), noise, strict=True
             )
             if scale > level
         ]

@@ -6,7 +6,7 @@ import hashlib
 from importlib import resources
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
 from tidegate.web.answers import Refused
@@ -45,6 +45,7 @@ class Pages:
         return [
             Path("/", self.home),
             Path("/view/{name}", self.view),
+            Path("/view/{name}/{query}", self.view),
             Path("/operator", self.operator),
             Path("/static/{file}", self.file),
             Path("/favicon.ico", self.icon),
@@ -55,7 +56,10 @@ class Pages:
         return self._send(request, "home.html")
 
     async def view(self, request: Request) -> Response:
-        """One stream."""
+        """One stream; where it has several queries, one of them, the first if none is named."""
+        driver = self.reading.driver(request)
+        if driver.queries.listed and "query" not in request.path_params:
+            return RedirectResponse(f"/view/{driver.first.name}")
         self.reading.find(request)
         return self._send(request, "view.html")
 

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 import zstandard
 
-from tidegate.config import Config
+from tidegate.config import Queries
 from tidegate.errors import InvalidInput, TidegateError
-from tidegate.ingest.aggregate import read_rows
 from tidegate.ingest.errors import attempt
 from tidegate.ingest.schema import UnitReader
+from tidegate.ingest.several import read_rows
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect
 from tidegate.ingest.times import TimeReader
 
@@ -91,15 +91,20 @@ class Parser:
 
     Parameters
     ----------
-    config
-        Its configuration.
+    queries
+        Its configuration, with one query or several.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.columns = config.query.needed(config.schema)
-        self.may_lack = set(self.columns[1:]) if config.query.wide else set()
-        self.may_lack |= set(config.query.looked_at) - set(config.schema.needed)
+    def __init__(self, queries: Queries) -> None:
+        self.queries, self.config = queries, queries.first
+        self.columns = queries.counted.needed(self.config.schema)
+        # a field that any of the queries cannot do without is needed
+        must: set[str] = set()
+        for part in queries.parts:
+            needed = part.query.needed(part.schema)
+            lacking = set(needed[1:]) if part.query.wide else set()
+            must |= set(needed) - lacking - (set(part.query.looked_at) - set(part.schema.needed))
+        self.may_lack = set(self.columns) - must
 
     def parse(self, kind: str, body: bytes) -> pl.DataFrame:
         """The needed columns of a batch, with times as moments; every record has been checked."""
@@ -197,7 +202,7 @@ class Parser:
         try:
             schema, zone = self.config.schema, self.config.steps.zone
             typed = self._moments(frame)
-            read_rows(self.config.query, typed, schema, TimeReader("auto", zone), UnitReader())
+            read_rows(self.queries.counted, typed, schema, TimeReader("auto", zone), UnitReader())
         except TidegateError as error:
             return str(error), None
         return None, typed

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tidegate.config import Config
+from tidegate.config import Config, Queries
+from tidegate.errors import InvalidParameter
 from tidegate.ingest import Intake
-from tidegate.runtime import Stream
+from tidegate.runtime import Streams
 from tidegate.web.driver import Clock, Driver
 from tidegate.web.parsing import Parser
 from tidegate.web.spool import Spool, SpoolSource
@@ -35,31 +36,39 @@ class PostedDriver(Driver):
     """Drives a stream from what producers send; parameters as for :class:`Driver`."""
 
     def __init__(
-        self, name: str, config: Config, clock: Clock | None = None, *, backfill: bool = False
+        self, name: str, queries: Queries, clock: Clock | None = None, *, backfill: bool = False
     ) -> None:
-        self.parser = Parser(config)
-        super().__init__(name, config, clock, backfill=backfill)
+        if len(queries.editions) > 1:
+            raise InvalidParameter(
+                "editions",
+                len(queries.editions),
+                "absent where events are sent to the service, which removes them with the first release of their step",
+                "drop it, or allow for more lateness",
+            )
+        self.parser = Parser(queries)
+        super().__init__(name, queries, clock, backfill=backfill)
+        config = queries.first
         lateness = config.steps.lateness
         assert isinstance(lateness, int)
-        assert self._stream is not None
+        assert self._streams is not None
         keep = 2 * step_length(config) + lateness
-        self.spool = Spool(spool_folder(config), self._stream.store.progress.step, keep)
+        self.spool = Spool(spool_folder(config), self._streams.step, keep)
 
     @property
     def posted(self) -> bool:
         """Events arrive by HTTP."""
         return True
 
-    def open_intake(self, stream: Stream) -> Intake:
+    def open_intake(self, streams: Streams) -> Intake:
         """The spool's events."""
         config = self.config
-        self.spool.reload(stream.store.progress.step)
+        self.spool.reload(streams.step)
         intake = PostedIntake(
             SpoolSource(self.spool, self.parser.columns),
             config.schema,
             config.steps,
-            config.query,
-            position=stream.store.progress.position,
+            self.queries.counted,
+            position=streams.position,
             follow=True,
             clock=self.clock,
         )

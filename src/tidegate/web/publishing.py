@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from tidegate.ledger.published import PAGE, public_text, published_head, published_rows
 from tidegate.web.answers import Parameter, Route, answer, read_query
-from tidegate.web.driver import Driver
+from tidegate.web.channel import Channel
 from tidegate.web.encoding import numbers
-from tidegate.web.reading import JSON, NAME, UNKNOWN, WRONG, Reading
+from tidegate.web.reading import JSON, PLACES, UNKNOWN, WRONG, Reading
 
 AFTER = Parameter(
     "after",
@@ -41,29 +41,32 @@ class Publishing:
     @property
     def routes(self) -> tuple[Route, ...]:
         """What anybody may check."""
+        return tuple(route for place, parameters in PLACES for route in self._account(place, parameters))
+
+    def _account(self, place: str, parameters: tuple[Parameter, ...]) -> tuple[Route, ...]:
         return (
             Route(
                 "GET",
-                "/streams/{name}/account",
+                f"{place}/account",
                 self.account,
-                "What the stream's account is for and where it stands, signed; `tidegate verify` checks it.",
-                parameters=(NAME,),
+                "What the account is for and where it stands, signed; or which queries have one.",
+                parameters=parameters,
                 answers={200: (JSON, "The signed head."), 404: UNKNOWN, 400: WRONG},
             ),
             Route(
                 "GET",
-                "/streams/{name}/account/rows",
+                f"{place}/account/rows",
                 self.rows,
                 f"At most {PAGE:,} rows of the account: which steps were charged how much, and their hashes.",
-                parameters=(NAME, AFTER),
+                parameters=(*parameters, AFTER),
                 answers={200: (JSON, "The rows."), 404: UNKNOWN, 400: WRONG},
             ),
             Route(
                 "GET",
-                "/streams/{name}/account/transcript",
+                f"{place}/account/transcript",
                 self.transcript,
                 "Releases after a number, in the order in which they left, as the transcript hashes them.",
-                parameters=(NAME, AFTER),
+                parameters=(*parameters, AFTER),
                 answers={200: (JSON, "The releases."), 404: UNKNOWN, 400: WRONG},
             ),
         )
@@ -71,28 +74,31 @@ class Publishing:
     async def account(self, request: Request) -> Response:
         """The signed head."""
         read_query(request, ())
-        driver = self.reading.find(request)
-        return answer(await run_in_threadpool(self._head, driver), headers={"Cache-Control": "no-cache"})
+        driver = self.reading.driver(request)
+        headers = {"Cache-Control": "no-cache"}
+        if driver.queries.listed and "query" not in request.path_params:
+            return answer({"stream": driver.name, "queries": list(driver.channels)}, headers=headers)
+        return answer(await run_in_threadpool(self._head, self.reading.find(request)), headers=headers)
 
-    def _head(self, driver: Driver) -> dict[str, Any]:
-        transcript = driver.board.transcript
-        kept = self._heads.get(driver.name)
+    def _head(self, channel: Channel) -> dict[str, Any]:
+        transcript = channel.board.transcript
+        kept = self._heads.get(channel.name)
         if kept is not None and kept["number"] == transcript.number:  # one signature a release is enough
             return kept
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        with driver.reader() as ledger:
+        with channel.driver.reader() as ledger:
             # what was released is in the ledger, so the ledger is read after it
-            found = published_head(ledger, driver.name, now, driver.key, transcript)
-        self._heads[driver.name] = found
+            found = published_head(ledger, channel.name, now, channel.driver.key, transcript)
+        self._heads[channel.name] = found
         return found
 
     async def transcript(self, request: Request) -> Response:
         """Releases in the order in which they left."""
-        after, driver = read_query(request, (AFTER,))["after"], self.reading.find(request)
+        after, channel = read_query(request, (AFTER,))["after"], self.reading.find(request)
 
         def read() -> list[list[Any]]:
-            chunk = driver.board.after(after, max(1, RELEASE_CELLS // len(driver.board.labels)))
-            answers = numbers(driver.config.query.answers(chunk.values)) if len(chunk) else []
+            chunk = channel.board.after(after, max(1, RELEASE_CELLS // len(channel.board.labels)))
+            answers = numbers(channel.config.query.answers(chunk.values)) if len(chunk) else []
             counted = range(chunk.first, chunk.first + len(chunk))
             return [
                 list(row)
@@ -105,7 +111,7 @@ class Publishing:
 
     async def rows(self, request: Request) -> Response:
         """Rows of the account."""
-        after, driver = read_query(request, (AFTER,))["after"], self.reading.find(request)
+        after, driver = read_query(request, (AFTER,))["after"], self.reading.find(request).driver
 
         def read() -> list[list[Any]]:
             with driver.reader() as ledger:

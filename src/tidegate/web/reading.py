@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -16,11 +17,24 @@ from tidegate.exact import show
 from tidegate.runtime.chunks import CONFIDENCE
 from tidegate.version import __version__
 from tidegate.web.answers import Parameter, Refused, Route, answer, read_query
+from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
 from tidegate.web.encoding import FORMATS
 from tidegate.web.words import duration, meaning, step_length
 
 NAME = Parameter("name", "The stream's name.", {"type": "string"}, place="path")
+QUERY = Parameter("query", "The query's name.", {"type": "string"}, place="path")
+# a stream with one query is read at its own address, one with several at those of its queries
+PLACES = (("/streams/{name}", (NAME,)), ("/streams/{name}/{query}", (NAME, QUERY)))
+RESERVED = (
+    "releases",
+    "live",
+    "map",
+    "answers",
+    "account",
+    "events",
+    "verify",
+)  # names that no query may have
 STEP = {"type": "integer", "minimum": 1, "maximum": 2**53}
 RANGE = (
     Parameter("since", "The first step.", STEP),
@@ -42,6 +56,7 @@ RANGE = (
         {"type": "string", "enum": list(FORMATS)},
     ),
 )
+ANSWER = Parameter("answer", "The answer's name.", {"type": "string"}, place="path")
 AFTER = Parameter(
     "after",
     "The number of the last release that is known already; Last-Event-ID goes before it. By default only what comes.",
@@ -68,29 +83,42 @@ class Reading:
     @property
     def routes(self) -> tuple[Route, ...]:
         """What is public."""
+        listed = Route(
+            "GET",
+            "/streams",
+            self.streams,
+            "All streams.",
+            answers={200: (JSON, "The streams."), 400: WRONG},
+        )
+        whole = Route(
+            "GET",
+            "/streams/{name}",
+            self.stream,
+            "One stream: its guarantee, clock, columns and budget; of one with several queries, what they share.",
+            parameters=(NAME,),
+            answers={200: (JSON, "The stream."), 404: UNKNOWN, 400: WRONG},
+        )
+        one = Route(
+            "GET",
+            "/streams/{name}/{query}",
+            self.query,
+            "One query of a stream that has several: its guarantee, clock, columns and budget.",
+            parameters=(NAME, QUERY),
+            answers={200: (JSON, "The query."), 404: UNKNOWN, 400: WRONG},
+        )
+        found = [route for place, parameters in PLACES for route in self._released(place, parameters)]
+        return (listed, whole, *found, one)
+
+    def _released(self, place: str, parameters: tuple[Parameter, ...]) -> tuple[Route, ...]:
+        """What was released, below the address of a stream or of one of its queries."""
         types = tuple(kind.partition(";")[0] for kind in FORMATS.values())
         return (
             Route(
                 "GET",
-                "/streams",
-                self.streams,
-                "All streams.",
-                answers={200: (JSON, "The streams."), 400: WRONG},
-            ),
-            Route(
-                "GET",
-                "/streams/{name}",
-                self.stream,
-                "One stream: its guarantee, clock, columns and budget.",
-                parameters=(NAME,),
-                answers={200: (JSON, "The stream."), 404: UNKNOWN, 400: WRONG},
-            ),
-            Route(
-                "GET",
-                "/streams/{name}/releases",
+                f"{place}/releases",
                 self.releases,
                 "Released values, each with the interval that holds nine of ten draws of its noise.",
-                parameters=(NAME, *RANGE),
+                parameters=(*parameters, *RANGE),
                 answers={
                     200: (types, "The releases."),
                     304: ((), "Nothing has changed since the ETag that was given."),
@@ -100,10 +128,10 @@ class Reading:
             ),
             Route(
                 "GET",
-                "/streams/{name}/live",
+                f"{place}/live",
                 self.live,
                 "Releases as server-sent events, each with its number as id; nothing is missed after a lost connection.",
-                parameters=(NAME, AFTER),
+                parameters=(*parameters, AFTER),
                 answers={
                     200: (("text/event-stream",), "Events, until the client leaves."),
                     503: (JSON, "Too many clients listen."),
@@ -113,10 +141,23 @@ class Reading:
             ),
             Route(
                 "GET",
-                "/streams/{name}/map",
+                f"{place}/answers/{{answer}}",
+                self.answer,
+                "The answers to a standing question, as CSV or NDJSON.",
+                parameters=(*parameters, ANSWER),
+                answers={
+                    200: (("text/csv", "application/x-ndjson"), "The answers."),
+                    304: ((), "Nothing has changed since the ETag that was given."),
+                    404: UNKNOWN,
+                    400: WRONG,
+                },
+            ),
+            Route(
+                "GET",
+                f"{place}/map",
                 self.map,
                 "The GeoJSON that columns are drawn on, where the stream has one.",
-                parameters=(NAME,),
+                parameters=parameters,
                 answers={
                     200: (("application/geo+json",), "The map."),
                     404: (JSON, "There is no map."),
@@ -125,96 +166,176 @@ class Reading:
             ),
         )
 
-    def find(self, request: Request) -> Driver:
+    async def answer(self, request: Request) -> Response:
+        """The answers to a standing question so far, as its file has them."""
+        read_query(request, ())
+        channel = self.find(request)
+        named = {each.name: each for each in channel.config.answers}
+        found = named.get(request.path_params["answer"])
+        if found is None:
+            raise Refused(404, "there is no answer of this name; GET the stream to see those it has.")
+        path = Path(channel.config.locate(found.location))
+        body = await run_in_threadpool(lambda: path.read_bytes() if path.exists() else b"")
+        body = body[: body.rfind(b"\n") + 1]  # a line that is being written is not read
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if matches(request.headers.get("if-none-match", ""), tag):
+            return Response(status_code=304, headers=headers)
+        kind = "text/csv; charset=utf-8" if path.suffix == ".csv" else "application/x-ndjson"
+        headers["Content-Disposition"] = f'attachment; filename="{path.name}"'
+        return Response(body, 200, headers, media_type=kind)
+
+    def driver(self, request: Request) -> Driver:
         """The stream of a path."""
         found = self.drivers.get(request.path_params["name"])
         if found is None:
             raise Refused(404, "there is no stream of this name; GET /streams lists them.")
         return found
 
+    def find(self, request: Request) -> Channel:
+        """What is released at a path: the only query of a stream, or the one that is named."""
+        driver, query = self.driver(request), request.path_params.get("query")
+        if query is None and driver.queries.listed:
+            names = ", ".join(driver.channels)
+            raise Refused(404, f"this stream has several queries; ask for one of them by its name: {names}.")
+        if query is None:
+            return driver.first
+        if not driver.queries.listed or query not in driver.channels:
+            raise Refused(404, "this stream has no query of this name; GET the stream to see those it has.")
+        return driver.channels[query]
+
     async def streams(self, request: Request) -> Response:
         """All streams, in short."""
         read_query(request, ())
-        return answer({"version": __version__, "streams": [short(each) for each in self.drivers.values()]})
+        return answer({"version": __version__, "streams": [listed(each) for each in self.drivers.values()]})
 
     async def stream(self, request: Request) -> Response:
         """One stream."""
+        read_query(request, ())
+        driver = self.driver(request)
+        return answer(shared(driver) if driver.queries.listed else describe(driver.first))
+
+    async def query(self, request: Request) -> Response:
+        """One of several queries."""
         read_query(request, ())
         return answer(describe(self.find(request)))
 
     async def releases(self, request: Request) -> Response:
         """Releases of a range of steps."""
-        given, driver = read_query(request, RANGE), self.find(request)
+        given, channel = read_query(request, RANGE), self.find(request)
         kind = given["format"] or preferred(request.headers.get("accept", ""))
-        last = driver.board.number
-        tag = entity_tag(driver, kind, last, given)
+        last = channel.board.number
+        tag = entity_tag(channel, kind, last, given)
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept"}
         if matches(request.headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=headers)
 
         def make() -> bytes:
             chosen = {name: given[name] for name in ("since", "until", "columns", "revision")}
-            return driver.encoder.encode(kind, driver.board.select(**chosen, last=last), last)
+            return channel.encoder.encode(kind, channel.board.select(**chosen, last=last), last)
 
         try:
             body = await run_in_threadpool(make)
         except InvalidParameter as error:
             raise Refused(400, str(error)) from None
         if kind != "json":
-            headers["Content-Disposition"] = f'attachment; filename="{driver.name}.{kind}"'
+            headers["Content-Disposition"] = f'attachment; filename="{channel.name.replace("/", "-")}.{kind}"'
         return Response(body, 200, headers, media_type=FORMATS[kind])
 
     async def live(self, request: Request) -> Response:
         """The feed of one stream."""
-        after, driver = read_query(request, (AFTER,))["after"], self.find(request)
+        after, channel = read_query(request, (AFTER,))["after"], self.find(request)
         resumed = request.headers.get("last-event-id", "")
         if resumed.isascii() and resumed.isdigit() and len(resumed) < 17:
             after = int(resumed)
-        if sum(each.feed.clients for each in self.drivers.values()) >= MOST_CLIENTS:
+        if sum(each.clients for each in self.drivers.values()) >= MOST_CLIENTS:
             raise Refused(
                 503, "too many clients listen at the moment; try again later.", {"Retry-After": "10"}
             )
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(driver.feed.events(after), 200, headers, media_type="text/event-stream")
+        return StreamingResponse(channel.feed.events(after), 200, headers, media_type="text/event-stream")
 
     async def map(self, request: Request) -> Response:
         """The stream's map."""
         read_query(request, ())
-        driver = self.find(request)
-        if driver.map is None:
+        content = self.find(request).map
+        if content is None:
             raise Refused(404, "this stream has no map; put a GeoJSON file beside its configuration.")
-        tag = f'"{hashlib.sha256(driver.map).hexdigest()[:32]}"'
+        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if matches(request.headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=headers)
-        return Response(driver.map, 200, headers, media_type="application/geo+json")
+        return Response(content, 200, headers, media_type="application/geo+json")
 
 
-def short(driver: Driver) -> dict[str, Any]:
-    """A stream in a few facts."""
-    board = driver.board
+def short(channel: Channel) -> dict[str, Any]:
+    """What is released at an address, in a few facts."""
+    board = channel.board
     return {
-        "name": driver.name,
-        "state": driver.state,
+        **channel.encoder.names,
+        "name": channel.name,
+        "state": channel.driver.state,
         "step": board.step,
         "number": board.number,
         "columns": len(board.labels),
-        "length": step_length(driver.config),
-        "zone": driver.config.steps.zone,
-        "time": driver.encoder.time(board.step) if board.step else None,
-        "address": f"/streams/{driver.name}",
+        "length": step_length(channel.config),
+        "zone": channel.config.steps.zone,
+        "time": channel.encoder.time(board.step) if board.step else None,
+        "address": f"/streams/{channel.name}",
     }
 
 
-def describe(driver: Driver) -> dict[str, Any]:
-    """A stream in full; nothing that is not public."""
-    config, board = driver.config, driver.board
-    policy, steps = config.policy, config.steps
-    limit = driver.limit
+def listed(driver: Driver) -> dict[str, Any]:
+    """A stream in a few facts, and its queries where it has several."""
+    if not driver.queries.listed:
+        return short(driver.first)
+    queries = [short(each) for each in driver.channels.values()]
+    sums = {name: sum(each[name] for each in queries) for name in ("number", "columns")}
+    kept = {name: queries[0][name] for name in ("stream", "state", "step", "length", "zone", "time")}
+    return {**kept, **sums, "name": driver.name, "address": f"/streams/{driver.name}", "queries": queries}
+
+
+def clock_of(channel: Channel) -> dict[str, Any]:
+    """When steps begin and end."""
+    steps = channel.config.steps
     return {
-        **short(driver),
-        "guarantee": str(config.guarantee),
+        "start": channel.encoder.time(1),
+        "length": steps.length,
+        "zone": steps.zone,
+        "lateness": steps.lateness,
+        "count": steps.count,
+    }
+
+
+def shared(driver: Driver) -> dict[str, Any]:
+    """A stream with several queries: what they promise together, and where each is found."""
+    queries, policy = driver.queries, driver.queries.policy
+    return {
+        **listed(driver),
+        "guarantee": queries.guarantee,
+        "assumptions": list(queries.assumptions),
+        "policy": policy.name,
+        "budget": {"words": str(policy.budget), "limit": show(queries.budget)},
+        "window": policy.window,
+        "window_words": None
+        if policy.window is None
+        else duration(policy.window * step_length(driver.config)),
+        "clock": clock_of(driver.first),
+        "takes_events": driver.posted,
+    }
+
+
+def describe(channel: Channel) -> dict[str, Any]:
+    """What is released at an address, in full; nothing that is not public."""
+    config, board, driver = channel.config, channel.board, channel.driver
+    policy = config.policy
+    limit = channel.limit
+    return {
+        **short(channel),
+        "guarantee": driver.queries.guarantee,
         "assumptions": list(config.assumptions),
+        "queries": [each.query for each in driver.channels.values() if each.query],
+        "share": show(config.share),
         "mechanism": config.mechanism_keys.name,
         "aggregate": config.query.aggregate,
         "labels": list(board.labels),
@@ -222,22 +343,16 @@ def describe(driver: Driver) -> dict[str, Any]:
         "policy": policy.name,
         "budget": {
             "words": str(policy.budget),
-            "limit": show(limit) if driver.adds else str(policy.budget),
-            "spent_in_window": show(driver.spent),
-            "part": min(1.0, float(driver.spent / limit)),
+            "limit": show(limit) if channel.adds else str(policy.budget),
+            "spent_in_window": show(channel.spent),
+            "part": min(1.0, float(channel.spent / limit)),
         },
         "window": policy.window,
         "window_words": None if policy.window is None else duration(policy.window * step_length(config)),
-        "clock": {
-            "start": driver.encoder.time(1),
-            "length": steps.length,
-            "zone": steps.zone,
-            "lateness": steps.lateness,
-            "count": steps.count,
-        },
+        "clock": clock_of(channel),
         "confidence": CONFIDENCE,
-        "revises": driver.revises,
-        "map": driver.map is not None,
+        "revises": channel.revises,
+        "map": channel.map is not None,
         "takes_events": driver.posted,
         "alarms": [
             {
@@ -245,11 +360,21 @@ def describe(driver: Driver) -> dict[str, Any]:
                 "column": board.labels[alarm.column],
                 "above": alarm.above,
                 "below": alarm.below,
-                "raised": board.alarms.on.get(alarm.name, False),
+                "raised": board.alarms.on.get((alarm.name, board.labels[alarm.column]), False),
             }
             for alarm in board.alarms.alarms
         ],
-        "meaning": meaning(config, revises=driver.revises),
+        "answers": [
+            {
+                "name": each.name,
+                "address": f"/streams/{channel.name}/answers/{each.name}",
+                "raised": [
+                    column for (name, column), on in board.alarms.on.items() if on and name == each.name
+                ],
+            }
+            for each in config.answers
+        ],
+        "meaning": meaning(config, revises=channel.revises),
     }
 
 
@@ -263,10 +388,10 @@ def preferred(accept: str) -> str:
     return "json"
 
 
-def entity_tag(driver: Driver, kind: str, last: int, given: dict[str, Any]) -> str:
+def entity_tag(channel: Channel, kind: str, last: int, given: dict[str, Any]) -> str:
     """A strong ETag: what is released never changes, so its last number and the question name the bytes."""
     asked = [given[name] for name in ("since", "until", "columns", "revision")]
-    words = json.dumps([__version__, pl.__version__, driver.name, driver.encoder.stream, kind, last, asked])
+    words = json.dumps([__version__, pl.__version__, channel.name, channel.encoder.stream, kind, last, asked])
     return f'"{hashlib.sha256(words.encode()).hexdigest()[:32]}"'
 
 

@@ -77,7 +77,7 @@ class Sending:
         """Take a batch."""
         holder = bearer(request, self.tokens, "producer")
         read_query(request, ())
-        driver = self.reading.find(request)
+        driver = self.reading.driver(request)
         if holder.role == "producer" and holder.streams and driver.name not in holder.streams:
             raise Refused(403, "this token is for other streams.")
         if not isinstance(driver, PostedDriver):

@@ -18,7 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route as Path_
 from starlette.types import ASGIApp
 
-from tidegate.config import Config, read_config
+from tidegate.config import Config, Queries, read_queries
+from tidegate.config.queries import one
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.web.answers import Refused, Route
 from tidegate.web.driver import Clock, Driver
@@ -29,7 +30,7 @@ from tidegate.web.operating import Operating
 from tidegate.web.pages import Pages
 from tidegate.web.posted import LOCATION, PostedDriver
 from tidegate.web.publishing import Publishing
-from tidegate.web.reading import Reading
+from tidegate.web.reading import RESERVED, Reading
 from tidegate.web.sending import Sending
 from tidegate.web.tokens import Tokens
 
@@ -83,12 +84,12 @@ class Service:
     Parameters
     ----------
     configs
-        The checked configurations; a stream's name is that of its file.
+        The checked configurations, each with one query or several; a stream's name is that of its file.
     settings
         Where and for whom.
     """
 
-    def __init__(self, configs: Sequence[Config], settings: Settings | None = None) -> None:
+    def __init__(self, configs: Sequence[Config | Queries], settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self.tokens = Tokens(self.settings.tokens)
         if not self.settings.local and not self.tokens.entries:
@@ -102,23 +103,23 @@ class Service:
             raise InvalidParameter(
                 "certificate", "alone", "given together with --key", "give both files or none"
             )
-        self.drivers = self._open(configs)
+        self.drivers = self._open([each if isinstance(each, Queries) else one(each) for each in configs])
         self.reading = Reading(self.drivers)
         self.publishing = Publishing(self.reading)
         self.sending = Sending(self.reading, self.tokens)
         self.machines = Machines(self.drivers)
         self.app = self._app()
 
-    def _open(self, configs: Sequence[Config]) -> dict[str, Driver]:
-        names = [stream_name(config) for config in configs]
+    def _open(self, configs: Sequence[Queries]) -> dict[str, Driver]:
+        names = [stream_name(queries) for queries in configs]
         for name in names:
             if names.count(name) > 1:
                 raise InvalidParameter("streams", name, "files with different names", "rename one of them")
         drivers: dict[str, Driver] = {}
         try:
-            for name, config in zip(names, configs, strict=True):
-                kind = PostedDriver if config.source.location == LOCATION else Driver
-                drivers[name] = kind(name, config, self.settings.clock, backfill=self.settings.backfill)
+            for name, queries in zip(names, configs, strict=True):
+                kind = PostedDriver if queries.first.source.location == LOCATION else Driver
+                drivers[name] = kind(name, queries, self.settings.clock, backfill=self.settings.backfill)
         except BaseException:
             for driver in drivers.values():
                 driver.join()
@@ -138,7 +139,9 @@ class Service:
 
     def _app(self) -> ASGIApp:
         self.machines.described = self.routes
-        paths = [Path_(route.path, route.handler, methods=[route.method]) for route in self.routes]
+        # a query stands for any word that is not one of the service's own
+        ordered = sorted(self.routes, key=lambda route: route.path.endswith("/{query}"))
+        paths = [Path_(route.path, route.handler, methods=[route.method]) for route in ordered]
         handlers: dict[Any, Any] = {Refused: refused, TidegateError: failed, HTTPException: unknown}
         inner = Starlette(
             routes=[*paths, *Pages(self.reading).paths], exception_handlers=handlers, lifespan=self._lifespan
@@ -159,14 +162,16 @@ class Service:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to drive all streams."""
         for driver in self.drivers.values():
-            driver.feed.bind(loop)
+            for channel in driver.channels.values():
+                channel.feed.bind(loop)
             driver.start()
 
     def stop(self) -> None:
         """Let clients go, and end every stream between two blocks."""
         for driver in self.drivers.values():
             driver.stop()
-            driver.feed.end()
+            for channel in driver.channels.values():
+                channel.feed.end()
 
     def join(self) -> None:
         """Wait until all streams have ended."""
@@ -198,9 +203,17 @@ class Server(uvicorn.Server):
             self.ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/")
 
 
-def stream_name(config: Config) -> str:
-    """The name of a stream in addresses: that of its file."""
-    name = config.path.stem
+def stream_name(queries: Queries) -> str:
+    """The name of a stream in addresses: that of its file; names of queries stand beside other words there."""
+    name = queries.path.stem
+    for part in queries.parts if queries.listed else ():
+        if part.name in RESERVED:
+            raise InvalidParameter(
+                "name",
+                part.name,
+                "no word of the service's addresses",
+                f"call the query {part.name}-count or so",
+            )
     if not _NAME.fullmatch(name):
         raise InvalidParameter(
             "stream", name, "letters, digits, - and _", "rename its configuration, for example to campus.toml"
@@ -224,7 +237,7 @@ def serve(
     """
     quiet_server()
     listening = listen(settings)
-    service = Service([read_config(file) for file in files], settings)
+    service = Service([read_queries(file) for file in files], settings)
     config = uvicorn.Config(
         service.app,
         log_config=None,

@@ -39,7 +39,7 @@ def meaning(config: Config, *, revises: bool) -> list[dict[str, str]]:
         ("Why are the numbers not exact?", _noise()),
         ("What does the ± mean?", _band()),
         ("Who is protected, and for how long?", _window(config, length)),
-        ("What is ε?", _budget(policy.budget)),
+        ("What is ε?", _budget((config.whole or policy).budget)),
     ]
     if revises:
         answers.append(

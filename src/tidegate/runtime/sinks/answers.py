@@ -108,23 +108,8 @@ class AnswerFileSink(TextFileSink):
 
     def _answers(self, chunk: Chunk) -> bytes:
         """The answers at the steps of a chunk; later words on earlier steps are taken in on the way."""
-        rows: list[tuple[int, Row]] = []
-        for known, first in self._known(chunk):
-            if first:
-                rows += [(known.step, row) for row in self._operator.push(known)]
-            else:
-                self._operator.revise(known)
+        rows = [(step, row) for step, found in asked(self._operator, chunk, self._noise) for row in found]
         return self._written(rows) if rows else b""
-
-    def _known(self, chunk: Chunk) -> Iterator[tuple[Known, bool]]:
-        radius = np.full((len(chunk), 1), np.nan) if chunk.radius is None else chunk.radius
-        factor = {"laplace": 2.0, "gaussian": 1.0}.get(self._noise or "", 0.0)
-        for at, step in enumerate(chunk.step.tolist()):
-            values, scale = chunk.values[at], float(chunk.scale[at])
-            fresh = factor and chunk.status[at] == Status.FRESH and scale > 0
-            variance = np.full(len(values), factor * scale**2 if fresh else np.nan)
-            half = np.broadcast_to(radius[at], values.shape)
-            yield Known(step, values, half, variance, scale), not chunk.revision[at]
 
     def _written(self, rows: list[tuple[int, Row]]) -> bytes:
         numbers = np.array([[row.value, row.low, row.high] for _, row in rows], dtype=np.float64)
@@ -138,6 +123,32 @@ class AnswerFileSink(TextFileSink):
             return _csv([[_word(cell) for cell in line] for line in lines])
         encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
         return b"".join(encode(dict(zip(self._fields, line, strict=True))).encode() + b"\n" for line in lines)
+
+
+def asked(operator: Operator, chunk: Chunk, noise: str | None) -> Iterator[tuple[int, list[Row]]]:
+    """What a question answers to each release of a chunk, with the release's step; nothing to a later word.
+
+    Parameters
+    ----------
+    operator
+        The question, which has been asked of all releases before.
+    chunk
+        Releases.
+    noise
+        As for :class:`AnswerFileSink`.
+    """
+    radius = np.full((len(chunk), 1), np.nan) if chunk.radius is None else chunk.radius
+    factor = {"laplace": 2.0, "gaussian": 1.0}.get(noise or "", 0.0)
+    for at, step in enumerate(chunk.step.tolist()):
+        values, scale = chunk.values[at], float(chunk.scale[at])
+        fresh = factor and chunk.status[at] == Status.FRESH and scale > 0
+        variance = np.full(len(values), factor * scale**2 if fresh else np.nan)
+        known = Known(step, values, np.broadcast_to(radius[at], values.shape), variance, scale)
+        if chunk.revision[at]:
+            operator.revise(known)
+            yield step, []
+        else:
+            yield step, list(operator.push(known))
 
 
 def _digits(number: float | int | None) -> float | int | None:

@@ -4,9 +4,10 @@ const AT_FIRST = 2500; // steps, fewer where there are many columns
 const MOST_VALUES = 300000;
 
 export class Stream {
+  /** A name is that of a stream, or of a query of it: "shop" or "shop/orders". */
   constructor(name) {
     this.name = name;
-    this.address = `/streams/${encodeURIComponent(name)}`;
+    this.address = `/streams/${name.split("/").map(encodeURIComponent).join("/")}`;
     this.releases = new Map(); // step → the newest release of it
     this.firsts = new Map(); // step → the first release of it, where it was revised
     this.last = 0; // the number of the last release that is known

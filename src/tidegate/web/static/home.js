@@ -10,7 +10,7 @@ function card(facts) {
   const words = make("span");
   const picture = make("div");
   const value = make("span", { class: "plusminus" });
-  const link = make("a", { href: `/view/${encodeURIComponent(facts.name)}` }, facts.name);
+  const link = make("a", { href: facts.address.replace("/streams/", "/view/") }, facts.name.replace("/", " · "));
   holder.append(make("li", {}, make("div", { class: "card" }, make("h2", {}, link), make("span", { class: "state" }, dot, words), picture, value)));
   return { dot, words, picture, value, number: -1, visible: true };
 }
@@ -39,7 +39,7 @@ async function update(facts) {
 async function look() {
   try {
     const answer = await fetch("/streams", { headers: { Accept: "application/json" } });
-    for (const facts of (await answer.json()).streams) await update(facts);
+    for (const stream of (await answer.json()).streams) for (const facts of stream.queries ?? [stream]) await update(facts);
   } catch {
     for (const known of cards.values()) known.words.textContent = "reconnecting …";
   }

@@ -13,14 +13,14 @@ async function ask(address, method = "GET") {
   return answer.json();
 }
 
-function section(name) {
+function section(name, stream) {
   const parts = { dot: make("span", { class: "dot" }), state: make("span"), facts: make("dl", { class: "facts" }), warnings: make("div"), gauge: gauge(), words: make("p", { class: "readout" }), verdict: make("p", { role: "status" }), configuration: make("pre", { tabindex: "0" }) };
   const holder = make("div", { role: "img", "aria-label": "Budget of the window at each step" });
   const button = make("button", { type: "button" }, "Verify the ledger now");
   button.addEventListener("click", async () => {
     button.disabled = true;
     parts.verdict.textContent = "replaying all charges …";
-    const found = await ask(`/operator/streams/${encodeURIComponent(name)}/verify`, "POST");
+    const found = await ask(`/operator/streams/${stream}/verify`, "POST");
     parts.verdict.textContent = found.verdict;
     button.disabled = false;
   });
@@ -43,7 +43,7 @@ function gauge() {
 }
 
 function show(name, found) {
-  if (!known.has(name)) known.set(name, section(name));
+  if (!known.has(name)) known.set(name, section(name, found.stream));
   const parts = known.get(name);
   parts.dot.className = `dot ${found.state}`;
   parts.state.textContent = STATES[found.state];
@@ -78,7 +78,8 @@ function show(name, found) {
 async function look() {
   try {
     const { streams } = await (await fetch("/streams")).json();
-    for (const { name } of streams) show(name, await ask(`/operator/streams/${encodeURIComponent(name)}`));
+    const all = streams.flatMap((stream) => stream.queries ?? [stream]);
+    for (const { name, address } of all) show(name, await ask(`/operator${address}`));
     at("door").classList.add("hidden");
     sessionStorage.setItem("token", token);
     setTimeout(look, EVERY);

@@ -9,7 +9,7 @@ const FIRST_MULTIPLES = 24;
 const ROWS = 200;
 const at = (id) => document.getElementById(id);
 
-const stream = new Stream(decodeURIComponent(location.pathname.split("/")[2]));
+const stream = new Stream(location.pathname.split("/").slice(2).map(decodeURIComponent).join("/"));
 const seen = { layout: "chart", range: "week", column: 0, moved: 0, many: FIRST_MULTIPLES };
 let charts = [];
 let drawn = null; // which layout is on the stage
@@ -63,7 +63,8 @@ function refresh() {
 function state() {
   const raised = stream.facts.alarms.filter((alarm) => alarm.raised);
   at("alarms").replaceChildren(...raised.map((alarm) => make("p", { class: "warning" }, `${alarm.name}: ${alarm.column} is ${
-    alarm.above === null ? `below ${shown(alarm.below)}` : `above ${shown(alarm.above)}`}`)));
+    alarm.above === null ? `below ${shown(alarm.below)}` : `above ${shown(alarm.above)}`}`)),
+  ...stream.facts.answers.flatMap((each) => each.raised.map((column) => make("p", { class: "warning" }, `${each.name}: ${column}`))));
   const known = stream.connected ? STATES[stream.facts.state] : stream.facts.state === "ended" ? "complete" : "reconnecting …";
   at("dot").className = `dot ${stream.connected ? stream.facts.state : ""}`;
   const length = stream.facts.clock.length === "calendar day" ? "day" : stream.facts.length;
@@ -185,17 +186,21 @@ function explain() {
   document.title = `${title(stream.name)} – live`;
   at("name").textContent = title(stream.name);
   at("guarantee").textContent = facts.guarantee;
+  at("queries").replaceChildren(...facts.queries.map((query) =>
+    make("a", { href: `/view/${facts.stream}/${query}`, "aria-current": query === facts.query ? "page" : null }, title(query))));
+  at("queries").classList.toggle("hidden", facts.queries.length < 2);
   at("meaning").append(...facts.meaning.map(({ question, answer }, index) =>
     make("details", index ? {} : { open: "" }, make("summary", {}, question), make("p", {}, answer))));
   const formats = { csv: "CSV", json: "JSON", parquet: "Parquet", arrow: "Arrow" };
   at("downloads").append(...Object.entries(formats).map(([format, words]) =>
-    make("a", { class: "button", href: `${stream.address}/releases?format=${format}`, download: `${stream.name}.${format}` }, words)));
+    make("a", { class: "button", href: `${stream.address}/releases?format=${format}`, download: `${stream.name.replace("/", "-")}.${format}` }, words)));
+  at("downloads").append(...facts.answers.map((each) => make("a", { class: "button", href: each.address }, title(each.name))));
   at("column").append(...facts.labels.map((label, column) => make("option", { value: column }, label)));
   at("layouts").querySelector('[data-layout="map"]').classList.toggle("hidden", !facts.map);
   if (facts.labels.length === 1) at("layouts").classList.add("hidden");
 }
 
-const title = (name) => name.charAt(0).toUpperCase() + name.slice(1).replaceAll(/[-_]/g, " ");
+const title = (name) => name.split("/").map((each) => each.charAt(0).toUpperCase() + each.slice(1).replaceAll(/[-_]/g, " ")).join(" · ");
 
 function listen() {
   at("layouts").addEventListener("click", ({ target }) => {

@@ -1,0 +1,84 @@
+"""What a query of a stream releases, as others see it: what was released, the live feed, and its webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tidegate.config import Config
+from tidegate.runtime import Chunk, Store, Stream
+from tidegate.web.alarms import read_alarms
+from tidegate.web.board import Board
+from tidegate.web.encoding import Encoder
+from tidegate.web.feed import Feed
+from tidegate.web.hooks import senders
+
+if TYPE_CHECKING:
+    from tidegate.web.driver import Driver
+
+
+class Channel:
+    """The releases of one query, for readers; the stream's thread adds to it, any may read.
+
+    Parameters
+    ----------
+    driver
+        Who drives the stream.
+    query
+        The query's name; empty where the stream has one only.
+    config
+        Its configuration.
+    stream
+        The query at work.
+    """
+
+    def __init__(self, driver: Driver, query: str, config: Config, stream: Stream) -> None:
+        self.driver, self.query, self.config = driver, query, config
+        self.name = f"{driver.name}/{query}" if query else driver.name  # as in addresses
+        self.part, self.account = stream.store.part, stream.store.account
+        self.unit = self.account.unit
+        self.limit = self.account.unit * self.account.units
+        self.adds = bool(self.account.rule.adds)
+        self.revises = stream.revises
+        names = tuple(part.name for part in driver.queries.parts) if query else ()
+        self.board = Board(config, self._past, read_alarms(config, query, names))
+        self.encoder = Encoder(driver.name, config, self.unit, query)
+        self.board.load(stream.store.chunks())
+        self.feed = Feed(self.board, self.encoder)
+        beside = config.path.with_suffix(f".{query}.hooks.json" if query else ".hooks.json")
+        self.senders = list(senders(self.board.alarms.hooks, self.board, self.encoder, driver.key, beside))
+        self.spent = self.account.spent()  # in the last window
+
+    @contextmanager
+    def _past(self, number: int) -> Iterator[Iterator[Chunk]]:
+        with self.driver.reader() as ledger:
+            yield Store(ledger, part=self.part).chunks(number)
+
+    @property
+    def map(self) -> bytes | None:
+        """The stream's map, where one of its areas is a column of this query."""
+        areas = self.driver.areas
+        return self.driver.map if not self.query or areas.intersection(self.board.labels) else None
+
+    def take_up(self, stream: Stream) -> None:
+        """Go on after a failure, with what was committed and not yet seen."""
+        self.account = stream.store.account
+        for chunk in stream.store.chunks(self.board.number):
+            self.released(chunk)
+        self.spent = self.account.spent()
+
+    # what the stream tells its watcher ----------------------------------------------------------------------
+
+    def released(self, chunk: Chunk) -> None:
+        """Releases were committed."""
+        self.board.add(chunk)
+        self.feed.publish()
+        for sender in self.senders:
+            sender.wake()
+        self.spent = self.account.spent()
+        self.driver.released(self, chunk)
+
+    def waiting(self, sentence: str) -> None:
+        """A sink cannot be reached, or can again."""
+        self.driver.waiting(sentence)
