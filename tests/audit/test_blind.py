@@ -67,9 +67,10 @@ def test_a_wrong_file_is_one_sentence(file: Path, before: str, after: str, words
         blind.read(file)
 
 
-def test_every_mutant_of_the_repository_can_still_be_made() -> None:
+@pytest.mark.parametrize("name", ["blind.toml", "blind_second.toml"])
+def test_every_mutant_of_the_repository_can_still_be_made(name: str) -> None:
     """Code that moves takes its mutants along: every text is found exactly once, every configuration is one."""
-    mutants = blind.read(Path(__file__).with_name("blind.toml"))
+    mutants = blind.read(Path(__file__).with_name(name))
     assert len(mutants) == len({mutant.name for mutant in mutants}) >= 30
     for mutant in mutants:
         patching.check(mutant.edits)

@@ -1,9 +1,9 @@
 """The blind test: mutants of shipped code that somebody wrote who has not seen the attack, and how many it catches.
 
-``python -m tidegate.audit.blind tests/audit/blind.toml`` (``make blind``) runs all of them, two at a time, and prints
-the rate with its interval; ``--page docs/audit.md`` also puts the table into that page. ``--check`` only tries whether
-every edit can be made, ``--only TEXT`` takes the mutants whose names contain a text, and ``--unchanged`` attacks
-the same configurations without any edit: nothing may be accused then.
+``python -m tidegate.audit.blind tests/audit/blind.toml`` runs all of them, two at a time, and prints the rate with its
+interval; ``make blind`` does so for that file and for ``blind_second.toml``. ``--page docs/audit.md`` also puts the table
+into that page. ``--check`` only tries whether every edit can be made, ``--only TEXT`` takes the mutants whose names
+contain a text, and ``--unchanged`` attacks the same configurations without any edit: nothing may be accused then.
 
 The file is TOML, with one table for each mutant::
 
