@@ -30,6 +30,14 @@ def line_of(text: str, part: str) -> int:
     return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
 
 
+def test_without_columns_everything_counts(tmp_path: Path) -> None:
+    """A column of categories that no query asks for changes nothing: there is one column of all events."""
+    (tmp_path / "sightings.csv").write_text(EVENTS)
+    text = changed('columns = ["Library", "Cafeteria"]\n', "")
+    blocks = list(parse_config(text, tmp_path / "tidegate.toml").open())
+    assert [row for block in blocks for row in block.values.tolist()][:3] == [[2], [1], [0]]
+
+
 def test_a_file_says_it_all(tmp_path: Path) -> None:
     """From the file to closed steps and a mechanism that takes them."""
     (tmp_path / "sightings.csv").write_text(EVENTS)

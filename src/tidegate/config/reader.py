@@ -309,6 +309,8 @@ class FileReader:
             )
         query = self.make("query", lambda: _query(query_keys, self.path.parent))
         query = self.levelled(query, query_keys, sections["mechanism"])
+        if query.columns is ALL and query.aggregate != "given":  # everything counts, whatever its category
+            schema = replace(schema, column=None)
         self.make("source", lambda: query.check_schema(schema))
         policy = self.make("protect", lambda: self.policy(protect, query, schema, steps))
         self.make("protect", lambda: query.check(policy, records=schema.unit is None))
