@@ -8,6 +8,7 @@ repeated or changed, when a window is overspent, or when a wrong state is not re
 from __future__ import annotations
 
 import argparse
+import csv
 import io
 import json
 import os
@@ -31,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import polars as pl  # noqa: E402
+from tests.campaign.brokers import brokers, until  # noqa: E402
 
 from tidegate.cli import main as command  # noqa: E402
 from tidegate.runtime.store import verify_target  # noqa: E402
@@ -63,7 +65,7 @@ start = "1970-01-01T00:00Z"
 length = "1h"
 count = {steps}
 
-[query]
+{editions}[query]
 aggregate = "distinct"
 columns = ["north", "south"]
 
@@ -79,6 +81,35 @@ name = {mechanism}
 location = "{sink}"
 revisions = "all"
 """
+
+
+EDITIONS = '[editions]\nafter = ["1h", "48h"]\n\n'
+MESSAGES = """\
+[source]
+location = "{source}"
+time = "time"
+unit = "unit"
+
+[steps]
+start = "1970-01-01T00:00Z"
+length = "1000s"
+count = 2
+
+[query]
+aggregate = "count"
+most = 10000
+
+[protect]
+epsilon = "10000000000"
+window = 2
+
+[mechanism]
+name = "Uniform"
+
+[sink]
+location = "out.csv"
+"""
+OPEN, CLOSED = "5.0", "2001.0"  # seconds since 1970: within the first step, and after the second
 
 
 @dataclass(frozen=True)
@@ -112,9 +143,17 @@ class Worker:
 
     def start(self, folder: Path, **order: Any) -> dict[str, Any]:
         """One start: how it ended, and the sentence it was refused with, if it was."""
+        self.begin(folder, **order)
+        return self.ended()
+
+    def begin(self, folder: Path, **order: Any) -> None:
+        """One start, without waiting for its end."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"folder": str(folder), "folder_seed": 7, **order}) + "\n")
         self.process.stdin.flush()
+
+    def ended(self) -> dict[str, Any]:
+        """How a start ended."""
         answer: dict[str, Any] = {}
         while "code" not in answer:
             answer |= json.loads(self._line())
@@ -161,10 +200,22 @@ class Setting:
     folder: Path
     sink: str
     ledger: str
+    editions: bool = False
 
-    def rows(self) -> list[Any]:
-        """What has been published, in order."""
-        path = self.folder / self.sink
+    def rows(self) -> dict[str, list[Any]]:
+        """What has been published, in order: by the editions of steps where there are any."""
+        if not self.editions:
+            return {"": self._rows(self.folder / self.sink)}
+        names = {}
+        for edition in ("provisional", "final"):
+            place = Path(self.sink)
+            name = (
+                f"{self.sink}{edition}" if self.sink == "parts/" else f"{place.stem}-{edition}{place.suffix}"
+            )
+            names[edition] = self._rows(self.folder / name)
+        return names
+
+    def _rows(self, path: Path) -> list[Any]:
         if self.sink == "parts/":
             files = sorted(path.glob("part-*.parquet")) if path.exists() else []
             return [row for file in files for row in pl.read_parquet(file).rows()]
@@ -184,11 +235,13 @@ class Setting:
 class Campaign:
     """Runs trials, and remembers those that were run."""
 
-    def __init__(self, results: Path, scratch: Path, postgres: Any = None, broker: Any = None) -> None:
-        self.results, self.scratch, self.postgres, self.broker = results, scratch, postgres, broker
+    def __init__(self, results: Path, scratch: Path, postgres: Any = None, brokers: Any = ()) -> None:
+        self.results, self.scratch, self.postgres = results, scratch, postgres
+        self.brokers = dict(brokers)
         self.worker = Worker()
         self.done: list[Trial] = []
-        self._promised: dict[tuple[str, str, int], list[Any]] = {}
+        self._promised: dict[tuple[str, str, int, bool], dict[str, list[Any]]] = {}
+        self._streams_begun: dict[tuple[str, str], dict[str, bytes]] = {}
         results.parent.mkdir(parents=True, exist_ok=True)
         if results.exists():
             self.done = [Trial(**json.loads(line)) for line in results.read_text().splitlines()]
@@ -197,7 +250,9 @@ class Campaign:
         """How many events of a kind there were."""
         return sum(trial.events for trial in self.done if trial.kind == kind)
 
-    def setting(self, name: str, mechanism: str, source: str, sink: str, store: str) -> Setting:
+    def setting(
+        self, name: str, mechanism: str, source: str, sink: str, store: str, *, editions: bool = False
+    ) -> Setting:
         """A new folder with an input and a configuration."""
         folder = self.scratch / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -206,42 +261,52 @@ class Campaign:
         if store == "postgresql":
             ledger = self.postgres.new_stream()
         text = TEXT.format(
-            source=write_input(folder, source), steps=STEPS, ledger=ledger, mechanism=mechanism, sink=sink
+            source=write_input(folder, source),
+            steps=STEPS,
+            ledger=ledger,
+            mechanism=mechanism,
+            sink=sink,
+            editions=EDITIONS if editions else "",
         )
         (folder / "tidegate.toml").write_text(text)
-        return Setting(folder, sink, ledger)
+        return Setting(folder, sink, ledger, editions)
 
-    def promised(self, mechanism: str, sink: str, cells: int = 4) -> list[Any]:
+    def promised(
+        self, mechanism: str, sink: str, cells: int = 4, *, editions: bool = False
+    ) -> dict[str, list[Any]]:
         """What an undisturbed stream with the same noise publishes, whatever its source and store are.
 
         Revised steps are written with the block of steps in which they became known, so that blocks must be as large.
         """
-        key = (mechanism, sink, cells)
+        key = (mechanism, sink, cells, editions)
         if key not in self._promised:
-            setting = self.setting("promised", mechanism, "csv", sink, "sqlite")
+            setting = self.setting("promised", mechanism, "csv", sink, "sqlite", editions=editions)
             answer = self.worker.start(setting.folder, cells=cells)
             if answer["code"] != 0:
                 raise Wrong(str(answer))
             self._promised[key] = setting.rows()
-            if len(self._promised[key]) < STEPS:
+            if min(map(len, self._promised[key].values())) < STEPS:
                 raise Wrong("the undisturbed stream is too short")
         return self._promised[key]
 
-    def check(self, setting: Setting, promised: list[Any], *, ended: bool) -> None:
+    def check(self, setting: Setting, promised: dict[str, list[Any]], *, ended: bool) -> None:
         """Everything that is published is what was promised, in order; at the end all of it, and the account holds."""
-        there = setting.rows()
+        for edition, there in setting.rows().items():
+            self._check(setting, there, promised[edition], ended=ended)
+        if ended:
+            verdict = verify_target(setting.target)
+            if not verdict.ok or verdict.spent > 1:
+                raise Wrong(str(verdict))
+
+    def _check(self, setting: Setting, there: list[Any], promised: list[Any], *, ended: bool) -> None:
         if there and setting.sink.endswith((".csv", ".jsonl")) and not there[-1].endswith(b"\n"):
             last = there.pop()  # a half line is completed at the next start
             if len(there) >= len(promised) or not promised[len(there)].startswith(last):
                 raise Wrong("a half line is none of a promised one")
         if there != promised[: len(there)]:
             raise Wrong("something else than promised is published")
-        if ended:
-            if len(there) != len(promised):
-                raise Wrong(f"{len(there)} of {len(promised)} rows are published")
-            verdict = verify_target(setting.target)
-            if not verdict.ok or verdict.spent > 1:
-                raise Wrong(str(verdict))
+        if ended and len(there) != len(promised):
+            raise Wrong(f"{len(there)} of {len(promised)} rows are published")
 
     # kinds of trials ----------------------------------------------------------------------------------------
 
@@ -249,8 +314,9 @@ class Campaign:
         """Kill one stream until it has ended, at random lines or moments."""
         store = chance.choice(["sqlite", "sqlite", "postgresql"] if self.postgres else ["sqlite"])
         source, sink, mechanism = chance.choice(SOURCES), chance.choice(SINKS), chance.choice(MECHANISMS)
-        promised = self.promised(mechanism, sink)
-        setting = self.setting("kill", mechanism, source, sink, store)
+        editions = chance.random() < 0.2
+        promised = self.promised(mechanism, sink, editions=editions)
+        setting = self.setting("kill", mechanism, source, sink, store, editions=editions)
         kills = 0
         while True:
             order: dict[str, Any] = {"lines": chance.randint(1, chance.choice([300, 3_000, 9_000]))}
@@ -266,37 +332,47 @@ class Campaign:
                 break
             kills += 1
         name = mechanism.split('"')[1]
-        return f"{source} → {name} → {sink} on {store}", kills, "goes on"
+        twice = " → editions" if editions else ""
+        return f"{source} → {name}{twice} → {sink} on {store}", kills, "goes on"
 
     def flip(self, chance: random.Random) -> tuple[str, int, str]:
         """Flip one bit of a ledger; write the sink anew from it, and go on with it."""
         sink, mechanism = chance.choice(SINKS[:2]), chance.choice(MECHANISMS)
         promised = self.promised(mechanism, sink)
         setting = self.setting("flip", mechanism, "csv", sink, "sqlite")
-        text = (setting.folder / "tidegate.toml").read_text()
-        short = text.replace(f"count = {STEPS}", f"count = {STEPS - 6}")
-        (setting.folder / "tidegate.toml").write_text(short)
-        self.worker.start(setting.folder)
-        connection = sqlite3.connect(setting.target)
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        connection.close()
-        path = Path(setting.target)
-        data = bytearray(path.read_bytes())
+        files = self._begun(mechanism, sink)
+        data = bytearray(files["stream.ledger"])
         at = chance.randrange(8 * len(data))
         data[at // 8] ^= 1 << at % 8
-        path.write_bytes(bytes(data))
+        for name, content in files.items():
+            (setting.folder / name).write_bytes(content)
+        Path(setting.target).write_bytes(bytes(data))
         verified = self._verified(setting.target)
         (setting.folder / sink).unlink()
-        (setting.folder / "tidegate.toml").write_text(text)
         answer = self.worker.start(setting.folder)
-        there = setting.rows()
-        if there != promised[: len(there)]:
+        there, wanted = setting.rows()[""], promised[""]
+        if there != wanted[: len(there)]:
             raise Wrong(f"bit {at} published something else")
         if answer["code"] == 0:
-            if len(there) != len(promised):
+            if len(there) != len(wanted):
                 raise Wrong(f"bit {at} lost rows")
             return sink, 1, "no difference" if verified else "found by verify"
         return sink, 1, "refused by a sentence"
+
+    def _begun(self, mechanism: str, sink: str) -> dict[str, bytes]:
+        """The files of a stream that has come two thirds of the way; made once, since only its ledger is damaged."""
+        if (mechanism, sink) not in self._streams_begun:
+            setting = self.setting("begun", mechanism, "csv", sink, "sqlite")
+            place = setting.folder / "tidegate.toml"
+            place.write_text(place.read_text().replace(f"count = {STEPS}", f"count = {STEPS - 6}"))
+            self.worker.start(setting.folder)
+            connection = sqlite3.connect(setting.target)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.close()
+            names = ("stream.ledger", sink, f"{sink}.receipt")
+            found = {name: (setting.folder / name).read_bytes() for name in names}
+            self._streams_begun[mechanism, sink] = found
+        return self._streams_begun[mechanism, sink]
 
     def _verified(self, target: str) -> bool:
         """Whether verify believes a ledger; anything but a verdict or a sentence is wrong."""
@@ -364,6 +440,41 @@ class Campaign:
             raise Wrong(f"refused: {answer}")
         self.check(setting, promised, ended=True)
         return sink, lost, "goes on"
+
+    def broker(self, chance: random.Random) -> tuple[str, int, str]:
+        """Let the broker of a source go away and come back while messages arrive, again and again: each counts once."""
+        kind = "kafka" if "kafka" in self.brokers and chance.random() < 0.2 else "mqtt"
+        broker, folder = self.brokers[kind], self.scratch / "broker"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        place, clock, taken = broker.new_topic(chance), folder / "clock", folder / "taken"
+        (folder / "tidegate.toml").write_text(MESSAGES.format(source=place))
+        clock.write_text(OPEN)
+        self.worker.begin(folder, clock=str(clock))
+        sent = 0
+        try:
+            for _ in range(broker.losses):
+                until(taken, lambda told: told != "")
+                more = chance.randint(1, 400)
+                broker.send(place, range(sent, sent + more))
+                sent += more
+                time.sleep(0.2 * chance.random() ** 2)
+                broker.lose(taken, sent)
+            until(taken, lambda told: told != "")
+        except TimeoutError as error:
+            raise Wrong(str(error)) from None
+        finally:
+            clock.write_text(CLOSED)
+            answer = self.worker.ended()
+        if answer["code"] != 0:
+            raise Wrong(f"refused: {answer}")
+        with (folder / "out.csv").open() as file:
+            counts = [round(float(row[2])) for row in list(csv.reader(file))[1:]]
+        if counts != [sent, 0]:
+            raise Wrong(f"{counts} of {sent} messages count")
+        if not verify_target(str(folder / "tidegate.ledger")).ok:
+            raise Wrong("the ledger does not hold")
+        return kind, broker.losses, "each message counts once"
 
     # running ------------------------------------------------------------------------------------------------
 
@@ -436,21 +547,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", type=int, default=1, help="run one of so many parts")
     parser.add_argument("--minutes", type=float, default=24 * 60, help="stop after so many minutes")
-    parser.add_argument(
-        "--kinds", nargs="*", default=["kill", "flip", "full", "database"], choices=list(WANTED)
-    )
+    parser.add_argument("--kinds", nargs="*", default=list(WANTED), choices=list(WANTED))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true", help="write the table into docs/campaign.md")
     options = parser.parse_args()
     deadline = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="tidegate-campaign-") as scratch:
         for server in services():
-            campaign = Campaign(options.results, Path(scratch), server)
+            found = brokers(Path(scratch)) if "broker" in options.kinds else {}
+            campaign = Campaign(options.results, Path(scratch), server, found)
             share = deadline - time.monotonic()
             for kind in options.kinds:
-                until = time.monotonic() + share / len(options.kinds)
-                campaign.run(kind, -(-WANTED[kind] // options.part), min(deadline, until))
+                end = time.monotonic() + share / len(options.kinds)
+                campaign.run(kind, -(-WANTED[kind] // options.part), min(deadline, end))
             campaign.worker.close()
+            for broker in found.values():
+                broker.stop()
             if options.page:
                 write_page(campaign.done)
             print(page(campaign.done))

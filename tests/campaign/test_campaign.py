@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.campaign import __main__ as campaign
 from tests.campaign import fuzz, year
+from tests.campaign.brokers import Mqtt
+from tests.runtime.conftest import broker as broker
 from tests.runtime.conftest import postgres as postgres
 
 
@@ -43,6 +45,21 @@ def test_full_disks(running: campaign.Campaign) -> None:
         pytest.skip("a small file system cannot be mounted here; run the tests as root to see this one.")
     running.run("full", 1, float("inf"))
     assert [trial.wrong for trial in running.done if trial.kind == "full" and trial.wrong] == []
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_lost_broker(running: campaign.Campaign, broker: Any, tmp_path: Path, remembers: bool) -> None:
+    """Stopped in the middle of its deliveries, or killed and begun anew without memory: each message counts once."""
+    mine = Mqtt(broker.program, tmp_path / "mqtt")
+    try:
+        running.brokers["mqtt"] = mine
+        mine.losses = 1
+        seed = next(n for n in range(99) if (random.Random(n).random() < 0.5) is remembers)
+        kind, losses, outcome = running.broker(random.Random(seed))
+        assert (kind, losses, outcome) == ("mqtt", 1, "each message counts once")
+    finally:
+        del running.brokers["mqtt"]
+        mine.stop()
 
 
 def test_a_wrong_stream_is_noticed(running: campaign.Campaign) -> None:

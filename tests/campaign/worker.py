@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from contextlib import suppress
@@ -30,18 +31,30 @@ PLACES = ("tidegate/runtime", "tidegate/ledger", "tidegate/ingest", "tidegate/se
 
 def work(order: dict[str, Any]) -> None:
     """One start of the stream of a folder, to its end if nobody interferes."""
-    from tidegate.config import read_config
+    from tidegate.config import read_queries
     from tidegate.errors import TidegateError
     from tidegate.ingest import intake as reading
-    from tidegate.runtime import open_stream, stream
+    from tidegate.runtime import open_streams, stream, streams
 
     stream.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too
+    streams.SYNC_EVERY = 0.0
     reading.MOST_CELLS = order.get("cells", 4)  # two steps in a block
     folder = Path(order["folder"])
-    config = read_config(folder / "tidegate.toml")
+    follow = "clock" in order
+    queries = read_queries(folder / "tidegate.toml", follow=follow)
+
+    def clock() -> float:
+        return float(Path(order["clock"]).read_text() or 0)
+
+    now = clock if follow else None
     try:
-        with fixed_entropy(order["folder_seed"]), open_stream(config) as running:
-            intake = config.open(running.store.progress.position)
+        with (
+            fixed_entropy(order["folder_seed"]),
+            open_streams(queries, follow=follow, clock=now) as running,
+        ):
+            intake = running.queries.open(running.position, follow=follow, clock=now)
+            if follow:
+                threading.Thread(target=tell, args=(intake.source, folder / "taken"), daemon=True).start()
             try:
                 running.drive(intake)
                 running.finish()
@@ -50,6 +63,16 @@ def work(order: dict[str, Any]) -> None:
     except TidegateError as error:
         print(json.dumps({"refused": str(error)}), flush=True)
         os._exit(2)
+
+
+def tell(source: Any, place: Path) -> None:
+    """Write down how many messages were put away, while the broker is there; nothing while it is not."""
+    while True:
+        reached = not str(getattr(source, "status", "")).startswith("waiting")
+        fresh = place.with_suffix(".new")
+        fresh.write_text(str(getattr(source, "_done", 0)) if reached else "")
+        fresh.replace(place)
+        time.sleep(0.01)
 
 
 def die() -> None:
