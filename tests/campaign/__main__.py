@@ -443,7 +443,8 @@ class Campaign:
 
     def broker(self, chance: random.Random) -> tuple[str, int, str]:
         """Let the broker of a source go away and come back while messages arrive, again and again: each counts once."""
-        kind = "kafka" if "kafka" in self.brokers and chance.random() < 0.2 else "mqtt"
+        kind = "kafka" if chance.random() < 0.2 else "mqtt"
+        kind = kind if kind in self.brokers else next(iter(self.brokers))
         broker, folder = self.brokers[kind], self.scratch / "broker"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -548,13 +549,14 @@ def main() -> int:
     parser.add_argument("--part", type=int, default=1, help="run one of so many parts")
     parser.add_argument("--minutes", type=float, default=24 * 60, help="stop after so many minutes")
     parser.add_argument("--kinds", nargs="*", default=list(WANTED), choices=list(WANTED))
+    parser.add_argument("--brokers", nargs="*", default=["mqtt", "kafka"], choices=["mqtt", "kafka"])
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true", help="write the table into docs/campaign.md")
     options = parser.parse_args()
     deadline = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="tidegate-campaign-") as scratch:
         for server in services():
-            found = brokers(Path(scratch)) if "broker" in options.kinds else {}
+            found = brokers(Path(scratch), options.brokers if "broker" in options.kinds else ())
             campaign = Campaign(options.results, Path(scratch), server, found)
             share = deadline - time.monotonic()
             for kind in options.kinds:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +90,14 @@ def until(place: Path, holds: Any) -> None:
         time.sleep(0.005)
 
 
-def brokers(folder: Path) -> dict[str, Any]:
-    """Those whose programs are installed."""
+def brokers(folder: Path, wanted: Sequence[str]) -> dict[str, Any]:
+    """Those that are wanted and whose programs are installed, running."""
     found: dict[str, Any] = {}
     program = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-    if program is not None:
+    if "mqtt" in wanted and program is not None:
         found["mqtt"] = Mqtt(program, folder / "mqtt")
     java = shutil.which("java")
-    if java is not None and KAFKA.exists() and _answers(java):
+    if "kafka" in wanted and java is not None and KAFKA.exists() and _answers(java):
         (folder / "kafka").mkdir()
         found["kafka"] = Topics(java, folder / "kafka")
     return found

@@ -52,7 +52,17 @@ WORDS = [
         "x.html",
         "tidegate.toml",
     ),
-    *("absent.ledger", "mqtt://h/t", "postgresql://h/d#x", "-1", "1e999", "\0", "💧", "--version", "verify"),
+    *(
+        "absent.ledger",
+        "mqtt://127.0.0.1:1/t",
+        "postgresql://127.0.0.1:1/d#x",
+        "-1",
+        "1e999",
+        "\0",
+        "💧",
+        "--version",
+        "verify",
+    ),
 ]
 
 
@@ -61,39 +71,51 @@ class Finding(Exception):
 
 
 def records(data: bytes) -> None:
-    """A file of records, finite and lenient, as CSV or JSON lines; whatever it holds, it is read or refused."""
+    """Many records, a line each: a finite file, in which one bad record refuses all, or messages, each for itself.
+
+    The first byte decides which, so that an input is not read in all four ways.
+    """
     from tidegate.errors import TidegateError
     from tidegate.ingest import Columns, Intake, Query, Schema, Steps, open_source
+    from tidegate.ingest.schema import TextUnits
+    from tidegate.ingest.several import read_rows
     from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
+    from tidegate.ingest.times import EachTime
 
     schema = Schema(time="time", unit="unit", column="place", value="value")
     query = Query(aggregate="sum", columns=Columns(("a", "b")), clip=("0", "10"))
     steps = Steps(start="1970-01-01", length=10, count=3)
     needed = query.needed(schema)
-    for ending in ("csv", "jsonl"):
-        path = FOLDER / f"events.{ending}"
-        path.write_bytes(data)
-        try:
+    way, lines = (data[0] if data else 0) % 8, data[1:]
+    _note(lines.count(b"\n") + 1)
+    try:
+        if way < 2:
+            path = FOLDER / ("events.csv" if way else "events.jsonl")
+            path.write_bytes(lines)
             for block in Intake(open_source(path, needed), schema, steps, query):
                 assert block.values.shape[1] == 2
-        except TidegateError as error:
-            _unmarked(str(error))
-    try:
-        JsonDialect.table(list(message_records(data)), needed)
-        reader = CsvDialect("a message", needed, ",")
-        reader.names = list(needed)
-        reader.parse_each(data, needed)
+            return
+        if way < 5:
+            found = [record for line in lines.split(b"\n") for record in message_records(line)]
+            frame = JsonDialect.table(found, needed)
+        else:
+            reader = CsvDialect("a message", needed, ",")
+            reader.names = list(needed)
+            frame = reader.parse_each(lines, needed)
+        if len(frame):
+            rows = read_rows(query, frame, schema, EachTime("auto", "UTC"), TextUnits(), lenient=True)
+            assert len(rows) <= len(frame)
     except TidegateError as error:
         _unmarked(str(error))
 
 
 def configurations(data: bytes) -> None:
     """The text of a configuration: it is one, or a line and a sentence say why not."""
-    from tidegate.config import parse_config
+    from tidegate.config import parse_queries
     from tidegate.errors import TidegateError
 
     try:
-        parse_config(data.decode(errors="replace"), FOLDER / "tidegate.toml")
+        parse_queries(data.decode(errors="replace"), FOLDER / "tidegate.toml")
     except TidegateError as error:
         if "\n" in str(error):
             raise Finding("a refusal of several lines") from None
@@ -122,6 +144,17 @@ def commands(data: bytes) -> None:
         raise Finding(f"{arguments}: {shown[-300:]}")
 
 
+def _note(records: int) -> None:
+    """Count records, and write the count down from time to time: a fuzzer leaves without a word to Python."""
+    global COUNTED, NOTED
+    COUNTED += records
+    if COUNTED >= NOTED:
+        NOTED = COUNTED + 1000
+        (FOLDER / "counted").write_text(str(COUNTED))
+        if COUNTED_IN:
+            Path(COUNTED_IN).write_text(str(COUNTED))
+
+
 def _unmarked(sentence: str) -> None:
     if MARK in sentence:
         raise Finding("a sentence shows a record")
@@ -130,14 +163,22 @@ def _unmarked(sentence: str) -> None:
 def seeds(kind: str) -> list[bytes]:
     """Where the fuzzer begins."""
     if kind == "records":
-        return [CSV.encode(), LINES.encode(), CSV.replace("5,", '"5,', 1).encode(), b"[" * 3000]
+        table, lines = CSV.encode(), LINES.encode()
+        odd = CSV.replace("5,", '"5,', 1).encode()
+        many = [b"\x07" + 20 * table.partition(b"\n")[2], b"\x02" + 20 * lines, b"\x07" + 20 * odd]
+        return [b"\x01" + table, b"\x00" + lines, b"\x01" + odd, b"\x02" + b"[" * 3000, *many]
     if kind == "configurations":
-        from tidegate.config.document import EXAMPLE
+        from tidegate.config.document import EXAMPLE, SEVERAL
 
-        return [EXAMPLE.encode(), EXAMPLE.replace('"', "'").encode()]
+        editions = EXAMPLE.replace(
+            "[query]", '[editions]\nafter = ["1h", "48h"]\nshares = ["1/4", "3/4"]\n\n[query]'
+        )
+        return [EXAMPLE.encode(), EXAMPLE.replace('"', "'").encode(), SEVERAL.encode(), editions.encode()]
     return [bytes([3, 4, 20]), bytes([0, 19]), bytes([3, 7, 20, 20]), bytes([12, 240, 159])]
 
 
+COUNTED, NOTED = 0, 1000
+COUNTED_IN = os.environ.get("TIDEGATE_COUNTED", "")  # a file for the number of records
 FOLDER = Path(tempfile.mkdtemp(prefix="tidegate-fuzz-"))
 KINDS: dict[str, Callable[[bytes], None]] = {
     "records": records,
@@ -195,6 +236,8 @@ def main() -> int:
     ):
         for name in ("tidegate.config", "tidegate.ingest", "tidegate.ingest.sources.mqtt", "tidegate.cli"):
             __import__(name)
+    for seed in seeds(options.kind):  # kernels are compiled here, which may take longer than an input may
+        target(seed)
     corpus = FOLDER / "corpus"
     corpus.mkdir()
     for number, seed in enumerate(seeds(options.kind)):

@@ -217,8 +217,8 @@ def test_a_crash_between_archive_and_ledger_loses_nothing(
     assert verify_archives([moved.archive.path], tmp_path / "run.ledger") == ""
 
 
-def test_what_cannot_be_pruned_is_one_sentence(tmp_path: Path, postgres: Any) -> None:
-    """A ledger in PostgreSQL, less than a window, and a folder that is not there."""
+def test_what_cannot_be_pruned_is_one_sentence(tmp_path: Path) -> None:
+    """Less than a window, and a folder that is not there."""
     with tg.open(MECHANISMS["Uniform"](), tmp_path / "run.ledger") as run:
         run.push([1, 2])
         with pytest.raises(InvalidParameter, match="archives"):
@@ -226,10 +226,44 @@ def test_what_cannot_be_pruned_is_one_sentence(tmp_path: Path, postgres: Any) ->
         with pytest.raises(InvalidParameter, match="keep"):
             run.prune(tmp_path, keep=3)
         assert run.prune(tmp_path) is None
-    with tg.open(MECHANISMS["Uniform"](), postgres.new_stream()) as run:
-        run.push([1, 2])
-        with pytest.raises(LedgerError, match="only files are pruned"):
-            run.prune(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["Uniform", "BudgetAbsorption", "OptStream"])
+def test_a_ledger_in_postgresql_is_archived_into_files(
+    tmp_path: Path, postgres: Any, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With fixed noise, as if it were whole; archives are files without state, and one account with what is left."""
+    values = np.arange(120).reshape(60, 2) % 7
+    (tmp_path / "archives").mkdir()
+    url = postgres.new_stream()
+    with fixed_entropy("pruning"):
+        with tg.open(MECHANISMS[name](), tmp_path / "whole.ledger") as run:
+            whole = [run.push(row) for row in values]
+        pruned = []
+        for start in range(0, 60, 20):
+            with tg.open(MECHANISMS[name](), url) as run:
+                pruned += [run.push(row) for row in values[start : start + 20]]
+                assert run.prune(tmp_path / "archives", keep=8) is not None
+                assert run.verify().ok
+    for left, right in zip(whole, pruned, strict=True):
+        np.testing.assert_array_equal(left.values, right.values)
+        assert (left.step, left.status, left.units) == (right.step, right.status, right.units)
+    archives = sorted((tmp_path / "archives").iterdir())
+    assert len(archives) == 3
+    for archive in archives:
+        assert archive.stat().st_mode & 0o777 == 0o600
+        with sqlite3.connect(archive) as connection:
+            assert connection.execute("SELECT position, state FROM stream").fetchone() == (None, None)
+        connection.close()
+    assert main(["ledger", "verify", url, "--archive", str(tmp_path / "archives")]) == 0
+    archives[1].unlink()
+    assert main(["ledger", "verify", url, "--archive", str(tmp_path / "archives")]) == 1
+    capsys.readouterr()
+    with open_durable(url, read_only=True) as ledger:
+        kept_rows = ledger.connection.execute("SELECT count(*) FROM charges").fetchone()[0]
+    verdict, before = verify_target(url), verify_target(tmp_path / "whole.ledger")
+    assert kept_rows < before.rows
+    assert (verdict.steps, verdict.spent, verdict.releases) == (before.steps, before.spent, before.releases)
 
 
 def test_a_stream_goes_on_after_pruning(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def verify(
                 verdict = replace(verdict, ok=False, problem=str(error))
         if verdict.ok and archive:
             begin("replaying the archives")
-            problem = verify_archives(_files(archive), Path(ledger))
+            problem = verify_archives(_files(archive), ledger)
             verdict = replace(verdict, ok=not problem, problem=problem, archived=0)
     if as_json:
         facts = {

@@ -63,11 +63,26 @@ def back_up(
     """
     refuse_database(ledger)
     source = Path(ledger).resolve()
+    return named_copy(source, place, lambda fresh: _copy(source, fresh, prepare))
+
+
+def named_copy(source: Path, place: Path, copy: Callable[[Path], None]) -> Copied:
+    """Let a copy be made in an empty file, and give it its name when it has been checked.
+
+    Parameters
+    ----------
+    source
+        What is copied, by which copies in a folder are named.
+    place
+        As for `back_up`.
+    copy
+        Writes it into a file.
+    """
     folder = place if place.is_dir() else place.parent
     if not place.is_dir():
         _refuse_taken(place)
     with _unfinished(folder / source.name) as fresh:
-        _copy(source, fresh, prepare)
+        copy(fresh)
         verdict, head = _checked(fresh, source)
         final = place
         if place.is_dir():

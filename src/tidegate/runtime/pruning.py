@@ -7,21 +7,25 @@ without rows of open steps. What the ledger keeps goes on from the account and t
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, TidegateError
+from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, TidegateError, without_secrets
 from tidegate.exact import whole
 from tidegate.ledger import SQLiteLedger
 from tidegate.ledger.base import ARCHIVE
+from tidegate.ledger.durable import DurableLedger
+from tidegate.ledger.postgres import PostgresLedger
 from tidegate.ledger.replay import begin_replay
 from tidegate.ledger.rows import account_bytes
 from tidegate.mechanisms import Run
 from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.copies import Copied, back_up
+from tidegate.runtime.copies import Copied, back_up, named_copy
+from tidegate.runtime.exported import export
 from tidegate.runtime.outlets import Readers
-from tidegate.runtime.store import Progress, Store, verify_target
+from tidegate.runtime.store import Progress, Store, open_durable, verify_target
 
 SPARE = 1000  # releases that a sink may ask for again: a part of a Parquet folder
 LEAST = 1000  # steps that are kept at least, if nothing else is said
@@ -68,10 +72,6 @@ def prune(
     sent
         Up to which release every sink has everything; by default all.
     """
-    if not isinstance(store.ledger, SQLiteLedger):
-        raise LedgerError(
-            f"the ledger {store.ledger.where} is in PostgreSQL, and only files are pruned; give it more room."
-        )
     if store.sink(Readers().name)[1] is not None:
         raise LedgerError(
             f"a service publishes the account of the ledger {store.ledger.where} from its first row, so nothing of it "
@@ -89,7 +89,7 @@ def prune(
     if cut is None:
         return None
     number, rows, step = cut
-    archive = back_up(str(store.ledger.path), archives, prepare=_stripped)
+    archive = _archive(store.ledger, archives)
     before = store.progress
     with store.transaction():
         with run._at_work():  # the row that is added charges nothing, and the run goes on after it
@@ -117,6 +117,23 @@ def _cut(store: Store, keep: int, sent: int | None) -> tuple[int, int, int] | No
     return None
 
 
+def _archive(ledger: DurableLedger, archives: Path) -> Copied:
+    """A file with all rows and releases of a ledger, wherever that is, checked from its first row."""
+    if isinstance(ledger, SQLiteLedger):
+        return back_up(str(ledger.path), archives, prepare=_stripped)
+    assert isinstance(ledger, PostgresLedger)
+
+    def copy(fresh: Path) -> None:
+        export(ledger, fresh)
+        writer = sqlite3.connect(fresh, isolation_level=None)
+        try:
+            _stripped(writer)
+        finally:
+            writer.close()
+
+    return named_copy(Path(str(ledger.where).rpartition("#")[2]), archives, copy)
+
+
 def _stripped(connection: sqlite3.Connection) -> None:
     """Take out of a copy what only a stream that goes on may have."""
     connection.execute("PRAGMA secure_delete=ON")
@@ -129,22 +146,22 @@ def _stripped(connection: sqlite3.Connection) -> None:
     connection.execute("VACUUM")
 
 
-def verify_archives(archives: list[Path], ledger: Path) -> str:
+def verify_archives(archives: Sequence[Path], ledger: Path | str) -> str:
     """Check that archives and a ledger are one account without a gap: "" if so, else what is wrong.
 
     Each must hold by itself, the first begins at the first row, and each of the others goes on from an account
     that the one before adds up to.
     """
     try:
-        found = sorted([*archives, ledger], key=_base_row)
+        found: list[Path | str] = sorted([*archives, ledger], key=_base_row)
         for path in found:
             verdict = verify_target(path)
             if not verdict.ok:
-                return f"{path}: {verdict.problem}"
+                return without_secrets(f"{path}: {verdict.problem}")
         if _base_row(found[0]):
             return f"the rows 1 to {_base_row(found[0])} are in no archive that was given."
         if found[-1] != ledger:
-            return f"{found[-1]} goes on after {ledger}; give the newest ledger."
+            return without_secrets(f"{found[-1]} goes on after {ledger}; give the newest ledger.")
         for earlier, later in pairwise(found):
             _check_continues(earlier, later)
     except TidegateError as error:
@@ -152,30 +169,34 @@ def verify_archives(archives: list[Path], ledger: Path) -> str:
     return ""
 
 
-def _base_row(path: Path) -> int:
+def _base_row(path: Path | str) -> int:
     """The last row that a ledger does not have any more."""
-    with SQLiteLedger(path, read_only=True) as ledger:
+    with open_durable(path, read_only=True) as ledger:
         base = ledger.base()
     return 0 if base is None else base.row
 
 
-def _check_continues(earlier: Path, later: Path) -> None:
+def _check_continues(earlier: Path | str, later: Path | str) -> None:
     """Refuse a ledger whose base is not what the rows of the one before add up to."""
-    with SQLiteLedger(later, read_only=True) as after:
+    with open_durable(later, read_only=True) as after:
         base, archived = after.base(), Store(after).archived
     assert base is not None
-    with SQLiteLedger(earlier, read_only=True) as before:
+    with open_durable(earlier, read_only=True) as before:
         account = before.rule.account()
         connection = before.connection
         meta = dict(connection.execute("SELECT name, value FROM meta"))
         replay = begin_replay(connection, before.rule, account, meta)
         if base.row > before.head[0]:
             raise LedgerCorrupt(
-                f"rows after {before.head[0]} are missing: {later} goes on from row {base.row}."
+                without_secrets(
+                    f"rows after {before.head[0]} are missing: {later} goes on from row {base.row}."
+                )
             )
         replay.to(base.row)
         store = Store(before)
         anchor = archived.anchor
         linked = anchor is None or store._chain.link_at(anchor.number).hash == anchor.hash
         if replay.digest != base.hash or account_bytes(account) != base.account or not linked:
-            raise LedgerCorrupt(f"{later} does not go on from what {earlier} adds up to; restore a backup.")
+            raise LedgerCorrupt(
+                without_secrets(f"{later} does not go on from what {earlier} adds up to; restore a backup.")
+            )

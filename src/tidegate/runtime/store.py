@@ -28,7 +28,7 @@ from tidegate.servers.postgres import SCHEMES
 
 Position = dict[str, Any]
 
-_TABLES = (
+TABLES = (
     # what the stream is, and how far it has got; the state is the mechanism's snapshot
     "CREATE TABLE IF NOT EXISTS {stream} (id {integer} PRIMARY KEY CHECK (id = 1), described TEXT NOT NULL, "
     "step {integer} NOT NULL, number {integer} NOT NULL, position TEXT, state {bytes})",
@@ -181,7 +181,7 @@ class Store:
         if described is not None:
             text = json.dumps(described, sort_keys=True, ensure_ascii=False)
             with self.transaction():
-                for table in (*_TABLES, TABLE, *kept.TABLES):
+                for table in (*TABLES, TABLE, *kept.TABLES):
                     self._execute(table)
                 if self._execute("SELECT id FROM {stream}").fetchone() is None:
                     at = None if position is None else _compact(position)

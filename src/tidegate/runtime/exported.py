@@ -1,0 +1,84 @@
+"""A ledger in PostgreSQL as a file: the same rows and hashes, so that an archive is checked without a server."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tidegate.ledger import SQLiteLedger, base
+from tidegate.ledger.file import APPLICATION, SCHEMA, told
+from tidegate.ledger.postgres import PostgresLedger
+from tidegate.runtime import kept
+from tidegate.runtime.chain import TABLE as LINKS
+from tidegate.runtime.store import TABLES, Part
+
+PAGE = 1000  # rows that are fetched at once
+# tables, and the column by which large ones are read in pages; rows of open steps stay where they are
+_COPIED = {
+    "meta": "",
+    "charges": "row",
+    "head": "",
+    "checkpoint": "",
+    "stream": "",
+    "releases": "number",
+    "revisions": "",
+    "sinks": "",
+    "links": "number",
+    "identity": "",
+}
+
+
+def export(ledger: PostgresLedger, fresh: Path) -> None:
+    """Write a ledger that nobody else drives, without rows of open steps, into an empty file, and on disk."""
+    words = {**Part().tables, **SQLiteLedger.types}
+    with told(fresh):
+        writer = sqlite3.connect(fresh, isolation_level=None)
+        try:
+            writer.execute("PRAGMA secure_delete=ON")
+            writer.execute(f"PRAGMA application_id={APPLICATION}")
+            writer.execute("PRAGMA synchronous=FULL")
+            writer.executescript(SCHEMA)
+            writer.execute("BEGIN")
+            for table in (*TABLES, LINKS, *kept.TABLES):
+                writer.execute(table.format_map(words))
+            copied = dict(_COPIED)
+            if ledger.base() is not None:
+                writer.execute(base.TABLE.format_map(words))
+                copied["base"] = ""
+            for table, key in copied.items():
+                _fill(writer, ledger, table, key)
+            writer.execute("COMMIT")
+        finally:
+            writer.close()
+        descriptor = os.open(fresh, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _fill(writer: sqlite3.Connection, ledger: PostgresLedger, table: str, key: str) -> None:
+    """Copy all rows of a table."""
+    names = [found[1] for found in writer.execute(f"PRAGMA table_info({table})")]
+    marks = ", ".join("?" * len(names))
+    for rows in _pages(ledger, table, ", ".join(f'"{name}"' for name in names), names, key):
+        writer.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+
+
+def _pages(
+    ledger: PostgresLedger, table: str, columns: str, names: list[str], key: str
+) -> Iterator[list[tuple[Any, ...]]]:
+    if not key:
+        yield [tuple(row) for row in ledger.connection.execute(f"SELECT {columns} FROM {table}").fetchall()]
+        return
+    after, at = -1, names.index(key)
+    while True:
+        wanted = f"SELECT {columns} FROM {table} WHERE {key} > ? ORDER BY {key} LIMIT {PAGE}"
+        rows = [tuple(row) for row in ledger.connection.execute(wanted, (after,)).fetchall()]
+        if not rows:
+            return
+        yield rows
+        after = rows[-1][at]
