@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import polars as pl
@@ -29,6 +31,23 @@ def test_a_made_up_stream_can_be_released(
     assert json.loads(capsys.readouterr().out)["rows"] > 1000
     assert main(["release", str(out / "tidegate.toml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 168
+
+
+def test_what_is_advised_is_what_the_readme_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After `datasets make` and after `init` the next commands are those of README, and they work."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\$ (tidegate (?:release|ledger verify) .*)$", readme, re.MULTILINE)
+    assert len(shown) == 2
+    out = tmp_path / "wifi"
+    assert main(["datasets", "make", "campus", "--out", str(out), "--weeks", "1", "--devices", "300"]) == 0
+    advised = capsys.readouterr().out.splitlines()[-2:]
+    renamed = [line.replace(str(out), "wifi").replace("tidegate.", "stream.") for line in advised]
+    assert renamed == shown
+    init = ["init", str(out / "events.csv"), "--out", str(out / "stream.toml"), "--unit", "device", "--yes"]
+    assert main(init) == 0
+    assert capsys.readouterr().out.splitlines()[-1].replace(str(out), "wifi") == f"Next: {shown[0]}"
+    for line in advised:
+        assert main(shlex.split(line)[1:]) == 0
 
 
 def released(out: Path, capsys: pytest.CaptureFixture[str]) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import pytest
 from tests.runtime.helpers import write_events
 
 from tidegate.cli import main
-from tidegate.config import read_config
+from tidegate.config import read_config, read_queries
 
 
 def test_a_first_configuration_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,3 +275,66 @@ def test_every_kind_of_stream_from_options_alone(
     assert "off by" in shown
     assert main(["release", str(out)]) == 0
     assert len((out.parent / "released.csv").read_text().splitlines()) >= 6
+
+
+RECEIPTS = "time,customer,shop,amount\n2026-03-02T00:10,anna,north,12\n2026-03-02T00:20,ben,south,7\n"
+SEVERAL = [
+    "--query",
+    "name=orders aggregate=count most=2 share=1/4",
+    "--query",
+    "name=revenue aggregate=sum value=amount clip=0,200 columns='north, south' column=shop share=3/4",
+]
+
+
+def test_several_statistics_by_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each --query is a section; the file is released with one output for each."""
+    (tmp_path / "receipts.csv").write_text(RECEIPTS)
+    out = tmp_path / "tidegate.toml"
+    command = ["init", str(tmp_path / "receipts.csv"), "--out", str(out), "--unit", "customer"]
+    command += ["--start", "2026-03-02", "--count", "24", "--yes"]
+    assert main([*command, *SEVERAL, "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert list(done["expected_error"]) == ["orders", "revenue"]
+    assert done["guarantee"].startswith("All queries together are 1-differentially private")
+    queries = read_queries(out)
+    assert [str(part.share) for part in queries.parts] == ["1/4", "3/4"]
+    assert queries.part("revenue").query.labels == ("north", "south")
+    assert main(["release", str(out), "--json"]) == 0
+    assert (tmp_path / "released-revenue.csv").exists()
+    assert main([*command, *SEVERAL, "--force"]) == 0
+    assert "revenue, with 3/4 of the budget: A released value will be off by" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", ["orders", "name=orders agg=count", "name='orders", "name=orders aggregate=sum value=nothing"]
+)
+def test_a_statistic_that_makes_no_sense_is_one_sentence(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is written."""
+    (tmp_path / "receipts.csv").write_text(RECEIPTS)
+    out = tmp_path / "tidegate.toml"
+    command = ["init", str(tmp_path / "receipts.csv"), "--out", str(out), "--unit", "customer", "--yes"]
+    assert main([*command, "--query", words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_several_statistics_by_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a terminal: names of further statistics, and what each of them is."""
+    (tmp_path / "receipts.csv").write_text(RECEIPTS)
+    out = tmp_path / "tidegate.toml"
+    answers = ["", "customer", "shop", "north, south", "2026-03-02", "1h", "UTC", "24", "1", "24"]
+    answers += ["revenue", "customers", "sum", "amount", "0, 200"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(answers) + "\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert main(["init", str(tmp_path / "receipts.csv"), "--out", str(out)]) == 0
+    queries = read_queries(out)
+    assert [(part.name, part.query.aggregate) for part in queries.parts] == [
+        ("customers", "distinct"),
+        ("revenue", "sum"),
+    ]
+    assert all(part.query.labels == ("north", "south") for part in queries.parts)
+    assert sum(part.share for part in queries.parts) == 1

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.web.helpers import until
+from tests.web.browser import chromium as chromium
+from tests.web.browser import serious_findings
+from tests.web.helpers import in_two_queries, until
 from tests.web.test_killed import Killable, Producer
 from tests.web.test_sending import posted_text
 
 from tidegate.web.tokens import Tokens
 
 RANGE = r"± \d|between -?\d\S* and \d"
-Require = Callable[[str, str], None]
 MAP = {
     "type": "FeatureCollection",
     "features": [
@@ -72,27 +72,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         found.close()
 
 
-@pytest.fixture(scope="module")
-def chromium(require_service: Require) -> Iterator[Any]:
-    """A browser without a window."""
-    driver, program = shutil.which("chromedriver"), shutil.which("chromium")
-    if driver is None or program is None:
-        require_service("chromium", "tests of the pages drive a real browser")
-    webdriver = pytest.importorskip("selenium.webdriver")
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(driver))
-    try:
-        yield browser
-    finally:
-        browser.quit()
-
-
 class Page:
     """One page in the browser, as large as a screen or a telephone."""
 
@@ -134,14 +113,7 @@ class Page:
 
     def findings(self) -> list[str]:
         """Serious findings of axe-core."""
-        script = (Path(__file__).parent / "vendored" / "axe.min.js").read_text()
-        self.run(script)
-        self.browser.set_script_timeout(60)
-        found = self.browser.execute_async_script(
-            "const done = arguments[0]; axe.run().then((found) => done(found.violations))"
-        )
-        serious = [each for each in found if each["impact"] in ("serious", "critical")]
-        return [f"{each['id']}: {each['nodes'][0]['html'][:120]}" for each in serious]
+        return serious_findings(self.browser)
 
 
 @pytest.fixture
@@ -302,3 +274,32 @@ def test_the_operator_sees_the_budget(page: Page) -> None:
     page.run("document.querySelector('#streams button').click()")
     until(lambda: "ledger verified" in page.find("#streams").text)
     assert "walrus" not in page.browser.page_source
+
+
+def test_each_query_has_a_page(chromium: Any, tmp_path: Path) -> None:
+    """The page of a stream with two queries shows the first and leads to the other; home and operator show both."""
+    operator = Tokens(tmp_path / "tokens.json").add("operator", "you")
+    config = tmp_path / "shop.toml"
+    config.write_text(in_two_queries(posted_text(tmp_path, seconds=1, behind=20)))
+    service = Killable(config)
+    try:
+        service.start()
+        chromium.get(f"{service.address}/view/shop")
+        until(lambda: chromium.execute_script("return globalThis.tidegate?.sorted.length > 3"))
+        assert chromium.find_element("css selector", "h1").text == "Shop · People"
+        links = chromium.find_elements("css selector", "#queries a")
+        assert [link.text for link in links] == ["People", "Visits"]
+        assert serious_findings(chromium) == []
+        links[1].click()
+        until(lambda: chromium.execute_script("return globalThis.tidegate?.name") == "shop/visits")
+        until(lambda: chromium.execute_script("return tidegate.sorted.length > 3"))
+        download = chromium.find_element("css selector", "#downloads a").get_attribute("href")
+        assert download.endswith("/streams/shop/visits/releases?format=csv")
+        chromium.get(f"{service.address}/")
+        until(lambda: len(chromium.find_elements("css selector", ".streams .spark path")) >= 2)
+        chromium.get(f"{service.address}/operator")
+        chromium.find_element("css selector", "#token").send_keys(operator)
+        chromium.find_element("css selector", "button.primary").click()
+        until(lambda: len(chromium.find_elements("css selector", "#streams canvas")) == 2)
+    finally:
+        service.end()

@@ -157,8 +157,10 @@ def _write(out: Path, frame: Any, format: str, config: str) -> list[str]:
 def _tell(done: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(done, indent=2))
-    else:
-        typer.echo(
-            f"Wrote {done['rows']:,} rows to {done['files'][0]}, and a configuration that releases them. Next:\n"
-            f"tidegate release {done['files'][1]} --report {Path(done['files'][1]).with_name('report.html')}"
-        )
+        return
+    config = Path(done["files"][1])
+    typer.echo(
+        f"Wrote {done['rows']:,} rows to {done['files'][0]}, and a configuration that releases them. Next:\n"
+        f"tidegate release {config} --report {config.with_name('report.html')}\n"
+        f"tidegate ledger verify {config.with_suffix('.ledger')}"
+    )

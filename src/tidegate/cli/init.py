@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Mapping
@@ -74,6 +75,13 @@ def init(
         str | None,
         typer.Option(help="Given input: what becomes of a missing reading: missing, zero, a constant."),
     ] = None,
+    query: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One of several statistics under one budget, in place of --aggregate and its bounds; may be given "
+            "several times: 'name=revenue aggregate=sum value=amount clip=0,200'."
+        ),
+    ] = None,
     max_change: Annotated[
         str | None,
         typer.Option(help="By how much one unit can change one step; needed for given input, else derived."),
@@ -104,7 +112,7 @@ def init(
     Looks at the names and types of its columns and at nothing else: whatever is in a configuration is public. On
     a terminal it asks for what no option says.
     """
-    from tidegate.config import ConfigError, input_columns, parse_config, write_config
+    from tidegate.config import ConfigError, input_columns, parse_queries, write_config
     from tidegate.config.writer import header_separator
     from tidegate.errors import InvalidInput, InvalidParameter
 
@@ -124,6 +132,7 @@ def init(
         "window": window,
     }
     chosen: dict[str, Any] = {"time": time, "unit": unit, "column": column, "value": value}
+    queries = [_keys(words) for words in query or ()]
     if sys.stdin.isatty() and not yes and not as_json:
         # polars' handler lets a read go on after Ctrl-C; Python's own, set again, ends the question
         signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.default_int_handler)
@@ -131,6 +140,10 @@ def init(
             chosen["unit"] = ""  # not asked for
         _ask(columns, chosen, given)
         chosen["unit"] = chosen["unit"] or None
+        if not queries and aggregate != "given":
+            queries = _ask_for_more(
+                aggregate if chosen["unit"] else "count", given["categories"], clip, value
+            )
     elif unit is None and not each_record and aggregate != "given":
         raise InvalidParameter(
             "unit",
@@ -160,11 +173,12 @@ def init(
         aggregate=aggregate,
         mechanism=mechanism,
         sink=sink,
+        queries=queries,
     )
     if separator != ",":
         text = text.replace("[steps]\n", f"separator = {json.dumps(separator)}\n\n[steps]\n", 1)
     try:
-        config = parse_config(text, out)  # refuses what `release` would refuse
+        checked = parse_queries(text, out)  # refuses what `release` would refuse
     except ConfigError as error:  # its line is of a file that will not be written
         raise InvalidInput(f"{error.sentence} Nothing was written.") from None
     try:
@@ -172,19 +186,23 @@ def init(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"{out} cannot be written: {error.strerror}.") from None
-    wrong = expected_error(config)
+    wrong = {config.name: expected_error(config) for config in checked.parts}
     report = out.with_name("report.html")
     if as_json:
-        done = {"config": str(out), "guarantee": str(config.guarantee), "expected_error": wrong}
+        errors = wrong if checked.listed else wrong[checked.first.name]
+        done = {"config": str(out), "guarantee": checked.guarantee, "expected_error": errors}
         typer.echo(json.dumps(done, indent=2))
         return
     typer.echo(f"Wrote {out}. Read it and correct it.")
-    if config.schema.unit is None and aggregate != "given":
+    if checked.first.schema.unit is None and aggregate != "given":
         typer.echo(
             "Every record is a unit of its own: a person with several records is not protected as one."
         )
-    if wrong is not None:
-        typer.echo(in_words(config, wrong))
+    for config in checked.parts:
+        off = wrong[config.name]
+        if off is not None:
+            named = f"{config.name}, with {config.share} of the budget: " if checked.listed else ""
+            typer.echo(named + in_words(config, off))
     typer.echo(f"Next: tidegate release {out} --report {report}")
 
 
@@ -228,6 +246,50 @@ def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, An
     for name, (question, offered) in _QUESTIONS.items():
         if given[name] is None:
             given[name] = typer.prompt(question, default=offered, show_default=bool(offered))
+
+
+def _keys(words: str) -> dict[str, str]:
+    """The keys of one of several statistics: name=orders aggregate=count most=2."""
+    from tidegate.errors import InvalidParameter
+
+    try:
+        pairs = [word.partition("=") for word in shlex.split(words)]
+    except ValueError:
+        pairs = [("", "", "")]
+    if not all(name and equals and text for name, equals, text in pairs):
+        raise InvalidParameter(
+            "query",
+            words,
+            "keys and what they are, with spaces between them",
+            "write for example 'name=orders aggregate=count', and quotes where a list has spaces",
+        )
+    return {name: text for name, _, text in pairs}
+
+
+def _ask_for_more(
+    aggregate: str, categories: str, clip: str | None, value: str | None
+) -> list[dict[str, str]]:
+    """Ask whether there are further statistics of the same people; nothing where there are none."""
+    question = "Names of further statistics of the same people, which share the budget, separated by commas (empty: none)"
+    names = _list(typer.prompt(question, default="", show_default=False))
+    if not names:
+        return []
+    first = {"name": typer.prompt("The name of the first", default=aggregate), "aggregate": aggregate}
+    found = [first | {key: text for key, text in (("clip", clip), ("value", value)) if text}]
+    for name in names:
+        kind = typer.prompt(f"{name}: count, distinct, sum, mean or histogram", default="count")
+        each = {"name": name, "aggregate": kind}
+        if kind in ("sum", "mean", "histogram"):
+            each["value"] = typer.prompt(f"{name}: the column of the number")
+        if kind in ("sum", "mean"):
+            each["clip"] = typer.prompt(f"{name}: the bounds of one value", default="0, 100")
+        if kind == "histogram":
+            each["edges"] = typer.prompt(f"{name}: the edges of public intervals", default="0, 10, 100")
+        found.append(each)
+    return [
+        each | ({"columns": categories} if categories and each["aggregate"] != "histogram" else {})
+        for each in found
+    ]
 
 
 def _whole(name: str, answer: int | str) -> int:

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import polars as pl
 
@@ -156,6 +157,7 @@ def write_config(
     window: int = 24,
     mechanism: str = "auto",
     sink: str = "released.csv",
+    queries: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """A commented configuration as text.
 
@@ -175,6 +177,8 @@ def write_config(
     aggregate, categories, clip, edges, most, grid, layout, fill, policy, max_change, start, length, zone, count, \
     epsilon, window, mechanism, sink
         The keys of the file.
+    queries
+        The keys of each of several statistics under one budget, in place of one; see :func:`listed_query`.
 
     Examples
     --------
@@ -236,6 +240,14 @@ def write_config(
             "fill", fill, 'a missing reading: "missing" (then it is public which there are), "zero", …'
         )
 
+    one = f"""\
+[query]
+{line("aggregate", aggregate, "count, distinct, sum, mean, histogram or given")}\
+{f"columns = [{names}]" if names else '# columns = ["…", "…"]'}  # the public list of categories
+{bounded}\
+{f"clip = [{bounds}]" if bounds else '# clip = ["0", "100"]'}  # bounds of one value, for a sum or a mean
+{more}"""
+    asked = "\n".join(listed_query(each, columns) for each in queries) if queries else one
     return f"""\
 # Everything in this file is public. Nothing in it may be taken from the data. All keys: docs/config.md
 
@@ -252,12 +264,7 @@ def write_config(
 {line("zone", zone, "of the start, and of times that carry none")}\
 count = {count}{" " * max(1, 26 - len(str(count)))}# how many steps there are
 
-[query]
-{line("aggregate", aggregate, "count, distinct, sum, mean, histogram or given")}\
-{f"columns = [{names}]" if names else '# columns = ["…", "…"]'}  # the public list of categories
-{bounded}\
-{f"clip = [{bounds}]" if bounds else '# clip = ["0", "100"]'}  # bounds of one value, for a sum or a mean
-{more}
+{asked}
 [protect]
 {line("policy", policy, "event, w-event or user")}\
 {line("epsilon", epsilon, "the budget of any window")}\
@@ -267,3 +274,57 @@ count = {count}{" " * max(1, 26 - len(str(count)))}# how many steps there are
 {line("name", mechanism, "how the budget is spent")}
 [sink]
 {line("location", sink, "where the releases go")}"""
+
+
+LISTED = {  # keys of one of several statistics, and whether each is a list
+    "name": False,
+    "aggregate": False,
+    "share": False,
+    "column": False,
+    "columns": True,
+    "value": False,
+    "clip": True,
+    "edges": True,
+    "quantiles": True,
+    "grid": False,
+    "target": False,
+    "level": False,
+    "mechanism": False,
+    "counted": False,
+}
+
+
+def listed_query(given: Mapping[str, str], columns: Mapping[str, str] = MappingProxyType({})) -> str:
+    """One of several statistics as a section of the file.
+
+    Parameters
+    ----------
+    given
+        Its keys as texts; lists are separated by commas.
+    columns
+        Names of the input's columns, among which those of category and value must be.
+
+    Examples
+    --------
+    >>> print(listed_query({"name": "revenue", "aggregate": "sum", "clip": "0, 200"}), end="")
+    [[query]]
+    name = "revenue"
+    aggregate = "sum"
+    clip = ["0", "200"]
+    """
+    lines = ["[[query]]"]
+    for key, text in given.items():
+        if key == "most" and text.isdecimal():
+            lines.append(f"most = {int(text)}")
+            continue
+        if key not in LISTED:
+            known = ", ".join(("most", *LISTED))
+            raise InvalidParameter(
+                "query", key, f"made of {known}", "write for example name=orders aggregate=count"
+            )
+        if key in ("column", "value") and columns:
+            check_header(list(columns), (text,), "the input")
+        value = [part.strip() for part in text.split(",") if part.strip()] if LISTED[key] else text
+        shown = text if key == "level" else json.dumps(value, ensure_ascii=False)
+        lines.append(f"{key} = {shown}")
+    return "\n".join(lines) + "\n"
