@@ -7,8 +7,11 @@ import functools
 import inspect
 import re
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
+from fractions import Fraction
 from typing import Any, TypeVar
+
+from tidegate.exact import show
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -61,6 +64,52 @@ def nearest(name: str, known: Iterable[str], familiar: str | None = None) -> str
         return familiar
     same = [each for each in names if each.lower() == name.lower().replace("_", "")]
     return next(iter([*same, *difflib.get_close_matches(name, names, 1)]), None)
+
+
+MOST_WRITTEN = 160  # characters of one parameter
+
+
+def spelled(configuration: Any) -> str:
+    """A frozen configuration as one would write it: its class, and every parameter that is not as by default.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> tg.mechanisms.Uniform(tg.WEvent(epsilon="0.1", w=24), columns=2, grid="0.01")
+    Uniform(WEvent(epsilon='0.1', w=24), columns=2, grid='0.01')
+    """
+    parts = []
+    for each in fields(configuration):
+        value = getattr(configuration, each.name)
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        if each.init and each.repr and not (default is not MISSING and _same(value, default)):
+            parts.append(f"{'' if each.name == 'policy' else f'{each.name}='}{_written(value)}")
+    return f"{type(configuration).__name__}({', '.join(parts)})"
+
+
+def keep_repr(kind: type) -> None:
+    """Let a subclass have the repr of its base; a dataclass would else write one of its own."""
+    if "__repr__" not in vars(kind):
+        kind.__repr__ = kind.__repr__  # type: ignore[method-assign]
+
+
+def _same(value: Any, default: Any) -> bool:
+    try:
+        return bool(value == default)
+    except ValueError:  # arrays
+        return False
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Fraction):
+        return repr(show(value))
+    if isinstance(value, tuple):
+        text = f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
+    else:
+        text = spelled(value) if is_dataclass(value) and not isinstance(value, type) else repr(value)
+    if len(text) <= MOST_WRITTEN:
+        return text
+    return f"<{len(value)} of them>" if isinstance(value, tuple) else f"<{type(value).__name__}>"
 
 
 def helpful(kind: Kind) -> Kind:

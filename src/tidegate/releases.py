@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tidegate import frames
+from tidegate import charts, frames
 
 if TYPE_CHECKING:
     import polars
 
 Values = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+MOST_SHOWN = 8  # values of one release that its repr has
 Kinds = list[tuple[int, Integers]]  # from which row on columns belong to which classes
 
 
@@ -240,8 +241,10 @@ class Release(_Published):
         return self.status is Status.FRESH
 
     def __repr__(self) -> str:
+        shown = ", ".join(f"{value:.12g}" for value in self.values[:MOST_SHOWN])
+        more = f", … {len(self.values)} in all" if len(self.values) > MOST_SHOWN else ""
         return (
-            f"Release(step={self.step}, values={self.values.tolist()}, status={self.status.label}, "
+            f"Release(step={self.step}, values=[{shown}{more}], status={self.status.label}, "
             f"source={self.source}, scale={self.scale:g}, spent={self.spent})"
         )
 
@@ -462,7 +465,20 @@ class Releases(_Published):
 
     def __repr__(self) -> str:
         steps, columns = self.values.shape
-        return f"Releases({steps} steps from step {self.first_step}, {columns} columns, {int(self.fresh.sum())} fresh)"
+        width = "1 column" if columns == 1 else f"{columns} columns"
+        measured = int(self.fresh.sum())
+        how = "all fresh" if measured == steps else f"{measured} fresh"
+        noise = f", noise of scale {_range(self.scale[self.fresh])}" if measured else ""
+        return f"Releases({steps} steps from step {self.first_step}, {width}, {how}{noise})"
+
+    def _repr_html_(self) -> str:
+        """A small chart of what was released, which notebooks show."""
+        return charts.chart(self)
+
+
+def _range(scales: Values) -> str:
+    least, most = float(scales.min()), float(scales.max())
+    return f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}"
 
 
 def _widths(deviation: Values, confidence: float) -> Values:

@@ -172,6 +172,43 @@ def of_uses(
     return tuple(found)
 
 
+def load(households: int = 10_000, days: int = 28, seed: int = 1) -> npt.NDArray[np.float64]:
+    """What many made-up households draw together: kW at every quarter of an hour, in steps of 0.1 kW.
+
+    Uses of appliances as `recorded` makes them up, more of them at weekends and on some days than on others, and what
+    every house draws anyway: what stands by, a refrigerator, and light in the evening.
+
+    Parameters
+    ----------
+    households, days
+        How many households, and for how many days from a Monday on.
+    seed
+        The same seed gives the same stream.
+
+    Examples
+    --------
+    >>> watts = load(households=100, days=2)
+    >>> watts.shape, bool(10 < watts.mean() < 60)
+    ((192, 1), True)
+    """
+    households, days = whole("households", households), whole("days", days)
+    random = np.random.default_rng(whole("seed", seed, least=0))
+    liking = np.where(np.arange(days) % 7 >= 5, 1.25, 0.9) * random.lognormal(0, 0.05, days)
+    drawn = np.zeros((days + 2) * DAY)
+    for appliance in APPLIANCES:
+        weekly = float(np.dot(SHARES, appliance.weekly)) * households
+        count = int(random.poisson(weekly * days / 7))
+        begin = random.choice(days, count, p=liking / liking.sum()) * DAY
+        begin += (_draw_hours(appliance.hours, count, random) * 4).astype(np.int64)
+        end = begin + appliance.draw_durations(count, random)
+        switched = np.bincount(begin, minlength=len(drawn)) - np.bincount(end, minlength=len(drawn))
+        drawn += float(appliance.power) * np.cumsum(switched)
+    quarters = np.arange(DAY) / 4
+    always = np.interp(quarters, [0, 5, 7, 9, 16, 18, 21, 23], [9, 8, 14, 11, 11, 21, 24, 13], period=24)
+    drawn = drawn[: days * DAY] + households * np.tile(always / 100, days)
+    return np.asarray(np.round(drawn, 1)[:, np.newaxis])
+
+
 def _merged(rows: Integers) -> Integers:
     """Sorted intervals of equal length; those that overlap become one, which hides either use as well."""
     if not len(rows):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from tidegate import naming
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show, whole
 from tidegate.ledger import Ledger
@@ -96,6 +97,12 @@ class Mechanism(ABC):
     statistic: ClassVar[str] = (
         "steps"  # what is released: the values of "steps", or what is made of them; see `ideal`
     )
+
+    __repr__ = naming.spelled
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        naming.keep_repr(cls)
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -163,6 +163,15 @@ class Run(ABC):
         self._begin(None)
         return self
 
+    def __repr__(self) -> str:
+        mechanism, width = self.mechanism, "1 column" if self._columns == 1 else f"{self._columns} columns"
+        words = f"{type(self).__name__} of {type(mechanism).__name__} at step {self.step}, {width}"
+        try:
+            spent = f"; the last window spent {show(self.ledger.spent())} of {mechanism.policy.budget.total}"
+        except (TidegateError, OSError):  # a ledger that is closed or damaged
+            spent = ""
+        return f"<{words}{spent}>"
+
     def push(self, values: Pushed, step: int | None = None) -> Release:
         """Release the next step.
 

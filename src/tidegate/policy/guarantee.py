@@ -57,6 +57,9 @@ class Guarantee:
         if not self.unit:
             object.__setattr__(self, "unit", self.policy.unit())
 
+    def __repr__(self) -> str:
+        return f"<Guarantee: {self}>"
+
     def __str__(self) -> str:
         if self.calibration != "sound":
             shown = f"at least {show(self.loss)} times that" if self.loss is not None else "more than that"

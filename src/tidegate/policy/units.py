@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tidegate import naming
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
 from tidegate.policy import neighbours
@@ -61,6 +62,12 @@ class Policy:
     signed: bool = False
 
     name: ClassVar[str] = ""
+
+    __repr__ = naming.spelled
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        naming.keep_repr(cls)
 
     def __post_init__(self) -> None:
         put = object.__setattr__

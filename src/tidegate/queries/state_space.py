@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from statistics import NormalDist
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
-from tidegate.releases import Release, Releases
+from tidegate.releases import Release, Releases, Status
 from tidegate.structures.kernels import tracking as t
 from tidegate.structures.kernels.smoothing import WIDER, smooth
 from tidegate.structures.state_space_model import Floats, Structure
@@ -158,6 +159,36 @@ class StateSpace:
             first = (self.step // self._block - 1) * self._block - both.shape[1] + 1
             self.smoothed = Estimates(first, both[0], both[1])
         return Estimates(releases.first_step, values, deviation)
+
+    def forecast(self, steps: int) -> Estimates:
+        """The coming steps as the model expects them, with the deviations of their errors; nothing is learnt from them.
+
+        Parameters
+        ----------
+        steps
+            How many, for example those of a day.
+
+        Examples
+        --------
+        >>> import tidegate as tg
+        >>> releases = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3)).start().push_batch([[50]] * 40)
+        >>> model = StateSpace()
+        >>> known = model.push_batch(releases)
+        >>> ahead = model.forecast(12)
+        >>> ahead.first_step, ahead.values.shape, bool(ahead.deviation[-1, 0] >= known.deviation[-1, 0])
+        (41, (12, 1), True)
+        """
+        count = whole("steps", steps)
+        kept, smoothed = self.state(), self.smoothed
+        status = np.full(count, np.int8(Status.APPROXIMATED))
+        nothing = np.zeros((count, self.columns))
+        spent = np.zeros(count, dtype=np.int64)
+        ahead = self.push_batch(
+            Releases(self.step + 1, nothing, status, None, np.zeros(count), spent, Fraction(1))
+        )
+        self.restore(kept)
+        self.smoothed = smoothed
+        return ahead
 
     def _filter(self, given: Floats, noise: Floats, values: Floats, deviation: Floats) -> None:
         tracker, at = self._tracker, 0

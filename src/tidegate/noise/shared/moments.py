@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaincc, gammaln
 
 from tidegate.errors import InvalidParameter
 
@@ -20,7 +19,13 @@ MOST_SUMMED_SCALE = 2.0**10
 MOST_SUMMED_COLUMNS = 32
 # What is left out of a sum or an integral has a weight below exp(−40).
 _DEPTH = 40.0
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
+
+
+@cache
+def _quadrature() -> tuple[Floats, Floats]:
+    """Nodes and weights of an integral over [−1, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(256)
+    return nodes, weights
 
 
 def _binomial(values: Floats, below: int) -> Floats:
@@ -136,6 +141,8 @@ class CubeMoments(Moments):
             radii, weights, balls = self._radii
             outside = np.where(radii > radius, 2 * _points(d - 1, radii - radius, 1), 0.0)
             return float(np.sum(weights * outside / balls))
+        from scipy.special import gammaincc, gammaln  # slow to import, needed here only
+
         x = (radius + 0.5) / self.scale
         if d == 1:
             return float(gammaincc(n + 1, x) - x / n * gammaincc(n, x))
@@ -143,9 +150,10 @@ class CubeMoments(Moments):
         first, last = max(x, n - spread), n + 1 + spread + _DEPTH
         if first >= last:
             return 0.0
-        r = first + (last - first) * (_NODES + 1) / 2
+        nodes, weights = _quadrature()
+        r = first + (last - first) * (nodes + 1) / 2
         density = np.exp(n * np.log(r) - r - gammaln(n + 1)) * (1 - x / r) ** d
-        return float(np.sum(_WEIGHTS * density)) * (last - first) / 2
+        return float(np.sum(weights * density)) * (last - first) / 2
 
 
 @dataclass(frozen=True)
@@ -166,6 +174,8 @@ class RoundedGammaMoments(Moments):
 
     def _tail(self, at: Floats) -> Floats:
         """P(|z| > r) of the rounded value."""
+        from scipy.special import gammaincc  # slow to import, needed here only
+
         x = (at + 0.5) / self.scale
         found = np.zeros_like(x)
         for i, share in enumerate(self.shares):
