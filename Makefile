@@ -15,7 +15,7 @@ DOCS := $(VENV)/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve soak test lint docs services packages kafka bench audit blind mutants campaign year fuzz clean
+.PHONY: help demo serve soak test lint docs notebooks install-check services packages kafka bench audit blind mutants campaign year fuzz clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
@@ -23,6 +23,8 @@ help:
 	@echo "make test      install what tests need and run them all"
 	@echo "make lint      ruff, mypy and the import contract"
 	@echo "make docs      build the documentation into build/site, which opens from disk without network"
+	@echo "make notebooks execute docs/notebooks again and store what comes out"
+	@echo "make install-check  build and install in empty environments: every Python, every extra, the lowest versions; fetches much"
 	@echo "make bench     time the noise, the mechanisms and the ledger against their rivals"
 	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
 	@echo "make blind     attack both sets of mutants in tests/audit, and write their tables into docs/audit.md and docs/audit_second.md"
@@ -97,6 +99,14 @@ $(DOCS): pyproject.toml | $(BIN)/python
 docs: $(DOCS)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "open build/site/index.html"
+
+notebooks: $(TEST)
+	@$(BIN)/python tests/notebooks.py
+
+# Outside of CI: it fetches interpreters and libraries, and writes the table of docs/install.md.
+install-check: $(TEST)
+	@$(PIP) 'uv>=0.5'
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/install.py
 
 # Tests start servers of their own, as users without privileges, on free ports; here only the programs are installed.
 services: packages kafka

@@ -5,7 +5,7 @@
 --made-up takes a generated stream instead of the public ones.
 
 For each stream, ε and w: mean absolute error (values cut at 0 for all) of Tide at once and smoothed, of Uniform, of the
-best causal rival and of the best delayed one. Rivals' parameters are chosen in hindsight, which nobody has; Tide is told
+best causal rival and of the best delayed one. Rivals' parameters are chosen in hindsight, which nobody has; Tide knows
 the periods (day and week in steps) and nothing else. Then the medians of the ratios, the worst ratio to Uniform, and how
 many steps the 90 % intervals cover. --hindsight adds what the same model could reach if it knew everything:
 hyper-parameters from the raw stream, and the best even schedule. DATA_FOLDER (or TIDEGATE_DATA)

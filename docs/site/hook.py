@@ -1,10 +1,12 @@
-"""What the site needs besides its pages: the changes, mathematics without scripts, and links to proofs.
+"""What the site needs besides its pages: changes, notebooks, mathematics without scripts, and links to proofs.
 
 Formulas become MathML while the site is built, which browsers draw by themselves: no script, no font, no network.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from latex2mathml.converter import convert
 
 COVERS = re.compile(r"^Covers: .*(?:\n[A-Z][\w ]+: .*)*", re.MULTILINE)
+NOTEBOOK = re.compile(r"\]\((?P<path>[^)\s:]+)\.ipynb\)")
 MENTIONED = re.compile(r"(?<![\w/\"])docs/(?P<page>[a-z_]+(?:/[a-z_]+)?)\.md")
 
 
@@ -39,18 +42,52 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def as_page(notebook: dict[str, Any], stem: str) -> tuple[str, dict[str, bytes]]:
+    """A notebook as Markdown with the outputs that are stored in it, and its pictures by their names."""
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            shown = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+            if "image/png" in shown:
+                name = f"{stem}-{len(pictures) + 1}.png"
+                pictures[name] = base64.b64decode(shown["image/png"])
+                parts.append(f"![What this cell draws]({name})")
+            elif "text/html" in shown:
+                parts.append('<div class="output">' + re.sub(r"\n\s*", " ", shown["text/html"]) + "</div>")
+            else:
+                text = shown.get("text/plain", "".join(output.get("text", "")))
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    first, *others = parts
+    heading, _, rest = first.partition("\n")
+    download = f"[This page as a notebook]({stem}.ipynb){{: download }}"
+    return "\n\n".join([heading, download, rest.strip(), *others]) + "\n", pictures
+
+
 def on_files(files: Any, config: Any) -> Any:
-    """CHANGELOG.md, which stands at the root of the repository, becomes a page."""
+    """CHANGELOG.md, which stands at the root of the repository, and every notebook become pages."""
     from mkdocs.structure.files import File
 
+    for path in sorted((Path(config["docs_dir"]) / "notebooks").glob("*.ipynb")):
+        page, pictures = as_page(json.loads(path.read_text(encoding="utf-8")), path.stem)
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page))
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
     text = (Path(config["config_file_path"]).parent / "CHANGELOG.md").read_text(encoding="utf-8")
     text = re.sub(r"\]\(docs/", "](", text)
     files.append(File.generated(config, "changes.md", content=text))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """What a proof covers stands at its end: readers, and the search, begin with the proof."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """A link to a notebook leads to its page. What a proof covers stands at its end: readers begin with the proof."""
+    if not page.file.src_uri.startswith("notebooks/"):
+        markdown = NOTEBOOK.sub(r"](\g<path>.md)", markdown)
     found = COVERS.search(markdown)
     return markdown if found is None else f"{markdown.replace(found[0], '', 1)}\n\n---\n\n{found[0]}\n"
 

@@ -17,6 +17,7 @@ from tidegate.cli import (
     audit,
     bench,
     check,
+    completion,
     datasets,
     demo,
     doctor,
@@ -57,6 +58,7 @@ app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
 app.command("verify", epilog=verify.EXAMPLE)(verify.verify)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
+app.command("completion", epilog=completion.EXAMPLE)(completion.completion)
 app.add_typer(serve.app, name="serve")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(new.app, name="new")
@@ -97,6 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         check_system()
+        if completion.VARIABLE in os.environ:
+            completion.prepare()
         code = app(
             args=None if arguments is None else list(arguments), prog_name="tidegate", standalone_mode=False
         )

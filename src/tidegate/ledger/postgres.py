@@ -169,7 +169,7 @@ def _exists(connection: Connection, place: Place) -> bool:
 
 
 def verify_url(url: str) -> Verdict:
-    """Check the ledger at a URL, without its program, its policy or the lease; damage is told in the verdict."""
+    """Check the ledger at a URL, without its program, its policy or the lease; the verdict names damage."""
     place = Place(url)
     connection: Any = Connection(place)
     try:

@@ -394,7 +394,7 @@ def checkpoint_digest(row: int, digest: bytes, account: bytes) -> bytes:
 
 
 def verify_file(path: str | Path) -> Verdict:
-    """Check the ledger in a file, without its program, its policy or a lock; damage is told in the verdict.
+    """Check the ledger in a file, without its program, its policy or a lock; the verdict names damage.
 
     A file that is no ledger at all raises `LedgerError`.
 

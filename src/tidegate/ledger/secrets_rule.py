@@ -129,7 +129,7 @@ class SecretsAccount(Account):
         return low
 
     def refusal(self, refused: Overspent, unit: Fraction) -> BudgetExceeded:
-        """What the caller is told: a charge is refused because it would break the promise to a secret."""
+        """What the caller learns: a charge is refused because it would break the promise to a secret."""
         first = max(1, refused.window_end - self[k.WINDOW] + 1)
         return BudgetExceeded(
             spent=self.total(first, refused.window_end) * unit,

@@ -311,7 +311,7 @@ class Run(ABC):
         self._unusable = ""
 
     def _refuse_in_transaction(self) -> None:
-        """For runs that decide on raw data: what a decision cost must not be taken back when a refusal has told of it."""
+        """For runs that decide on raw data: what a decision cost must not be taken back when a refusal has shown it."""
         if not self.alone and self.ledger.in_transaction:
             raise LedgerMismatch(
                 f"{type(self.mechanism).__name__} decides on raw data and shares its ledger, so that no transaction may "

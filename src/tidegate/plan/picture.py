@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0b6e8f", "#d1495b", "#edae49", "#2e7d4f", "#7b5ea7", "#8c6d4f")
 QUIET = "#b8c0c9"
-NAMED = 6  # as many curves as can be told apart
+NAMED = 6  # as many curves as can be distinguished
 
 
 def draw_plan(plan: Plan, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The papers' experiments, told honestly: one file a figure, found by its place, run by ``tidegate repro``."""
+"""The papers' experiments and their outcomes: one file a figure, found by its place, run by ``tidegate repro``."""
 
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, experiments
 

@@ -1,6 +1,6 @@
 """Rows of open steps that their source cannot hand out again, in the ledger's own database.
 
-They are on disk before a broker is told that it may forget them, and vanish in the transaction that commits their step:
+They are on disk before a broker hears that it may forget them, and vanish in the transaction that commits their step:
 so each counts once, whenever the process dies.
 """
 

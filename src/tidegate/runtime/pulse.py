@@ -121,7 +121,7 @@ class Pulse:
             ) from None
 
     def watch(self, heart: Heartbeat, source: Any) -> None:
-        """The loop begins: systemd is told, and the thread starts."""
+        """The loop begins: systemd hears of it, and the thread starts."""
         self._heart, self._source = heart, source
         self._notifier.send(READY="1", STATUS=self._words())
         self._thread = threading.Thread(target=self._look, name="pulse", daemon=True)

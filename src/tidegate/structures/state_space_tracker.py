@@ -104,7 +104,7 @@ class Tracker:
         self.memory["parameters"][:] = parameters_of(np.zeros(SEARCHED), Prior(0.0, 1e30))
         for c in range(classes):
             k.begin(self.memory["parameters"][c], structure.weight, self.memory["covariance"][c])
-        # of the values, as far as measurements told at the last estimate
+        # of the values, as far as measurements showed at the last estimate
         self.size = Size(0.0, visible=False)
         self.room = t.Room(
             work=at_a_line(states),

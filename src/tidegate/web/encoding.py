@@ -126,7 +126,7 @@ class Encoder:
     def messages(
         self, board: Board, number: int, most: int, *, releases: bool
     ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """What a webhook is told about each release after a number."""
+        """What a webhook is sent about each release after a number."""
         for each in self._after(board, number, most):
             told = [{"type": "alarm", **alarm} for alarm in self.alarms(board, each["number"])]
             if releases:

@@ -34,7 +34,7 @@ class BadBatch(InvalidInput):
     rule
         What it breaks.
     line
-        The first line that does, where one can be told.
+        The first line that does, where it is known.
     """
 
     def __init__(self, rule: str, line: int | None = None) -> None:

@@ -164,7 +164,7 @@ class ChargedAfterRelease(Independent):
 
 
 class ChargedByHalf(Independent):
-    """The ledger is told half of the truth."""
+    """The ledger is charged half of what is lost."""
 
     @property
     def units(self) -> int:
@@ -216,7 +216,7 @@ def animals() -> list[Animal]:
                lambda: _callee(closed_by_events, many=True), math.inf, steps=3, kind=MODEL),
         Animal("charged after the release", "a crash in between releases for free",
                lambda: ChargedAfterRelease(ONE), math.inf, REPLAY),
-        Animal("charged by half", "the ledger is told half of the truth",
+        Animal("charged by half", "the ledger is charged half of what is lost",
                lambda: ChargedByHalf(ONE), 2.0, REPLAY),
         Animal("crashes on large counts", "not private, and not an answer", lambda: _callee(crashes), math.inf,
                FAILURE, kind=MODEL),
