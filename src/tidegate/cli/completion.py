@@ -29,6 +29,6 @@ def completion(
 
 def prepare() -> None:
     """Let the command line answer a shell that asks how a word goes on."""
-    from typer.completion import completion_init
+    from importlib import import_module
 
-    completion_init()
+    import_module("typer.completion").completion_init()
