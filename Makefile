@@ -15,7 +15,7 @@ DOCS := $(VENV)/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve soak test lint docs notebooks install-check services packages kafka bench audit blind mutants campaign year fuzz clean
+.PHONY: help demo serve soak test lint docs notebooks install-check services packages kafka bench audit blind mutants campaign year fuzz requests clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
@@ -32,6 +32,7 @@ help:
 	@echo "make soak      kill the service and amended streams 200 times, and send 100,000 fuzzed requests"
 	@echo "make campaign  kill, damage and starve streams until thousands have survived, and write docs/campaign.md; takes hours"
 	@echo "make year      a year of minutes by a clock of its own: memory, disk and every number"
+	@echo "make requests  send 100,000 requests to the service, made up from its OpenAPI document"
 	@echo "make fuzz      records, configurations and command lines from a coverage-guided fuzzer"
 	@echo "make services  install and ready the system packages that tests need"
 	@echo "make clean     remove the virtual environment and all caches"
@@ -167,6 +168,11 @@ RUNS ?= 100000
 fuzz: $(TEST)
 	@$(PIP) atheris || echo "atheris cannot be installed here; inputs are random"
 	@for kind in records configurations commands; do $(BIN)/python tests/campaign/fuzz.py $$kind --runs $(RUNS) || exit 1; done
+
+# over the service's OpenAPI document: right requests, wrong ones, and nonsense, to a real server
+REQUESTS ?= 100000
+requests: $(TEST)
+	@TIDEGATE_REQUESTS=$(REQUESTS) $(BIN)/python -m pytest -q -n 0 tests/web/test_fuzz.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

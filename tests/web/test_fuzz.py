@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
+import math
 import os
+import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies
 from hypothesis.errors import Unsatisfiable
-from tests.web.helpers import served, until
+from tests.web.helpers import in_two_queries, served, until
 from tests.web.test_sending import NDJSON, posted_text, record
 
-from tidegate.config import parse_config, parse_queries
+from tidegate.config import parse_queries
 from tidegate.web import Service
 from tidegate.web.tokens import Tokens
 
-REQUESTS = int(os.environ.get("TIDEGATE_REQUESTS", "400"))  # over all routes
+REQUESTS = int(os.environ.get("TIDEGATE_REQUESTS", "2000"))  # over all routes
+OVER_HTTP = (
+    18 if REQUESTS <= 10_000 else 150
+)  # of each route, through a real connection; the others call the application
 Fuzzed = tuple[Any, httpx.Client, dict[str, str], Service]
 
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
-    """A live stream with some releases, and the description of its service."""
+    """Live streams, with one query and with two, and the description of their service."""
     schemathesis = pytest.importorskip("schemathesis")
     folder = tmp_path_factory.mktemp("fuzz")
     tokens = Tokens(folder / "tokens.json")
     held = {role: tokens.add(role, role) for role in ("producer", "operator")}
-    config = parse_config(posted_text(folder, seconds=1, behind=60), folder / "hall.toml")
-    with served([config], tokens=folder / "tokens.json") as (address, service):
-        until(lambda: service.drivers["hall"].first.board.step > 3)
+    text = posted_text(folder, seconds=1, behind=60)
+    answer = '[[answer]]\nname = "crowd"\nkind = "alarm"\nthreshold = 20\n'
+    hall = parse_queries(text + answer, folder / "hall.toml")
+    more = 'query = "people"\nlocation = "people.csv"\n'
+    shop = parse_queries(in_two_queries(text) + answer + more, folder / "shop.toml")
+    with served([hall, shop], tokens=folder / "tokens.json") as (address, service):
+        until(lambda: all(driver.step > 3 for driver in service.drivers.values()))
         with httpx.Client(base_url=address, timeout=30) as client:
             document = client.get("/openapi.json").json()
             yield schemathesis.openapi.from_dict(document), client, held, service
@@ -53,17 +66,24 @@ def test_made_up_requests(fuzzed: Fuzzed, capsys: pytest.CaptureFixture[str]) ->
     schema, client, held, service = fuzzed
     before = service.drivers["hall"].first.board.step
     routes = list(operations(schema))
-    assert len(routes) >= 14
-    each = max(10, REQUESTS // (3 * len(routes)))
+    assert len(routes) >= 24
+    each = max(OVER_HTTP, math.ceil(REQUESTS / len(routes)))
+    sent: dict[str, int] = {}
     for operation in routes:
+        begun = Sent.count
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
             # a route without parameters has no wrong ones
             with suppress(Unsatisfiable):
-                fuzz(operation, mode, client, held, each)
-        sent = Sent.count
-        nonsense(operation, client, held, each)
-        assert Sent.count >= sent + each
-    assert Sent.count >= each * len(routes)
+                fuzz(operation, mode, client, held, OVER_HTTP // 3)
+        nonsense(operation, client, held, OVER_HTTP // 3)
+        called(operation, service, held, each - (Sent.count - begun))
+        sent[f"{operation.method.upper()} {operation.path}"] = Sent.count - begun
+    assert min(sent.values()) >= each
+    if REQUESTS > 10_000:
+        with capsys.disabled():
+            for route, count in sent.items():
+                print(f"{count:7,}  {route}")
+            print(f"{sum(sent.values()):7,}  in all, answered with {dict(sorted(Sent.statuses.items()))}")
     until(lambda: service.drivers["hall"].first.board.step > before)
     assert service.drivers["hall"].state == "running"
     logged = capsys.readouterr().err
@@ -73,9 +93,10 @@ def test_made_up_requests(fuzzed: Fuzzed, capsys: pytest.CaptureFixture[str]) ->
 
 
 class Sent:
-    """How many requests were sent."""
+    """How many requests were sent, and how they were answered."""
 
     count = 0
+    statuses: ClassVar[Counter[int]] = Counter()
 
 
 def quickly(count: int) -> settings:
@@ -95,9 +116,8 @@ def fuzz(operation: Any, mode: Any, client: httpx.Client, held: dict[str, str], 
     @quickly(count)
     @given(case=operation.as_strategy(generation_mode=mode))
     def send(case: Any) -> None:
-        path = case.formatted_path
-        if len(repr(case.query)) % 4:  # most requests are for the stream that is there
-            path = case.path.replace("{name}", "hall")
+        # most requests are for streams that are there
+        path = existing(case.path) if len(repr(case.query)) % 4 else case.formatted_path
         headers = {str(name): str(value) for name, value in (case.headers or {}).items()}
         headers.setdefault("Authorization", f"Bearer {held['operator']}")
         if case.media_type:
@@ -108,6 +128,14 @@ def fuzz(operation: Any, mode: Any, client: httpx.Client, held: dict[str, str], 
     send()
 
 
+def existing(path: str) -> str:
+    """The path of something that is there."""
+    names = {"name": "shop" if "{query}" in path else "hall", "query": "people", "answer": "crowd"}
+    for name, found in names.items():
+        path = path.replace(f"{{{name}}}", found)
+    return path
+
+
 def nonsense(operation: Any, client: httpx.Client, held: dict[str, str], count: int) -> None:
     """Send queries, headers and bodies of any letters to one route."""
     letters = strategies.text(max_size=20)
@@ -116,7 +144,7 @@ def nonsense(operation: Any, client: httpx.Client, held: dict[str, str], count: 
     @quickly(count)
     @given(words, words, strategies.binary(max_size=200), strategies.sampled_from(["", *held.values()]))
     def send(query: dict[str, str], headers: dict[str, str], body: bytes, token: str) -> None:
-        path = operation.path.replace("{name}", "hall")
+        path = existing(operation.path)
         headers = {"Content-Type": NDJSON, "Idempotency-Key": repr(query)[:99], **headers}
         headers |= {"Authorization": f"Bearer {token}"} if token else {}
         exchange(operation, client, path, query, headers, body if operation.method == "post" else None)
@@ -139,6 +167,7 @@ def exchange(
     except httpx.HTTPError:
         client.get("/healthz").raise_for_status()  # the server closed the connection on nonsense, and lives
         return
+    Sent.statuses[answer.status_code] += 1
     try:
         if answer.status_code == 400 and not answer.headers.get("content-type", "").startswith(
             "application/json"
@@ -153,6 +182,126 @@ def exchange(
             assert set(json.loads(text)) <= {"error", "line", "rule"}
     finally:
         answer.close()
+
+
+ODD = (
+    "",
+    "0",
+    "-1",
+    "narwhal",
+    "ä€",
+    "1e9",
+    "9" * 30,
+    "../..",
+    "%00",
+    "null",
+    "[]",
+    "a,b",
+    "'\"<script>",
+    "\x00",
+)
+KINDS = (NDJSON, "text/csv", "application/vnd.apache.arrow.file", "application/json", "walrus/walrus", "")
+HEADERS = (
+    "accept",
+    "if-none-match",
+    "last-event-id",
+    "content-encoding",
+    "idempotency-key",
+    "range",
+    "x-forwarded-for",
+)
+VALUES = (*ODD, "text/csv", "gzip", "zstd", "*", "*/*;q=0", "47", "bytes=0-10", 'W/"walrus"')
+
+
+def called(operation: Any, service: Service, held: dict[str, str], count: int) -> None:
+    """Requests that are made by chance, to the application itself, in the loop of its server."""
+    loop = service.drivers["hall"].first.feed._loop
+    assert loop is not None
+    chance = random.Random(operation.path)
+    known = {404, 405, *(int(status) for status in operation.definition.raw["responses"])}
+
+    async def all_of_them() -> None:
+        for _ in range(count):
+            status, headers, body = await ask(service.app, made_up(operation, held, chance))
+            Sent.count += 1
+            Sent.statuses[status] += 1
+            assert status in known, (status, operation.path)
+            assert b"Traceback" not in body
+            assert b"walrus" not in body
+            if status >= 400:
+                assert set(json.loads(body)) <= {"error", "line", "rule"}
+            assert b"content-security-policy" in dict(headers)
+
+    if count > 0:
+        asyncio.run_coroutine_threadsafe(all_of_them(), loop).result()
+
+
+def made_up(operation: Any, held: dict[str, str], chance: random.Random) -> tuple[dict[str, Any], bytes]:
+    """A request as the server hands it on: right in most parts and odd in some."""
+    path = existing(operation.path)
+    if chance.random() < 0.1:
+        path = path.replace(chance.choice(("hall", "shop", "people", "crowd")), chance.choice(ODD) or "x")
+    names = [each["name"] for each in operation.definition.raw.get("parameters", []) if each["in"] == "query"]
+    pairs = []
+    for _ in range(chance.choice((0, 0, 1, 1, 2, 3))):
+        name = chance.choice([*names, *names, *names, chance.choice(ODD)])
+        pairs.append((name, chance.choice((*ODD, "1", "5", "latest", "all", "csv", "parquet", "north", "0"))))
+    headers = [(b"host", b"127.0.0.1")]
+    token = chance.choice((*held.values(), *held.values(), "tide_walrus", ""))
+    if token:
+        headers.append((b"authorization", f"Bearer {token}".encode()))
+    some = chance.sample(HEADERS, chance.choice((0, 1, 2, 3)))
+    headers += [(name.encode(), chance.choice(VALUES).encode()) for name in some]
+    body = b""
+    if operation.method == "post":
+        headers += [(b"content-type", chance.choice((NDJSON, *KINDS)).encode())]
+        headers += [(b"idempotency-key", f"{chance.random()}".encode())]
+        body = bytearray(b"".join(record(f"walrus{number}") for number in range(chance.choice((0, 1, 3)))))
+        for _ in range(chance.choice((0, 0, 1, 5))):
+            if body:
+                body[chance.randrange(len(body))] = chance.randrange(256)
+        body = chance.choice((bytes(body), bytes(body), gzip.compress(bytes(body)), chance.randbytes(50)))
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": operation.method.upper() if chance.random() < 0.98 else "DELETE",
+        "scheme": "http",
+        "path": path,
+        "raw_path": quote(path).encode(),
+        "query_string": urlencode(pairs).encode(),
+        "root_path": "",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 1),
+    }
+    return scope, body
+
+
+async def ask(
+    app: Any, request: tuple[dict[str, Any], bytes]
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """One request to the application; of an endless answer the first piece is read."""
+    scope, body = request
+    left = asyncio.Event()
+    pieces = [{"type": "http.request", "body": body, "more_body": False}]
+    found: dict[str, Any] = {"status": 0, "headers": [], "body": b""}
+
+    async def receive() -> dict[str, Any]:
+        if pieces:
+            return pieces.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            found.update(status=message["status"], headers=message["headers"])
+        else:
+            found["body"] += message.get("body", b"")
+            left.set()
+
+    await app(scope, receive, send)
+    return found["status"], found["headers"], found["body"]
 
 
 def _sendable(name: str, value: str) -> bool:
@@ -177,6 +326,7 @@ def test_events_are_in_no_answer_and_no_log(fuzzed: Fuzzed, capsys: pytest.Captu
     until(lambda: service.drivers["hall"].first.board.step > step + 1)
     operator = {"Authorization": f"Bearer {held['operator']}"}
     paths = ("/streams", "/streams/hall", "/streams/hall/releases", "/metrics", "/streams/hall/account/rows")
+    paths += ("/streams/shop/people", "/streams/hall/answers/crowd", "/streams/shop/visits/account")
     texts += [client.get(path).text for path in paths]
     texts += [client.get("/operator/streams/hall", headers=operator).text]
     texts += [client.post("/operator/streams/hall/verify", headers=operator).text]
