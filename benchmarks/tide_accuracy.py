@@ -110,10 +110,11 @@ def causal_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechan
     for k in some(w):
         yield f"Sample {k}", Sample(policy, columns=columns, every=-(-w // k), noise="laplace")
         if not wide or k in (1, 2, 4):
-            yield f"Fast {k}", Fast(policy, columns=columns, samples=k)
-            yield f"Fast {k} still", Fast(policy, columns=columns, samples=k, adaptive=False)
-    yield "BD", BudgetDistribution(policy, columns=columns)
-    yield "BA", BudgetAbsorption(policy, columns=columns)
+            yield f"Fast {k}", Fast(policy, columns=columns, samples=k, noise="laplace")
+            still = Fast(policy, columns=columns, samples=k, adaptive=False, noise="laplace")
+            yield f"Fast {k} still", still
+    yield "BD", BudgetDistribution(policy, columns=columns, noise="laplace")
+    yield "BA", BudgetAbsorption(policy, columns=columns, noise="laplace")
     yield "RescueDP", RescueDP(policy, columns=columns)
     event = tg.Event(epsilon=Fraction(policy.epsilon) / w)
     yield "PeGaSus", PeGaSus(event, columns=columns)

@@ -65,18 +65,19 @@ def test_blocks_have_noise_of_their_own():
 def test_fast_on_blocks_is_blocks_of_fast():
     """`Fast(blocks=True)` releases what `Blocks` releases with FAST at half the budget."""
     policy = WEvent(epsilon="1", w=20)
-    whole = Fast(policy, columns=3, blocks=True, samples=4)
+    whole = Fast(policy, columns=3, blocks=True, samples=4, noise="laplace")
     rows = np.random.default_rng(1).poisson(30, (90, 3))
     with fixed_entropy(5):
         one = whole.start().push_batch(rows)
-        other = Blocks(Fast(User(epsilon="1/2", horizon=20), columns=3, samples=4)).start().push_batch(rows)
+        inner = Fast(User(epsilon="1/2", horizon=20), columns=3, samples=4, noise="laplace")
+        other = Blocks(inner).start().push_batch(rows)
     assert same(one, other)
     assert whole.scale == whole.inner.scale == 8.0
 
 
 def test_a_block_that_could_not_be_paid_is_not_begun():
     """Where others have spent on the ledger, a block is refused before noise is drawn, and can follow later."""
-    mechanism = Blocks(Fast(User(epsilon="1/2", horizon=4), samples=4))
+    mechanism = Blocks(Fast(User(epsilon="1/2", horizon=4), samples=4, noise="laplace"))
     ledger = MemoryLedger(mechanism.policy, mechanism.units)
     run = mechanism.start(ledger)
     ledger.charge(1, 5)  # of 8; a block needs 4

@@ -179,7 +179,7 @@ def test_a_refusal_in_the_middle_of_a_batch_is_that_of_the_block(kind, w):
             refusals.append((str(refused.value), refused.value.step))
             if whole:
                 assert (run.step, books(ledger)) == (0, before)
-                if repeats(type(mechanism.mechanism.start())):
+                if run._repeats:
                     assert counting.words_drawn == drawn
             else:
                 assert run.step == 3 * w

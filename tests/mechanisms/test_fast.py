@@ -1,11 +1,12 @@
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tidegate.ledger import MemoryLedger
-from tidegate.mechanisms import Fast
+from tidegate.mechanisms import Fast as Shared
 from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.noise import current, laplace, variance_laplace
@@ -13,6 +14,8 @@ from tidegate.policy import User, WEvent
 from tidegate.releases import Status
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.testing.statistics import compare_integers, laplace_at_most
+
+Fast = partial(Shared, noise="laplace")  # as in the papers
 
 
 def reference(mechanism, rows, source):
@@ -198,3 +201,68 @@ def test_one_column_has_nothing_to_print():
         run = mechanism.start()
         run.push_batch(np.arange(240 * mechanism.columns).reshape(240, -1) % 31)
         assert run.ledger.verify().ok
+
+
+# noise that measurements share ---------------------------------------------------------------------------------
+
+
+def test_laplace_is_what_it_was():
+    """noise="laplace" has the units, the scale and the digest of version 0.1."""
+    plain = Fast(WEvent(epsilon="1", w=24))
+    assert (plain.fingerprint, plain.units, plain.scale) == ("3366af8d040e4602137b053414e22004", 6, 6.0)
+    assert Shared(WEvent(epsilon="1", w=24)).earlier == plain
+    blocks = Fast(WEvent(epsilon="1", w=24), blocks=True)
+    assert blocks.fingerprint == "d6d6d13eaeb0f0b30f93a7fdb44a0f9f"
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Shared(WEvent(epsilon="1", w=12), samples=5, adaptive=Pid(shortest=1, longest=40)),
+        Shared(WEvent(epsilon="1", w=40), samples=25, noise="cube", adaptive=Pid(shortest=1, longest=90)),
+        Shared(WEvent(epsilon="1", w=12), columns=2, samples=6),
+    ],
+    ids=["semiorder", "cube", "columns"],
+)  # fmt: skip
+def test_no_window_has_more_measurements_than_its_noise_protects(mechanism):
+    """M of any w steps at most, whatever the data and however far apart; and the ledger has what a window meets."""
+    random = np.random.default_rng(4)
+    rows = random.poisson(30, (600, mechanism.columns)) * random.integers(0, 3, (600, 1))
+    run = mechanism.start()
+    parts = [run.push_batch(rows[:7]).fresh, [run.push(rows[7]).fresh], run.push_batch(rows[8:]).fresh]
+    fresh = np.concatenate(parts)
+    assert max(np.convolve(fresh, np.ones(mechanism.policy.w))) <= mechanism.measurements
+    assert fresh.sum() > 20
+    assert run.ledger.verify().ok
+    assert run.ledger.verify().spent == 1
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Shared(WEvent(epsilon="1/10", w=16), samples=16, filter=False, adaptive=False),
+        Shared(WEvent(epsilon="1/10", w=120), samples=120, filter=False, adaptive=False),
+        Shared(User(epsilon="1/10", horizon=1200), samples=1200, filter=False, adaptive=False),
+        Shared(WEvent(rho="1/100", w=16), samples=16, filter=False, adaptive=False),
+    ],
+    ids=["semiorder", "cube", "user", "rho"],
+)
+def test_the_error_of_measurements_is_that_of_the_law(mechanism):
+    """α = 1e-6: measurements are off by `noise_error`, which Laplace noise would not be."""
+    errors = [np.abs(mechanism.start().push_batch(np.zeros(1200)).values).mean() for _ in range(40)]
+    deviation = np.std(errors) / np.sqrt(40)
+    assert abs(np.mean(errors) - mechanism.noise_error) < 6 * deviation
+    assert abs(np.mean(errors) - 10 * mechanism.measurements) > 6 * deviation
+    assert 2 * mechanism.shown_scale**2 == pytest.approx(
+        mechanism.noise_variance * (2 if mechanism.policy.rho else 1), rel=0.02
+    )
+
+
+def test_a_gap_longer_than_a_window_is_paid_again():
+    """Measurements that no window joins are charged for themselves, and share noise all the same."""
+    mechanism = Shared(WEvent(epsilon="1", w=10), samples=10, adaptive=Pid(shortest=37, longest=37))
+    run = mechanism.start()
+    releases = run.push_batch(np.zeros(400))
+    assert np.diff(np.flatnonzero(releases.fresh)).min() == 37
+    assert (releases.units[releases.fresh] == run.ledger.units // mechanism.units).all()
+    assert run.ledger.verify().spent == 1

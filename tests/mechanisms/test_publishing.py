@@ -3,6 +3,7 @@
 import itertools
 import tracemalloc
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch, SnapshotError
 from tidegate.ledger import MemoryLedger
-from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution
+from tidegate.mechanisms import BudgetAbsorption as Absorption
+from tidegate.mechanisms import BudgetDistribution as Distribution
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.w_event import kernels as loop
 from tidegate.mechanisms.w_event.budget_absorption import shares_offered
@@ -23,6 +25,9 @@ from tidegate.noise.discrete_laplace import PIECE
 from tidegate.releases import Status
 from tidegate.testing.entropy import FixedEntropy, fixed_entropy, zero_noise
 
+# as in the paper: dissimilarities with noise of their own
+BudgetAbsorption = partial(Absorption, noise="laplace")
+BudgetDistribution = partial(Distribution, noise="laplace")
 BOTH = pytest.mark.parametrize("kind", [BudgetAbsorption, BudgetDistribution])
 
 
@@ -71,7 +76,7 @@ def reference(mechanism, rows):
         row = rows[step - 1]
         scale = loop_scale(mechanism.sensitivity / (test * unit))
         noise = laplace(current(), "dissimilarity", step, scale, (len(groups),))
-        if isinstance(mechanism, BudgetAbsorption):
+        if isinstance(mechanism, Absorption):
             spend = pool // w * unit * shares_offered(step, latest, taken, w)
         else:
             published = [int(spend / unit) for spend in spends[max(0, step - w) : step - 1]]
@@ -87,7 +92,7 @@ def reference(mechanism, rows):
             cells = laplace(current(), "publication", step, width, (columns,))
             last[fresh] = row[fresh] + cells[fresh]
             spends[step - 1], latest = spend, step
-            if isinstance(mechanism, BudgetAbsorption):
+            if isinstance(mechanism, Absorption):
                 taken = int(spend / (pool // w * unit))
         result.append((last.copy(), spends[step - 1] + test * unit, latest))
     return result
@@ -116,7 +121,7 @@ def test_the_compiled_loop_is_the_reference(kind, columns, options):
     mechanism = kind(tg.WEvent(epsilon="2.5", w=w), columns=columns, **options)
     steps = 150
     level = 60 * (np.arange(steps) // 23 % 3)[:, None] + np.arange(columns)[None, :] % 5
-    with fixed_entropy(f"{kind.__name__}{columns}{options}"):
+    with fixed_entropy(f"{kind.func.__name__}{columns}{options}"):
         expected = reference(mechanism, level)
         releases = mechanism.start().push_batch(level)
     for release, (values, spent, latest) in zip(releases, expected, strict=True):
@@ -478,3 +483,72 @@ def test_wide_streams_need_few_vectors(kind):
         tracemalloc.stop()
     assert releases.fresh.sum() > 2
     assert peak - releases.values.nbytes < 3 * 8 * columns
+
+
+# dissimilarities that share noise -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest"),
+    [(Absorption, "5e2693d9bed0c93875b6ca397cf69e74"), (Distribution, "8fedabbd79046e7cdd6cdb967d12feb0")],
+)
+def test_laplace_is_what_it_was(kind, digest):
+    """noise="laplace" has the units and the digest of version 0.1, also where "auto" has nothing to share."""
+    plain = kind(tg.WEvent(epsilon="1", w=24), noise="laplace")
+    assert plain.fingerprint == digest
+    assert kind(tg.WEvent(epsilon="1", w=24)).earlier == plain
+    for options in ({"pan_private": "single"}, {"calibration": "paper"}):
+        assert kind(tg.WEvent(epsilon="1", w=24), **options).sharing is None
+
+
+@pytest.mark.parametrize("kind", [Absorption, Distribution])
+@pytest.mark.parametrize(
+    "options", [{}, {"noise": "cube"}, {"columns": 60, "shift": True}, {"columns": 4, "groups": 2}]
+)
+def test_tests_cost_their_part_together(kind, options):
+    """All tests of a window cost what they cost apart, publications have the rest, and the law is that of the scores."""
+    mechanism = kind(tg.WEvent(epsilon="2", w=12), **options)
+    total, test, pool = mechanism.shares
+    part = Fraction(12, 60) if options.get("shift") else Fraction(1, 2)
+    assert (test, mechanism.measuring_part, Fraction(pool, total)) == (0, part, 1 - part)
+    assert mechanism.sharing.group_part * mechanism.sharing.units == part
+    assert (mechanism.sharing.group_part * total).denominator == 1
+    run = mechanism.start()
+    rows = np.random.default_rng(2).integers(0, 500, (400, mechanism.columns))
+    for row in rows[:40]:
+        run.push(row)
+    releases = run.push_batch(rows[40:])
+    assert run.ledger.verify().ok
+    assert part < run.ledger.verify().spent / 2 <= 1
+    laplace = kind(tg.WEvent(epsilon="2", w=12), **{**options, "noise": "laplace"})
+    assert mechanism.score_scale < laplace.score_scale
+    assert mechanism.law == laplace.law
+    assert mechanism.step_losses(releases) is None
+
+
+@pytest.mark.parametrize("kind", [Absorption, Distribution])
+def test_a_silent_step_tests_nothing(kind):
+    """A snapshot in memory goes on in silence: the last publication, whatever the data, at no cost."""
+    mechanism = kind(tg.WEvent(epsilon="8", w=5), columns=2)
+    run = mechanism.start()
+    last = run.push_batch(np.full((9, 2), 100))[-1]
+    restored = mechanism.start(state=run.snapshot())
+    silent = restored.push_batch(np.full((4, 2), 10**9))
+    assert (silent.values == last.values).all()
+    assert not silent.units.any()
+    assert restored.push(np.full(2, 10**9)).fresh
+    assert restored.ledger.verify().ok
+
+
+def test_decisions_have_the_noise_of_the_law():
+    """α = 1e-9: a score of 0 against a limit passes as often as the law's noise is above it; Laplace's is more often."""
+    mechanism = Absorption(tg.WEvent(epsilon="1", w=8))
+    limit = mechanism.sensitivity * 2 * 8  # of the first step, whose publication would have one share
+    count = 4000
+    published = sum(mechanism.start().push(0).fresh for _ in range(count))
+    law = mechanism.sharing.law
+    noise = [law.draw(current(), "score", 0, law.start())[0].item() for _ in range(40_000)]
+    chance = np.mean(np.array(noise) > limit)
+    deviation = np.sqrt(chance * (1 - chance) / count + chance * (1 - chance) / 40_000)
+    assert abs(published / count - chance) < 6.2 * deviation
+    assert abs(np.exp(-1) / 2 - chance) > 6.2 * deviation  # of Laplace noise

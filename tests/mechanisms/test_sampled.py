@@ -27,7 +27,9 @@ def mechanisms(draw):
     control = draw(st.sampled_from([False, True, Pid(shortest=1)]))
     if draw(st.booleans()):
         samples, blocks = draw(st.integers(1, w)), draw(st.booleans())
-        return Fast(policy, columns=columns, samples=samples, blocks=blocks, adaptive=control)
+        return Fast(
+            policy, columns=columns, samples=samples, blocks=blocks, adaptive=control, noise="laplace"
+        )
     return RescueDP(
         policy,
         columns=columns,
@@ -106,7 +108,7 @@ def test_the_printed_calibration_can_be_restored(kind):
         {"adaptive": "yes"},
         {"filter": 3},
         {"calibration": "printed"},
-        {"policy": WEvent(rho="1", w=9)},
+        {"policy": WEvent(epsilon="1", delta="1e-6", w=9)},
     ],
     ids=str,
 )

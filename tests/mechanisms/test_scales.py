@@ -98,10 +98,10 @@ def met(lengths, count):
     return max(len(set(window)) for window in windows)
 
 
-def of_shared(m, count):
+def of_shared(m, count, columns=None, change=None):
     """Noise that so many measurements share: of every group a window meets, of every class of the semiorder."""
     choice = m.sharing.choice
-    shared = 1 if m.sharing.copies > 1 else m.columns
+    shared = 1 if m.sharing.copies > 1 else columns or m.columns
     assert choice.columns == shared
     if choice.law == "cube":
         times = 1 if m.policy.window is None else met(choice.lengths, count)
@@ -109,7 +109,7 @@ def of_shared(m, count):
     else:
         times = choice.share
         assert choice.width * times >= count
-    return times * once(moved(m), m.scale, m.policy)
+    return times * once(change or moved(m), m.sharing.scale, m.policy)
 
 
 def of_uniform(m):
@@ -136,8 +136,10 @@ def of_backward_smoothing(m):
 
 def of_pegasus(m):
     """Each step: the Perturber, and one group's tests of deviations, which move by 2Δ."""
-    each = once(moved(m), m.scale, m.policy) + sparse(2 * moved(m), 1, m.grouping)
-    return steps(m.policy) * each
+    count, tests = steps(m.policy), sparse(2 * moved(m), 1, m.grouping)
+    if m.sharing is not None:
+        return of_shared(m, count) + count * tests
+    return count * (once(moved(m), m.scale, m.policy) + tests)
 
 
 def of_hierarchical_pegasus(m):
@@ -198,6 +200,8 @@ def of_fast(m):
     met = 2 if m.blocks and steps(m.policy) > 1 else 1
     used = m.inner if m.blocks else m
     assert used.scale == m.scale
+    if used.sharing is not None:
+        return met * of_shared(used, m.samples)
     return met * m.samples * once(moved(m), used.scale, m.policy)
 
 
@@ -214,6 +218,8 @@ def of_publishing(m, part=None):
     """w tests, and the publications of a window, which have what the tests (and unnoticed intruders) leave."""
     used, change, count = part or m, moved(m), steps(m.policy)
     tests = count * m.measure.sensitivity * once(change, used.score_scale, m.policy)
+    if used.sharing is not None:
+        tests = of_shared(used, count, m.group_count, m.measure.sensitivity * change)
     pool, kept = Fraction(1, 2), Fraction(0)
     if m.shift:
         pool = 1 - Fraction(count, m.columns)

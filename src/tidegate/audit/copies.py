@@ -22,7 +22,7 @@ def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
         inner = widened(mechanism.mechanism, copies)
         return None if inner is None else replace(mechanism, mechanism=inner)
     if isinstance(mechanism, SharingMechanism) and mechanism.shares_noise:
-        return _apart(mechanism, copies)
+        return _apart(mechanism, copies) if mechanism.columns_apart else None
     if not mechanism.columns_independent:
         return None
     if mechanism.forest is None:

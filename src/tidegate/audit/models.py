@@ -201,7 +201,8 @@ def model_of(mechanism: Mechanism) -> Program | None:
             return None
         return grouped(mechanism.scale, choice.lengths, mechanism.distance)
     if isinstance(mechanism, BudgetAbsorption | BudgetDistribution):
-        plain = mechanism.groups is None and not mechanism.shift and not mechanism.pan_private
+        apart = mechanism.shift or mechanism.pan_private or mechanism.shares_noise
+        plain = mechanism.groups is None and not apart
         if (
             not plain
             or columns > 2

@@ -52,7 +52,7 @@ class PublishingReplicas:
     @classmethod
     def of(cls, mechanism: Mechanism) -> PublishingReplicas | None:
         """The replicas of a mechanism, or None where its loop does not do all of the work."""
-        if not isinstance(mechanism, Publishing) or mechanism.columns > INLINE:
+        if not isinstance(mechanism, Publishing) or mechanism.columns > INLINE or mechanism.shares_noise:
             return None
         run: Any = mechanism.start()
         if type(run) is GroupedRun:

@@ -13,6 +13,7 @@ from tidegate.errors import BudgetExceeded
 from tidegate.ledger import Batch
 from tidegate.mechanisms.kernels.loops import DONE, REFUSED, Outputs
 from tidegate.mechanisms.run import Matrix, Row, Run
+from tidegate.mechanisms.shared_noise import SharedNoise
 from tidegate.noise import Source, laplace
 from tidegate.noise.discrete_laplace import decide
 from tidegate.releases import Release, Releases
@@ -60,6 +61,7 @@ class LoopRun(Run):
     """A run around a compiled loop, which pauses where Python must help; see `mechanisms/kernels/loops.py`."""
 
     restores = True
+    _noise: SharedNoise | None = None  # that measurements share
     stream: ClassVar[str]
     """The name of its noise."""
 
@@ -123,6 +125,8 @@ class LoopRun(Run):
         return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
+        if self._noise is not None:
+            return self._push_batch_shared(matrix, first_step, self._noise)
         outputs, kept = self._empty(len(matrix)), self._kept()
         try:
             with self.ledger.begin_batch(len(matrix)) as batch:
@@ -132,6 +136,25 @@ class LoopRun(Run):
             self._put_back(kept)
             if isinstance(error, BudgetExceeded):
                 self._refused(first_step, outputs.units)
+            raise
+        return self._releases(first_step, outputs)
+
+    def _push_batch_shared(self, matrix: Matrix, first_step: int, noise: SharedNoise) -> Releases:
+        """The same where measurements share noise: whoever draws and fails is not used again, nor are its snapshots."""
+        outputs, kept, state = self._empty(len(matrix)), self._kept(), vars(noise).copy()
+        account, stood = None, (self.ledger.rows, self.ledger.step)
+        try:
+            with self.ledger.begin_batch(len(matrix), noise.most_groups(len(matrix))) as batch:
+                with noise.lent(batch) as account:
+                    self._release(matrix, first_step, batch, outputs)
+                account.record(first_step, outputs.units, batch.record)
+        except BaseException:
+            drawn = noise.state is not state["state"]
+            vars(noise).update(state)
+            self._put_back(kept)
+            # what led here may depend on noise, so it stays paid
+            if drawn and account is not None and stood == (self.ledger.rows, self.ledger.step):
+                account.record(first_step, outputs.units, self.ledger.charge_batch)
             raise
         return self._releases(first_step, outputs)
 

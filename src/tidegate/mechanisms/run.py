@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +73,7 @@ class Run(ABC):
     (1, 1, (1,))
     """
 
-    restores: ClassVar[bool] = False
+    restores: bool = False
     """Whether a push that fails for any reason has put the state back where it was."""
 
     def __init__(self, mechanism: Mechanism, ledger: Ledger | Path | str | None, state: bytes | None) -> None:

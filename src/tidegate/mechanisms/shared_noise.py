@@ -10,17 +10,18 @@ import math
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter, LedgerMismatch
-from tidegate.ledger import Group
+from tidegate.ledger import Batch, Group, kernels
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.run import Matrix, Row, Run, last_step
 from tidegate.noise.law import Law, SharedLaw
@@ -58,6 +59,8 @@ class SharingMechanism(Mechanism):
 
     noise: str = field(default="auto", kw_only=True)
 
+    columns_apart: ClassVar[bool] = True  # whether columns have nothing in common but their noise
+
     @property
     def distance(self) -> int:
         """Steps from one measurement to the next."""
@@ -71,6 +74,16 @@ class SharingMechanism(Mechanism):
     def measuring_part(self) -> Fraction:
         """The part of the budget that pays for measurements; what else a mechanism spends has the rest."""
         return Fraction(1)
+
+    @property
+    def measured_columns(self) -> int:
+        """Into how many numbers a measurement is made."""
+        return self.columns
+
+    @property
+    def measured_change(self) -> int:
+        """By how many grid units one unit can change a measurement, in L1."""
+        return self.sensitivity
 
     @property
     def may_share(self) -> bool:
@@ -87,7 +100,12 @@ class SharingMechanism(Mechanism):
                 "noise", self.noise, "'auto' or 'laplace' in this configuration", "drop it"
             )
         return chosen(
-            self.noise, self.policy, self.columns, self.sensitivity, self.measured_in, self.measuring_part
+            self.noise,
+            self.policy,
+            self.measured_columns,
+            self.measured_change,
+            self.measured_in,
+            self.measuring_part,
         )
 
     @property
@@ -103,12 +121,12 @@ class SharingMechanism(Mechanism):
     @property
     def columns_independent(self) -> bool:
         """Whether copies of the columns beside each other are independent runs: not where they share a radius."""
-        return self.sharing is None
+        return self.columns_apart and self.sharing is None
 
     @cached_property
     def law(self) -> Law | SharedLaw | None:
-        """How the noise of a fresh value is distributed."""
-        if self.sharing is None:
+        """How the noise of a fresh value is distributed, where it is nothing but the truth and noise."""
+        if self.sharing is None or not self.plain:
             return super().law
         return SharedLaw(self.sharing.law, float(Fraction(self.grid)))
 
@@ -256,7 +274,8 @@ def begin_noise(
     run: Run, sharing: Sharing, stream: str, saved: Saved | None, distance: int = 1, own: int = 0
 ) -> SharedNoise:
     """The noise of a run at its beginning, or where a snapshot's numbers left it; see `SharedNoise`."""
-    kind = GroupedNoise if sharing.choice.law == "cube" else SlidingNoise
+    cube = GroupedNoise if distance else ScatteredNoise
+    kind: type[SharedNoise] = cube if sharing.choice.law == "cube" else SlidingNoise
     return kind(run, sharing, stream, saved, distance, own)
 
 
@@ -304,6 +323,84 @@ class SharingRun(Run):
         )
 
 
+class Payer(Protocol):
+    """Whoever is charged for shared noise: a ledger, or its account while a compiled loop has it."""
+
+    @property
+    def unit(self) -> Fraction:
+        """What a unit is worth."""
+
+    def remaining(self, step: int | None = None) -> Fraction:
+        """What a charge to a step may cost."""
+
+    def charge(self, step: int, units: int = 0) -> None:
+        """Charge a step."""
+
+    def charge_group(self, first: int, last: int, units: int) -> Group:
+        """Charge a group of steps."""
+
+    def extend_group(self, group: Group, last: int) -> Group:
+        """Let a group reach on."""
+
+
+class LentAccount:
+    """The account of a ledger while a compiled loop has it: tried here, and charged for good by `record`.
+
+    Parameters
+    ----------
+    batch
+        Whose account it is; it has room for the groups.
+    unit
+        What a unit is worth.
+    """
+
+    def __init__(self, batch: Batch, unit: Fraction) -> None:
+        self._batch, self.unit = batch, unit
+        self._begun: list[Group] = []
+        self._extended: dict[Group, Group] = {}  # as they are now, as they were
+
+    def remaining(self, step: int | None = None) -> Fraction:
+        """What a charge to a step may cost."""
+        assert step is not None
+        return int(kernels.account_remaining(*self._batch.account, step)) * self.unit
+
+    def charge(self, step: int, units: int = 0) -> None:
+        """Charge a step on trial; whatever records the batch charges it for good."""
+        if kernels.account_charge(*self._batch.account, step, units) != kernels.ACCEPTED:
+            self._batch.refuse(step, units)
+
+    def charge_group(self, first: int, last: int, units: int) -> Group:
+        """Charge a group of steps."""
+        if kernels.account_charge_group(*self._batch.account, first, last, units) != kernels.ACCEPTED:
+            self._batch.refuse(first, units)
+        group = Group(first, last, units)
+        self._begun.append(group)
+        return group
+
+    def extend_group(self, group: Group, last: int) -> Group:
+        """Let a group reach on; the account stays at its step."""
+        if kernels.account_extend_group(*self._batch.account, *group, last) != kernels.ACCEPTED:
+            self._batch.refuse(last, group.units)
+        further = Group(group.first, last, group.units)
+        if self._begun and self._begun[-1] == group:
+            self._begun[-1] = further
+        else:
+            self._extended[further] = self._extended.pop(group, group)
+        return further
+
+    def record(self, first: int, units: Integers, charge: Callable[..., None]) -> None:
+        """Charge all of it for good; `units` are what steps were charged, groups at their first step included."""
+        begun = np.array([*self._begun], dtype=np.int64).reshape(-1, 3)
+        reached = [(*before, group.last) for group, before in self._extended.items()]
+        extended = np.array(reached, dtype=np.int64).reshape(-1, 4)
+        alone = units.copy()
+        np.subtract.at(alone, begun[:, 0] - first, begun[:, 2])
+        np.maximum(
+            alone, 0, out=alone
+        )  # an interruption may have left a group's first step without its units
+        charge(first, alone, groups=begun, extended=extended)
+
+
 class SharedNoise(ABC):
     """The noise of one run: paid for, drawn and kept. Its state is SECRET.
 
@@ -320,7 +417,7 @@ class SharedNoise(ABC):
     saved
         What `numbers` has said, for a snapshot.
     distance
-        Steps from one measurement to the next.
+        Steps from one measurement to the next; 0 where they come as they come.
     own
         Units that every measured step is charged besides, for what else is made of it.
 
@@ -344,26 +441,28 @@ class SharedNoise(ABC):
     ) -> None:
         self.run, self.sharing, self.stream, self.distance, self.own = run, sharing, stream, distance, own
         self.law: Any = sharing.law
-        self.ledger, self.source = run.ledger, run.source
+        self.ledger: Payer = run.ledger
+        self.source = run.source
         self.cost = int(sharing.group_part * self.ledger.units)
-        self.window = self.ledger.policy.window
-        self.horizon = self.ledger.policy.horizon
+        self.window = run.ledger.policy.window
+        self.horizon = run.ledger.policy.horizon
         self.name = ""
         self.silent_until = self.patient_until = 0
         self.state: Any = self.law.start()
         if saved is not None:
             self._restore(saved)
         else:
-            self.patient_until = self.ledger.crowded_until
+            self.patient_until = run.ledger.crowded_until
 
     def _restore(self, saved: Saved) -> None:
         """Go on from a snapshot if nobody else can go on from it, else drop what is secret."""
         self.name, self.silent_until, self.patient_until = saved["name"], saved["silent"], saved["patient"]
         self._read(saved)
-        held = self.ledger.hold(self.name, self.run)
+        ledger = self.run.ledger
+        held = ledger.hold(self.name, self.run)
         if held or not self.open:
             return
-        if (self.window is None or self.sharing.whole_run) and not self.ledger.begins_again:
+        if (self.window is None or self.sharing.whole_run) and not ledger.begins_again:
             raise LedgerMismatch(FOR_GOOD)
         self.silent_until = self._drop()
         self.patient_until = self.silent_until + (self.window or 0)
@@ -373,7 +472,7 @@ class SharedNoise(ABC):
         """The state for a snapshot, which is as secret as raw values."""
         if not self.name:
             self.name = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
-        self.ledger.hold(self.name, self.run)
+        self.run.ledger.hold(self.name, self.run)
         return {
             "name": self.name,
             "silent": self.silent_until,
@@ -421,7 +520,7 @@ class SharedNoise(ABC):
         units = np.full(steps, self.own)
         begun, extended = self.rows(at, count)
         charged = np.broadcast_to(np.int64(self.own), steps)
-        self.ledger.charge_batch(first, charged, groups=begun, extended=extended)
+        self.run.ledger.charge_batch(first, charged, groups=begun, extended=extended)
         units[begun[:, 0] - first] += begun[:, 2]
         self._paid(at, count)
         return units
@@ -431,6 +530,27 @@ class SharedNoise(ABC):
         noise, self.state = self.law.draw(self.source, self.stream, number, self.state, count)
         found: Integers = noise
         return found
+
+    def most_groups(self, steps: int) -> int:
+        """The most groups that so many steps can begin."""
+        shortest = min(self.sharing.choice.lengths, default=steps)
+        return 2 + steps // max(1, min(shortest, self.window or shortest))
+
+    @contextmanager
+    def lent(self, batch: Batch) -> Iterator[LentAccount]:
+        """Pay on the account that a compiled loop has, until the block is left; `LentAccount.record` makes it last."""
+        account = LentAccount(batch, self.run.ledger.unit)
+        self.ledger = account
+        try:
+            yield account
+        finally:
+            self.ledger = self.run.ledger
+
+    def _reaching(self, group: Group, step: int) -> Group:
+        """Let a group pay for a measurement: it reaches on or, where no window meets both, is charged anew."""
+        if self.window is not None and step - group.last > self.window:
+            return self.ledger.charge_group(step, step, self.cost)
+        return self.ledger.extend_group(group, step)
 
     # what a law adds
 
@@ -450,6 +570,14 @@ class SharedNoise(ABC):
     @abstractmethod
     def _pay(self, step: int) -> int:
         """Pay for a measurement, if it need not be silent."""
+
+    @abstractmethod
+    def ahead(self, steps: int) -> int:
+        """How many of the next measurements the group holds that is open, or opens with the first of them."""
+
+    @abstractmethod
+    def pay_ahead(self, step: int, steps: int) -> int:
+        """Pay for so many measurements, one a step, that one group holds; the units that were charged."""
 
     @abstractmethod
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
@@ -485,9 +613,17 @@ class GroupedNoise(SharedNoise):
         if self._silent(step):
             return -1
         last = step + (self.law.lengths[self.state.place] - 1) * self.distance
-        self.ledger.charge_group(step, last_step(self.ledger, last), self.cost)
+        self.ledger.charge_group(step, last_step(self.run.ledger, last), self.cost)
         self.ledger.charge(step, 0)
         return self.cost
+
+    def ahead(self, steps: int) -> int:
+        """How many of the next measurements the group holds that is open, or opens with the first of them."""
+        return int(min(steps, self.state.remaining or self.law.lengths[self.state.place]))
+
+    def pay_ahead(self, step: int, steps: int) -> int:
+        """Pay for measurements of one group, one a step; the units that were charged."""
+        return self._pay(step)
 
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
         """The groups that open."""
@@ -499,6 +635,38 @@ class GroupedNoise(SharedNoise):
             np.minimum(begun[:, 1], self.horizon, out=begun[:, 1])
         begun[:, 2] = self.cost
         return begun, np.zeros((0, 4), dtype=np.int64)
+
+
+class ScatteredNoise(GroupedNoise):
+    """The cube on groups of measurements that come as they come: a group reaches on with each of them."""
+
+    group: Group | None = None
+
+    def numbers(self) -> Saved:
+        """The state for a snapshot, with the group that is paid for."""
+        return {**super().numbers(), "group": self.group}
+
+    def _read(self, saved: Saved) -> None:
+        super()._read(saved)
+        self.group = None if saved["group"] is None else Group(*saved["group"])
+
+    def _drop(self) -> int:
+        self.state = self.law.restore([self.state.place, 0, *(0 for _ in self.state.radii)])
+        last = self.group.last if self.group is not None else self.run.step
+        self.group = None
+        if self.window is None:  # one group holds all measurements
+            return self.horizon or last
+        return last + self.window - 1  # where the group would have ended nobody knows
+
+    def _pay(self, step: int) -> int:
+        if self.state.remaining:
+            assert self.group is not None
+            before, self.group = self.group, self._reaching(self.group, step)
+            return 0 if before.first == self.group.first else self.cost
+        if self._silent(step):
+            return -1
+        self.group = self.ledger.charge_group(step, step, self.cost)
+        return self.cost
 
 
 class SlidingNoise(SharedNoise):
@@ -529,11 +697,24 @@ class SlidingNoise(SharedNoise):
 
     def _pay(self, step: int) -> int:
         if self.group is not None:
-            self.group = self.ledger.extend_group(self.group, step)
-            return 0
+            before, self.group = self.group, self._reaching(self.group, step)
+            return 0 if before.first == self.group.first else self.cost
         if self._silent(step):
             return -1
         self.group = self.ledger.charge_group(step, step, self.cost)
+        return self.cost
+
+    def ahead(self, steps: int) -> int:
+        """How many of the next measurements the group holds that is open, or opens with the first of them: all."""
+        return steps
+
+    def pay_ahead(self, step: int, steps: int) -> int:
+        """Pay for measurements of one group, one a step; the units that were charged."""
+        last = step + steps - 1
+        if self.group is not None:
+            self.group = self.ledger.extend_group(self.group, last)
+            return 0
+        self.group = self.ledger.charge_group(step, last, self.cost)
         return self.cost
 
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:

@@ -69,9 +69,9 @@ def mechanisms(w: int, columns: int) -> dict[str, Mechanism]:
     return {
         "Uniform": Uniform(policy, columns=columns, noise="laplace"),
         "Sample": Sample(policy, columns=columns),
-        "FAST_w": Fast(policy, columns=columns, blocks=True),
-        "BD": BudgetDistribution(policy, columns=columns, shift=shift),
-        "BA": BudgetAbsorption(policy, columns=columns, shift=shift),
+        "FAST_w": Fast(policy, columns=columns, blocks=True, noise="laplace"),
+        "BD": BudgetDistribution(policy, columns=columns, shift=shift, noise="laplace"),
+        "BA": BudgetAbsorption(policy, columns=columns, shift=shift, noise="laplace"),
     }
 
 
@@ -206,9 +206,9 @@ def _measure_groups(setting: Setting) -> list[Row]:
     policy = WEvent(epsilon="1", w=W)
     chosen: dict[str, Mechanism] = {}
     for name, kind in (("BD", BudgetDistribution), ("BA", BudgetAbsorption)):
-        chosen[f"{name}, one account (sound)"] = kind(policy, columns=columns, groups=groups)
+        chosen[f"{name}, one account (sound)"] = kind(policy, columns=columns, groups=groups, noise="laplace")
         chosen[f"{name}, independent (printed)"] = (
-            kind(policy, columns=columns)
+            kind(policy, columns=columns, noise="laplace")
             if groups == 1
             else kind(policy, columns=columns, groups=groups, calibration="paper")
         )
@@ -259,7 +259,7 @@ def _measure_examples(setting: Setting) -> list[Row]:
     rows: list[Row] = []
     with zero_noise():
         for name, kind in zip(SPENT, (BudgetDistribution, BudgetAbsorption), strict=True):
-            mechanism = kind(WEvent(epsilon="1", w=3))
+            mechanism = kind(WEvent(epsilon="1", w=3), noise="laplace")
             run, tests = mechanism.start(), mechanism.shares[1]
             for step, value in enumerate(VALUES, 1):
                 release = run.push([value])
@@ -311,10 +311,12 @@ def _on_unemployment() -> dict[str, Mechanism]:
     return {
         "Uniform": Uniform(policy, noise="laplace"),
         "Sample": Sample(policy),
-        "BA": BudgetAbsorption(policy),
-        OWN: Fast(policy, blocks=True, filter=Kalman(process_noise=1e5, measurement_noise=1e6)),
-        DEFAULT: Fast(policy, blocks=True),
-        "FAST, sliding account": Fast(policy),
+        "BA": BudgetAbsorption(policy, noise="laplace"),
+        OWN: Fast(
+            policy, blocks=True, filter=Kalman(process_noise=1e5, measurement_noise=1e6), noise="laplace"
+        ),
+        DEFAULT: Fast(policy, blocks=True, noise="laplace"),
+        "FAST, sliding account": Fast(policy, noise="laplace"),
     }
 
 

@@ -216,7 +216,9 @@ class BlocksRun(Run):
         self._offset = state["offset"] if state else self.step
         self._account.crowded = state.get("crowded", 0) if state else self.ledger.crowded_until
         self._open(state["inner"].tobytes() if state else None)
-        self._repeats = repeats(type(self._run))
+        # what shares noise draws block by block, unless its groups are known beforehand
+        known = isinstance(self._inner, PUBLIC) or not self._inner.shares_noise
+        self._repeats = known and repeats(type(self._run))
 
     def _open(self, state: bytes | None = None) -> None:
         """Begin the block after `offset` steps, or go on with it."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import float_up, whole
+from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism, Run
@@ -21,8 +22,15 @@ from tidegate.mechanisms.sampled.fast_run import FastRun
 from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.printed_times import Sampled
-from tidegate.noise import check_scale, expected_absolute_laplace
-from tidegate.policy import User, WEvent
+from tidegate.mechanisms.shared_noise import Sharing, SharingMechanism
+from tidegate.noise import (
+    check_scale,
+    expected_absolute_gaussian,
+    expected_absolute_laplace,
+    variance_gaussian,
+    variance_laplace,
+)
+from tidegate.policy import User, WEvent, ZeroConcentrated
 from tidegate.releases import Releases
 
 # which part of the steps is measured, if nothing else is said
@@ -31,7 +39,7 @@ FINITE_SHARE = Fraction(15, 100)  # Fan and Xiong's choice
 
 
 @dataclass(frozen=True)
-class Fast(Sampled):
+class Fast(Sampled, SharingMechanism):
     """Measure the steps that a PID controller chooses, smooth the measurements by a Kalman filter, and hold in between.
 
     How far a measurement has moved the estimate is the error of the prediction; where it is large the next
@@ -56,13 +64,18 @@ class Fast(Sampled):
         The w-event paper's FAST_w: run FAST with ε/2 on disjoint blocks of w steps (with ε for w = 1).
     calibration
         "sound", or "paper" for each column with sampling times of its own, which is not private for moving units.
+    noise
+        "auto": the best law for M measurements in a window (docs/noise.md). "laplace": noise of its own for each, as in
+        the papers. "cube", "semiorder": this law.
 
     Privacy
     -------
     Unit and neighbours: the policy's (w-event, or user level). A measured step is an (ε/M)-differentially private
     function of its own data (discrete Laplace noise of scale MΔ/ε on the whole vector), given earlier measurements;
     which steps are measured, the filter and its process noise are functions of earlier measurements and
-    public constants; the ledger allows at most M measured steps in any window (docs/proofs/fast.md). Departures from the
+    public constants; the ledger allows at most M measured steps in any window (docs/proofs/fast.md). Measurements share
+    noise where that gains: those of a window lose ε together, and the state of a run is secret (docs/noise.md). With ρ,
+    Gaussian noise of variance MΔ²/(2ρ). Departures from the
     papers: sample times are shared by all columns (separate ones, ``calibration="paper"``, lose up to
     min(w, dM)/M times ε when units move); the sliding ledger replaces ε/2 on blocks, which halves the noise; the
     noise variance of the filter is the one of the noise really added, and its process noise, a constant in the
@@ -70,11 +83,12 @@ class Fast(Sampled):
 
     Error
     -----
-    MΔ/ε for an unfiltered measurement (:meth:`expected_error`), plus the drift in between, which only the data know.
+    MΔ/ε for an unfiltered measurement with Laplace noise, about six tenths of it with shared noise and few columns
+    (:meth:`noise_error`), plus the drift in between, which only the data know.
     Time O(d) at measured steps and the writing of d values at the others, memory 6 vectors of d.
 
-    What the parts are worth: mean absolute error, ε = 1, negative values cut off, mean of 100 runs (10 for the bus);
-    docs/w_event.md has more streams:
+    What the parts are worth: mean absolute error with Laplace noise, ε = 1, negative values cut off, mean of 100 runs (10
+    for the bus); docs/w_event.md has more streams:
 
     =========================== ===== ============ ============== ======= ====== ======= ======
     stream                       Fast filter=False adaptive=False neither blocks Uniform Sample
@@ -94,7 +108,7 @@ class Fast(Sampled):
     --------
     >>> import numpy as np
     >>> mechanism = Fast(WEvent(epsilon="1", w=120))
-    >>> mechanism.measurements, mechanism.scale
+    >>> mechanism.measurements, Fast(WEvent(epsilon="1", w=120), noise="laplace").scale
     (30, 30.0)
     >>> run = mechanism.start()
     >>> releases = run.push_batch(np.full((500, 1), 40))
@@ -113,6 +127,9 @@ class Fast(Sampled):
     sanity: float = 1.0
     blocks: bool = False
     calibration: str = "sound"
+
+    columns_apart: ClassVar[bool] = False  # they are measured at the same steps
+    budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
 
     def validate(self) -> None:
         """Check the switches and fill in the number of samples."""
@@ -152,16 +169,50 @@ class Fast(Sampled):
         assert self.samples is not None
         return self.samples
 
+    def measured_in(self, steps: int) -> int:
+        """The most measurements that so many consecutive steps can contain."""
+        return min(steps, self.measurements)
+
+    @property
+    def may_share(self) -> bool:
+        """Not where columns have sampling times of their own."""
+        return not self.printed
+
+    @cached_property
+    def sharing(self) -> Sharing | None:
+        """The law that measurements share, those of each block for themselves."""
+        return self.inner.sharing if self.blocks else super().sharing
+
     @property
     def units(self) -> int:
-        """One unit a measurement, of as many blocks as a window can meet."""
+        """One unit a measurement, or group of them that shares noise, of as many blocks as a window can meet."""
         met = blocks_met(self.policy.steps_charged) if self.blocks else 1
-        return met * self.measurements
+        return met * (self.measurements if self.sharing is None else self.sharing.units)
 
     @cached_property
     def scale(self) -> float:
-        """The noise scale of a measurement in grid units; rounded up."""
-        return float_up(self.sensitivity * self.units / self.policy.budget.total)
+        """The noise scale of a measurement in grid units: of Laplace noise, s of shared noise, σ with ρ; rounded up."""
+        if self.sharing is not None:
+            return self.sharing.scale
+        total = self.policy.budget.total
+        if isinstance(self.policy.budget, ZeroConcentrated):
+            return sqrt_up(Fraction(self.sensitivity**2 * self.units) / (2 * total))
+        return float_up(self.sensitivity * self.units / total)
+
+    @property
+    def shown_scale(self) -> float:
+        """What releases say of the noise: σ, or the scale of Laplace noise with its variance, in the values' unit."""
+        return (self.scale if self.sharing is None else self.sharing.laplace_scale) * float(
+            Fraction(self.grid)
+        )
+
+    @property
+    def noise_variance(self) -> float:
+        """The variance of the noise of a measurement, in grid units."""
+        if self.sharing is not None:
+            return self.sharing.law.variance()
+        gaussian = isinstance(self.policy.budget, ZeroConcentrated)
+        return (variance_gaussian if gaussian else variance_laplace)(self.scale)
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -176,9 +227,11 @@ class Fast(Sampled):
     def inner(self) -> Fast:
         """What runs on each block: the same with a block's part of the budget, as if the stream ended there."""
         policy = self.policy
-        assert policy.epsilon is not None
+        part = policy.budget.total / blocks_met(policy.steps_charged)
+        rho = isinstance(policy.budget, ZeroConcentrated)
         finite = User(
-            epsilon=Fraction(policy.epsilon) / blocks_met(policy.steps_charged),
+            epsilon=None if rho else part,
+            rho=part if rho else None,
             horizon=policy.steps_charged,
             max_change=policy.max_change,
             adjacency=policy.adjacency,
@@ -199,11 +252,15 @@ class Fast(Sampled):
     @property
     def noise_error(self) -> float:
         """The mean absolute error of a measurement, before the filter."""
-        return expected_absolute_laplace(self.scale) * float(Fraction(self.grid))
+        grid = float(Fraction(self.grid))
+        if self.sharing is not None:
+            return self.sharing.law.expected_absolute() * grid
+        gaussian = isinstance(self.policy.budget, ZeroConcentrated)
+        return (expected_absolute_gaussian if gaussian else expected_absolute_laplace)(self.scale) * grid
 
     def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
-        """What each measured step lost, from its scale; the printed columns lose each for itself."""
-        return None if self.printed else noise_losses(self, releases)
+        """What each measured step lost, from its scale; printed columns lose each for itself, shared noise together."""
+        return None if self.printed or self.shares_noise else noise_losses(self, releases)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Run:
         """Begin, or go on with, a run."""
@@ -214,12 +271,16 @@ class Fast(Sampled):
         """Small configurations on which the conformance suite runs."""
         return [
             cls(WEvent(epsilon="4", w=10), columns=3, samples=4),
+            cls(WEvent(epsilon="4", w=10), columns=3, samples=4, noise="laplace"),
+            cls(WEvent(epsilon="4", w=40), samples=20, noise="cube"),
+            cls(WEvent(rho="1", w=10), columns=2, samples=4),
             cls(WEvent(epsilon="1/3", w=1, adjacency="replace"), columns=20, grid="0.5"),
             cls(
                 User(epsilon="2", horizon=6000),
                 filter=Kalman(process_noise=4.0),
                 adaptive=Pid(derivative=0.1),
             ),
-            cls(WEvent(epsilon="1", w=12), columns=2, blocks=True, samples=3),
+            cls(WEvent(epsilon="1", w=12), columns=2, blocks=True, samples=3, noise="laplace"),
+            cls(WEvent(epsilon="1", w=12), blocks=True, samples=6, adaptive=False),
             cls(WEvent(epsilon="2", w=8), columns=2, samples=2, filter=False, adaptive=False, grid="0.01"),
         ]

@@ -57,13 +57,14 @@ class BudgetAbsorption(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns
+    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns, noise
         As for :class:`Publishing`.
 
     Privacy
     -------
     Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities,
-    ε/(2w) at each step; the other half is counted in whole units u = ε/(2w): a publication spends n·u. Any w
+    ε/(2w) at each step, or for all of a window together where they share noise (docs/noise.md); the other half is counted
+    in whole units u = ε/(2w): a publication spends n·u. Any w
     consecutive steps publish at most w·u (w-event paper, Theorem 5, proved for the integer rule in
     docs/proofs/budget_absorption.md).
     Departures from the paper: the budget in line 5 is that of the LAST publication, as the prose says (read
@@ -91,8 +92,8 @@ class BudgetAbsorption(Publishing):
     calibrations: ClassVar[tuple[str, ...]] = ("sound", "paper", "paper-float")
 
     @property
-    def shares(self) -> tuple[int, int, int]:
-        """(all units, units of one dissimilarity test, units of publications in a window)."""
+    def separate_shares(self) -> tuple[int, int, int]:
+        """`shares` where every test is charged for itself."""
         w, d = self.window, self.columns
         if self.pan_private == SINGLE:  # shares of ε/(4w): a quarter of ε is kept for the intrusion
             return 4 * w, 2, w
@@ -158,6 +159,8 @@ class BudgetAbsorption(Publishing):
         """Small configurations on which the conformance suite runs."""
         return [
             cls(WEvent(epsilon="4", w=5), columns=3),
+            cls(WEvent(epsilon="4", w=5), columns=3, noise="laplace"),
+            cls(WEvent(epsilon="8", w=12), noise="cube"),
             cls(WEvent(epsilon="1/3", w=1, adjacency="replace"), columns=20, grid="0.5"),
             cls(WEvent(epsilon="3", w=6), columns=18, groups=4, regroup_every=7),
             cls(

@@ -50,13 +50,14 @@ class BudgetDistribution(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns
+    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns, noise
         As for :class:`Publishing`.
 
     Privacy
     -------
     Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities,
-    ε/(2w) at each step; a publication at step i spends half of ε/2 minus what the last w − 1 steps spent, so the window's
+    ε/(2w) at each step, or for all of a window together where they share noise (docs/noise.md); a publication at step i
+    spends half of ε/2 minus what the last w − 1 steps spent, so the window's
     publications never exceed ε/2 (w-event paper, Theorem 4; docs/proofs/budget_distribution.md).
     Departures from the paper: the half is rounded DOWN to a unit of the ledger, because exact denominators double with
     each publication, and a publication that rounds to nothing is skipped; a row that may change column has
@@ -83,8 +84,8 @@ class BudgetDistribution(Publishing):
     kind: ClassVar[int] = DISTRIBUTION
 
     @property
-    def shares(self) -> tuple[int, int, int]:
-        """(all units, units of one dissimilarity test, units of publications in a window)."""
+    def separate_shares(self) -> tuple[int, int, int]:
+        """`shares` where every test is charged for itself."""
         w, d = self.window, self.columns
         if self.pan_private == SINGLE:  # a pool of ε/3 (printed: ε/2), and ε/6 kept for the intrusion
             fine = 1 << max(0, min(FINENESS, 46 - w.bit_length()))
@@ -128,6 +129,7 @@ class BudgetDistribution(Publishing):
         """Small configurations on which the conformance suite runs."""
         return [
             cls(WEvent(epsilon="4", w=5), columns=3),
+            cls(WEvent(epsilon="4", w=5), columns=3, noise="laplace"),
             cls(WEvent(epsilon="2", w=1), columns=20, grid="0.5"),
             cls(WEvent(epsilon="3", w=6), columns=18, groups=4, regroup_every=7),
             cls(WEvent(epsilon="9", w=4, adjacency="replace"), columns=20, shift=True),

@@ -80,6 +80,7 @@ class GroupedRun(Run):
                 regroup_every=None,
                 shift=False,
                 calibration="sound",
+                noise="laplace",
                 # a replaced unit may leave one group for another: each must count with the change of the whole step
                 step_columns=mechanism.step_columns or mechanism.columns,
             )

@@ -94,9 +94,10 @@ class Work(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Random words: 2 × draws."""
+    """Random words: 2 × draws; or, of scores, noise that was drawn already: steps × groups, else nothing."""
 
     scores: Any
+    drawn: Any
     cells: Any  # without draws where the caller draws the noise of a publication
 
 
@@ -239,7 +240,7 @@ def release(
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     rule = Rule(*rule)
     # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
-    score_words, cell_words = Words(*words)
+    score_words, drawn, cell_words = Words(*words)
     weights, repaid, given, chosen, scores = Work(*work)
     entries, numbers = Account(*account)
     memory, paid, last, measured, scales, group_of, _ = kept = Memory(*state)
@@ -258,7 +259,7 @@ def release(
             memory[AMOUNT] = amount
             if account_charge(entries, numbers, step, rule.test_units) != ACCEPTED:
                 return index, REFUSED
-            units[index] = rule.test_units
+            units[index] += rule.test_units
         amount = memory[AMOUNT]
         if paused != CELL_NOISE:
             chosen[:] = False
@@ -266,7 +267,10 @@ def release(
                 if rule.measure != GIVEN:  # else the caller has filled in the scores of this one step
                     _scores(row, last, group_of, rule.measure, scores)
                 limit = np.nextafter(rule.whole / amount, np.inf)  # at least the scale that a publication has
-                if paused == SCORE_NOISE:
+                if drawn.shape[0] > 0:
+                    for group in range(groups):
+                        chosen[group] = scores[group] + drawn[index, group] > weights[group] * limit
+                elif paused == SCORE_NOISE:
                     for group in range(groups):
                         chosen[group] = scores[group] + given[group] > weights[group] * limit
                 elif not _decide(index, law, score_words, scores, weights, limit, chosen):

@@ -17,19 +17,23 @@ from tidegate.exact import float_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.losses import Floats, noise_losses, policy_change
 from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.shared_noise import SharingMechanism
 from tidegate.mechanisms.w_event import kernels as loop
 from tidegate.mechanisms.w_event.column_groups import GroupedRun
 from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN, L1, Dissimilarity
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, SINGLE, PanPrivateRun
 from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law
-from tidegate.noise.law import SharedLaw
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.releases import Releases
 
+LONGEST_SHARED = (
+    2**12
+)  # steps of a window whose tests share noise: their units fit beside those of publications
+
 
 @dataclass(frozen=True)
-class Publishing(Mechanism):
+class Publishing(SharingMechanism):
     """Publish a step only if it differs enough from the last publication; the common part.
 
     Parameters
@@ -56,6 +60,10 @@ class Publishing(Mechanism):
     step_columns
         The number of columns of the whole step, where this is the instance of one group of them: a replaced unit may
         leave one group for another, so each counts with what it can change in all. By default `columns`.
+    noise
+        Of the dissimilarities: "auto" for the best law that the tests of a window can share (docs/noise.md), "laplace"
+        for noise of its own at each, as in the paper, "cube" or "semiorder" for this law. Publications have
+        Laplace noise.
     """
 
     dissimilarity: str | Dissimilarity = "l1"
@@ -67,6 +75,7 @@ class Publishing(Mechanism):
     step_columns: int | None = None
 
     plain: ClassVar[bool] = True
+    columns_apart: ClassVar[bool] = False  # they are published together
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event)
     kind: ClassVar[int] = loop.ABSORPTION
     calibrations: ClassVar[tuple[str, ...]] = ("sound", "paper")
@@ -187,8 +196,41 @@ class Publishing(Mechanism):
 
     @property
     @abstractmethod
+    def separate_shares(self) -> tuple[int, int, int]:
+        """`shares` where every test is charged for itself."""
+
+    @cached_property
     def shares(self) -> tuple[int, int, int]:
         """(all units, units of one dissimilarity test, units of publications in a window)."""
+        total, test, pool = self.separate_shares
+        if self.sharing is None:
+            return total, test, pool
+        finer = (self.sharing.group_part * total).denominator  # so that a group of tests costs whole units
+        return total * finer, 0, pool * finer
+
+    # the tests, which are what is measured at every step and may share noise
+
+    @property
+    def may_share(self) -> bool:
+        """Where tests are those of the sound calibration, on one account, and their units can be counted."""
+        apart = self.independent or self.pan_private is not None or not self.enforced
+        return not apart and self.window <= LONGEST_SHARED
+
+    @property
+    def measured_columns(self) -> int:
+        """One dissimilarity for each group of columns."""
+        return self.group_count
+
+    @property
+    def measured_change(self) -> int:
+        """By how much one unit changes the dissimilarities of a step together."""
+        return self.measure.sensitivity * self.sensitivity
+
+    @property
+    def measuring_part(self) -> Fraction:
+        """What the tests of a window cost."""
+        total, test, _ = self.separate_shares
+        return Fraction(self.window * test, total)
 
     @property
     def reserve(self) -> int:
@@ -201,9 +243,9 @@ class Publishing(Mechanism):
         return self.shares[0]
 
     @cached_property
-    def law(self) -> Law | SharedLaw | None:
+    def law(self) -> Law | None:
         """That of the publications; pan-private ones carry noise of intrusions besides."""
-        return None if self.pan_private else super().law
+        return None if self.pan_private else Law("laplace", float(Fraction(self.grid)))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -218,7 +260,8 @@ class Publishing(Mechanism):
 
     def step_losses(self, releases: Releases) -> Floats | None:
         """What each step lost: its test and, where it was published, its noise."""
-        lost = None if self.pan_private or self.independent else noise_losses(self, releases)
+        together = self.pan_private or self.independent or self.shares_noise
+        lost = None if together else noise_losses(self, releases)
         return None if lost is None else lost + policy_change(self) / self.score_scale
 
     def start(
@@ -231,8 +274,10 @@ class Publishing(Mechanism):
 
     @cached_property
     def score_scale(self) -> float:
-        """The noise scale of one dissimilarity, in grid units."""
-        total, test, _ = self.shares
+        """The noise scale of one dissimilarity in grid units, of Laplace noise with its variance where it is shared."""
+        if self.sharing is not None:
+            return self.sharing.laplace_scale
+        total, test, _ = self.separate_shares
         return float_up(self.measure.sensitivity * self.sensitivity * total / (test * self._epsilon))
 
     @cached_property

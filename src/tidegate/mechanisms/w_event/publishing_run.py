@@ -11,16 +11,22 @@ import numpy.typing as npt
 from tidegate.exact import float_up
 from tidegate.ledger import Batch
 from tidegate.ledger.kernels import account_remaining
+from tidegate.mechanisms.kernels.loops import Outputs
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.loop_run import CELLS, INLINE, Block, Drawn, LoopRun
 from tidegate.mechanisms.run import Matrix, Row, State
+from tidegate.mechanisms.shared_noise import SharedNoise, begin_noise
 from tidegate.mechanisms.w_event import kernels as loop
 from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN
 from tidegate.noise.discrete_laplace import laplace_pieces
-from tidegate.releases import Releases
+from tidegate.releases import Releases, Status
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.w_event.publishing import Publishing
+
+
+UNITS = Outputs._fields.index("units")
+NOTHING = np.empty((0, 1), dtype=np.int64)  # of noise that was drawn before the loop
 
 
 class PublishingRun(LoopRun):
@@ -56,9 +62,14 @@ class PublishingRun(LoopRun):
             "squares": np.zeros(self._columns if regroups else 0),
         }
         found = {**fresh, **(state or {})}
+        saved = found.pop("noise", None)
         if not len(found["paid"]):
             found["paid"] = np.zeros((1, 2), dtype=np.int64)
         self._put_back([found[name] for name in loop.Memory._fields])
+        self._drawn = NOTHING
+        if mechanism.sharing is not None:
+            self.restores = False
+            self._noise = begin_noise(self, mechanism.sharing, "dissimilarity", saved)
 
     def _kept(self) -> list[npt.NDArray[Any]]:
         return [array.copy() for array in self._arrays]
@@ -72,7 +83,9 @@ class PublishingRun(LoopRun):
         memory = kept.memory.copy()
         memory[loop.HEAD] = 0  # as in `_live`: where publications lie says nothing
         names = ("last", "measured", "scales", *(("group_of", "squares") if self._regroup_every else ()))
-        return {"memory": memory, "paid": self._live()} | {name: getattr(kept, name) for name in names}
+        noise = {} if self._noise is None else {"noise": self._noise.numbers()}
+        named = {name: getattr(kept, name) for name in names}
+        return {"memory": memory, "paid": self._live()} | named | noise
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         self._refuse_in_transaction()
@@ -84,6 +97,8 @@ class PublishingRun(LoopRun):
 
     def _length(self, step: int, batch: Batch) -> int:
         """How many steps to handle at once, from this one on; the ledger must at least allow its test."""
+        if self._noise is not None and self._noise.silent(step):
+            return 1
         if account_remaining(*batch.account, step) < self._rule.test_units:
             batch.refuse(step, self._rule.test_units)
         if self._rule.measure == loop.GIVEN:
@@ -92,20 +107,35 @@ class PublishingRun(LoopRun):
         length = max(1, CELLS // drawn)
         if self._regroup_every:
             length = min(length, self._regroup_every - (step - 1) % self._regroup_every)
-        return length
+        return length if self._noise is None else self._noise.ahead(length)
 
     def _release_block(self, block: Block) -> None:
         self._make_room(block.first_step, len(block.rows))
         if self._rule.measure == loop.GIVEN:
             self._score(block.rows[0])
-        super()._release_block(block)
+        if self._noise is None:
+            super()._release_block(block)
+        elif self._noise.silent(block.first_step):
+            self._pass_over(block, self._noise)
+        else:
+            steps = len(block.rows)
+            block.outputs[UNITS][0] = self._noise.pay_ahead(block.first_step, steps)
+            self._drawn = self._noise.draw_all(block.first_step, steps)
+            super()._release_block(block)
         last = block.first_step + len(block.rows) - 1
         if self._regroup_every and last % self._regroup_every == 0:
             self._regroup(last)
 
+    def _pass_over(self, block: Block, noise: SharedNoise) -> None:
+        """A silent step: nothing is tested, and the last publication stays."""
+        kept, (values, status, source, scale, _) = self._arrays, block.outputs
+        noise.ledger.charge(block.first_step, 0)
+        values[0], status[0] = kept.last * self._grid, Status.APPROXIMATED
+        source[0], scale[0] = kept.measured.max(), kept.scales.max()
+
     def _draw(self, block: Block) -> tuple[Drawn, Drawn]:
         first_step, steps, groups = block.first_step, len(block.rows), len(self._work.scores)
-        scores = Drawn(self.source, "dissimilarity", first_step, steps, groups)
+        scores = Drawn(self.source, "dissimilarity", first_step, steps, groups if self._noise is None else 0)
         return scores, super()._draw(block)
 
     def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
@@ -116,7 +146,7 @@ class PublishingRun(LoopRun):
             reason,
             block.first_step,
             self._rule[:],
-            (scores.words, cells.words),
+            (scores.words, self._drawn, cells.words),
             self._work[:],
             block.batch.account,
             self._arrays[:],

@@ -23,9 +23,11 @@ class Rule(NamedTuple):
     window: int  # steps in a window, 0: all steps
     period: int  # steps between measurements without control, 0: the controller decides
     scale: float  # of the noise, in grid units
+    shown: float  # what releases say of it
     variance: float  # that the filter takes the noise to have
     grid: float
     sanity: float  # the least denominator of a relative error, in grid units
+    shares: bool  # whether measurements share noise: the caller pays for each, and draws it
 
 
 class Memory(NamedTuple):
@@ -37,7 +39,7 @@ class Memory(NamedTuple):
     last: Any  # the step of the last one
     intervals: Any  # to the next one
     errors: Any  # a ring of recent errors of predictions
-    taken: Any  # a ring of the steps that were measured (printed calibration)
+    taken: Any  # a ring of the steps that were measured (printed calibration, shared noise)
 
 
 class Work(NamedTuple):
@@ -49,7 +51,7 @@ class Work(NamedTuple):
 
 @kernel
 def _room(rule: Any, taken: Any, controller: int, count: int, step: int) -> bool:
-    """Whether a column's own window allows another measurement (printed calibration)."""
+    """Whether any window that ends with this step has another measurement left, by this controller's own count."""
     oldest = taken[controller, count % rule.samples]  # 0: fewer than so many were taken
     return bool(oldest == 0 or (rule.window > 0 and oldest <= step - rule.window))
 
@@ -73,7 +75,7 @@ def _wanted(rule: Any, due: Any, counts: Any, taken: Any, step: int, chosen: Any
     fresh = 0
     for controller in range(chosen.size):
         wanted = step >= due[controller]
-        if wanted and chosen.size > 1:
+        if wanted and (rule.shares or chosen.size > 1):
             wanted = _room(rule, taken, controller, counts[controller], step)
         chosen[controller] = wanted
         fresh += wanted
@@ -114,6 +116,8 @@ def release(
         fresh = 0
         if paused == DONE:
             fresh = _wanted(rule, due, counts, taken, step, chosen)
+            if fresh and rule.shares:
+                return index, NOISE  # the caller withdraws the choice where the ledger does not allow it
             if fresh and account_remaining(entries, numbers, step) < rule.charge:
                 fresh = 0  # wait: the first step that the ledger allows is taken
             if fresh:
@@ -147,6 +151,7 @@ def release(
                             correct(belief, controller, measurement, rule.variance, gap, model, first)
                         )
                         size = max(belief[ESTIMATE, controller], 0.0)
+                    if rule.shares or controllers > 1:
                         taken[controller, counts[controller] % rule.samples] = step
                     counts[controller] += 1
                     intervals[controller] = _control(
@@ -162,7 +167,7 @@ def release(
                     last[controller] = step
                     due[controller] = step + int(intervals[controller])
         show(index, fresh, last, belief, rule.grid, values, status, source)
-        scale[index] = rule.scale * rule.grid if source[index] > 0 else 0.0
+        scale[index] = rule.shown if source[index] > 0 else 0.0
     return rows.shape[0], DONE
 
 
