@@ -40,11 +40,12 @@ def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
 def _apart(mechanism: SharingMechanism, copies: int) -> Mechanism | None:
     """So many copies of one column whose units stay where they are: each has noise of the law of one column."""
     policy = mechanism.policy
+    if mechanism.sharing is None:
+        return None  # there are several laws, and columns follow one schedule
     if mechanism.columns > 1 or policy.adjacency != "add-remove":
         return None
     wide = replace(mechanism, columns=copies, policy=replace(policy, mobility="fixed"))
     one, other = wide.sharing, mechanism.sharing
-    assert other is not None
     same = one is not None and (one.choice, one.scale, one.copies) == (other.choice, other.scale, copies)
     return wide if same else None
 
