@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -53,6 +54,20 @@ def test_type_checkers_see_the_real_classes(tmp_path: Path) -> None:
         check=False,
     )
     assert "Success" in done.stdout, done.stdout + done.stderr
+
+
+def test_pyright_sees_the_real_classes(tmp_path: Path) -> None:
+    """Errors stand in exactly those lines in which mypy expects them, without a comment that hides them."""
+    lines = USERS_FILE.splitlines()
+    path = tmp_path / "users_file.py"
+    path.write_text("\n".join(line.partition("  # type: ignore")[0] for line in lines) + "\n")
+    settings = {"typeCheckingMode": "standard", "extraPaths": [str(ROOT / "src")], "include": [path.name]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    wrong = {each["range"]["start"]["line"] for each in found if each["severity"] == "error"}
+    assert wrong == {number for number, line in enumerate(lines) if "# type: ignore" in line}, found
 
 
 def test_the_catalogue_is_named_for_type_checkers() -> None:

@@ -21,8 +21,8 @@ HEAD = """\
 Generated from the code by `python -m tidegate.cli.reference docs/cli.md`; a test compares the two.
 
 Every command ends with exit code 0 when it is done, 2 and one sentence on stderr when its input is refused,
-1 when something unexpected failed, and 130 when it was interrupted. Progress goes to stderr, and only to a
-terminal.
+1 when something was found to be wrong or failed unexpectedly, and 130 when it was interrupted. Progress goes to
+stderr, and only to a terminal.
 """
 
 

@@ -1,0 +1,83 @@
+"""Exit codes are those of docs/install.md, and colours are not shown to those who do not want them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidegate as tg
+from tidegate.cli import demo, main
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "install.md"
+COLOUR = re.compile(rb"\x1b\[[0-9;]*(?<![0-9])(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")
+
+
+def damaged(folder: Path) -> Path:
+    """A ledger in which somebody has made a charge smaller."""
+    path = folder / "stream.ledger"
+    run = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace").start(path)
+    run.push_batch([[1], [2], [3]])
+    run.ledger.close()
+    with sqlite3.connect(path) as file:
+        tables = [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        charges = next(name for name in tables if "charge" in name)
+        columns = [row[1] for row in file.execute(f"PRAGMA table_info({charges})")]
+        units = next(name for name in columns if "unit" in name)
+        for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            file.execute(f"DROP TRIGGER {name}")
+        file.execute(f"UPDATE {charges} SET {units} = 0")
+    return path
+
+
+def test_every_documented_code_is_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Done, found to be wrong, bad input, interrupted: no code is undocumented and none is missing."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "run_demo", interrupt)
+    returned = {
+        0: main(["--version"]),
+        1: main(["ledger", "verify", str(damaged(tmp_path))]),
+        2: main(["release", str(tmp_path / "missing.toml")]),
+        130: main(["demo"]),
+    }
+    assert {code for code, found in returned.items() if code == found} == set(returned)
+    documented = re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [int(code) for code in documented] == sorted(returned)
+
+
+def on_a_terminal(*arguments: str, **variables: str) -> bytes:
+    """What a command writes to a terminal that can show colours."""
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")
+    }
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "tidegate", *arguments]
+    environment = {**plain, "TERM": "xterm-256color", **variables}
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment):
+        os.close(terminal)
+        shown = b""
+        try:
+            while part := os.read(master, 65536):
+                shown += part
+        except OSError:  # the other end was closed
+            pass
+    os.close(master)
+    return shown
+
+
+def test_no_color_is_obeyed() -> None:
+    """Without it a plan is coloured, so the test would notice; with it nothing is."""
+    plan = ("plan", "--epsilon", "1", "--window", "4", "--level", "300", "--quick")
+    assert COLOUR.search(on_a_terminal(*plan))
+    assert not COLOUR.search(on_a_terminal(*plan, NO_COLOR="1"))
