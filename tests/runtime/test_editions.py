@@ -321,6 +321,10 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
         ('columns = ["north", "south"]', 'columns = ["north", "south"]\nfill = "zero"'),
     )
     assert {part.policy.max_change for part in edited(tmp_path, *filled).parts} == {1}
+    with pytest.raises(ConfigError, match="unknown key 'name'"):
+        edited(tmp_path, ("[query]", '[query]\nname = "orders"'))
+    with pytest.raises(ConfigError, match="secrets are not divided"):
+        edited(tmp_path, ("window = 4", 'policy = "swellfish"'))
     queries = edited(tmp_path)
     with pytest.raises(ConfigError, match="--query final"):
         parse_config((tmp_path / "tidegate.toml").read_text(), tmp_path / "tidegate.toml")

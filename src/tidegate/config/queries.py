@@ -297,6 +297,7 @@ def _listed(reader: FileReader, found: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(query, dict) or not isinstance(protect, dict):
         reader.sections(dict(found))  # which says what is wrong
         raise AssertionError
+    reader.section("query", QueryKeys, [item.name for item in fields(QueryKeys)], query)
     moved = {name: protect[name] for name in ("max_change", "touches") if name in protect}
     own = {"sum_share" if name == "share" else name: value for name, value in query.items()}
     rest = {name: value for name, value in protect.items() if name not in moved}
@@ -332,7 +333,13 @@ class _PartReader(FileReader):
             if getattr(protect, name) is not None:
                 raise super().fail(f"{name} belongs to each [[query]]; move it there.", "protect", name)
         if str(protect.delta) != "0":
-            raise self.fail("δ is not divided among queries; drop delta.", "protect", "delta")
+            raise self.fail("δ is not divided among queries or editions; drop delta.", "protect", "delta")
+        if protect.policy == "swellfish":
+            raise self.fail(
+                "the budgets of secrets are not divided among queries or editions; give this policy one [query].",
+                "protect",
+                "policy",
+            )
 
     def fail(self, sentence: str, section: str = "", name: str = "") -> ConfigError:
         """A refusal, with the line of the key that was written."""
