@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import threading
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +24,7 @@ from tidegate.ingest import Columns, Intake, Lookup, Query, Schema, Source, Step
 from tidegate.ingest.errors import UnreadableInput
 from tidegate.ingest.sources.mqtt import MqttSource
 from tidegate.ingest.sources.pipe import PipeSource
-from tidegate.ingest.sources.text import CsvDialect, JsonDialect
+from tidegate.ingest.sources.text import PACKED, CsvDialect, JsonDialect
 from tidegate.ingest.times import EachTime
 
 SCHEMA = Schema(time="time", unit="unit", column="place", value="value")
@@ -200,6 +203,24 @@ def test_finite_inputs_refuse_it_by_name_or_lose_nobody(
     source = maker(tmp_path, kind, [first, hostile, second, hostile, third], False)
     with suppress(InvalidInput):
         assert others(released(source, False, query), [[1, 0], [1, 0], [1, 0]])
+
+
+@pytest.mark.parametrize("begin", PACKED)
+def test_what_begins_like_an_archive_is_read_as_it_is(begin: bytes) -> None:
+    """Nobody unpacks a piece of lines, to whatever size: as CSV it is text, and JSON does not begin so."""
+    if begin != PACKED[-1]:  # alone it is no UTF-8, with another byte it may be
+        csv = CsvDialect("file", ["time", "unit"])
+        csv.header(b"time,unit")
+        line = begin.decode("utf-8", "ignore").encode() if begin[1:] != b"\xda" else begin + b"\x80"
+        assert csv.parse(line + b"1,2\n3,4\n", ["unit"])["unit"].to_list() == ["2", "4"]
+    packed = {b"\x1f": gzip.compress, b"x": zlib.compress, b"(": zstandard.ZstdCompressor().compress}
+    body = packed[begin[:1]](b'{"time": 1, "unit": "a"}\n')
+    with pytest.raises(InvalidInput):
+        JsonDialect("file", ["time", "unit"]).parse(body, ["time", "unit"])
+    csv = CsvDialect("file", ["time"])
+    csv.header(b"time")
+    with suppress(InvalidInput):
+        assert "1" not in csv.parse(packed[begin[:1]](b"1\n"), ["time"])["time"].to_list()
 
 
 def test_quotes_over_lines_are_declared_and_only_for_finite_files(tmp_path: Path) -> None:

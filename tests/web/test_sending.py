@@ -110,6 +110,14 @@ def test_all_formats_and_encodings_are_taken(hall: Hall) -> None:
     assert np.ptp(moments) <= 1
 
 
+def test_nothing_is_unpacked_that_is_not_said_to_be_packed(hall: Hall) -> None:
+    """A body that begins like an archive is refused: its size when unpacked would be limited by nothing."""
+    address, token, service = hall
+    for number, (kind, body) in enumerate(((NDJSON, record("one")), ("text/csv", b"time,unit,place\n"))):
+        assert post(address, token, gzip.compress(body), f"{number}", kind).status_code == 422
+    assert len(held(service)) == 0
+
+
 def test_a_batch_counts_once_however_often_it_is_sent(hall: Hall) -> None:
     """The same key again, one after the other and at once, also with another body: nothing is added."""
     address, token, service = hall

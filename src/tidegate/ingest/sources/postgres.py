@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ import polars as pl
 from tidegate.errors import InvalidParameter, MissingPart
 from tidegate.ingest.errors import InputChanged, MissingColumn, SourceUnavailable, UnreadableInput, attempt
 from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.text import as_it_is
 from tidegate.servers.postgres import ServerAway, ServerRefuses, Session, TableAddress, quoted
 
 ROWS = 200_000  # read at once
@@ -461,17 +461,12 @@ def _shape(name: str, kind: str) -> str:
 
 def _table(data: bytes, names: Sequence[str], where: str) -> pl.DataFrame:
     """Lines of COPY as text columns; nothing in a field ends it, because there are no quotes."""
-    return attempt(
-        lambda: pl.read_csv(
-            io.BytesIO(data),
-            has_header=False,
-            separator="\t",
-            quote_char=None,
-            null_values="\\N",
-            schema=dict.fromkeys(names, pl.String),
-        ),
+    found = attempt(
+        lambda: pl.read_csv(**as_it_is(data, len(names), "\t"), quote_char=None, null_values="\\N"),
         UnreadableInput(f"{where} cannot be read; check its encoding."),
     )
+    found.columns = list(names)
+    return found
 
 
 def _field(series: pl.Series, *, moment: bool) -> pl.Series:

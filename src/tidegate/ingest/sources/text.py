@@ -36,6 +36,21 @@ LONGEST_LINE = 64 * 2**20
 MOST_COLUMNS = 100_000
 SEPARATORS = (",", ";", "\t", "|")
 _BOM = b"\xef\xbb\xbf"
+# Polars unpacks whatever begins like gzip, zlib or zstd, to any size, and such a beginning may also be text
+PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
+
+
+def as_it_is(piece: bytes, width: int, separator: str) -> dict[str, Any]:
+    """Arguments by which Polars reads lines of CSV as text and never unpacks them: behind a header it looks no closer."""
+    names = [f"column_{index + 1}" for index in range(width)]
+    packed = piece.startswith(PACKED)
+    content = separator.join(names).encode() + b"\n" + piece if packed else piece
+    return {
+        "source": io.BytesIO(content),
+        "has_header": packed,
+        "separator": separator,
+        "schema": dict.fromkeys(names, pl.String),
+    }
 
 
 class Dialect(ABC):
@@ -127,11 +142,8 @@ class CsvDialect(Dialect):
 
         def read() -> pl.DataFrame:
             return pl.read_csv(
-                io.BytesIO(piece),
-                has_header=False,
-                schema={f"column_{index + 1}": pl.String for index in range(len(self.names))},
+                **as_it_is(piece, len(self.names), self.separator),
                 columns=[index for index, _ in order],
-                separator=self.separator,
                 raise_if_empty=False,
             )
 
@@ -204,6 +216,8 @@ class JsonDialect(Dialect):
     def parse(self, piece: bytes, columns: Sequence[str]) -> pl.DataFrame:
         """Whole lines as text columns."""
         schema = dict.fromkeys(columns, pl.String)
+        if piece.startswith(PACKED):
+            raise self._refused(piece, "JSON lines")
         frame = attempt(
             lambda: pl.read_ndjson(io.BytesIO(piece), schema=schema),
             lambda: self._refused(piece, "JSON lines"),
