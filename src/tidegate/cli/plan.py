@@ -148,7 +148,7 @@ def read_settings(file: Path, query: str | None = None) -> Settings:
     known = (
         out.suffix in (".csv", ".parquet") and out.is_file() and out.with_name(out.name + ".receipt").exists()
     )
-    return Settings(config.policy, config.query.width, season, out if known else None)
+    return Settings(config.policy, config.query.applied.width, season, out if known else None)
 
 
 def read_profile(file: Path, season: int | None, *, public: bool) -> Stream:

@@ -258,6 +258,7 @@ def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
 def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
     from tidegate.errors import without_secrets
     from tidegate.exact import show as exactly
+    from tidegate.runtime.learnt import learnt_clip, released_by
 
     queries = streams.queries
     first, listed = queries.first, queries.listed
@@ -277,6 +278,9 @@ def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
         "together_with_earlier": streams.together or None,
         "sinks_behind": streams.behind,
     }
+    learnt = {config.name: learnt_clip(config) for config in queries.parts if config.query.learn is not None}
+    if learnt:
+        done["learnt_clips"] = learnt
     if not listed:
         done["accuracy"] = _accuracy(first, streams.streams[0])
         return done
@@ -288,7 +292,7 @@ def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
         {
             "name": config.name,
             "share": str(config.share),
-            "mechanism": type(config.mechanism).__name__,
+            "mechanism": released_by(config.mechanism),
             "columns": list(config.query.answer_labels),
             "releases": stream.store.progress.number,
             "sink": sink,

@@ -22,6 +22,10 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {
     "switch": ({"type": "boolean"}, "true or false"),
     "texts": ({"type": "array", "items": {"type": ["string", "integer"]}}, "list of texts"),
     "exacts": ({"type": "array", "items": {"type": ["string", "integer"]}}, "list of exact numbers"),
+    "clip": (
+        {"anyOf": [{"const": "learn"}, {"type": "array", "items": {"type": ["string", "integer"]}}]},
+        'two exact numbers, or `"learn"`',
+    ),
     "number": ({"type": "number"}, "number"),
     "table": ({"type": ["string", "object"]}, "text, or a table of texts"),
     "named": ({"type": ["string", "object"]}, "name, or the table `[query.mechanism]`"),
@@ -213,11 +217,23 @@ class QueryKeys:
         default="keep",
         choices=("keep", "share"),
     )
-    clip: tuple[str, ...] = key(
+    clip: tuple[str, ...] | str = key(
         "The bounds of one value for sum and mean, on the grid; for quantile the range of values, and those beyond count "
-        "at its ends.",
-        kind="exacts",
+        'at its ends. "learn": the first steps find, with their budget, a threshold that nearly all values stay below, '
+        "and every later value counts up to it; values are not negative then.",
+        kind="clip",
         default=(),
+    )
+    learn: int | str | None = key(
+        'For clip = "learn": from how many steps, or from how long; nothing is released of them. By default a tenth of '
+        "the count in [steps].",
+        kind="duration",
+        default=None,
+    )
+    bound: str | int | None = key(
+        'For clip = "learn": what no value exceeds, or else counts as; by default 2^32 times the grid.',
+        kind="exact",
+        default=None,
     )
     quantiles: tuple[str, ...] = key(
         'For quantile: which ones; by default ["1/2"], the median.', kind="exacts", default=()

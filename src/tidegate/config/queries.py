@@ -430,6 +430,8 @@ class _PartReader(FileReader):
     def weight(self) -> Fraction:
         """How much budget this query needs beside others, from public keys: noise by what is tolerable."""
         keys, config = self.keys, self.built(Fraction(1))
+        if config.query.learn is not None:  # what a unit changes is not known yet
+            return Fraction(1)
         change = Fraction(config.policy.step_sensitivity(config.query.width))
         tolerable: Any = keys.target if keys.target is not None else keys.level
         if tolerable is None:

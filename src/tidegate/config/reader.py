@@ -32,11 +32,13 @@ from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
 from tidegate.exact import exact, whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
+from tidegate.ingest.learning import LARGEST_VALUE, Learning, Learnt
 from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, read_links
 from tidegate.ingest.lookup import Lookup, read_lookup
 from tidegate.ingest.quantiles import Range, tree_over, tree_pays
 from tidegate.ingest.query import ALL
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.noise import Law
 from tidegate.policy import Clock, Event, Policy, User, WEvent, read_policy
@@ -46,6 +48,7 @@ _T = TypeVar("_T")
 # what a constructor raises that was given something of a form it never thought of
 _SENSELESS = (TypeError, ValueError, AttributeError, AssertionError, OverflowError)
 _LAST_YEAR = 253_370_764_800_000_000  # when the year 9999 begins, in microseconds since 1970
+LEARN = "learn"  # for bounds of a value
 LARGEST_FILE = 256 * 2**20
 DATA = {".csv", ".parquet", ".jsonl", ".ndjson"}  # what is given by mistake
 _GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
@@ -233,6 +236,14 @@ class FileReader:
 
     def value(self, section: str, name: str, value: Any, kind: str) -> Any:
         """Check the type of a value; numbers with a point are refused where exact ones are due."""
+        if kind == "clip":
+            if isinstance(value, str) and value != LEARN:
+                raise self.fail(
+                    f'{name} = {json.dumps(value)} is neither two bounds nor "learn"; write {name} = ["0", "100"].',
+                    section,
+                    name,
+                )
+            return value if isinstance(value, str) else self.value(section, name, value, "exacts")
         if kind in ("texts", "exacts"):
             if not isinstance(value, list):
                 raise self.fail(f'{name} must be a list; write {name} = ["…", "…"].', section, name)
@@ -307,14 +318,18 @@ class FileReader:
                 "stream ends; write for example count = 168, or follow = true in [source] if it goes on.",
                 "steps",
             )
-        query = self.make("query", lambda: _query(query_keys, self.path.parent))
+        query = self.make("query", lambda: _query(query_keys, self.path.parent, steps))
         query = self.levelled(query, query_keys, sections["mechanism"])
         if query.columns is ALL and query.aggregate != "given":  # everything counts, whatever its category
             schema = replace(schema, column=None)
         self.make("source", lambda: query.check_schema(schema))
         policy = self.make("protect", lambda: self.policy(protect, query, schema, steps))
         self.make("protect", lambda: query.check(policy, records=schema.unit is None))
-        mechanism = self.mechanism(sections["mechanism"], extra, policy, query, steps)
+        if query.learn is not None:
+            records = schema.unit is None
+            mechanism = self.learning(sections["mechanism"], extra, policy, query, steps, records=records)
+        else:
+            mechanism = self.mechanism(sections["mechanism"], extra, policy, query, steps)
         if query.levels is not None:
             apart = isinstance(mechanism.law, Law) and not mechanism.shares_noise
             query = replace(query, levels=replace(query.levels, independent=apart))
@@ -511,6 +526,52 @@ class FileReader:
             read.setdefault("horizon", steps.count)
         return self.construct(kind, policy, arguments, read)
 
+    def learning(
+        self,
+        keys: MechanismKeys,
+        extra: dict[str, Any],
+        policy: Policy,
+        query: Query,
+        steps: Steps,
+        *,
+        records: bool,
+    ) -> Mechanism:
+        """The mechanism of [mechanism], for values whose clip is learnt first."""
+        bounded = query.clipped_at(query.bins.bound)
+
+        def build(policy: Policy) -> Mechanism:
+            return self.mechanism(keys, extra, policy, bounded, steps)
+
+        if keys.name.startswith("Clipped"):
+            raise self.fail(
+                f'{keys.name} learns a clip of its own, of sums, and clip = "learn" one of single values; choose '
+                'another mechanism, such as "BinaryTree".',
+                "mechanism",
+                "name",
+            )
+        build(policy)  # so that a refusal names its line
+        assert query.learn is not None
+        learnt, most = query.learn.steps, 1 if records else query.most
+        if not isinstance(policy, Event | WEvent) or policy.rho is not None or policy.delta:
+            raise self.fail(
+                'clip = "learn" needs ε alone and policy = "event" or "w-event", because one user could own all values '
+                "from which it is learnt; write bounds, or another policy.",
+                "query",
+                "clip",
+            )
+        return self.make(
+            "query",
+            lambda: ClippedRecords(
+                policy,
+                grid=query.grid,
+                build=build,
+                bins=query.bins,
+                learn=learnt,
+                most=most,
+                reading=Learnt(query, records),
+            ),
+        )
+
     def construct(
         self, kind: type[Mechanism], policy: Policy, arguments: dict[str, Any], read: dict[str, Any]
     ) -> Mechanism:
@@ -629,12 +690,36 @@ def _check_end(steps: Steps) -> None:
         )
 
 
-def _query(keys: QueryKeys, folder: Path) -> Query:
+def _learning(keys: QueryKeys, steps: Steps) -> tuple[Learning | None, tuple[Any, ...]]:
+    """How the clip is learnt, where it is, and the bounds of values."""
+    if keys.clip != LEARN:
+        for name in ("learn", "bound"):
+            if getattr(keys, name) is not None:
+                raise InvalidParameter(name, getattr(keys, name), 'absent unless clip is "learn"', "drop it")
+        assert not isinstance(keys.clip, str)
+        return None, keys.clip
+    if keys.learn is not None:
+        count = steps.window("learn", keys.learn)
+    elif steps.count is not None:
+        count = max(1, steps.count // 10)
+    else:
+        raise InvalidParameter("learn", None, "given where the input has no end", 'write learn = "1 day"')
+    if steps.count is not None and count >= steps.count:
+        raise InvalidParameter(
+            "learn", keys.learn, f"less than the {steps.count} steps of the stream", "learn from fewer"
+        )
+    grid = exact("grid", keys.grid)
+    bound = LARGEST_VALUE * grid if keys.bound is None else exact("bound", keys.bound)
+    return Learning(count), (0, bound)
+
+
+def _query(keys: QueryKeys, folder: Path, steps: Steps) -> Query:
     if keys.columns and keys.edges:
         raise InvalidParameter("edges", "given", "absent where columns are named", "drop one of the two")
     lookup = None if keys.lookup is None else read_lookup(folder / keys.lookup)
     columns: Columns | Intervals = ALL if lookup is None else Columns(lookup.names, keys.outside)
-    levels, clip = None, keys.clip
+    levels = None
+    learn, clip = _learning(keys, steps)
     if keys.aggregate == "quantile":
         columns, levels = _range(keys, lookup)
         clip = ()
@@ -656,7 +741,8 @@ def _query(keys: QueryKeys, folder: Path) -> Query:
         aggregate=keys.aggregate,
         columns=columns,
         most=keys.most,
-        clip=clip or None,  # type: ignore[arg-type]  # the query checks the number of bounds
+        clip=clip or None,  # the query checks the number of bounds
+        learn=learn,
         grid=keys.grid,
         weighting=keys.weighting,
         share=keys.share,
@@ -682,7 +768,7 @@ def _range(keys: QueryKeys, lookup: Lookup | None) -> tuple[Range, Levels | None
             )
     if lookup is not None:
         raise InvalidParameter("lookup", keys.lookup, "absent for quantile", "write a [[query]] with where")
-    if len(keys.clip) != 2:
+    if len(keys.clip) != 2 or isinstance(keys.clip, str):
         raise InvalidParameter(
             "clip", keys.clip or None, "the range of values for quantile", 'write clip = ["0", "100"]'
         )

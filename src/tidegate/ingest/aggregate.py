@@ -156,7 +156,7 @@ def on_grid(query: Query, values: npt.NDArray[Any]) -> Matrix:
         units = np.clip(values, -(-low // ticks) - 1, high // ticks + 1) * ticks
     # once more in whole numbers: this, and not the float above, is what bounds a contribution
     units = np.clip(units, low, high)
-    if query.aggregate == "mean":
+    if query.aggregate == "mean" and query.learn is None:
         units -= query.centre
     elif query.weighting == "share":
         units = np.sign(units) * (np.abs(units) // query.most)
@@ -216,13 +216,15 @@ def step_vectors(
     else:
         if "unit" in rows.columns:
             columns = frozen(np.where(_bounded(query, rows, at), columns, np.int32(-1)))
+        if query.learn is not None:
+            return query.bins.counted(at, columns, values, steps=count), None
         kernels.add_records(at, columns, values, query.weight, also, out)
     return _expanded(query, out, missing)
 
 
 def _expanded(query: Query, out: Matrix, missing: Mask | None) -> tuple[Matrix, Mask | None]:
     """The vectors with the nodes above their columns, where those are measured as well."""
-    if query.levels is None or query.levels.measured != NODES:
+    if query.levels is None or query.levels.measured != NODES or query.learn is not None:
         return out, missing
     if missing is not None and isinstance(query.fill, Fraction):  # what stands for a reading is added up, too
         out[missing] = int(query.fill * query.ticks)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
 from tidegate.ingest.columns import OTHER, Columns, Intervals
 from tidegate.ingest.condition import Condition
+from tidegate.ingest.learning import Learning
 from tidegate.ingest.levels import NODES, Levels, decimals_of, least_squares
 from tidegate.ingest.lookup import Lookup
 from tidegate.ingest.quantiles import Quantiles, Range, fan_out
 from tidegate.ingest.schema import Schema
 from tidegate.policy import Policy
+from tidegate.structures.value_bins import ValueBins
 
 AGGREGATES = ("count", "distinct", "sum", "mean", "histogram", "quantile", "given")
 COUNTS = ("count", "distinct", "histogram", "quantile")  # of which a cell counts contributions
@@ -76,6 +79,10 @@ class Query:
         and parents are the sums of their children.
     quantiles
         For "quantile": which ones; "1/2" is the median.
+    learn
+        For "sum" and "mean": a :class:`~tidegate.ingest.learning.Learning` where the upper end of `clip` is only a bound
+        on values, and they are clipped at a threshold that is learnt. Steps are then vectors of :attr:`bins`, for
+        :class:`~tidegate.mechanisms.clipped_records.ClippedRecords`.
 
     Privacy
     -------
@@ -103,6 +110,7 @@ class Query:
     lookup: Lookup | None = None
     levels: Levels | None = None
     quantiles: tuple[ExactLike, ...] = ()
+    learn: Learning | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -127,6 +135,20 @@ class Query:
         self._validate_combination()
         self._validate_lookup()
         self._validate_levels()
+        self._validate_learning()
+
+    def _validate_learning(self) -> None:
+        if self.learn is None:
+            return
+        if self.aggregate not in ("sum", "mean") or self.clip is None or Fraction(self.clip[0]) != 0:
+            raise InvalidParameter(
+                "clip",
+                "learn",
+                'given for "sum" and "mean" of values that are not negative',
+                'write clip = ["0", "100"]',
+            )
+        if self.weighting == "share":
+            raise InvalidParameter("weighting", "share", '"keep" where the clip is learnt', "drop it")
 
     def _validate_clip(self, grid: Fraction) -> None:
         if self.clip is None:
@@ -282,6 +304,8 @@ class Query:
     @property
     def width(self) -> int:
         """The number of columns of a step, as a mechanism sees them."""
+        if self.learn is not None:
+            return self.bins.width
         if self.levels is not None and self.levels.measured == NODES:
             return len(self.levels.hierarchy.names)
         return self.counted
@@ -289,7 +313,24 @@ class Query:
     @property
     def counted(self) -> int:
         """The number of columns of a step, as records are counted in them."""
+        if self.learn is not None:
+            return self.bins.width
         return len(self.columns) * (2 if self.aggregate == "mean" else 1)
+
+    @cached_property
+    def bins(self) -> ValueBins:
+        """Where the clip is learnt: the bins of values that a step holds for each column."""
+        assert self.clip is not None
+        return ValueBins(int(Fraction(self.clip[1]) * self.ticks), len(self.columns))
+
+    def clipped_at(self, clip: int) -> Query:
+        """The query as if values had always been clipped at so many grid units."""
+        return replace(self, learn=None, clip=(0, clip * Fraction(self.grid)))
+
+    @property
+    def applied(self) -> Query:
+        """The query with the clip that is in force; with the bound of values while it is being learnt."""
+        return self if self.learn is None else self.clipped_at(self.learn.clip or self.bins.bound)
 
     @property
     def nonnegative(self) -> bool:
@@ -407,6 +448,8 @@ class Query:
             described["lookup"] = self.lookup.describe()
         if self.levels is not None:
             described["levels"] = self.levels.describe()
+        if self.learn is not None:
+            described["learn"] = self.learn.steps
         if self.quantiles:
             described["quantiles"] = [show(Fraction(part)) for part in self.quantiles]
         return described
@@ -467,6 +510,8 @@ class Query:
     def answers(self, released: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """What released vectors say: for a mean, the means and the counts. Post-processing, free."""
         values = np.asarray(released, dtype=np.float64)
+        if self.learn is not None:
+            return self.applied.answers(values)
         if self.aggregate == "quantile":
             return self._quantiles.read(self._bins(values))
         if self.levels is not None:
@@ -482,6 +527,8 @@ class Query:
 
     def exact_answers(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """What exact vectors of steps say, as a mechanism sees them; for comparisons with :meth:`answers`."""
+        if self.learn is not None:
+            return self.clipped_at(self.bins.bound).exact_answers(values)
         if self.aggregate == "quantile":
             return self._quantiles.read(values if self.levels is None else self.levels.leaves(values))
         return self.answers(values) if self.levels is None else self.levels.truth(values)
@@ -513,6 +560,8 @@ class Query:
             Half the widths of the intervals around them at 90 %, one for each value or one a vector; None where none
             is known.
         """
+        if self.learn is not None:
+            return self.applied.intervals(released, radius)
         values = np.asarray(released, dtype=np.float64)
         half = np.broadcast_to(
             np.nan if radius is None else np.asarray(radius, dtype=np.float64), values.shape

@@ -254,6 +254,11 @@ class DurableLedger(Ledger):
                 self._record("mark", Charge(step, step, 0, "test entropy"))
                 self.marked = True
 
+    def learnt(self, step: int, facts: Mapping[str, str]) -> None:
+        """Write down what was learnt; on disk before this returns. See `Ledger.learnt`."""
+        with self.transaction():
+            super().learnt(step, facts)
+
     def _record(self, kind: str, charge: Charge, detail: Integers | bytes | None = None) -> None:
         if self._format < file.FORMAT and (kind in NEW_KINDS or (kind == "amend" and self._account.plain)):
             self._upgrade()

@@ -27,8 +27,9 @@ from tidegate.ledger.divided import DividedAccount
 from tidegate.ledger.events import MOST_STEPS, Charge, Group, Overspent, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.rows import encode_arrays, encode_text
-from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
+from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule, protection
 from tidegate.ledger.secrets_rule import SecretsAccount
+from tidegate.policy import Policy
 
 if TYPE_CHECKING:
     from tidegate.ledger.shares import Share
@@ -102,6 +103,7 @@ class Ledger:
         self._holders: dict[str, ref[Holder]] = {}
         self._closed = ""
         self._views: WeakSet[Share] = WeakSet()
+        self._admitted: LedgerPolicy | None = None  # besides its own: the same protection of smaller changes
 
     # what a store adds
 
@@ -144,13 +146,29 @@ class Ledger:
         """Let a user hear when charges are taken back; nobody is kept alive by this."""
         self._users.add(user)
 
+    def leave(self, user: User) -> None:
+        """Let a run that is part of another one not count as a user of its own."""
+        self._users.discard(user)
+
+    def admit(self, policy: Policy) -> None:
+        """Let a run charge here whose sensitivity was learnt: the same unit of protection, another max_change."""
+        if not isinstance(self.policy, Policy) or protection(policy) != protection(self.policy):
+            raise LedgerMismatch(
+                "the ledger keeps the account of another unit of protection; open it with the policy of this mechanism."
+            )
+        self._admitted = policy
+
+    def learnt(self, step: int, facts: Mapping[str, str]) -> None:
+        """Write down what was learnt from steps that were charged, and may be known."""
+        self._record("learnt", Charge(step, step, 0, "learn"), encode_text(dict(facts)))
+
     def shared_with(self, user: User) -> bool:
         """Whether there is any other user."""
         return any(other is not user for other in self._users)
 
     def fit(self, policy: LedgerPolicy, units: int, name: str) -> None:
         """Refuse a mechanism that cannot be charged here, by its policy and the units that it divides it into."""
-        if policy != self.policy:
+        if policy not in (self.policy, self._admitted):
             raise LedgerMismatch(
                 "the ledger keeps the account of another policy; open it with the policy of this mechanism."
             )

@@ -58,7 +58,7 @@ class BadRowError(TidegateError):
 
 def place_row(account: Account, rule: Rule, row: Row) -> bool:
     """Charge a recorded row to an account: whether that was allowed."""
-    if row.kind in ("mark", "prune"):
+    if row.kind in ("mark", "prune", "learnt"):
         return True
     if row.kind == "format":
         return np.array_equal(decode_batch(row.detail or b""), [FORMAT])
@@ -383,7 +383,7 @@ def units_between(connection: sqlite3.Connection, rule: Rule, first: int, last: 
             total += sum(int(rule.costs(part).sum()) for part in (met, entered)) + int(inside.sum())
         elif row.kind == "extend":  # counted already where the group had met these steps before
             total += rule.cost(row.units) if row.first <= first else 0
-        elif row.kind not in ("mark", "format", "amend", "query", "delta", "prune"):
+        elif row.kind not in ("mark", "format", "amend", "query", "delta", "prune", "learnt"):
             total += sum(rule.cost(size) for size in row.charge().sizes)
     return total
 

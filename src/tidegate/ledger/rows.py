@@ -25,7 +25,9 @@ _FULL = struct.Struct("<cqqqIIII")
 _BATCH_MOST = 2**31  # steps in one row
 _DIVIDED = 2**32 - 1  # in place of a number of groups
 _COUNTS = struct.Struct("<III")
-NEW_KINDS = frozenset({"group", "extend", "groups", "query", "delta", "prune"})  # what format 1 did not know
+NEW_KINDS = frozenset(
+    {"group", "extend", "groups", "query", "delta", "prune", "learnt"}
+)  # what format 1 did not know
 
 
 class Row(NamedTuple):

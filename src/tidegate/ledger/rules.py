@@ -10,7 +10,7 @@ judged exactly instead, which allows more. docs/proofs/ledger.md proves all thre
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -30,6 +30,8 @@ from tidegate.policy import Swellfish
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 
 Schedule = Literal["adaptive", "public"]
+# what a query may choose for itself: how much a unit of protection changes ITS numbers
+OWN = ("max_change", "touches", "signed")
 
 
 class LedgerPolicy(Protocol):
@@ -242,3 +244,9 @@ class MultisetAccount(Account):
             fits = all(self._fits(window + Counter({1: middle})) for window in windows)
             low, high = (middle, high) if fits else (low, middle)
         return max(low, 0)
+
+
+def protection(policy: Any) -> dict[str, Any]:
+    """What must be the same for all mechanisms on one account, whatever one unit changes of their values."""
+    facts = {each.name: getattr(policy, each.name) for each in fields(policy) if each.name not in OWN}
+    return {**facts, "": type(policy)}

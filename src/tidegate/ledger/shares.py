@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,13 @@ from tidegate.ledger.kernels import Integers, account_place
 from tidegate.ledger.ledger import Holder, Ledger
 from tidegate.ledger.memory import MemoryLedger
 from tidegate.ledger.rows import encode_text
+from tidegate.ledger.rules import protection
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.policy import User as UserPolicy
 from tidegate.process import epoch
 
 if TYPE_CHECKING:
     from tidegate.ledger.rules import LedgerPolicy
-
-# what a query may choose for itself: how much a unit of protection changes ITS numbers
-OWN = ("max_change", "touches", "signed")
 
 
 class Share(Ledger):
@@ -110,8 +108,8 @@ class Share(Ledger):
         rows = self.rows
         if self._own_digest[0] != rows:
             wanted = (
-                "SELECT hash FROM charges WHERE (scope = ? OR substr(scope, 1, ?) = ?) AND kind <> 'query' "
-                "ORDER BY row DESC LIMIT 1"
+                "SELECT hash FROM charges WHERE (scope = ? OR substr(scope, 1, ?) = ?) "
+                "AND kind NOT IN ('query', 'learnt') ORDER BY row DESC LIMIT 1"
             )
             values = (self.name, len(self.name) + 1, f"{self.name}:")
             found = connection.execute(wanted, values).fetchone() if rows else None
@@ -142,7 +140,7 @@ class Share(Ledger):
 
     def fit(self, policy: LedgerPolicy, units: int, name: str) -> None:
         """Refuse a mechanism of another unit of protection; take finer units where it needs them."""
-        if not isinstance(policy, Policy) or _protection(policy) != _protection(self.policy):
+        if not isinstance(policy, Policy) or protection(policy) != protection(self.policy):
             raise LedgerMismatch(
                 f"the share of {self.name!r} is {show(self.query.amount)} for its own unit of protection; start "
                 f"{name} with the share's policy, with another max_change if need be."
@@ -315,6 +313,13 @@ class Share(Ledger):
         """Record that test entropy was used."""
         self.whole.mark()
 
+    def learnt(self, step: int, facts: Mapping[str, str]) -> None:
+        """Write down what was learnt for this query; see `Ledger.learnt`."""
+        with self._together():
+            self.whole._record(
+                "learnt", Charge(step, step, 0, f"{self.name}: learn"), encode_text(dict(facts))
+            )
+
     def verify(self) -> Verdict:
         """Prove that no window of the whole, nor of any share, was overspent."""
         return self.whole.verify()
@@ -350,9 +355,3 @@ def policy_of(whole: Any, amount: Fraction) -> Policy:
     if policy.rho is not None:
         return replace(policy, rho=amount)
     return replace(policy, epsilon=amount, delta=0)
-
-
-def _protection(policy: Any) -> dict[str, Any]:
-    """What must be the same for all mechanisms on one share."""
-    facts = {field.name: getattr(policy, field.name) for field in fields(policy) if field.name not in OWN}
-    return {**facts, "": type(policy)}

@@ -90,7 +90,12 @@ def half_widths(config: Config, newest: Chunk) -> Values:
 def what_would_help(config: Config, found: Accuracy) -> list[Remedy]:
     """The present setting and better ones, as a plan predicts them; nothing where a plan knows no such stream."""
     query, policy = config.query, config.policy
-    if not query.nonnegative or config.mechanism.statistic != "steps" or query.aggregate == "quantile":
+    if (
+        query.learn is not None
+        or not query.nonnegative
+        or config.mechanism.statistic != "steps"
+        or query.aggregate == "quantile"
+    ):
         return []
     seconds = step_seconds(config)
     day = DAY / seconds

@@ -15,6 +15,7 @@ from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, ZeroConcentrated
 from tidegate.runtime.errors import SinkError
+from tidegate.runtime.learnt import learnt_clip, released_by
 from tidegate.runtime.wording import Words, budget_in_words
 from tidegate.version import __version__
 
@@ -63,12 +64,14 @@ def card(config: Config) -> dict[str, Any]:
         },
         "model": "central: the curator sees the events, and everybody else the releases",
         "mechanism": {
-            "name": type(config.mechanism).__name__,
+            "name": released_by(config.mechanism),
             "chosen_as": config.mechanism_keys.name,
             "parameters": {name: str(value) for name, value in config.parameters.items()},
             "clip": None
             if config.query.clip is None
             else [show(Fraction(bound)) for bound in config.query.clip],
+            "clip_learnt_from_steps": None if config.query.learn is None else config.query.learn.steps,
+            "clip_learnt": learnt_clip(config),
             "grid": show(Fraction(config.query.grid)),
         },
         "implementation": {"name": "Tidegate", "version": __version__, "fingerprint": config.fingerprint},

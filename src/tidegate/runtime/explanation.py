@@ -9,6 +9,7 @@ from tidegate.config import Config, Queries
 from tidegate.errors import without_secrets
 from tidegate.exact import show
 from tidegate.policy import Secret, Swellfish
+from tidegate.runtime.learnt import learnt_clip, released_by
 from tidegate.runtime.wording import Words, about, budget_in_words, odds
 
 MOST_NAMES = 8  # of columns that are spelt out
@@ -57,7 +58,7 @@ def _published(config: Config, *, named: bool) -> Iterator[str]:
     labels = query.answer_labels
     where = f" in {_listed(labels)}" if len(labels) > 1 and query.aggregate != "quantile" else ""
     start = f"{config.name}: every" if named else "Every"
-    yield f"{start} {words.step}, {counted}{where} is published with noise by {type(config.mechanism).__name__}."
+    yield f"{start} {words.step}, {counted}{where} is published with noise by {released_by(config.mechanism)}."
     if config.edition:
         yield words.edition
     if query.where is not None:
@@ -71,9 +72,20 @@ def _published(config: Config, *, named: bool) -> Iterator[str]:
     times = "once" if query.most == 1 else f"{query.most:,} times"
     if config.schema.unit is not None:
         yield f"In one {words.step} a {words.unit} counts at most {times}."
-    if query.clip is not None:
+    if query.learn is not None:
+        yield (
+            f"The first {query.learn.steps:,} steps are silent: with their budget it is learnt below which threshold "
+            f"nearly all values lie. Every later value counts up to that threshold, which {_found(config)}."
+        )
+    elif query.clip is not None:
         low, high = (show(Fraction(bound)) for bound in query.clip)
         yield f"A value below {low} counts as {low}, and one above {high} as {high}."
+
+
+def _found(config: Config) -> str:
+    """What was learnt, where the stream has come so far."""
+    found = learnt_clip(config)
+    return "is written down in the ledger when it is known" if found is None else f"is {found}"
 
 
 def _protected(queries: Queries) -> Iterator[str]:

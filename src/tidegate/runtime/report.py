@@ -24,6 +24,7 @@ from tidegate.runtime.card import card
 from tidegate.runtime.chunks import Chunk, joined, latest
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_report, unused_name
+from tidegate.runtime.learnt import learnt_clip, released_by
 from tidegate.runtime.left_out import LeftOut, left_out
 from tidegate.runtime.pictures import (
     Row,
@@ -196,8 +197,18 @@ def _headline(page: Page, found: Accuracy | None) -> str:
         f"{off}Protected: {html.escape(words.protected)}. {steps:,} step{'' if steps == 1 else 's'} "
         f"({html.escape(words.step)}) × {columns:,} column{'' if columns == 1 else 's'}, from "
         f"{begin:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} ({html.escape(config.steps.zone)}), "
-        f"released by {type(config.mechanism).__name__}{by}. {html.escape(words.edition)}".rstrip()
+        f"released by {released_by(config.mechanism)}{by}.{_learnt(config)} {html.escape(words.edition)}".rstrip()
     )
+
+
+def _learnt(config: Config) -> str:
+    """Where values are clipped, if that was learnt."""
+    if config.query.learn is None:
+        return ""
+    found = learnt_clip(config)
+    if found is None:
+        return f" The first {config.query.learn.steps:,} steps are silent: it is being learnt where values are clipped."
+    return f" Each value counts up to {found}, which was learnt from the first {config.query.learn.steps:,} steps."
 
 
 def _noise(page: Page, found: Accuracy | None) -> str:

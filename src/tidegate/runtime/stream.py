@@ -22,9 +22,11 @@ from tidegate.config import Config
 from tidegate.config.queries import ONLY, one
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerError, LedgerMismatch, without_secrets
 from tidegate.ingest import Intake, StepBlock
+from tidegate.ingest.learning import Learnt
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
+from tidegate.mechanisms.clipped_records import ClippedRecordsRun
 from tidegate.mechanisms.w_event.pan_private import PanPrivateRun
 from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law
@@ -89,6 +91,7 @@ class Stream:
         run = mechanism.start(ledger=store.account, state=progress.state)
         self._decides = isinstance(run, DECIDING)
         self._run: Run | None = self._begun(run, fresh=progress.state is None)
+        self._tell()
         self._outlets: list[Outlet] = []
         self._sinks = list(sinks)
         self._synced = time.monotonic()
@@ -106,6 +109,13 @@ class Stream:
     def revises(self) -> bool:
         """Whether steps may be released more than once."""
         return self.mechanism.revises
+
+    def _tell(self) -> None:
+        """Let readers of releases know what was learnt: it is public, and some answers need it."""
+        if isinstance(self._run, ClippedRecordsRun) and isinstance(self._run.mechanism.reading, Learnt):
+            learning = self._run.mechanism.reading.query.learn
+            if learning is not None:
+                learning.clip = self._run.limit or None
 
     @property
     def run(self) -> Run:
@@ -276,6 +286,7 @@ class Stream:
                 "give it the position of this stream."
             )
         chunk = self._release(block, before.number + 1)
+        self._tell()
         state = None if self._run is None else self._run.snapshot()
         position = block.position if self._gaps is None else {**block.position, "gaps": self._gaps.describe()}
         self.store.put(chunk, block.last_step, position, state, forget=not block.later)

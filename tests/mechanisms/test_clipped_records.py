@@ -1,0 +1,214 @@
+"""Learnt clips of single values: the threshold's law by enumeration, sums as of a known clip, durable ledgers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from tidegate.errors import InvalidParameter
+from tidegate.ledger import open_ledger
+from tidegate.mechanisms import BinaryTree, BudgetAbsorption, Mechanism, Sample, SlidingWindowTree, Uniform
+from tidegate.mechanisms.clipped_records import ClippedRecords
+from tidegate.policy import Event, Policy, User, WEvent
+from tidegate.structures.value_bins import ValueBins
+from tidegate.testing import fixed_entropy
+
+STEPS = 60
+
+
+def tree(policy: Policy) -> Mechanism:
+    """A counter of running sums."""
+    return BinaryTree(policy, horizon=STEPS)
+
+
+def plain(policy: Policy) -> Mechanism:
+    """Noise for every step of its own."""
+    return Uniform(policy, noise="laplace")
+
+
+def sliding(policy: Policy) -> Mechanism:
+    """Sums of windows."""
+    return SlidingWindowTree(policy, window=6)
+
+
+def configured(
+    policy: Policy | None = None, build=tree, learn: int = 30, bound: int = 1440, most: int = 1
+) -> ClippedRecords:
+    """A small configuration."""
+    policy = policy or Event(epsilon="2", max_change=most * bound)
+    return ClippedRecords(policy, build=build, bins=ValueBins(bound), learn=learn, most=most)
+
+
+def receipts(bins: ValueBins, seed: int = 1, each: int = 20) -> np.ndarray:
+    """Made-up values, a few of them large."""
+    random = np.random.default_rng(seed)
+    count = STEPS * each
+    return bins.counted(
+        random.integers(0, STEPS, count), np.zeros(count), random.gamma(2, 15, count), steps=STEPS
+    )
+
+
+def laplace_tail(scale: float, k: int) -> float:
+    """P(X ≥ k) of the discrete Laplace law."""
+    ratio = math.exp(-1 / scale)
+    if k > 0:
+        return ratio**k / (1 + ratio)
+    return 1 - ratio ** (1 - k) / (1 + ratio)
+
+
+def stopping(above: list[int], allowed: int, start: float, test: float) -> np.ndarray:
+    """The probability of stopping at each candidate, by enumeration of the start's noise."""
+    found = np.zeros(len(above))
+    for begin in range(-150, 151):
+        ratio = math.exp(-1 / start)
+        weight = (1 - ratio) / (1 + ratio) * ratio ** abs(begin)
+        going = weight
+        for at, count in enumerate(above):
+            passes = laplace_tail(test, count - allowed - begin)  # ν ≤ x has the law of ν ≥ −x
+            last = at == len(above) - 1
+            found[at] += going * (1.0 if last else passes)
+            going *= 1 - passes
+    return found
+
+
+@pytest.mark.parametrize(("w", "most"), [(1, 1), (1, 2), (2, 2)])
+def test_threshold_by_enumeration(w: int, most: int) -> None:
+    """Stopping at any candidate is ε₂-private for records that differ; noise for one record of one step is not."""
+    policy: Policy = (
+        Event(epsilon="1", max_change=1440 * most)
+        if w == 1
+        else WEvent(epsilon="1", w=w, max_change=1440 * most)
+    )
+    mechanism = configured(policy, plain, most=most)
+    _, start, test = mechanism.scales
+    epsilon = float(mechanism.epsilons[1])
+    few = w * most
+    # the records that differ are all above, or some leave and others come
+    pairs = [
+        ([9, 5, 3, 1], [9 + few, 5 + few, 3, 1]),
+        ([6, 6, 6, 2], [6 - few, 6, 6 + few, 2 + few]),
+        ([20, 20, 20, 1], [20 - few, 20 - few, 20 + few, 1 + few]),
+    ]
+    single = 2 / epsilon  # right for one record in one step
+
+    def worst(start: float, test: float) -> float:
+        laws = [(stopping(one, 4, start, test), stopping(other, 4, start, test)) for one, other in pairs]
+        return max(float(np.abs(np.log(first / second)).max()) for first, second in laws)
+
+    assert worst(start, test) <= epsilon * (1 + 1e-9)
+    assert few == 1 or worst(single, single) > epsilon
+
+
+def test_sums_are_those_of_a_known_clip() -> None:
+    """What the mechanism is given is what it would be given had values always been clipped there, for every candidate."""
+    bins = ValueBins(1000, columns=2)
+    random = np.random.default_rng(3)
+    steps, columns = random.integers(0, 9, 400), random.integers(-1, 2, 400)
+    values = random.gamma(1, 90, 400).astype(np.int64)
+    vectors = bins.counted(steps, columns, values, steps=9)
+    for clip in bins.ends.tolist():
+        wanted = np.zeros((9, 2), dtype=np.int64)
+        np.add.at(
+            wanted, (steps[columns >= 0], columns[columns >= 0]), np.minimum(values, clip)[columns >= 0]
+        )
+        assert np.array_equal(bins.clipped(vectors, clip), wanted)
+
+
+def test_one_record_changes_what_is_measured_by_the_clip() -> None:
+    """Whatever a record's value is, after learning it moves a sum by the threshold at most, not by the bound."""
+    bins = ValueBins(1440)
+    none, one = bins.of_steps([[]]), bins.of_steps([[1440]])
+    for clip in bins.ends.tolist():
+        assert (bins.clipped(one, clip) - bins.clipped(none, clip)).max() == clip
+    assert bins.clipped(bins.of_steps([[1440]]), 1440).item() == 1440
+
+
+@pytest.mark.parametrize(
+    ("policy", "build"),
+    [
+        (None, tree),
+        (None, plain),
+        (WEvent(epsilon="6", w=4, max_change=1440), Sample),
+        (WEvent(epsilon="6", w=4, max_change=1440), tree),
+        (WEvent(epsilon="6", w=4, max_change=1440), sliding),
+        (WEvent(epsilon="6", w=4, max_change=1440), BudgetAbsorption),
+    ],
+)
+def test_batches_pushes_and_restores_agree(policy: Policy | None, build) -> None:
+    """The same releases step by step, all at once, and with a snapshot after every few steps; no window is overspent."""
+    mechanism = configured(policy, build)
+    matrix = receipts(mechanism.bins)
+    with fixed_entropy("learnt"):
+        run = mechanism.start()
+        batch = run.push_batch(matrix)
+    with fixed_entropy("learnt"):
+        single = mechanism.start()
+        pushed = np.array([single.push(row).values for row in matrix])
+    with fixed_entropy("learnt"):
+        restored, parts = mechanism.start(), []
+        for begin in range(0, STEPS, 7):
+            parts.append(restored.push_batch(matrix[begin : begin + 7]).values)
+            restored = mechanism.start(state=restored.snapshot())
+    assert np.array_equal(batch.values, pushed, equal_nan=True)
+    assert np.array_equal(batch.values, np.concatenate(parts), equal_nan=True)
+    assert np.isnan(batch.values[:30]).all()
+    assert np.isfinite(batch.values[mechanism.waits :]).all()
+    assert run.clip is not None
+    assert 30 < run.clip < 1440
+    assert run.ledger.verify().ok
+    assert run.ledger.verify().spent <= mechanism.policy.budget.total
+
+
+def test_running_sums_hold_the_sample() -> None:
+    """A running sum after learning is that of all steps, the silent ones included."""
+    mechanism = configured(Event(epsilon="50", max_change=1440))
+    matrix = receipts(mechanism.bins)
+    run = mechanism.start()
+    values = run.push_batch(matrix).values[:, 0]
+    assert run.limit is not None
+    true = np.cumsum(mechanism.bins.clipped(matrix, run.limit)[:, 0])
+    assert abs(values[-1] - true[-1]) < 0.05 * true[-1]
+    assert abs(values[30] - true[30]) < 0.05 * true[30]
+
+
+def test_the_ledger_says_what_was_learnt(tmp_path) -> None:
+    """A durable ledger has the charges of learning and a row with the threshold, and verifies; a restart goes on."""
+    mechanism = configured()
+    matrix = receipts(mechanism.bins)
+    run = mechanism.start(tmp_path / "a.ledger")
+    run.push_batch(matrix[:40])
+    kept, clip = run.snapshot(), run.clip
+    rows = run.ledger.connection.execute("SELECT kind, scope, detail FROM charges").fetchall()
+    assert [row[:2] for row in rows if row[0] == "learnt"] == [("learnt", "learn")]
+    run.ledger.close()
+    again = mechanism.start(tmp_path / "a.ledger", state=kept)
+    again.push_batch(matrix[40:])
+    assert again.clip == clip
+    assert again.ledger.verify().ok
+    again.ledger.close()
+    with open_ledger(tmp_path / "a.ledger", mechanism.policy, mechanism.units) as ledger:
+        assert ledger.step == STEPS
+
+
+def test_too_few_records_teach_nothing() -> None:
+    """Where the sample is too small for its noise, values are clipped at their bound, and at nothing smaller."""
+    mechanism = configured(Event(epsilon="1/10", max_change=1440))
+    run = mechanism.start()
+    run.push_batch(receipts(mechanism.bins, each=1))
+    assert run.clip == 1440
+
+
+def test_refusals() -> None:
+    """Users, changes that are promised too small, and samples as long as the stream are refused by a sentence."""
+    with pytest.raises(InvalidParameter, match="policy"):
+        configured(User(epsilon="1", horizon=60, max_change=1440))
+    with pytest.raises(InvalidParameter, match="max_change"):
+        configured(Event(epsilon="1", max_change=1000))
+    with pytest.raises(InvalidParameter, match="learn"):
+        configured(Event(epsilon="1", max_change=1440, horizon=30))
+    mechanism = configured()
+    assert mechanism.at(10).policy == replace(mechanism.policy, max_change=Fraction(10))
