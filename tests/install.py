@@ -84,6 +84,17 @@ def rows(work: Path) -> Iterator[tuple[str, str, str]]:
     for path, kind in ((wheel, "wheel"), (archive, "archive of the sources")):
         yield kind, "", f"{path.stat().st_size / 1e6:.1f} MB"
     for version in PYTHONS:
+        if subprocess.run(
+            ["uv", "python", "install", "--quiet", version], capture_output=True
+        ).returncode and (
+            subprocess.run(["uv", "python", "find", "--quiet", version], capture_output=True).returncode
+        ):
+            yield (
+                "wheel and archive",
+                f"Python {version}",
+                "not tested: no interpreter of this version could be had",
+            )
+            continue
         for path, kind in ((wheel, "wheel"), (archive, "archive")):
             python = environment(work / f"{kind}-{version}", version, str(path))
             command = python.parent / "tidegate"
