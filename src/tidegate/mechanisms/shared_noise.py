@@ -697,6 +697,9 @@ class SlidingNoise(SharedNoise):
 
     def _pay(self, step: int) -> int:
         if self.group is not None:
+            if self.distance:  # the way of every push: a window later at the latest
+                self.group = self.ledger.extend_group(self.group, step)
+                return 0
             before, self.group = self.group, self._reaching(self.group, step)
             return 0 if before.first == self.group.first else self.cost
         if self._silent(step):

@@ -95,8 +95,8 @@ class Track:
 class Line:
     """A track of one copy and one column in plain numbers, for runs that take one step at a time. SECRET.
 
-    The fields are those of `Track`; depths and errors are those of the gaps, as `kernels.add_depths` has them. Marks
-    count all placements, so that they stay as they are when gaps are forgotten. Nobody changes a line: every step
+    The fields are those of `Track`; depths are those of the gaps, as `kernels.add_depths` has them, and `rough` says how
+    many of them have an error above FINE: hardly ever any. Marks count all placements, so that they stay as they are when gaps are forgotten. Nobody changes a line: every step
     makes the next.
     """
 
@@ -106,7 +106,7 @@ class Line:
     marks: list[int]
     gaps: list[int]
     depths: list[int]
-    errors: list[int]
+    rough: int
     more: dict[int, list[int]]
 
     def numbers(self) -> dict[str, Any]:
@@ -295,7 +295,7 @@ class Semiorder:
             [row[0] + forgotten if row[0] > 0 else row[0] for row in numbers["marks"][0]],
             numbers["gaps"][0],
             [depth for depth, _ in known],
-            [error for _, error in known],
+            sum(error > kernels.FINE for _, error in known),
             {gap: list(words) for (_, gap), words in track.more.items()},
         )
 
@@ -307,10 +307,10 @@ class Semiorder:
         row = self.width - 1
         placed, node, ahead = line.placed, line.node, line.ahead - 1
         marks = [*line.marks, -1]
-        gaps, depths, errors = line.gaps, line.depths, line.errors
+        gaps, depths, rough = line.gaps, line.depths, line.rough
         forgotten = placed - len(gaps)
         if ahead < 0:
-            gaps, depths, errors = gaps.copy(), depths.copy(), errors.copy()
+            gaps, depths = gaps.copy(), depths.copy()
             order = self.order
             while marks[row] < 0:
                 word = source.word(stream, first + placed, 0, 0)
@@ -324,14 +324,15 @@ class Semiorder:
                 placed += 1
                 gaps.append(gap)
                 depths.append(depth)
-                errors.append(error)
+                rough += error > kernels.FINE
                 marks[row + choice] = placed
                 node = node + (1 << choice - 1) if choice else order.done_list[node]
             ahead, last = 0, len(marks) - row - 1
             while ahead < last and marks[row + 1 + ahead] >= 0:
                 ahead += 1
         stop, more = marks[row] - forgotten, line.more
-        value = _rounded(sum(depths[:stop]), sum(errors[:stop]), self.prepared.value)
+        error = sum(_depth(gap)[1] for gap in gaps[:stop]) if rough else kernels.FINE * stop
+        value = _rounded(sum(depths[:stop]), error, self.prepared.value)
         if value < 0:
             more = {gap: list(words) for gap, words in more.items()}
             value = self._decide_one(source, stream, first + forgotten, gaps[:stop], more)
@@ -339,10 +340,12 @@ class Semiorder:
             value = -value
         before = marks.pop(0) - forgotten
         if before > 0:
-            gaps, depths, errors = gaps[before:], depths[before:], errors[before:]
+            gaps, depths = gaps[before:], depths[before:]
+            if rough:
+                rough = sum(_depth(gap)[1] > kernels.FINE for gap in gaps)
             if more:
                 more = {gap - before: words for gap, words in more.items() if gap > before}
-        return value, Line(placed, node, ahead, marks, gaps, depths, errors, more)
+        return value, Line(placed, node, ahead, marks, gaps, depths, rough, more)
 
     def _decide_one(
         self, source: Source, stream: str, base: int, gaps: list[int], more: dict[int, list[int]]
