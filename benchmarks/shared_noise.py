@@ -6,6 +6,11 @@ Uniform takes 100,000 single pushes a second. Everything is warmed up; rivals ar
 rounds counts. Single draws and the making of orders are printed without a bar.
 
     python benchmarks/shared_noise.py [--rounds 15] [--json]
+
+The table of docs/noise.md: the mean absolute error of every mechanism that shares noise over that with Laplace noise, on
+streams of a folder (negative values are not cut off), and on a made-up one if there is none:
+
+    python benchmarks/shared_noise.py mechanisms [FOLDER] [--runs 5]
 """
 
 from __future__ import annotations
@@ -15,13 +20,15 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from timing import best  # isort: skip  sets the number of threads first
 
 import numpy as np
+import polars as pl
 
-from tidegate.mechanisms import Uniform
+from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Fast, PeGaSus, Sample, Uniform
 from tidegate.noise import current, laplace, laplace_one
 from tidegate.noise.shared.cube import Cube
 from tidegate.noise.shared.orders import Order
@@ -83,6 +90,50 @@ def measured_error(w: int, columns: int) -> float:
     return float(np.abs(values).mean() / (10 * w))
 
 
+def streams(folder: Path | None) -> dict[str, np.ndarray]:
+    """Public streams of one column, or a made-up one of people who come and go by day."""
+    if folder is None:
+        hours = np.arange(3000)
+        level = 200 + 120 * np.sin(2 * np.pi * hours / 24)
+        return {"made up": np.random.default_rng(1).poisson(level).astype(np.int64)}
+    people = pl.read_csv(folder / "calit2_people_30min.csv.gz").filter(pl.col("flow") == "in")["count"]
+    web = pl.read_parquet(folder / "worldcup98_requests_per_minute.parquet")["requests"]
+    jobs = pl.read_csv(folder / "unemployment_478_months.csv")["unemployed"]
+    found = {"unemployed": jobs, "web requests": web, "people at a door": people}
+    return {
+        name: stream.cast(pl.Float64).fill_nan(None).fill_null(strategy="forward").fill_null(0)
+        .round().cast(pl.Int64).to_numpy()[:5000]
+        for name, stream in found.items()
+    }  # fmt: skip
+
+
+def compare(folder: Path | None, runs: int) -> None:
+    """Print the table of docs/noise.md."""
+    kinds: dict[str, Callable[..., Any]] = {
+        "Uniform": Uniform,
+        "Sample, 8 a window": lambda policy, noise: Sample(policy, every=policy.w // 8, noise=noise),
+        "PeGaSus": PeGaSus,
+        "Fast": Fast,
+        "BudgetDistribution": BudgetDistribution,
+        "BudgetAbsorption": BudgetAbsorption,
+    }
+    print(f"| stream, w, ε | {' | '.join(kinds)} |")
+    print(f"|---|{'---|' * len(kinds)}")
+    for name, stream in streams(folder).items():
+        rows = stream[:, np.newaxis]
+        for w, epsilon in ((24, "0.1"), (24, "1"), (120, "0.1"), (120, "1")):
+            cells = []
+            for kind in kinds.values():
+                errors = {}
+                for noise in ("laplace", "auto"):
+                    mechanism = kind(WEvent(epsilon=epsilon, w=w), noise=noise)
+                    made = [mechanism.start().push_batch(rows).values - rows for _ in range(runs)]
+                    errors[noise] = float(np.mean(np.abs(made)))
+                ratio = errors["auto"] / errors["laplace"]
+                cells.append(f"{errors['laplace']:.3g} → {errors['auto']:.3g} ({ratio:.2f})")
+            print(f"| {name}, {w}, {epsilon} | {' | '.join(cells)} |", flush=True)
+
+
 def single_laplace() -> None:
     source = current()
     for step in range(SINGLE):
@@ -95,7 +146,15 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=15, help="rounds of which the best counts, at least 5")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "what", nargs="?", choices=["laws", "mechanisms"], default="laws", help="what to measure"
+    )
+    parser.add_argument("folder", nargs="?", type=Path, help="where the streams of `mechanisms` are")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each mechanism")
     options = parser.parse_args()
+    if options.what == "mechanisms":
+        compare(options.folder, options.runs)
+        return 0
     found: dict[str, dict[str, float]] = {}
     failed = []
 

@@ -19,8 +19,8 @@ SOUND: list[Mechanism] = [
     Uniform(WEvent(epsilon="1", w=5), columns=3),
     Uniform(WEvent(rho="1/2", w=5)),
     Sample(WEvent(epsilon="1", w=4), every=3),
-    BudgetAbsorption(WEvent(epsilon="1", w=4), columns=2),
-    BudgetDistribution(WEvent(epsilon="0.7", w=4)),
+    BudgetAbsorption(WEvent(epsilon="1", w=4), columns=2, noise="laplace"),
+    BudgetDistribution(WEvent(epsilon="0.7", w=4), noise="laplace"),
     PeGaSus(Event(epsilon="1")),
 ]
 
@@ -63,7 +63,7 @@ def test_a_ledger_that_is_told_half_is_found() -> None:
 
 def test_losses_from_scales_are_what_the_paper_says() -> None:
     """A publication of BA loses Δ/scale and each test ε/2w, whatever the ledger says."""
-    mechanism = BudgetAbsorption(WEvent(epsilon="1", w=4))
+    mechanism = BudgetAbsorption(WEvent(epsilon="1", w=4), noise="laplace")
     releases = mechanism.start().push_batch(4096 * np.arange(1, 9)[:, np.newaxis])
     losses = mechanism.step_losses(releases)
     assert losses is not None

@@ -32,7 +32,8 @@ STREAM = np.array([[5], [900], [0], [7], [7], [90], [1]])
 
 @pytest.mark.parametrize("course", COURSES, ids=lambda course: course.name)
 @pytest.mark.parametrize(
-    "mechanism", [Uniform(WEvent(epsilon="1", w=3)), BudgetAbsorption(WEvent(epsilon="2", w=2))]
+    "mechanism",
+    [Uniform(WEvent(epsilon="1", w=3)), BudgetAbsorption(WEvent(epsilon="2", w=2), noise="laplace")],
 )
 def test_every_course_shows_as_many_numbers_each_time(course: Course, mechanism: Any) -> None:
     """The shape of a transcript depends on the length of the stream alone, and something is released."""
@@ -103,7 +104,7 @@ def test_lengths_go_beyond_two_cycles_and_begin_at_one() -> None:
 def test_streams_stand_at_public_limits_and_at_decisions() -> None:
     """θ of the Grouper is found by its name, the border of BA's decision by trying."""
     assert 7 in levels.public_levels(PeGaSus(Event(epsilon="2"), threshold=7))
-    absorbing = BudgetAbsorption(WEvent(epsilon="1/10", w=2))
+    absorbing = BudgetAbsorption(WEvent(epsilon="1/10", w=2), noise="laplace")
     (border, *_) = levels.decision_levels(Configured(absorbing), 4)
     assert 5 <= border <= 80  # d·λ is 40, or 20 after a quiet step; found by trying
     pairs = placed(absorbing.policy, 1, 4, (border,))

@@ -55,7 +55,7 @@ def test_chances_of_all_transcripts_add_up() -> None:
 @pytest.mark.parametrize("kind", [BudgetAbsorption, BudgetDistribution])
 def test_models_are_what_the_mechanisms_do(kind: type[BudgetAbsorption]) -> None:
     """Chances of publication patterns: the program against real transcripts; another ε is refused."""
-    mechanism = kind(WEvent(epsilon="3", w=2))
+    mechanism = kind(WEvent(epsilon="3", w=2), noise="laplace")
     stream = np.array([[1], [3]])
     drawn = Configured(mechanism).sample(stream, 100_000)[:, ::2]  # after each value stands its scale
 
@@ -104,7 +104,9 @@ def test_sparse_vector_variants() -> None:
 def test_only_what_is_modelled_has_a_model() -> None:
     """Other grids, groups and pan-private runs have none."""
     policy = WEvent(epsilon="3", w=2)
-    known: list[Mechanism] = [BudgetAbsorption(policy), BudgetDistribution(policy)]
+    known: list[Mechanism] = [
+        kind(policy, noise="laplace") for kind in (BudgetAbsorption, BudgetDistribution)
+    ]
     assert all(models.model_of(each) for each in known)
     unknown = [BudgetAbsorption(policy, grid="0.5"), BudgetAbsorption(policy, pan_private="single")]
     assert not any(models.model_of(each) for each in unknown)

@@ -25,10 +25,10 @@ STREAM = np.array([[0, 3], [4, 3], [4, 0], [90, 1]])
 @pytest.mark.parametrize(
     "mechanism",
     [
-        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2),
+        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2, noise="laplace"),
         BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2, calibration="paper"),
-        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2, groups=((1,), (0,))),
-        BudgetDistribution(WEvent(epsilon="4", w=3), columns=2),
+        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2, groups=((1,), (0,)), noise="laplace"),
+        BudgetDistribution(WEvent(epsilon="4", w=3), columns=2, noise="laplace"),
     ],
 )
 def test_replicas_are_runs_through_the_front_door(mechanism: BudgetAbsorption) -> None:
@@ -55,7 +55,7 @@ def test_replicas_are_runs_through_the_front_door(mechanism: BudgetAbsorption) -
 
 def test_replicas_have_the_distribution_of_runs() -> None:
     """How often step 2 repeats step 1: replicas against starts, exact binomial tails; a mutant is refused."""
-    mechanism = BudgetAbsorption(WEvent(epsilon="2", w=2))
+    mechanism = BudgetAbsorption(WEvent(epsilon="2", w=2), noise="laplace")
     stream = np.array([[2], [3]])
     subject = Configured(mechanism)
     assert subject.way == "loop"
