@@ -96,8 +96,8 @@ class Line:
     """A track of one copy and one column in plain numbers, for runs that take one step at a time. SECRET.
 
     The fields are those of `Track`; depths are those of the gaps, as `kernels.add_depths` has them, and `rough` says how
-    many of them have an error above FINE: hardly ever any. Marks count all placements, so that they stay as they are when gaps are forgotten. Nobody changes a line: every step
-    makes the next.
+    many of them have an error above FINE: hardly ever any. Marks count all placements, so that they stay as they are when
+    gaps are forgotten. Nobody changes a line: every step makes the next.
     """
 
     placed: int
