@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.report_sentences import Told
 from tests.runtime.helpers import release, settings
 
 from tidegate.cli import main
@@ -121,6 +123,55 @@ def test_a_year_of_hours_in_20_columns_is_small(tmp_path: Path) -> None:
     assert text.count("data:image/png;base64") == 20
     assert text.count("As a table") == 20
     assert "<script" not in text
+
+
+def test_every_sentence_has_the_right_numbers(tmp_path: Path) -> None:
+    """As the walk over real files checks them; a number that is changed in any of them is noticed."""
+    text_of(tmp_path)
+    files = tmp_path / "report.html", tmp_path / "tidegate.toml", tmp_path / "out.csv"
+    told = Told.of(*files)
+    told.check()
+    wrong = [
+        ("12 steps (", "13 steps ("),
+        ("factor of 2.7", "factor of 3.7"),
+        ("ε = 42", "ε = 43"),
+        ("and 73%", "and 74%"),
+    ]
+    wrong += [
+        ("Ledger verified: 12", "Ledger verified: 11"),
+        ("fresh<td>12", "fresh<td>10"),
+        ("<strong>± ", "<strong>± 9"),
+    ]
+    for before, after in wrong:
+        assert before in told.text, before
+        with pytest.raises(AssertionError):
+            replace(told, text=told.text.replace(before, after)).check()
+
+
+def test_means_are_not_averaged_with_their_counts(tmp_path: Path) -> None:
+    """Below the columns of a mean and their counts stands one row, of the means alone."""
+    lines = ["time,unit,place,value"]
+    lines += [
+        f"2026-03-02T{hour:02d}:{10 + unit},{unit},{place},{value}"
+        for hour in range(12)
+        for unit, (place, value) in enumerate((("north", 20), ("north", 40), ("south", 60)))
+    ]
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    mean = 'aggregate = "mean"\nclip = ["0", "100"]'
+    text = text_of(
+        tmp_path,
+        ('aggregate = "distinct"', mean),
+        ('column = "place"', 'column = "place"\nvalue = "value"'),
+        inside=True,
+    )
+    rows = re.findall(r"<tr><td>([^<]+)<td>([\d.]+)<td>[\d.]+<td>[\d.]+%", text)
+    assert rows == [
+        ("north", "30.0"),
+        ("south", "60.0"),
+        ("count of north", "2.0"),
+        ("count of south", "1.0"),
+        ("all 2 columns", "45.0"),
+    ]
 
 
 def test_the_card_is_what_the_configuration_says(tmp_path: Path) -> None:

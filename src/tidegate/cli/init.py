@@ -53,13 +53,16 @@ def init(
         str | None, typer.Option(help="How times are written, if not ISO 8601: '%d.%m.%Y %H:%M'.")
     ] = None,
     aggregate: Annotated[
-        str, typer.Option(help="count, distinct, sum, mean, histogram, or given: already aggregated.")
+        str,
+        typer.Option(help="count, distinct, sum, mean, histogram, quantile, or given: already aggregated."),
     ] = "distinct",
     categories: Annotated[
         str | None,
         typer.Option(help="The public categories, separated by commas; never taken from the data."),
     ] = None,
-    clip: Annotated[str | None, typer.Option(help="Bounds of one value for sum and mean: '0, 100'.")] = None,
+    clip: Annotated[
+        str | None, typer.Option(help="Bounds of one value for sum, mean and quantile: '0, 100'.")
+    ] = None,
     edges: Annotated[
         str | None, typer.Option(help="Edges of public intervals for histogram: '0, 10, 100'.")
     ] = None,

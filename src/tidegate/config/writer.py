@@ -207,7 +207,7 @@ def write_config(
     if column is None and categories and not wide:
         column = _guess(columns, _PLACE, taken, ("text", "whole number"))
         taken |= {column} if column else set()
-    if value is None and aggregate in ("sum", "mean", "histogram", "given") and not wide:
+    if value is None and aggregate in ("sum", "mean", "histogram", "quantile", "given") and not wide:
         value = _guess(columns, _VALUE, taken, ("number", "whole number"))
     if unit is None and aggregate == "distinct":
         aggregate = "count"
@@ -219,7 +219,7 @@ def write_config(
 
     names = ", ".join(quoted(str(name), ensure_ascii=False) for name in categories)
     bounds = ", ".join(quoted(str(bound)) for bound in clip)
-    counted = aggregate in ("count", "distinct", "sum", "mean", "histogram")
+    counted = aggregate in ("count", "distinct", "sum", "mean", "histogram", "quantile")
     bounded = "# most: of given input nothing is bounded\n"
     if counted:
         bounded = f"most = {most}{' ' * max(1, 27 - len(str(most)))}# contributions of one unit in one step\n"
@@ -242,7 +242,7 @@ def write_config(
 
     one = f"""\
 [query]
-{line("aggregate", aggregate, "count, distinct, sum, mean, histogram or given")}\
+{line("aggregate", aggregate, "count, distinct, sum, mean, histogram, quantile or given")}\
 {f"columns = [{names}]" if names else '# columns = ["…", "…"]'}  # the public list of categories
 {bounded}\
 {f"clip = [{bounds}]" if bounds else '# clip = ["0", "100"]'}  # bounds of one value, for a sum or a mean

@@ -354,9 +354,11 @@ def _errors(page: Page) -> str:
     labels = config.query.answer_labels
     answers = config.query.answers(newest.values)
     errors = np.abs(answers - truth)
-    chosen, rest = _chosen(answers)
+    chosen, _ = _chosen(answers)
     rows = [(labels[column], truth[:, column], errors[:, column]) for column in chosen]
-    rows.append((f"all {len(labels):,} columns" if rest else "all", truth.ravel(), errors.ravel()))
+    own = len(config.query.columns.labels) if config.query.aggregate == "mean" else len(labels)
+    if own > 1:  # of means alone: their mean with counts would be a number of nothing
+        rows.append((f"all {own:,} columns", truth[:, :own].ravel(), errors[:, :own].ravel()))
     body = "".join(
         f"<tr><td>{html.escape(name)}<td>{_mean(true):,.1f}<td>{_mean(error):,.2f}"
         f"<td>{_ratio(error, true)}<td>{_quantile(error):,.1f}"
