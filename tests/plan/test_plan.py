@@ -1,10 +1,14 @@
 """Plans: made-up streams, predictions that match what happens, recommendations, what may not be read."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 import tidegate as tg
+from tidegate.composition import zcdp_delta
 from tidegate.errors import InvalidParameter
+from tidegate.exact import show
 from tidegate.mechanisms import Mechanism, Sample, Uniform, catalogue
 from tidegate.plan import Description, Profile, make_plan
 from tidegate.plan.predict import choices, predict
@@ -119,3 +123,18 @@ def test_impossible_descriptions_are_refused(options):
     """Each number has its range."""
     with pytest.raises(InvalidParameter):
         Description(**options)
+
+
+def test_a_plan_for_a_delta_says_which_rho_implies_it():
+    """The largest ρ of three digits that keeps (ε, δ), and its error: a gain for long windows, none without a δ."""
+    kinds = {"Uniform": Uniform, "Sample": Sample}
+    policy = tg.WEvent(epsilon="1", delta="1e-6", w=240)
+    made = make_plan(policy, Description(level=50_000), runs=1, curves=False, kinds=kinds)
+    rho = made.concentrated.mechanism.policy.rho
+    assert zcdp_delta(rho, Fraction(1)) <= policy.delta < zcdp_delta(rho * Fraction(101, 100), Fraction(1))
+    alone = next(p for p in made.predictions if p.name == "Uniform")
+    assert made.concentrated.absolute < alone.absolute
+    (sentence,) = [said for said in made.reasons() if said.startswith("ρ = ")]
+    assert f'rho = "{show(rho)}"' in sentence or "gains nothing" in sentence
+    pure = make_plan(tg.WEvent(epsilon="1", w=240), Description(level=50), runs=1, curves=False, kinds=kinds)
+    assert pure.concentrated is None

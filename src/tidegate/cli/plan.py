@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from tidegate.plan import Plan, Stream
+    from tidegate.plan.predict import Prediction
     from tidegate.policy import Policy
 
 EXAMPLE = "Example: tidegate plan tidegate.toml --target 5%"
@@ -201,6 +202,7 @@ def facts_of(made: Plan, delay: int) -> dict[str, Any]:
         "expected_relative_error": best.relative,
         "reasons": made.reasons(delay=delay),
         "config": best.toml(),
+        "rho": None if made.concentrated is None else _of_rho(made.concentrated),
         "predictions": [
             {
                 "mechanism": p.name,
@@ -214,6 +216,18 @@ def facts_of(made: Plan, delay: int) -> dict[str, Any]:
         ],
         "by_epsilon": made.by_epsilon,
         "by_window": made.by_window,
+    }
+
+
+def _of_rho(found: Prediction) -> dict[str, Any]:
+    """What an (ε, δ) gains that is promised by ρ, as JSON."""
+    from tidegate.exact import show
+
+    return {
+        "rho": show(found.mechanism.policy.budget.total),
+        "mechanism": found.name,
+        **found.parameters,
+        "expected_absolute_error": found.absolute,
     }
 
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tidegate.composition.conversions import group_delta, zcdp_delta, zcdp_epsilon
+from tidegate.composition.conversions import group_delta, zcdp_delta, zcdp_epsilon, zcdp_rho
 from tidegate.composition.optimal import delta_of, largest_step, simple_step, slots_of
 
-__all__ = ["delta_of", "group_delta", "largest_step", "simple_step", "slots_of", "zcdp_delta", "zcdp_epsilon"]
+__all__ = [
+    "delta_of",
+    "group_delta",
+    "largest_step",
+    "simple_step",
+    "slots_of",
+    "zcdp_delta",
+    "zcdp_epsilon",
+    "zcdp_rho",
+]

@@ -98,6 +98,26 @@ def zcdp_delta(rho: Fraction, epsilon: Fraction) -> Fraction:
         return min(Fraction(1), fraction_up(bound))
 
 
+def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """The largest ρ, rounded down, for which ρ-zCDP implies (ε, δ)-privacy.
+
+    Parameters
+    ----------
+    epsilon, delta
+        What is to be kept.
+
+    Examples
+    --------
+    >>> 0.0243 < zcdp_rho(Fraction(1), Fraction(1, 10**6)) < 0.0245
+    True
+    """
+    low, high = Fraction(0), Fraction(epsilon)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if zcdp_delta(middle, epsilon) <= delta else (low, middle)
+    return low
+
+
 def _best_order(rough: Callable[[float], float], around: float) -> float:
     """A Rényi order near the minimum of a unimodal function; any order gives a valid bound."""
     low, high = math.log(max(around, 1e-9)) - 12, math.log(max(around, 1e-9)) + 12

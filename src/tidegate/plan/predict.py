@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.composition import zcdp_rho
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.exact import show
 from tidegate.mechanisms import Mechanism, catalogue
 from tidegate.noise import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.plan.description import Stream
-from tidegate.policy import Policy, WEvent
+from tidegate.policy import Approximate, Policy, WEvent
 
 CELLS = 400_000  # of one made-up stream: enough for a ranking, little enough for half a minute in all
 FEWEST_STEPS = 200
@@ -103,6 +105,8 @@ class Plan:
         One for each choice that was tried, the best one first.
     by_epsilon, by_window
         For each mechanism pairs of ε or w and the error.
+    concentrated
+        For an (ε, δ): the choice with the least error, at once, whose ρ implies it; see `concentrated_policy`.
 
     Examples
     --------
@@ -117,6 +121,7 @@ class Plan:
     predictions: tuple[Prediction, ...]
     by_epsilon: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     by_window: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    concentrated: Prediction | None = None
 
     def best(self, *, delay: int = 0) -> Prediction:
         """The recommended choice among those that are not later than `delay` steps: plain ones win ties."""
@@ -142,11 +147,25 @@ class Plan:
             said.append(
                 f"Whoever can wait {late.delay} steps gets {number(late.absolute)} with {describe(late)}."
             )
+        if self.concentrated is not None:
+            said.append(self._of_rho(self.concentrated, best))
         if best.relative > 0.5:
             said.append(
                 "No choice is accurate here: use longer steps, fewer columns, a shorter window or a larger ε."
             )
         return said
+
+    def _of_rho(self, other: Prediction, best: Prediction) -> str:
+        """What an (ε, δ) gains that is written as ρ."""
+        rho = show(other.mechanism.policy.budget.total)
+        implied = f"ρ = {rho} (zCDP) implies this ε and δ"
+        part = other.absolute / best.absolute if best.absolute else 1.0
+        if part >= 1:
+            return f"{implied}, and gains nothing here."
+        return (
+            f'{implied}: {describe(other)} with rho = "{rho}" instead of epsilon and delta would be off by '
+            f"{number(other.absolute)}, {part:.2f} times as much."
+        )
 
 
 def _plain(mechanism: Mechanism) -> Mechanism | None:
@@ -246,8 +265,9 @@ def _make_plan(
             "policy", str(policy.budget), "one that some mechanism supports", "write epsilon alone"
         )
     predictions.sort(key=lambda prediction: prediction.absolute)
+    concentrated = _concentrated(policy, stream, columns, truths, kinds)
     if not curves:
-        return Plan(policy, stream, tuple(predictions))
+        return Plan(policy, stream, tuple(predictions), concentrated=concentrated)
     shown = _best_of_each(predictions)
     tell("other ε")
     total = policy.budget.total
@@ -261,7 +281,7 @@ def _make_plan(
         by_window = _curves(
             policy, stream, shown, [(float(w), dataclasses.replace(policy, w=w)) for w in lengths]
         )
-    return Plan(policy, stream, tuple(predictions), by_epsilon, by_window)
+    return Plan(policy, stream, tuple(predictions), by_epsilon, by_window, concentrated)
 
 
 def choices(kind: type[Mechanism], policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
@@ -318,6 +338,43 @@ def _best_of_each(predictions: list[Prediction]) -> dict[str, Prediction]:
     for prediction in predictions:
         best.setdefault(prediction.label, prediction)
     return best
+
+
+def concentrated_policy(policy: Policy) -> Policy | None:
+    """The same promise made by ρ: the largest of three digits that implies the policy's (ε, δ); None without a δ.
+
+    Examples
+    --------
+    >>> concentrated_policy(WEvent(epsilon="1", delta="1e-6", w=120)).budget
+    ZeroConcentrated(rho=Fraction(243, 10000))
+    """
+    if not isinstance(policy.budget, Approximate):
+        return None
+    largest = zcdp_rho(policy.budget.epsilon, policy.budget.delta)
+    digits = 10 ** (2 - math.floor(math.log10(largest)))
+    rho = Fraction(math.floor(largest * digits), digits)
+    return dataclasses.replace(policy, epsilon=None, delta=0, rho=rho)
+
+
+def _concentrated(
+    policy: Policy,
+    stream: Stream,
+    columns: int,
+    truths: list[npt.NDArray[np.int64]],
+    kinds: Mapping[str, type[Mechanism]],
+) -> Prediction | None:
+    """The best choice for an (ε, δ) that is promised by ρ."""
+    other = concentrated_policy(policy)
+    if other is None:
+        return None
+    found = [
+        prediction
+        for kind in kinds.values()
+        for mechanism in choices(kind, other, columns, stream.season)
+        for prediction in predict(mechanism, truths)
+        if not prediction.delay
+    ]
+    return min(found, key=lambda prediction: prediction.absolute, default=None)
 
 
 def _replaced(policy: Policy, total: Fraction) -> Policy:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.composition import zcdp_delta
+from tidegate.composition import zcdp_rho
 from tidegate.exact import sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters import blt, factorization_parameters, toeplitz
@@ -121,13 +121,7 @@ class Factorization(Mechanism):
         if isinstance(budget, ZeroConcentrated):
             return budget.rho
         assert isinstance(budget, Approximate)
-        low, high = Fraction(0), Fraction(budget.epsilon)
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (
-                (middle, high) if zcdp_delta(middle, budget.epsilon) <= budget.delta else (low, middle)
-            )
-        return low
+        return zcdp_rho(budget.epsilon, budget.delta)
 
     @cached_property
     def coefficients(self) -> npt.NDArray[np.int64]:
