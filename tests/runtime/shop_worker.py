@@ -1,4 +1,4 @@
-"""A process that releases and amends the three statistics of a shop and gets killed: a child for every start.
+"""A process that releases and amends the three statistics of a shop, a hierarchy and answers, and gets killed.
 
 Reads one JSON object a line from standard input and answers with one, as crash_worker.py does.
 """
@@ -45,6 +45,7 @@ name = "Uniform"
 ORDERS = """[[query]]
 name = "orders"
 aggregate = "count"
+hierarchy = { north = "both", south = "both" }
 most = 2
 share = "1/4"
 """
@@ -57,9 +58,27 @@ mechanism = "BudgetAbsorption"
 REVENUE = """[[query]]
 name = "revenue"
 aggregate = "sum"
-clip = ["0", "200"]
+clip = "learn"
+learn = 3
+bound = 5000
 share = "1/2"
 mechanism = "Tide"
+"""
+ANSWERS = """[[answer]]
+name = "day"
+query = "orders"
+kind = "window"
+window = 6
+[[answer]]
+name = "smoothed"
+query = "revenue"
+kind = "decayed"
+half_life = 4
+[[answer]]
+name = "crowded"
+query = "customers"
+kind = "alarm"
+threshold = 20
 """
 # at first, after the first amendment (less ε, another mechanism), and after the second (more ε, columns)
 VARIANTS = (
@@ -81,11 +100,11 @@ def receipts(folder: Path) -> None:
         return
     rng = np.random.default_rng(4)
     lines = ["time,customer,shop,amount"]
-    for minute in np.sort(rng.integers(0, 3 * PHASE * 60, 900)).tolist():
+    for minute in np.sort(rng.integers(0, 3 * PHASE * 60, 30_000)).tolist():
         day, rest = divmod(minute, 1440)
         shop = ("north", "south")[int(rng.integers(2))]
         time_ = f"2026-03-{2 + day:02d}T{rest // 60:02d}:{rest % 60:02d}:00"
-        lines.append(f"{time_},c{rng.integers(60)},{shop},{rng.integers(150)}")
+        lines.append(f"{time_},c{rng.integers(5000)},{shop},{rng.integers(150)}")
     path.with_suffix(".tmp").write_text("\n".join(lines) + "\n", encoding="utf-8")
     path.with_suffix(".tmp").rename(path)
 
@@ -95,7 +114,7 @@ def variant(folder: Path, target: str, number: int) -> Queries:
     queries, epsilon = VARIANTS[number]
     ledger = f'ledger = "{target}"\n' if target else ""
     protect = f'[protect]\nepsilon = "{epsilon}"\nwindow = {WINDOW}\n{ledger}'
-    text = HEAD.format(count=PHASE * (number + 1)) + queries + protect
+    text = HEAD.format(count=PHASE * (number + 1)) + queries + ANSWERS + protect
     return parse_queries(text, folder / "tidegate.toml")
 
 
@@ -142,7 +161,7 @@ def release(queries: Queries) -> None:
     with open_streams(queries) as running:
         intake = running.queries.open(running.position)
         if hasattr(intake.source, "piece"):
-            intake.source.piece = 500
+            intake.source.piece = 15_000
         running.drive(intake)
         running.finish()
         intake.close()

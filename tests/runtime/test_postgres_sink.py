@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import TEXT, release, settings, write_events
 
 from tidegate.cli import main
-from tidegate.config import Config
+from tidegate.config import Config, parse_queries
 from tidegate.config.errors import ConfigError
 from tidegate.errors import InvalidParameter
-from tidegate.runtime import SinkError, open_stream
+from tidegate.runtime import SinkError, open_stream, open_streams
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
 from tidegate.runtime.sinks import postgres as module
 from tidegate.testing import fixed_entropy
@@ -59,6 +59,32 @@ def test_a_table_has_what_a_file_has(database: Any, tmp_path: Path) -> None:
         ]
         assert [row[3], row[4], row[5], row[7]] == [float(want[k]) for k in ("value", "low", "high", "scale")]
     assert database.sql("SELECT DISTINCT query FROM released") == [("",)]
+
+
+def test_several_queries_share_a_table(database: Any, tmp_path: Path) -> None:
+    """One row for each query, step and column, under the query's name; after a loss a second start writes all again."""
+    write_events(tmp_path)
+    text = TEXT.format(folder=tmp_path).replace(f"{tmp_path}/out.csv", database.url())
+    begin, end = text.index("[query]"), text.index("[protect]")
+    query = text[begin:end].replace("[query]", "[[query]]")
+    both = "".join(f'{query}name = "{name}"\nshare = "1/2"\n' for name in ("first", "second"))
+    queries = parse_queries(text[:begin] + both + text[end:], tmp_path / "tidegate.toml")
+
+    def released() -> list[Any]:
+        with open_streams(queries) as streams:
+            intake = streams.queries.open(streams.position)
+            streams.drive(intake)
+            streams.finish()
+            intake.close()
+        return list(database.sql('SELECT query, step, "column", value FROM released ORDER BY 1, 2, 3'))
+
+    found = released()
+    assert [row[:2] for row in found] == [
+        (name, step) for name in ("first", "second") for step in range(1, 13) for _ in range(2)
+    ]
+    assert released() == found
+    database.sql("DROP TABLE released CASCADE")
+    assert released() == found
 
 
 def test_nothing_twice_and_the_newest_revision_in_a_view(database: Any, tmp_path: Path) -> None:

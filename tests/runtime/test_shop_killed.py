@@ -1,4 +1,7 @@
-"""Three statistics of one shop, killed at random and amended twice on the way, over SQLite and PostgreSQL."""
+"""Three statistics of one shop, one with a learnt clip, a hierarchy, answers and an alarm: killed and amended on the way.
+
+Over SQLite and PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +81,12 @@ def targets(request: pytest.FixtureRequest) -> Targets:
     return lambda: str(server.new_stream())
 
 
+def answers(folder: Path) -> dict[str, bytes]:
+    """What was answered from releases; computed again at every start, so it is whole only at the end."""
+    wanted = ("day*.csv", "smoothed*.csv", "crowded*.csv")
+    return {path.name: path.read_bytes() for name in wanted for path in sorted(folder.glob(name))}
+
+
 def outputs(folder: Path) -> dict[str, bytes]:
     """Everything that was released."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("released*.csv"))}
@@ -88,7 +97,14 @@ def promised(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     """What a stream without interruption releases with the same entropy."""
     folder = tmp_path_factory.mktemp("promised")
     assert not worker.start(folder, "")
-    found = outputs(folder)
+    found, answered = outputs(folder), answers(folder)
+    assert len(answered) == 9
+    assert all(len(content.splitlines()) > PHASE for content in answered.values())
+    for row in csv.DictReader(found["released-orders.csv"].decode().splitlines()):
+        assert float(row["both"]) == pytest.approx(float(row["north"]) + float(row["south"]))
+    learning = list(csv.DictReader(found["released-revenue.csv"].decode().splitlines()))
+    assert [row["status"] for row in learning][: 3 + WINDOW - 1] == ["silent"] * (3 + WINDOW - 1)
+    assert float(learning[-1]["scale"]) < 5000  # with the bound, 5,000, it would be 12 times that
     assert sorted(found) == [
         "released-customers.csv",
         "released-customers.from-21.csv",
@@ -100,13 +116,15 @@ def promised(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         "released-revenue.from-21.csv",
         "released-revenue.from-41.csv",
     ]
-    return found
+    return found | answered
 
 
 def spent_by_step(found: dict[str, bytes]) -> dict[int, Fraction]:
     """What all queries together say that they have spent at each step."""
     spent: dict[int, Fraction] = {}
-    for content in found.values():
+    for name, content in found.items():
+        if not name.startswith("released"):
+            continue
         for row in csv.DictReader(content.decode().splitlines()):
             step = int(row["step"])
             spent[step] = spent.get(step, Fraction(0)) + Fraction(row["spent"])
@@ -179,7 +197,7 @@ def test_killed_at_random_and_amended_twice(
             if not was_killed:
                 break
             killed += 1
-        assert outputs(folder) == promised
+        assert outputs(folder) | answers(folder) == promised
         verdict = verify_target(target or folder / "tidegate.ledger")
         assert verdict.ok, str(verdict)
         assert verdict.steps == 3 * PHASE

@@ -70,9 +70,12 @@ class AnswerFileSink(TextFileSink):
         return super().resume(0, None)
 
     def refuse_occupied(self) -> None:
-        """Refuse a file that is there before anything was released."""
+        """Refuse a file that is there before anything was released, unless a start that was killed has begun it."""
         if self.occupied():
-            raise self._foreign()
+            with self.path.open("rb") as file:
+                begun = self._header.startswith(file.read(len(self._header) + 1))
+            if not begun:
+                raise self._foreign()
 
     def settled(self) -> None:
         """Set a file aside that holds more than there are answers."""

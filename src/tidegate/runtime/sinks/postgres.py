@@ -165,8 +165,8 @@ class PostgresSink(Sink):
                 self._sql("INSERT INTO {book} VALUES (%s, %s, 0, 0) ON CONFLICT DO NOTHING"),
                 [self._query, self._layout.stream],
             )
-            if self._made:  # a table that was dropped is written anew
-                session.execute(self._sql("UPDATE {book} SET number = 0 WHERE query = %s"), [self._query])
+            if self._made:  # a table that was dropped is written anew, with the rows of all queries
+                session.execute(self._sql("UPDATE {book} SET number = 0"))
             stream, self._number, self._worker = session.row(
                 self._sql(
                     "UPDATE {book} SET worker = worker + 1 WHERE query = %s RETURNING stream, number, worker"
