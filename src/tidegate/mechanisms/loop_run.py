@@ -119,6 +119,17 @@ class LoopRun(Run):
         """How many steps to handle at once, from this one on."""
         return max(1, CELLS // self._columns) if self._columns <= INLINE else CELLS
 
+    def _most_groups(self) -> int:
+        """How many groups of steps the loop may charge, at most."""
+        return 0
+
+    def _given_up(self, error: BaseException, first_step: int, outputs: Any) -> None:
+        """Charge what an error tells of noise that was drawn, before the state is put back."""
+
+    def _record(self, batch: Batch, first_step: int, outputs: Any) -> None:
+        """Charge what the loop charged."""
+        batch.record(first_step, outputs.units)
+
     # what they share
 
     def _push(self, row: Row) -> Release:
@@ -129,10 +140,11 @@ class LoopRun(Run):
             return self._push_batch_shared(matrix, first_step, self._noise)
         outputs, kept = self._empty(len(matrix)), self._kept()
         try:
-            with self.ledger.begin_batch(len(matrix)) as batch:
+            with self.ledger.begin_batch(len(matrix), self._most_groups()) as batch:
                 self._release(matrix, first_step, batch, outputs)
-                batch.record(first_step, outputs.units)
+                self._record(batch, first_step, outputs)
         except BaseException as error:
+            self._given_up(error, first_step, outputs)
             self._put_back(kept)
             if isinstance(error, BudgetExceeded):
                 self._refused(first_step, outputs.units)

@@ -218,6 +218,12 @@ class Run(ABC):
         self._unusable = ""
         return releases
 
+    @property
+    def holds_noise(self) -> bool:
+        """Whether the state has noise, or a radius of it, that is still to be used."""
+        noise = getattr(self, "_noise", None)
+        return noise is not None and bool(noise.open)
+
     def reach(self, step: int) -> float:
         """By how much one unit can change what is released at a step, in the values' unit, given what is public."""
         return self.mechanism.sensitivity * self._grid

@@ -233,7 +233,7 @@ def chosen(
     most = WORTH_IT * 2.0 * measured_in(policy.steps_charged) ** 2 if noise == "auto" else math.inf
     for choice, copies in _candidates(policy, columns, measured_in):
         sharing = Sharing(choice, sensitivity, budget.epsilon * part, copies, part)
-        if noise in ("auto", sharing.choice.law) and sharing.choice.variance <= most and _drawable(sharing):
+        if noise in ("auto", sharing.choice.law) and sharing.choice.variance <= most and drawable(sharing):
             return sharing
     if noise == "auto":
         return None
@@ -246,8 +246,7 @@ def _candidates(policy: Policy, columns: int, measured_in: Callable[[int], int])
     """All laws that share noise, the one with the least variance first, and how many copies there are of each."""
     from tidegate.noise.shared.choice import choices, horizon_choice
 
-    # who stays in one column changes no other, so that each has noise of its own at the full budget
-    apart = columns > 1 and policy.mobility == "fixed" and policy.adjacency == "add-remove"
+    apart = columns_apart(policy, columns)
     together, copies = (1, columns) if apart else (columns, 1)
     horizon = policy.horizon
     if horizon is not None and (policy.window is None or horizon <= policy.window):
@@ -257,7 +256,12 @@ def _candidates(policy: Policy, columns: int, measured_in: Callable[[int], int])
     return [(choice, copies) for choice in sorted(found, key=lambda choice: choice.variance)]
 
 
-def _drawable(sharing: Sharing) -> bool:
+def columns_apart(policy: Policy, columns: int) -> bool:
+    """Whether columns have noise of their own at the full budget: who stays in one of them changes no other."""
+    return columns > 1 and policy.mobility == "fixed" and policy.adjacency == "add-remove"
+
+
+def drawable(sharing: Sharing) -> bool:
     """Whether the numbers fit, and points of a ball are found in a few attempts (see docs/proofs/noise_cube.md)."""
     choice = sharing.choice
     try:
@@ -401,7 +405,27 @@ class LentAccount:
         charge(first, alone, groups=begun, extended=extended)
 
 
-class SharedNoise(ABC):
+class Held:
+    """A secret that one run at a time may go on with: the ledger knows it by a name that is in the snapshot."""
+
+    run: Run
+    name: str = ""
+
+    def known_as(self) -> str:
+        """The name, for a snapshot; from now on whoever starts from it ends the run that had it."""
+        if not self.name:
+            self.name = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
+        self.run.ledger.hold(self.name, self.run)
+        return self.name
+
+    def hold(self, name: str) -> bool:
+        """Go on with what a snapshot has under this name; False where another run may go on with it as well."""
+        held = self.run.ledger.hold(name, self.run)
+        self.name = name if held else ""
+        return held
+
+
+class SharedNoise(Held, ABC):
     """The noise of one run: paid for, drawn and kept. Its state is SECRET.
 
     Measurements are paid for and drawn one by one (`pay`, then `draw` or `draw_one`), or many at once (`pay_all`, then
@@ -446,7 +470,6 @@ class SharedNoise(ABC):
         self.cost = int(sharing.group_part * self.ledger.units)
         self.window = run.ledger.policy.window
         self.horizon = run.ledger.policy.horizon
-        self.name = ""
         self.silent_until = self.patient_until = 0
         self.state: Any = self.law.start()
         if saved is not None:
@@ -456,25 +479,19 @@ class SharedNoise(ABC):
 
     def _restore(self, saved: Saved) -> None:
         """Go on from a snapshot if nobody else can go on from it, else drop what is secret."""
-        self.name, self.silent_until, self.patient_until = saved["name"], saved["silent"], saved["patient"]
+        self.silent_until, self.patient_until = saved["silent"], saved["patient"]
         self._read(saved)
-        ledger = self.run.ledger
-        held = ledger.hold(self.name, self.run)
-        if held or not self.open:
+        if self.hold(saved["name"]) or not self.open:
             return
-        if (self.window is None or self.sharing.whole_run) and not ledger.begins_again:
+        if (self.window is None or self.sharing.whole_run) and not self.run.ledger.begins_again:
             raise LedgerMismatch(FOR_GOOD)
         self.silent_until = self._drop()
         self.patient_until = self.silent_until + (self.window or 0)
-        self.name = ""
 
     def numbers(self) -> Saved:
         """The state for a snapshot, which is as secret as raw values."""
-        if not self.name:
-            self.name = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
-        self.run.ledger.hold(self.name, self.run)
         return {
-            "name": self.name,
+            "name": self.known_as(),
             "silent": self.silent_until,
             "patient": self.patient_until,
             "law": self.state.numbers(),
@@ -583,7 +600,7 @@ class SharedNoise(ABC):
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
         """The groups that the next measurements begin (first, last, units), and those that they extend."""
 
-    def _paid(self, first: int, count: int) -> None:  # noqa: B027  most need not
+    def _paid(self, first: int, count: int) -> None:
         """Take note that the next measurements were paid for."""
 
 

@@ -195,8 +195,12 @@ class Size:
         return 0.0 if self.visible else self.square / HIDDEN
 
 
-def size_of(values: Floats, noise: Floats, laplace: bool) -> Size:
-    """The squared size of the values behind noisy measurements: level, or what varies more than the noise."""
+def size_of(values: Floats, known_as: Floats, laplace: bool) -> Size:
+    """The squared size of the values behind noisy measurements: level, or what varies more than the noise.
+
+    `known_as` are variances of the noise, negative where it is neither Laplace nor, if `laplace` is False, Gaussian.
+    """
+    noise = np.abs(known_as)
     precision: Floats = 1.0 / noise
     mean: float = float((values * precision[:, np.newaxis]).sum() / (precision.sum() * values.shape[1]))
     sure: float = 1.0 / (float(precision.sum()) * values.shape[1])  # the variance of that mean
@@ -207,15 +211,19 @@ def size_of(values: Floats, noise: Floats, laplace: bool) -> Size:
     # the same with equal weights: the few precise measurements may all stem from a quiet hour
     plain = float(beyond.mean())
     plainly = math.sqrt(5.0 * float(np.square(noise).mean()) / values.size)
-    if mean * mean <= EVIDENT**2 * sure and not _varies(values - mean, noise, laplace):
+    if mean * mean <= EVIDENT**2 * sure and not _varies(values - mean, known_as, laplace):
         return Size(HIDDEN * sure, visible=False)
     return Size(max(mean * mean, excess - DOUBT * unsure, plain - DOUBT * plainly, sure))
 
 
-def _varies(values: Floats, noise: Floats, laplace: bool) -> bool:
-    """Whether values are larger than their noise, by mean absolute values: squares of Laplace noise have long tails."""
+def _varies(values: Floats, known_as: Floats, laplace: bool) -> bool:
+    """Whether values are larger than their noise, by mean absolute values: squares of Laplace noise have long tails.
+
+    Noise that steps share has a mean absolute value of at most √¾ of its deviation, that of a uniform number.
+    """
     usual, variance = (0.5**0.5, 0.5) if laplace else ((2 / math.pi) ** 0.5, 1 - 2 / math.pi)
-    over = (np.abs(values) / np.sqrt(noise)[:, np.newaxis]).mean(axis=1) - usual
+    noise, expected = np.abs(known_as), np.where(known_as < 0, 0.75**0.5, usual)
+    over = (np.abs(values) / np.sqrt(noise)[:, np.newaxis]).mean(axis=1) - expected
     for weight in (np.ones(len(noise)), 1.0 / noise):
         deviation = math.sqrt(variance * float(weight @ weight) / values.shape[1])
         if float(weight @ over) > EVIDENT * deviation:

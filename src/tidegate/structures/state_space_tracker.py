@@ -130,7 +130,8 @@ class Tracker:
     def restore(self, state: State) -> None:
         """Go on from a copy of `memory`."""
         for name, kept in self.memory.items():
-            kept[...] = state[name]
+            # earlier versions have fewer numbers of health
+            kept[: len(state[name])] = state[name]
 
     @property
     def count(self) -> int:
@@ -147,7 +148,8 @@ class Tracker:
             self._choose_columns()
         known = int(steps[-1] - steps[0] >= KNOWN * max(self.structure.periods, default=0.0))
         single = self.columns <= SINGLE
-        sizes = [self._size(values, noise, [c]) for c in range(self.columns)] if single else []
+        known_as, noise = noise, np.abs(noise)
+        sizes = [self._size(values, known_as, [c]) for c in range(self.columns)] if single else []
         priors = _priors(values, noise, sizes) if single else self._classify(values, noise)
         hidden = memory["parameters"][:, k.UNSEEN] > 0
         kind_of = memory["kind"][sampled]
@@ -158,9 +160,9 @@ class Tracker:
                 some = members[:: -(-len(members) // FITTED)]
                 start = memory["searched"][c] if count > 1 and memory["searched"][c].any() else None
                 own = np.ascontiguousarray(values[:, some])
-                size = sizes[c] if single else self._size(values, noise, members)
+                size = sizes[c] if single else self._size(values, known_as, members)
                 memory["searched"][c] = estimate(
-                    self.structure, steps, own, noise, self.laplace, priors[c], size, start, ROUNDS
+                    self.structure, steps, own, known_as, self.laplace, priors[c], size, start, ROUNDS
                 )
                 fitted[c] = True
             memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
@@ -170,10 +172,10 @@ class Tracker:
         if (hidden > (memory["parameters"][:, k.UNSEEN] > 0)).any():
             memory["health"][t.MISFIT] = 1.0  # what did not fit was that nothing was expected
         if not clock[t.DROPPED]:
-            self._replay(steps, values, noise)
+            self._replay(steps, values, known_as)
         memory["settled"][:] = 0.0
         step = max(1, count // 2) if count < PLENTY else min((RARER[known] - 1) * count, RARELY)
-        self.size = sizes[0] if self.columns == 1 else size_of(values, noise, self.laplace)
+        self.size = sizes[0] if self.columns == 1 else size_of(values, known_as, self.laplace)
         if not self.size.visible:  # then there is nothing to search for, and news matters
             step = max(1, count // 16)
         clock[t.NEXT_FIT] = count + step

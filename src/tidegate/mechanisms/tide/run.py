@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.errors import BudgetExceeded
+from tidegate.ledger import Batch
 from tidegate.mechanisms.loop_run import INLINE, Block, LoopRun
 from tidegate.mechanisms.mechanism import Matrix, State
 from tidegate.mechanisms.tide.kernels import loop
+from tidegate.mechanisms.tide.noise import TideNoise
 from tidegate.mechanisms.tide.schedule import replan
 from tidegate.releases import ClassDeviations, Kinds, Releases, Status
 from tidegate.structures.kernels.tracking import refreshed
@@ -18,11 +21,16 @@ from tidegate.structures.state_space_tracker import Tracker
 if TYPE_CHECKING:
     from tidegate.mechanisms.tide.tide import Tide
 
+DOUBT = 2.0  # of the variance, as much again while one measurement is known: young hyper-parameters are often too small
+
 
 class TideRun(LoopRun):
     """Tide on one stream."""
 
     mechanism: Tide
+    _open_before: tuple[
+        int, int, int
+    ]  # first step, last step and units of the group that was open before a batch
     stream: ClassVar[str] = "tide"
 
     def _begin(self, state: State | None) -> None:
@@ -36,12 +44,15 @@ class TideRun(LoopRun):
         self._tracker = Tracker(mechanism.structure, self._columns, keep)
         self._rule = loop.Rule(
             opens_until=self.origin + mechanism.policy.steps_charged,
-            dense=0,
+            dense=tables.dense,
             opening=len(tables.shares) - 2,
             first=tables.rows,
             block=self._block,
+            rows=tables.rows,
+            window=mechanism.policy.window or 0,
             grid=self._grid,
             nonnegative=mechanism.nonnegative,
+            doubt=DOUBT,
             shares=shares,
             scales=tables.scales,
         )
@@ -49,6 +60,7 @@ class TideRun(LoopRun):
         plan[loop.DUE] = self.step + 1
         self._own: State = {
             "plan": plan,
+            "marks": np.zeros(int(tables.shares[:, loop.BREADTH].max(initial=0)), dtype=np.int64),
             "kept_units": np.zeros(keep, dtype=np.int64),
             "kept_scale": np.zeros(keep),
             "kept_source": np.zeros(keep, dtype=np.int64),
@@ -58,21 +70,47 @@ class TideRun(LoopRun):
             ),  # the first step of this run: what is before it is not revised
         }
         self._given = np.zeros(self._columns, dtype=np.int64)
-        self._work = loop.Work(given=self._given, measured=np.zeros(self._columns))
+        self._measured = np.zeros(self._columns)
+        self._begun = np.zeros((0, 3), dtype=np.int64)
+        saved = state or {}
         if state:
             self._tracker.restore(state)
             # snapshots of version 0.1 have no measurements: unknown ones, which are no numbers, let nothing stand
             self._own = {name: {**self._own, **state}[name].copy() for name in self._own}
+            self._own["plan"] = np.zeros(
+                loop.PLAN, dtype=np.int64
+            )  # earlier versions have fewer numbers there
+            self._own["plan"][: len(state["plan"])] = state["plan"]
+        # noise that steps share may suit somebody: what was raised while it was drawn ends the run
+        self.restores = not mechanism.shares_noise
+        self._pool = TideNoise(self, saved.get("noise"))
+
+    @property
+    def plan(self) -> npt.NDArray[np.int64]:
+        """What is followed, and where: the numbers of `loop.PLAN`."""
+        plan: npt.NDArray[np.int64] = self._own["plan"]
+        return plan
+
+    @property
+    def holds_noise(self) -> bool:
+        """Whether a group is open."""
+        return bool(self.plan[loop.LEFT])
 
     def _state(self) -> State:
+        state = self._numbers()
+        return {**state, "noise": self._pool.numbers()} if self.mechanism.shares_noise else state
+
+    def _numbers(self) -> State:
         return {**self._tracker.memory, **self._own}
 
-    def _kept(self) -> State:
-        return {name: value.copy() for name, value in self._state().items()}
+    def _kept(self) -> tuple[State, tuple[Any, ...]]:
+        return {name: value.copy() for name, value in self._numbers().items()}, self._pool.kept()
 
-    def _put_back(self, kept: State) -> None:
-        self._tracker.restore(kept)
-        self._own = {name: kept[name] for name in self._own}
+    def _put_back(self, kept: tuple[State, tuple[Any, ...]]) -> None:
+        numbers, noise = kept
+        self._tracker.restore(numbers)
+        self._own = {name: numbers[name] for name in self._own}
+        self._pool.put_back(noise)
 
     @property
     def _rings(self) -> tuple[npt.NDArray[Any], ...]:
@@ -81,7 +119,10 @@ class TideRun(LoopRun):
         return own["kept_units"], own["kept_scale"], own["kept_source"], own["kept_measured"]
 
     def _empty(self, steps: int) -> loop.TideOutputs:
-        return loop.TideOutputs._make([*super()._empty(steps), np.empty((steps, self._tracker.classes))])
+        charged = np.zeros(steps, dtype=np.int64) if self.mechanism.shares_noise else None
+        outputs = super()._empty(steps)
+        by_class = np.empty((steps, self._tracker.classes))
+        return loop.TideOutputs._make([*outputs, by_class, outputs.units if charged is None else charged])
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         kind = self._tracker.memory["kind"].copy()
@@ -89,10 +130,40 @@ class TideRun(LoopRun):
         # the classes of the columns, from which step of the batch and from which revised step on
         self._kinds, self._revised_kinds = [(0, kind)], [(0, kind)]
         self._first = first_step
-        return super()._push_batch(matrix, first_step)
+        if self.mechanism.shares_noise:
+            row, first, last = self.plan[[loop.GROUP_ROW, loop.GROUP_FIRST, loop.GROUP_LAST]].tolist()
+            self._open_before = first, last, int(self._rule.shares[row, loop.CHARGE])
+            self._begun = np.empty((len(matrix), 3), dtype=np.int64)  # never more groups than steps
+        releases = super()._push_batch(matrix, first_step)
+        self._pool.forget()
+        return releases
+
+    def _most_groups(self) -> int:
+        # groups are kept for two windows, and the account wants as much room again
+        return 6 * self._tables.groups
+
+    def _given_up(self, error: BaseException, first_step: int, outputs: Any) -> None:
+        if isinstance(error, BudgetExceeded) or self.ledger.rows != self.charges:
+            return
+        begun, extended = self._groups()
+        if len(begun) or len(extended):  # what led here may depend on noise that was drawn, so it stays paid
+            self.ledger.charge_batch(first_step, outputs.charged, groups=begun, extended=extended)
+
+    def _groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The groups that were begun in a batch, and the one that reached on."""
+        taken = self._pool.taken
+        extended = [[*self._open_before, taken[loop.FURTHER]]] if taken[loop.FURTHER] else []
+        return self._begun[: taken[loop.BEGUN]], np.array(extended, dtype=np.int64).reshape(-1, 4)
+
+    def _record(self, batch: Batch, first_step: int, outputs: Any) -> None:
+        begun, extended = self._groups()
+        if len(begun) or len(extended):
+            batch.record(first_step, outputs.charged, groups=begun, extended=extended)
+        else:
+            batch.record(first_step, outputs.charged)
 
     def _releases(self, first_step: int, outputs: Any) -> Releases:
-        values, status, source, scale, units, by_class = outputs
+        values, status, source, scale, units, by_class, _ = outputs
         return Releases(
             first_step,
             values,
@@ -107,7 +178,7 @@ class TideRun(LoopRun):
         )
 
     def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
-        tracker = self._tracker
+        tracker, noise = self._tracker, self._pool
         index, reason = loop.release(
             block.rows,
             index,
@@ -115,7 +186,9 @@ class TideRun(LoopRun):
             block.first_step,
             self._rule[:],
             block.drawn.words,
-            self._work[:],
+            loop.Work(self._given, self._measured, noise.pool, noise.taken, self._own["marks"], self._begun)[
+                :
+            ],
             block.batch.account,
             self._own["plan"],
             tracker.book[:],
@@ -130,6 +203,8 @@ class TideRun(LoopRun):
     def _help(self, block: Block, index: int, reason: int) -> None:
         if reason == loop.FIT:
             self._refit(block.first_step + index - self._first)
+        elif self._tables.laws[int(self.plan[loop.TAKEN])] is not None:
+            self._pool.draw(len(block.rows) - index - 1)
         else:
             super()._help(block, index, reason)
 
@@ -186,7 +261,7 @@ class TideRun(LoopRun):
     ) -> Releases | None:
         values, by_class, source, scale, units = (array[:count] for array in revised[:5])
         steps = np.arange(first, first + count)
-        status = np.where(units > 0, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
+        status = np.where(source == steps, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED))
         torn = max(0, int(self._own["begun"][0]) - first)  # steps that this run has not seen
         if torn >= count:
             return None
@@ -215,7 +290,7 @@ class TideRun(LoopRun):
             return None
         revised = self._empty_revised(keep)
         tracker, rule = self._tracker, self._rule
-        public = self.step, keep, rule.grid, rule.nonnegative
+        public = self.step, keep, rule.grid, rule.nonnegative, rule.doubt
         loop.revise(*public, tracker.book[:], tracker.season[:], self._rings, revised[:])
         last = loop.Revised._make([*(array[keep - rest :] for array in revised[:5]), revised.count])
         ends = np.full(rest, self.step)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.exact import float_up
+from tidegate.mechanisms.shared_noise import WORTH_IT, Sharing, drawable
 from tidegate.mechanisms.tide.kernels import loop
-from tidegate.mechanisms.tide.kernels.forecast import predicted_error, predicted_smoothed
+from tidegate.mechanisms.tide.kernels.forecast import (
+    predicted_error,
+    predicted_silence,
+    predicted_smoothed,
+)
 from tidegate.noise import check_scale, variance_laplace
 from tidegate.structures.kernels import tracking as t
 from tidegate.structures.kernels.state_space import phases_from
 from tidegate.structures.state_space_tracker import Tracker
+
+if TYPE_CHECKING:
+    from tidegate.noise.shared.choice import Choice
 
 DIVISOR = 5040  # units of the smallest share, so that most shares are exact
 LONGEST_GAP = 512
@@ -35,29 +44,61 @@ FAMILIAR = (
 EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
+SETTLED = 2  # windows after which a semiorder is thought of, which is not easily left again
+STAY = 8  # windows that a change to or from a semiorder is judged by, or as many steps as were seen so far
+COARSE = 4.0  # grid units: the variance of noise with a smaller scale is not that of real numbers
+MOST_GROUPS = 512  # in a window; their account is copied with every batch
+FINITE_GROUP = 16  # measurements of a group where the budget never comes back: longer ones gain little
+MOST_COLUMNS = 64  # that share noise, or have copies of it
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Public tables: for each number k of measurements in a window its charge and its noise.
+    """Public tables: for each number k of measurements in a window, and each law of noise, its charge and its noise.
 
     Attributes
     ----------
     units
         Into how many units the budget of a window is divided.
     shares
-        k, the steps over which k gaps stretch, and the units of one measurement.
+        k, the steps over which k gaps stretch, the units of one measurement or of one group, how many measurements a
+        group has (0: each has noise of its own), how many of a semiorder a window may contain, and of how many groups in
+        turn how many have one measurement more.
     scales
-        The noise scale of one and its variance, in grid units.
+        The scale of Laplace noise with the same variance, the variance, and the noise as the filter takes it; grid units.
+    laws
+        The law of each row whose measurements share noise.
     rows
         How many choices there are; the tables have them three times: as they are, for a first window whose budget pays
         for the opening measurement, and for one that pays for a second one as well. Then follow those two.
+    plain
+        How many of the choices have Laplace noise: the first ones, one for each k.
+    dense
+        The choice for a time in which the model does not fit.
     """
 
     units: int
     shares: npt.NDArray[np.int64]
     scales: npt.NDArray[np.float64]
+    laws: tuple[Sharing | None, ...]
     rows: int
+    plain: int
+    dense: int
+
+    @property
+    def shared(self) -> bool:
+        """Whether there is any choice whose measurements share noise."""
+        return self.rows > self.plain
+
+    @property
+    def groups(self) -> int:
+        """The most groups that a window can meet."""
+        costs = self.shares[self.shares[:, loop.LENGTH] > 0, loop.CHARGE]
+        return self.units // int(costs.min()) if costs.size else 0
+
+    def describe(self) -> list[Any]:
+        """The laws beside Laplace's, exactly."""
+        return [law.describe() for law in self.laws[self.plain : self.rows] if law is not None]
 
 
 def numbers_of_measurements(window: int) -> list[int]:
@@ -78,69 +119,191 @@ def numbers_of_measurements(window: int) -> list[int]:
     return sorted(set(found), reverse=True)
 
 
-def choices(window: int, sliding: bool, periodic: bool, sensitivity: int, epsilon: Fraction) -> Choices:
-    """The tables for a policy, for streams with public periods or without any."""
+def choices(
+    window: int,
+    sliding: bool,
+    periodic: bool,
+    sensitivity: int,
+    epsilon: Fraction,
+    columns: int = 1,
+    copies: int = 1,
+    kinds: tuple[str, ...] = (),
+) -> Choices:
+    """The tables for a policy, for streams with public periods or without any.
+
+    Parameters
+    ----------
+    window, sliding
+        Steps that share a budget, and whether it comes back.
+    periodic
+        Whether there are public periods.
+    sensitivity, epsilon
+        Δ in grid units, and ε of a window.
+    columns, copies
+        Columns that a unit may be in, and columns that have noise of their own because it stays in one.
+    kinds
+        Laws that measurements may share, besides noise of their own: "cube", "semiorder".
+    """
     units = DIVISOR * 32 * window if window < 2**30 else 32 * window
     opening = (OPENING_SHARE if sliding else FINITE_OPENING) if window >= SHORTEST_OPENED else Fraction(0)
     numbers = numbers_of_measurements(window)
-    shares, scales = [], []
+    offered = _shared_choices(numbers, columns, copies, kinds, sliding) if kinds else []
+    least, most = epsilon * (1 - 4 * opening), epsilon
+    shared = [
+        (number, choice)
+        for number, choice in offered
+        if all(drawable(Sharing(choice, sensitivity, each, copies)) for each in (least, most))
+    ]
+    shares: list[tuple[int, ...]] = []
+    scales: list[tuple[float, ...]] = []
+    laws: list[Sharing | None] = []
     second = SECOND_SHARE * opening
+    choices_of: list[tuple[int, Choice | None]] = [*((number, None) for number in numbers), *shared]
     for left in (Fraction(1), 1 - opening, 1 - opening - second):
-        for number in numbers:
-            charge = int(left * units) // number
+        for number, choice in choices_of:
             # one step more than the window for k gaps: no phase of a period is left out for ever
             drifts = number < window and (periodic or window >= SHORTEST_OPENED)
             span = window + 1 if drifts else window
-            shares.append((number, span, charge))
-    shares += [(window, window, int(share * units) or units // window) for share in (opening, second)]
-    for _, _, charge in shares:
-        scale = float_up(Fraction(sensitivity * units) / (epsilon * charge))
+            whole, parts = int(left * units), number
+            if choice is not None:
+                parts = choice.share if choice.law == "cube" else 1
+            charge = whole // parts
+            law = None
+            if choice is not None:
+                law = Sharing(choice, sensitivity, epsilon * charge * parts / units, copies)
+            laws.append(law)
+            shares.append((number, span, charge, *_shape(choice)))
+            scales.append(_noise(law, Fraction(sensitivity * units) / (epsilon * charge)))
+    for share in (opening, second):
+        charge = int(share * units) or units // window
+        laws.append(None)
+        shares.append((window, window, charge, *_shape(None)))
+        scales.append(_noise(None, Fraction(sensitivity * units) / (epsilon * charge)))
+    dense = [0, *(at for at, (number, _) in enumerate(choices_of) if number == window)]
+    lasting = [at for at in dense if shares[at][loop.LENGTH] < loop.ENDLESS]
+    return Choices(
+        units,
+        np.array(shares, dtype=np.int64),
+        np.array(scales),
+        tuple(laws),
+        len(choices_of),
+        len(numbers),
+        min(lasting, key=lambda at: scales[at][loop.VARIANCE]),
+    )
+
+
+def _shape(choice: Choice | None) -> tuple[int, int, int, int]:
+    """How many measurements groups have, how many of a semiorder a window may contain; see `Choices.shares`."""
+    if choice is None:
+        return 0, 0, 1, 0
+    if choice.law == "cube":
+        least = min(choice.lengths)
+        return least, 0, len(choice.lengths), sum(length > least for length in choice.lengths)
+    return loop.ENDLESS, choice.width * choice.share, 1, 0
+
+
+def _noise(law: Sharing | None, exact: Fraction) -> tuple[float, float, float]:
+    """A row of `Choices.scales`; Laplace noise has the scale `exact` or more."""
+    if law is None:
+        scale = float_up(exact)
         check_scale(scale)  # refuses, while nothing is charged, what noise could not be drawn for
-        scales.append((scale, max(variance_laplace(scale), LEAST_VARIANCE)))
-    return Choices(units, np.array(shares, dtype=np.int64), np.array(scales), len(numbers))
+        variance = max(variance_laplace(scale), LEAST_VARIANCE)
+        return scale, variance, variance
+    if law.scale < COARSE:
+        variance = law.law.variance()
+    else:
+        variance = law.choice.variance * law.sensitivity**2 / float(law.epsilon) ** 2
+    variance = max(variance, LEAST_VARIANCE)
+    return law.laplace_scale, variance, -variance
+
+
+def _shared_choices(
+    numbers: list[int], columns: int, copies: int, kinds: tuple[str, ...], sliding: bool
+) -> list[tuple[int, Choice]]:
+    """For each k the best cube and the best semiorder, where they gain against Laplace noise."""
+    from tidegate.noise.shared.choice import LONGEST_GROUP, choices, cube_choice
+
+    if columns * copies > MOST_COLUMNS:
+        return []
+    found: list[tuple[int, Choice]] = []
+    for number in numbers:
+        offered = list(choices(number, columns))[1:]
+        if not sliding:
+            length = min(number, FINITE_GROUP, LONGEST_GROUP // columns)
+            offered = [cube_choice((length,), -(-number // length), columns)]
+        offered = [choice for choice in offered if choice.share <= MOST_GROUPS]
+        worth = [choice for choice in offered if choice.variance <= WORTH_IT * 2.0 * number**2]
+        for kind in kinds:
+            own = [choice for choice in worth if choice.law == kind]
+            if own:
+                found.append((number, min(own, key=lambda choice: choice.variance)))
+    return found
 
 
 def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: int, smoothed: bool) -> int:
     """The choice with the least error that the fitted model predicts for the coming steps, after `age` steps of a run."""
     memory, structure = tracker.memory, tracker.structure
     kinds, counts = np.unique(memory["kind"], return_counts=True)
+    weights = counts / len(memory["kind"])
     scratch = np.zeros((structure.states, structure.states))
-    gaps = tables.shares[: tables.rows, loop.SPAN] / tables.shares[: tables.rows, loop.MEASUREMENTS]
-    noise = tables.scales[: tables.rows, loop.VARIANCE]
+    shares, plain = tables.shares[: tables.rows], tables.plain
+    gaps = shares[:, loop.SPAN] / shares[:, loop.MEASUREMENTS]
+    variance = tables.scales[: tables.rows, loop.VARIANCE]
+    endless = shares[:, loop.LENGTH] == loop.ENDLESS
+    window = int(shares[0, loop.MEASUREMENTS])
     size = tracker.size
     shortest = min(structure.periods, default=0.0)
     if not size.visible:
         # strong measurements see most, but until a period has passed nobody knows what the rest of it is like:
         # many weak ones find soon whatever is worse to miss than plain noise is to release
-        window = int(tables.shares[0, loop.MEASUREMENTS])
         watched = age < min(shortest or FAMILIAR, 2 * window)
         blind = max(1.0, min(shortest, window) / PHASES if watched else age / BOLDNESS)
-        return int(np.flatnonzero(gaps <= blind)[-1])
-    useful = np.append(np.flatnonzero(noise <= USELESS * size.square), tables.rows - 1)[0]
+        number = shares[np.flatnonzero(gaps[:plain] <= blind)[-1], loop.MEASUREMENTS]
+        same = np.flatnonzero((shares[:, loop.MEASUREMENTS] == number) & ~endless)
+        return int(same[np.argmin(variance[same])])
+    useful = np.append(np.flatnonzero(variance[:plain] <= USELESS * size.square), plain - 1)[0]
     skipped = gaps[useful] if age > shortest else min(gaps[useful], shortest / PHASES)
     longest = max(1.0, age / CAUTION, skipped)
     now = int(memory["clock"][t.LAST])
     beyond = tracker.keep if smoothed else int(gaps[-1]) + 1
-    coming = phases_from(structure.once, now + 1, horizon + beyond)
+    coming = phases_from(structure.once, now + 1, max(horizon + beyond, window if endless.any() else 0))
+    models = [(memory["covariance"][c], memory["parameters"][c], coming, structure.weight) for c in kinds]
 
     def predicted(choice: int, limit: float) -> float:
         error = 0.0
-        for c, count in zip(kinds.tolist(), counts / len(memory["kind"]), strict=True):
-            model = (memory["covariance"][c], memory["parameters"][c], coming, structure.weight)
-            rule = (tables.shares, choice, noise[choice], horizon)
+        for model, weight in zip(models, weights, strict=True):
+            rule = (tables.shares, choice, tables.scales[choice, loop.KNOWN_AS], horizon)
             if smoothed:
-                error += count * predicted_smoothed(*model, now, structure.once, *rule, tracker.keep, scratch)
+                error += weight * predicted_smoothed(
+                    *model, now, structure.once, *rule, tracker.keep, scratch
+                )
             else:
-                error += count * predicted_error(*model, *rule, (limit - error) / count, scratch)
+                error += weight * predicted_error(*model, *rule, (limit - error) / weight, scratch)
         return error
 
-    allowed = [choice for choice in range(tables.rows) if not choice or gaps[choice] <= longest]
+    def silence() -> float:
+        work, spread = np.zeros(structure.states), np.zeros(structure.states)
+        each = [predicted_silence(*model, window - 1, work, spread) for model in models]
+        return float(weights @ each)
+
+    # a semiorder begins, and ends, with a window in which nothing is measured: it has to be worth that
+    stays = max(age, STAY * window)
+    between = silence() if window > 1 and (age >= SETTLED * window or endless[present]) else np.inf
+    allowed = [
+        choice
+        for choice in range(tables.rows)
+        if (gaps[choice] <= longest or gaps[choice] == gaps[0])
+        and (choice == present or not endless[choice] or np.isfinite(between))
+    ]
     best, least = allowed[0], np.inf
     if present in allowed:
         best, least = present, CLEARLY * predicted(present, np.inf)
     for choice in allowed:
         if choice != present:
-            error = predicted(choice, least)
+            silent = window - 1 if endless[choice] or endless[present] else 0
+            cost = silent * between if silent else 0.0
+            error = predicted(choice, (least * (stays + silent) - cost) / stays)
+            error = (error * stays + cost) / (stays + silent)
             if error < least:
                 best, least = choice, error
     return best
@@ -164,7 +327,11 @@ def replan(
             # to others one goes over with a long first gap: choices that change to and fro must not waste budget
             stronger = EARLIER * number <= tables.shares[before, loop.MEASUREMENTS]
             plan[loop.CHOICE], plan[loop.REMAINDER] = chosen, number - 1
-            plan[loop.DUE] = step + (1 if stronger else loop.next_gap(tables.shares, chosen, plan))
+            sliding = (
+                loop.ENDLESS in tables.shares[[before, chosen], loop.LENGTH]
+            )  # then nothing is left anyway
+            at_once = stronger or sliding
+            plan[loop.DUE] = step + (1 if at_once else loop.next_gap(tables.shares, chosen, plan))
     opened = tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]
     if opened and not tracker.structure.periods and not tracker.size.visible:
         plan[loop.STAGE], plan[loop.DUE] = 1, step + 1

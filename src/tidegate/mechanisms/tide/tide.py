@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.shared_noise import NOISES, Sharing, SharingMechanism, columns_apart
 from tidegate.mechanisms.tide.kernels.loop import SCALE
 from tidegate.mechanisms.tide.run import TideRun
 from tidegate.mechanisms.tide.schedule import Choices, choices
@@ -25,7 +26,7 @@ FEW_HARMONICS = 2  # of each period, where many columns share their gains
 
 
 @dataclass(frozen=True)
-class Tide(Mechanism):
+class Tide(SharingMechanism):
     """Measure some steps of each window precisely, follow a model in between, and choose how many from releases.
 
     k measurements in a window, each with ε/k, say more about what stays the same than many weak ones. What changes is
@@ -53,13 +54,21 @@ class Tide(Mechanism):
     nonnegative
         Whether the stream is known not to be negative: then no release is. Counts are; centred sums are not. A
         configuration file derives it from its query.
+    noise
+        "auto": measurements share noise where the model says that it gains. "laplace": each has noise of its own. "cube",
+        "semiorder": they may share this kind.
 
     Privacy
     -------
     Unit and neighbours: the policy's. Every measurement is a discrete Laplace mechanism on the whole vector of its
     step, charged to that step before its noise is used, and the ledger allows no window more than ε. Which steps are
     measured, with which share, all hyper-parameters and the model's state are functions of earlier measurements and
-    public constants. Releases, smoothed values and intervals are post-processing. Proof: docs/proofs/tide.md.
+    public constants. Releases, smoothed values and intervals are post-processing.
+    Measurements that share noise are one mechanism together, charged as one group: before its first measurement, for
+    that step; and before every other one for all steps up to it. A group of at most L measurements with noise of the cube
+    loses its share, a semiorder all of ε in every window that it meets. So a window is charged with the opening and
+    whatever has noise of its own inside of it, and once with each group that meets it; the ledger allows no more than ε.
+    The state of a run is secret then (docs/noise.md). Proof: docs/proofs/tide.md.
 
     Error
     -----
@@ -115,6 +124,8 @@ class Tide(Mechanism):
                 "'now', or 'revised' where there is a delay",
                 "write aim='now' or give a delay",
             )
+        if self.noise not in NOISES:
+            raise InvalidParameter("noise", self.noise, " or ".join(map(repr, NOISES)), 'write noise="auto"')
         if not isinstance(self.nonnegative, bool):
             raise InvalidParameter("nonnegative", self.nonnegative, "True or False", "choose one of them")
 
@@ -128,13 +139,38 @@ class Tide(Mechanism):
     def choices(self) -> Choices:
         """How many measurements a window may have, and what each costs."""
         policy = self.policy
+        kinds = {"laplace": (), "auto": ("cube", "semiorder")}.get(self.noise, (self.noise,))
+        apart = columns_apart(policy, self.columns)
         return choices(
             policy.steps_charged,
             policy.window is not None,
             bool(self.periods),
             self.sensitivity,
             Fraction(policy.budget.total),
+            1 if apart else self.columns,
+            self.columns if apart else 1,
+            kinds,
         )
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether a run has a secret state."""
+        return self.choices.shared
+
+    @property
+    def columns_independent(self) -> bool:
+        """Columns have a schedule in common."""
+        return False
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """No law that all measurements share."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the configuration exactly; without shared noise as it was described before there was any."""
+        described = super().describe()
+        return {**described, "noise": self.choices.describe()} if self.shares_noise else described
 
     @property
     def revises(self) -> bool:
@@ -155,7 +191,11 @@ class Tide(Mechanism):
     @property
     def noise_error(self) -> float:
         """The mean absolute error where the model cannot help at all: that of measuring every step."""
-        return expected_absolute_laplace(float(self.choices.scales[0, SCALE])) * float(Fraction(self.grid))
+        tables = self.choices
+        law = tables.laws[tables.dense]
+        scale = float(tables.scales[tables.dense, SCALE])
+        expected = expected_absolute_laplace(scale) if law is None else law.law.expected_absolute()
+        return expected * float(Fraction(self.grid))
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> TideRun:
         """Begin, or go on with, a run."""
@@ -172,6 +212,8 @@ class Tide(Mechanism):
         """Small configurations on which the conformance suite runs."""
         return [
             cls(WEvent(epsilon="4", w=10), columns=3, periods=(24,), harmonics=2, nonnegative=True),
+            cls(WEvent(epsilon="2", w=12), periods=(24,), harmonics=2, noise="laplace"),
+            cls(WEvent(epsilon="2", w=12), periods=(24,), harmonics=2),
             cls(WEvent(epsilon="1/3", w=24, adjacency="replace"), columns=20, grid="0.5", delay=7),
             cls(
                 User(epsilon="2", horizon=6000), periods=(24, 168), harmonics=(3, 2), delay=10, aim="revised"

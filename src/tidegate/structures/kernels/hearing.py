@@ -1,4 +1,8 @@
-"""Compiled: what a measurement with Laplace noise tells about a normal number behind it."""
+"""Compiled: what a noisy measurement tells about a normal number behind it.
+
+Noise is one number here: the variance of Laplace noise, or minus the variance of noise that is taken for Gaussian,
+because its law is closer to that (noise that steps share).
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ NEARLY_GAUSSIAN = 200.0  # s/b² from which the noise may as well be Gaussian
 @kernel
 def effective_noise(variance: float, noise: float) -> Any:
     """The variance of Gaussian noise that would tell as much as Laplace noise of variance `noise`."""
+    if noise < 0.0:
+        return -noise
     square = 0.5 * noise
     ratio = variance / square
     if ratio > NEARLY_GAUSSIAN:
@@ -40,13 +46,14 @@ def _log_normal(z: float) -> Any:
 
 @kernel
 def heard(innovation: float, variance: float, noise: float) -> Any:
-    """(posterior mean of x, log-density) for innovation = x + Laplace noise, x normal with this variance.
+    """(posterior mean of x, log-density) for innovation = x + noise, x normal with this variance.
 
-    The posterior is a mixture of two truncated normals; its mean is (s/b)·tanh of half their log-odds.
+    Behind Laplace noise the posterior is a mixture of two truncated normals; its mean is (s/b)·tanh of half their
+    log-odds.
     """
     square = 0.5 * noise
     if variance > NEARLY_GAUSSIAN * square:
-        total = variance + noise
+        total = variance + abs(noise)
         return variance * innovation / total, -0.5 * (
             np.log(6.283185307179586 * total) + innovation * innovation / total
         )

@@ -105,7 +105,7 @@ class History(NamedTuple):
 
     steps: Any
     values: Any  # one row each
-    noise: Any  # variances
+    noise: Any  # variances, negative where the noise is taken for Gaussian
     laplace: bool  # else the noise is Gaussian
 
 

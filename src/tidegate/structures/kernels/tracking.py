@@ -34,7 +34,7 @@ class Book(NamedTuple):
     health: Any  # real numbers, below
     history_steps: Any  # of the measurements that hyper-parameters are estimated from
     history_values: Any
-    history_noise: Any
+    history_noise: Any  # as `hearing` takes it
     sampled: Any  # the columns that the history has
     kept_spread: Any  # rings over the last steps, for smoothing
     kept_variance: Any
@@ -76,7 +76,8 @@ CLOCK = 7
 # positions in `health`
 MISFIT = 0  # recent mean of squared standardised innovations: 1 where the model fits
 FACTOR = 1  # by how much intervals are wider than the model says
-HEALTH = 2
+LEARNT = 2  # measurements so far, each counted by how much of it is not noise: what hyper-parameters are known from
+HEALTH = 3
 
 RECENT = 8.0  # measurements that the misfit looks back on
 # a square counts no more than SURPRISE: Laplace noise alone exceeds it at one of 300 steps; but it never does IMPOSSIBLE
@@ -113,7 +114,7 @@ def one_step_on(book: Any, step: int, season: Any, room: Any) -> None:
 
 @kernel
 def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room: Any) -> None:
-    """Correct by the measurements of the present step, made with noise of this variance; values become corrected."""
+    """Correct by the measurements of the present step, made with this noise (see `hearing`); values become corrected."""
     covariance, parameters, kind = book.covariance, book.parameters, book.kind
     clock, health, weight = book.clock, book.health, season.weight
     _, spread, variance, total, made, values, before = room
@@ -124,11 +125,12 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
     laplace = clock[LAPLACE] == 1
     for c in range(parameters.shape[0]):
         total[c] = variance[c] + (effective_noise(variance[c], noise) if laplace else noise)
+        health[LEARNT] += variance[c] / total[c] / parameters.shape[0]
     limit = EDGE * health[FACTOR]
     for j in range(columns):
         c = kind[j]
         innovation = measured[j] - values[j]
-        square = innovation * innovation / (variance[c] + noise)
+        square = innovation * innovation / (variance[c] + abs(noise))
         squares += square if square > IMPOSSIBLE else min(square, SURPRISE)
         outside += square > limit * limit
         before[j] = values[j]

@@ -61,6 +61,17 @@ def predicted_error(
 
 
 @kernel
+def predicted_silence(
+    covariance: Any, parameters: Any, phases: Any, weight: Any, steps: int, work: Any, spread: Any
+) -> float:
+    """The mean standard error of the next steps if none of them is measured, by Simpson's rule."""
+    first = _deviation(covariance, parameters, phases, weight, 1, work, spread)
+    middle = _deviation(covariance, parameters, phases, weight, (steps + 1) // 2, work, spread)
+    last = _deviation(covariance, parameters, phases, weight, steps, work, spread)
+    return float((first + 4.0 * middle + last) / 6.0)
+
+
+@kernel
 def _deviation(
     covariance: Any,
     parameters: Any,

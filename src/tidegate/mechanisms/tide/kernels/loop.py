@@ -1,7 +1,11 @@
 """The compiled loop of Tide: measure when it is due and the ledger allows it, else predict.
 
-It pauses (returns) where Python must help: for a draw that floating point cannot decide or the noise of a wide
-step, for hyper-parameters and a schedule that are due again, or because the ledger refused.
+It pauses (returns) where Python must help: for a draw that floating point cannot decide, the noise of a wide
+step or of a new group, for hyper-parameters and a schedule that are due again, or because the ledger refused.
+
+A *group* is what measurements that share noise are charged as: it is charged with its first measurement, reaches on with
+every other one, and ends when it has all of its measurements, when another choice is followed, or after a window
+without any.
 """
 
 from __future__ import annotations
@@ -11,7 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
+from tidegate.ledger.kernels import (
+    ACCEPTED,
+    account_charge,
+    account_charge_group,
+    account_extend_group,
+    account_remaining,
+)
 from tidegate.mechanisms.kernels.loops import APPROXIMATED, DONE, FRESH, NOISE, OWN, REFUSED, Account
 from tidegate.noise.kernels import constants, laplace_draw
 from tidegate.structures.kernels.smoothing import WIDER, smooth
@@ -20,6 +30,7 @@ from tidegate.structures.kernels.tracking import (
     COUNT,
     FACTOR,
     LAST,
+    LEARNT,
     MISFIT,
     NEXT_FIT,
     Book,
@@ -40,18 +51,44 @@ ALARM = 3  # 1 while the model does not fit
 TAKEN = 4  # the row of the tables of the measurement in hand
 LAST_FIT = 5  # the number of measurements at the last estimate
 STAGE = 6  # 1 where the first window looks again, at once, after its opening showed nothing
-PLAN = 7
+GROUP_ROW = 7  # the row of the tables that the open group, or the last one, follows
+GROUP_FIRST = 8  # its first step
+GROUP_LAST = 9  # and its last one so far
+LEFT = 10  # measurements that the open group may still have; 0 where none is open
+NUMBER = (
+    11  # measurements with shared noise so far, and those that groups were left without: where noise is found
+)
+PLACED = 12  # measurements of the open group
+PLACE = 13  # its number, of the groups that follow one choice: not all of them are equally long
+PLAN = 14
 
 # columns of `shares` (whole numbers), one row for each choice
 MEASUREMENTS = 0  # k in a window
 SPAN = 1  # steps over which k gaps stretch
-CHARGE = 2  # ledger units of one
-SHARES = 3
+CHARGE = 2  # ledger units of one, or of a group of them
+LENGTH = 3  # measurements of a group, at most; 0 where each has noise of its own, ENDLESS for a semiorder
+BREADTH = 4  # measurements of a semiorder that a window may contain; else 0
+PERIOD = 5  # of so many groups in turn
+LONGER = 6  # the first so many have one measurement more
+SHARES = 7
+ENDLESS = 1 << 60
 
 # columns of `scales`
-SCALE = 0  # of the noise, in grid units
+SCALE = 0  # of Laplace noise with this variance, in grid units
 VARIANCE = 1
-SCALES = 2
+KNOWN_AS = 2  # the noise as the filter takes it: the variance, negative where it is shared
+SCALES = 3
+
+# positions in `taken`
+POSITION = 0  # of the next value in `pool`
+END = 1  # of its values
+POOL_ROW = 2  # the row of the tables whose law they are of
+BEGUN = 3  # groups that were begun in this batch
+FURTHER = 4  # the step to which the group reaches on that was open before it; 0 if it does not
+TAKEN_NUMBERS = 5
+
+# answers of `_pay`
+WAIT, PAID, OVERSPENT = 0, 1, 2
 
 SUSPECT = 4.0  # squared standardised innovations, recent mean, that raise the alarm
 CALM = 1.5  # and that end it
@@ -63,14 +100,17 @@ class Rule(NamedTuple):
     """What is public and stays as it is."""
 
     opens_until: int  # the last step of the first window of this run
-    dense: int  # the row of the tables with a measurement at each step
+    dense: int  # the row of the tables with a measurement at each step, for a time in which the model does not fit
     opening: int  # the row of the very first measurement; the next row is the second one
     first: (
         int  # rows until the same choice for the first window, and again until it after a second measurement
     )
     block: int  # steps that are revised together, 0: none
+    rows: int  # of the tables, before they are repeated for a first window
+    window: int  # steps after which budget comes back; 0: never
     grid: float
     nonnegative: bool
+    doubt: float  # how much wider intervals are while little is known of the hyper-parameters
     shares: Any  # tables with a row for each choice, whole numbers
     scales: Any  # and real ones
 
@@ -80,6 +120,10 @@ class Work(NamedTuple):
 
     given: Any  # the noise of each column
     measured: Any  # its value with it
+    pool: Any  # SECRET: noise of the next measurements that share it, one row each
+    taken: Any  # what of it is used, and which groups were charged; whole numbers, above
+    marks: Any  # the last steps of an open semiorder
+    begun: Any  # the groups of this batch: first step, last step, units
 
 
 class Kept(NamedTuple):
@@ -92,7 +136,7 @@ class Kept(NamedTuple):
 
 
 class TideOutputs(NamedTuple):
-    """What the steps of a batch release: as `Outputs`, and the deviation of each class of columns."""
+    """What the steps of a batch release: as `Outputs`, the deviation of each class, and what the ledger hears."""
 
     values: Any
     status: Any
@@ -100,6 +144,7 @@ class TideOutputs(NamedTuple):
     scale: Any
     units: Any
     deviations: Any
+    charged: Any  # units of each step by itself, without those of groups
 
 
 class Revised(NamedTuple):
@@ -123,11 +168,21 @@ def next_gap(shares: Any, choice: int, plan: Any) -> Any:
 
 
 @kernel
-def _watch(plan: Any, clock: Any, health: Any, total: Any, dense_variance: float) -> None:
+def _follows(rule: Any, plan: Any) -> Any:
+    """The choice that is followed now: one with a measurement at each step where the model does not fit."""
+    shares = rule.shares
+    sparse = shares[plan[CHOICE], MEASUREMENTS] < shares[rule.dense, MEASUREMENTS]
+    return rule.dense if plan[ALARM] and sparse else plan[CHOICE]
+
+
+@kernel
+def _watch(rule: Any, plan: Any, clock: Any, health: Any, total: Any) -> None:
     """Notice that the model does not fit, where dense measurements would do better than it."""
     if plan[ALARM] == 0:
-        if health[MISFIT] > SUSPECT and health[MISFIT] * total.max() > dense_variance:
+        if health[MISFIT] > SUSPECT and health[MISFIT] * total.max() > rule.scales[rule.dense, VARIANCE]:
             plan[ALARM] = 1
+            if rule.shares[plan[CHOICE], LENGTH] == ENDLESS:
+                plan[CHOICE] = _follows(rule, plan)  # a semiorder that was left needs a window to begin again
             waiting = (
                 plan[LAST_FIT] + PATIENCE + plan[LAST_FIT] // 4
             )  # fits get rare even if nothing ever fits
@@ -141,8 +196,100 @@ def _choice(rule: Any, plan: Any, measured: int, step: int) -> Any:
     """The row of the tables that a measurement at this step follows, after so many of them."""
     if measured <= plan[STAGE]:
         return rule.opening + measured
-    choice = rule.dense if plan[ALARM] else plan[CHOICE]
+    choice = _follows(rule, plan)
     return choice + rule.first * (1 + plan[STAGE]) if step <= rule.opens_until else choice
+
+
+@kernel
+def _goes_on(rule: Any, plan: Any, choice: int, step: int) -> Any:
+    """Whether a measurement at this step, which would follow `choice`, belongs to the group that is open."""
+    if plan[LEFT] == 0:
+        return False
+    if rule.window == 0:
+        return True  # what is charged never comes back
+    # rows for the first window are the same choices with less budget
+    same = choice < 3 * rule.rows and choice % rule.rows == plan[GROUP_ROW] % rule.rows
+    return same and step - plan[GROUP_LAST] < rule.window
+
+
+@kernel
+def group_length(shares: Any, row: int, place: int) -> Any:
+    """How many measurements the group in this place has, of those that follow one row."""
+    return shares[row, LENGTH] + (1 if place % shares[row, PERIOD] < shares[row, LONGER] else 0)
+
+
+@kernel
+def leave_group(plan: Any, taken: Any, shares: Any) -> None:
+    """End the open group before it has all of its measurements: the rest of its noise is never used."""
+    if plan[LEFT] > 0:
+        if shares[plan[GROUP_ROW], LENGTH] < ENDLESS:
+            taken[POSITION] += plan[LEFT]
+            plan[NUMBER] += plan[LEFT]
+        else:
+            taken[POSITION] = taken[END]
+        plan[LEFT] = 0
+
+
+@kernel
+def _pay(rule: Any, plan: Any, work: Any, account: Any, choice: int, step: int) -> Any:
+    """Charge a measurement at this step, before it has any noise: PAID, OVERSPENT, or WAIT where it must not be made."""
+    shares, taken, entries, numbers = rule.shares, work.taken, account.entries, account.numbers
+    if _goes_on(rule, plan, choice, step):
+        row = plan[GROUP_ROW]
+        breadth = shares[row, BREADTH]
+        # no window may contain more measurements of a semiorder than it was made for
+        if breadth and plan[PLACED] >= breadth and step - work.marks[plan[PLACED] % breadth] < rule.window:
+            return WAIT
+        if account_charge(entries, numbers, step, 0) != ACCEPTED:
+            return OVERSPENT
+        before = plan[GROUP_LAST]
+        if (
+            account_extend_group(entries, numbers, plan[GROUP_FIRST], before, shares[row, CHARGE], step)
+            == ACCEPTED
+        ):
+            if taken[BEGUN]:
+                work.begun[taken[BEGUN] - 1, 1] = step
+            else:
+                taken[FURTHER] = step
+            plan[TAKEN] = row
+            return PAID
+    leave_group(plan, taken, shares)
+    charge = shares[choice, CHARGE]
+    if account_remaining(entries, numbers, step) < charge:
+        return WAIT  # the first step that allows it
+    plan[TAKEN] = choice
+    if shares[choice, LENGTH] == 0:
+        return PAID if account_charge(entries, numbers, step, charge) == ACCEPTED else OVERSPENT
+    if account_charge_group(entries, numbers, step, step, charge) != ACCEPTED:
+        return WAIT  # no room for it in this batch
+    at = taken[BEGUN]
+    work.begun[at, 0], work.begun[at, 1], work.begun[at, 2] = step, step, charge
+    taken[BEGUN] = at + 1
+    plan[PLACE] = plan[PLACE] + 1 if plan[GROUP_ROW] == choice else 0
+    plan[GROUP_ROW], plan[GROUP_FIRST] = choice, step
+    plan[LEFT], plan[PLACED] = group_length(shares, choice, plan[PLACE]), 0
+    if shares[choice, LENGTH] == ENDLESS:
+        taken[POSITION] = taken[END]  # a semiorder begins anew
+    return PAID
+
+
+@kernel
+def _take(rule: Any, plan: Any, work: Any, step: int) -> None:
+    """Take the noise of a measurement out of the pool."""
+    taken, marks, row = work.taken, work.marks, plan[GROUP_ROW]
+    at = taken[POSITION]
+    for column in range(work.given.size):
+        work.given[column] = work.pool[at, column]
+        work.pool[at, column] = 0
+    taken[POSITION] = at + 1
+    breadth = rule.shares[row, BREADTH]
+    if breadth:
+        marks[plan[PLACED] % breadth] = step
+    else:
+        plan[LEFT] -= 1
+    plan[PLACED] += 1
+    plan[NUMBER] += 1
+    plan[GROUP_LAST] = step
 
 
 @kernel
@@ -166,10 +313,10 @@ def release(
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     rule, book, season, room = Rule(*rule), Book(*book), Season(*season), Room(*room)
     # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
-    given, measured = Work(*work)
-    entries, numbers = Account(*account)
+    work, account = Work(*work), Account(*account)
+    given, measured, taken = work.given, work.measured, work.taken
     kept_units, kept_scale, kept_source, kept_measured = kept = Kept(*kept)
-    values, status, source, scale, units, deviations = TideOutputs(*outputs)
+    values, status, source, scale, units, deviations, charged = TideOutputs(*outputs)
     shares, scales, clock, health, parameters = (
         rule.shares,
         rule.scales,
@@ -188,16 +335,21 @@ def release(
             one_step_on(book, step, season, room)
             if step >= plan[DUE]:
                 choice = _choice(rule, plan, clock[COUNT], step)
-                charge = shares[choice, CHARGE]
-                # else the first step that allows it
-                if account_remaining(entries, numbers, step) >= charge:
-                    if account_charge(entries, numbers, step, charge) != ACCEPTED:
-                        return index, REFUSED
+                begun, shared = taken[BEGUN], False
+                answer = _pay(rule, plan, work, account, choice, step)
+                if answer == OVERSPENT:
+                    return index, REFUSED
+                if answer == PAID:
                     fresh = True
-                    units[index] = charge
-                    plan[TAKEN] = choice
-                    if not inline:
+                    row = plan[TAKEN]
+                    shared = shares[row, LENGTH] > 0
+                    # a group is paid for with its first measurement
+                    units[index] = shares[row, CHARGE] if not shared or taken[BEGUN] > begun else 0
+                    charged[index] = 0 if shared else shares[row, CHARGE]
+                    empty = taken[POSITION] >= taken[END] or taken[POOL_ROW] != row
+                    if empty if shared else not inline:
                         return index, NOISE
+                if answer == PAID and not shared:
                     part, factor, shift = constants(scales[choice, SCALE])
                     for column in range(columns):
                         at = index * columns + column
@@ -206,12 +358,13 @@ def release(
                             return index, NOISE
                         given[column] = noise
         if fresh and paused != FIT:
+            if shares[plan[TAKEN], LENGTH] > 0:
+                _take(rule, plan, work, step)
             for column in range(columns):
                 measured[column] = float(rows[index, column] + given[column])
-            take_in(book, step, season, scales[plan[TAKEN], VARIANCE], measured, room)
-            _watch(plan, clock, health, total, scales[rule.dense, VARIANCE])
-            follows = rule.dense if plan[ALARM] else plan[CHOICE]
-            plan[DUE] = step + next_gap(shares, follows, plan)
+            take_in(book, step, season, scales[plan[TAKEN], KNOWN_AS], measured, room)
+            _watch(rule, plan, clock, health, total)
+            plan[DUE] = step + next_gap(shares, _follows(rule, plan), plan)
             if clock[COUNT] >= clock[NEXT_FIT]:
                 return index, FIT
         paused = DONE
@@ -224,8 +377,9 @@ def release(
         status[index] = FRESH if fresh else APPROXIMATED
         source[index] = clock[LAST]
         scale[index] = scales[plan[TAKEN], SCALE] * grid if clock[LAST] > 0 else 0.0
+        doubt = 1.0 + rule.doubt / health[LEARNT]
         for c in range(classes):
-            variance = scales[plan[TAKEN], VARIANCE] if raw else variances[c] + parameters[c, UNSEEN]
+            variance = scales[plan[TAKEN], VARIANCE] if raw else doubt * variances[c] + parameters[c, UNSEEN]
             deviations[index, c] = (
                 np.sqrt(max(variance, 0.0)) * health[FACTOR] * grid if clock[LAST] > 0 else np.inf
             )
@@ -240,7 +394,7 @@ def release(
             kept_units[at], kept_scale[at], kept_source[at] = units[index], scale[index], source[index]
             kept_measured[at] = measured
             if step % rule.block == 0 and step >= keep:
-                revise(step, rule.block, grid, rule.nonnegative, book, season, kept, revised)
+                revise(step, rule.block, grid, rule.nonnegative, rule.doubt, book, season, kept, revised)
     return rows.shape[0], DONE
 
 
@@ -259,7 +413,15 @@ def _let_stand(measured: Any, scale: float, grid: float, kind: Any, values: Any,
 
 @kernel
 def revise(
-    last: int, length: int, grid: float, nonnegative: bool, book: Any, season: Any, kept: Any, revised: Any
+    last: int,
+    length: int,
+    grid: float,
+    nonnegative: bool,
+    doubtful: float,
+    book: Any,
+    season: Any,
+    kept: Any,
+    revised: Any,
 ) -> None:
     """Write the smoothed values of the `length` oldest of the kept steps behind what `revised` has."""
     book, season, kept, revised = Book(*book), Season(*season), Kept(*kept), Revised(*revised)
@@ -276,16 +438,19 @@ def revise(
         book.kept_value,
     )
     smooth(last, length, book.parameters, book.kind, season.once, rings, book.settled, part, doubt)
-    factor = book.health[FACTOR] * WIDER * grid
+    factor = book.health[FACTOR] * WIDER * grid * np.sqrt(1.0 + doubtful / book.health[LEARNT])
     for row in range(length):
         place = (last - keep + 1 + row) % keep
         source[at + row], scale[at + row] = kept_source[place], kept_scale[place]
         units[at + row] = kept_units[place]
         for c in range(doubt.shape[1]):
             doubt[row, c] = np.sqrt(doubt[row, c]) * factor
-        if kept_units[place] > 0:
+        if kept_source[place] == last - keep + 1 + row:  # it was measured
             _let_stand(kept_measured[place], kept_scale[place], grid, kind, part[row], doubt[row])
         for column in range(part.shape[1]):
             value = part[row, column]
             part[row, column] = (max(value, 0.0) if nonnegative else value) * grid
+        if kept_source[place] == 0:  # nothing had been measured yet, and nothing was believed but the prior
+            part[row] = 0.0
+            doubt[row] = np.inf
     count[0] = at + length

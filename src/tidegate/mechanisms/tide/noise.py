@@ -1,0 +1,132 @@
+"""Noise that Tide's measurements share: drawn ahead for the compiled loop, SECRET, and gone on with by one run only."""
+
+from __future__ import annotations
+
+from itertools import accumulate, cycle, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.mechanisms.shared_noise import Held
+from tidegate.mechanisms.tide.kernels import loop
+
+if TYPE_CHECKING:
+    from tidegate.mechanisms.tide.run import TideRun
+    from tidegate.noise.shared.semiorder import SemiorderState
+
+Integers = npt.NDArray[np.int64]
+STREAM = "tide/shared"
+DRAWN_AHEAD = 256  # values, at most: a loop that pauses for each group would be slow
+
+
+class TideNoise(Held):
+    """The noise of the open group, and within a batch that of groups to come.
+
+    Parameters
+    ----------
+    run
+        Whose noise it is.
+    saved
+        What `numbers` has said, for a snapshot.
+
+    Attributes
+    ----------
+    pool, taken
+        Values for the loop, one row a measurement, and which of them are used; see `loop.Work`.
+    state
+        Where a semiorder stands after the last value of the pool.
+    """
+
+    def __init__(self, run: TideRun, saved: dict[str, Any] | None) -> None:
+        self.run: TideRun = run
+        self.ledger = run.ledger
+        self.pool = np.zeros((0, run.mechanism.columns), dtype=np.int64)
+        self.taken = np.zeros(loop.TAKEN_NUMBERS, dtype=np.int64)
+        self.state: SemiorderState | None = None
+        if saved is not None:
+            self._read(saved)
+            if not self.hold(saved["name"]):
+                self.drop()
+
+    def _read(self, saved: dict[str, Any]) -> None:
+        row = self.taken[loop.POOL_ROW] = saved["row"]
+        values = np.array(saved["values"], dtype=np.int64).reshape(-1, self.pool.shape[1])
+        self.pool, self.taken[loop.END] = values, len(values)
+        if saved["law"] is not None:
+            self.state = self._law(row).restore(saved["law"])
+
+    def numbers(self) -> dict[str, Any]:
+        """The state for a snapshot, which is as secret as raw values."""
+        return {
+            "name": self.known_as(),
+            "row": int(self.taken[loop.POOL_ROW]),
+            "values": self.pool[self.taken[loop.POSITION] : self.taken[loop.END]].ravel().tolist(),
+            "law": None if self.state is None else self.state.numbers(),
+        }
+
+    def _law(self, row: int) -> Any:
+        sharing = self.run.mechanism.choices.laws[row]
+        assert sharing is not None
+        return sharing.law
+
+    def drop(self) -> None:
+        """Forget what is secret, because somebody else may go on with it: the group ends with its last measurement.
+
+        It is silent as long as the group would have been open, where budget comes back, and else until after its next
+        measurement; what may be charged then, and when, the ledger knows.
+        """
+        plan, shares = self.run.plan, self.run.mechanism.choices.shares
+        if plan[loop.LEFT] > 0:
+            row, step = plan[loop.GROUP_ROW], self.run.step
+            window = self.run.mechanism.policy.steps_charged
+            gap = -(-shares[row, loop.SPAN] // shares[row, loop.MEASUREMENTS])
+            endless = shares[row, loop.LENGTH] == loop.ENDLESS
+            silent = window - 1 if endless else plan[loop.LEFT] * gap
+            if self.run.mechanism.policy.window is None:
+                silent = max(0, plan[loop.DUE] - step)
+            plan[loop.DUE] = max(plan[loop.DUE], step + 1 + silent)
+            loop.leave_group(plan, self.taken, shares)
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing but what the open group still needs: noise of others is drawn anew."""
+        plan, taken = self.run.plan, self.taken
+        endless = (
+            plan[loop.LEFT] > 0
+            and self.run.mechanism.choices.shares[plan[loop.GROUP_ROW], loop.LENGTH] == loop.ENDLESS
+        )
+        kept = self.pool[taken[loop.POSITION] : taken[loop.END]]
+        if not endless:
+            kept, self.state = kept[: plan[loop.LEFT]], None
+        self.pool = kept.copy()
+        taken[:] = 0
+        taken[loop.END], taken[loop.POOL_ROW] = len(kept), plan[loop.GROUP_ROW]
+
+    def draw(self, steps: int) -> None:
+        """Noise for the measurement in hand, and for some of those that `steps` more steps may bring."""
+        plan, taken, choices = self.run.plan, self.taken, self.run.mechanism.choices
+        row = int(plan[loop.GROUP_ROW])
+        number, span, _, length, *_ = choices.shares[row].tolist()
+        coming = min(DRAWN_AHEAD, 1 + steps * number // span)
+        law, source, at = self._law(row), self.run.source, int(plan[loop.NUMBER])
+        if length == loop.ENDLESS:
+            begun = law.start() if not plan[loop.PLACED] else self.state
+            assert begun is not None
+            self.pool, self.state = law.draw(source, STREAM, at, begun, coming)
+        else:
+            place = int(plan[loop.PLACE]) % len(law.lengths)
+            lengths = law.lengths[place:] + law.lengths[:place]
+            assert plan[loop.LEFT] == lengths[0]  # a radius has one group, and a group has one radius
+            ends = [end for end in accumulate(islice(cycle(lengths), DRAWN_AHEAD)) if end <= coming]
+            state = law.restore([place, *(0 for _ in law.start().numbers()[1:])])
+            self.pool, _ = law.draw(source, STREAM, at, state, max([lengths[0], *ends]))
+        taken[loop.POSITION], taken[loop.END], taken[loop.POOL_ROW] = 0, len(self.pool), row
+
+    def kept(self) -> tuple[Any, ...]:
+        """A copy of all that changes."""
+        return self.pool.copy(), self.taken.copy(), self.state
+
+    def put_back(self, kept: tuple[Any, ...]) -> None:
+        """Be as when this copy was made."""
+        self.pool, self.taken[:], self.state = kept[0].copy(), kept[1], kept[2]
