@@ -116,7 +116,7 @@ def test_every_mechanism_has_a_page() -> None:
         text = page.read_text(encoding="utf-8") if page.exists() else ""
         source = f"src/{kind.__module__.replace('.', '/')}.py"
         proof = next(path.name for path in PROOFS if source in path.read_text(encoding="utf-8"))
-        parts = ("**When it wins:**", "**When it does not:**", f"(../proofs/{proof})")
+        parts = ("**When it wins:**", "**When it does not:**", f"(../proofs/{proof})", "](../pictures/")
         asked = (*parts, f"::: {kind.__module__}.{kind.__name__}")
         lacking += [f"docs/mechanisms/{stem}.md: {part}" for part in asked if part not in text]
         lacking += [f"docs/mechanisms/index.md: {stem}.md"] if f"({stem}.md)" not in index else []

@@ -1,0 +1,189 @@
+"""Pictures of docs/mechanisms: what a mechanism releases of a made-up stream, where no comparison is drawn already.
+
+`python docs/figures/mechanisms.py` writes docs/pictures/mechanism_….png, with entropy of tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+import tidegate as tg
+from tidegate.datasets.households import load
+from tidegate.datasets.shapes import trip_minutes
+from tidegate.mechanisms import (
+    BackwardSmoothing,
+    Blocks,
+    ClippedAverage,
+    ClippedDecay,
+    ClippedHistogram,
+    Fourier,
+    SlidingWindowTree,
+    Uniform,
+)
+from tidegate.testing.entropy import fixed_entropy
+
+PICTURES = Path(__file__).resolve().parent.parent / "pictures"
+TRUE, OURS, OTHER = "#1d2733", "#0b6e8f", "#d9b38c"
+LAG = 2_000
+TRIPS = trip_minutes(20_000)
+TRIP = tg.Event(epsilon="1", max_change=1440)
+
+
+def _lines(
+    panel: Axes, true: np.ndarray, ours: np.ndarray, other: np.ndarray | None, names: tuple[str, str]
+) -> None:
+    if other is not None:
+        panel.plot(other, color=OTHER, linewidth=0.7, label=names[1])
+    panel.plot(ours, color=OURS, linewidth=1.3, label=names[0])
+    panel.plot(true, color=TRUE, linewidth=0.9, linestyle="--", label="true")
+    panel.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
+
+
+def backward_smoothing(panel: Axes) -> None:
+    """A mean of the last measurements is smooth, and late where the stream jumps."""
+    true = np.repeat([20, 20, 60, 60, 35, 35], 30)
+    policy = tg.Event(epsilon="0.2")
+    ours = BackwardSmoothing(policy, back=10).start().push_batch(true).values
+    _lines(
+        panel,
+        true,
+        ours,
+        Uniform(policy).start().push_batch(true).values,
+        ("the mean of the last 10", "each alone"),
+    )
+    panel.set(
+        xlabel="step",
+        title="Noise shrinks where nothing changes; a jump is smeared over the steps after it",
+        ylim=(-10, 90),
+    )
+
+
+def blocks(panel: Axes) -> None:
+    """Each block is a run of its own, and a window meets at most two of them."""
+    true = (40 + 25 * np.sin(np.arange(96) / 24 * 2 * np.pi)).round().astype(int)
+    inner = Uniform(tg.User(epsilon="4", horizon=24))
+    _lines(panel, true, Blocks(inner).start().push_batch(true).values, None, ("released", ""))
+    for edge in range(0, 97, 24):
+        panel.axvline(edge - 0.5, color=OTHER, linewidth=1)
+    panel.axvspan(15.5, 39.5, color=OURS, alpha=0.1)
+    panel.set(
+        xlabel="step",
+        title="Blocks of 24 steps; any window of 24 (shaded) meets two, so each has half of ε",
+        ylim=(0, 100),
+    )
+
+
+def fourier(panel: Axes) -> None:
+    """A few coefficients hold a smooth day."""
+    true = load(households=5_000, days=3)
+    policy = tg.WEvent(epsilon="1", w=96, max_change=5)
+    ours = Fourier(policy, grid="0.1", coefficients=9).start().push_batch(true).revised
+    plain = Uniform(policy, grid="0.1", noise="laplace").start().push_batch(true)
+    _lines(panel, true, ours.values, plain.values, ("9 coefficients of each day", "Uniform"))
+    panel.set(
+        xlabel="quarters of an hour", ylabel="kW", title="A day as the sum of a few waves, known when it ends"
+    )
+
+
+def sliding_window_tree(panel: Axes) -> None:
+    """Sums of a window from noisy parts of it."""
+    steps = (40 + 25 * np.sin(np.arange(12_000) / 4_000 * 2 * np.pi)).round().astype(int)
+    policy = tg.Event(epsilon="0.1")
+    mechanism = SlidingWindowTree(policy, window=4_096)
+    ours = mechanism.start().push_batch(steps).values[4_096:]
+    single = mechanism.ideal(Uniform(policy).start().push_batch(steps).values)[4_096:]
+    true = mechanism.ideal(steps[:, np.newaxis].astype(float))[4_096:]
+    _lines(panel, true, ours, single, ("from parts of the window", "4,096 noisy steps added up"))
+    panel.set(
+        xlabel="step",
+        ylabel="sum of the last 4,096",
+        title="A window is covered by few parts, each measured once",
+    )
+
+
+def clipped_average(panel: Axes) -> None:
+    """Noise for a threshold of some hundred minutes in place of a day."""
+    policy, window = TRIP, 2_000
+    run = ClippedAverage(policy, lag=LAG, window=window).start()
+    ours = run.push_batch(TRIPS).values[2 * window :: 40, 0]
+    true = np.convolve(TRIPS, np.full(window, 1 / window), "valid")[window + 1 :: 40]
+    tree = (
+        SlidingWindowTree(policy, window=window).start().push_batch(TRIPS).values[2 * window :: 40, 0]
+        / window
+    )
+    _lines(
+        panel,
+        true[: len(ours)],
+        ours,
+        tree,
+        (f"clipped at {run.clip:.0f} minutes", "noise for 1,440 minutes"),
+    )
+    panel.set(xlabel="trips (every 40th)", ylabel="minutes", title="Average of the last 2,000 trips, ε = 1")
+
+
+def clipped_decay(panel: Axes) -> None:
+    """A sum in which old values fade."""
+    run = ClippedDecay(TRIP, lag=LAG, factor="0.999").start()
+    ours = run.push_batch(TRIPS).values[2 * LAG :: 40, 0] / 1000
+    weights = np.power(0.999, np.arange(8_000))
+    true = np.convolve(TRIPS, weights)[: len(TRIPS)][2 * LAG :: 40] / 1000
+    _lines(panel, true, ours, None, ("released", ""))
+    panel.set(
+        xlabel="trips (every 40th)",
+        ylabel="thousand minutes",
+        title="Sum of minutes in which a trip counts half after 693 others",
+    )
+
+
+def clipped_histogram(panel: Axes) -> None:
+    """Bins end where nearly all values do."""
+    run = ClippedHistogram(TRIP, lag=LAG, bins=16).start()
+    ours = run.push_batch(TRIPS).values[-1]
+    edges = np.asarray(run.edges, dtype=float)
+    true = np.histogram(np.minimum(TRIPS[LAG:], edges[-1] - 1e-9), edges)[0]
+    width = np.diff(edges)
+    panel.bar(edges[:-1], ours[: len(width)], 0.45 * width, align="edge", color=OURS, label="released")
+    panel.bar(edges[:-1] + 0.45 * width, true, 0.45 * width, align="edge", color=OTHER, label="true")
+    panel.legend(frameon=False, fontsize=8)
+    panel.set(
+        xlabel="minutes",
+        ylabel="trips",
+        title=f"Bins end at {edges[-1]:.0f} minutes, which was learnt; the bound is 1,440",
+    )
+
+
+DRAWN: tuple[Callable[[Axes], None], ...] = (
+    backward_smoothing,
+    blocks,
+    fourier,
+    sliding_window_tree,
+    clipped_average,
+    clipped_decay,
+    clipped_histogram,
+)
+
+
+def main() -> None:
+    """One picture a mechanism, named like its page."""
+    for draw in DRAWN:
+        figure, panel = plt.subplots(figsize=(9, 2.9), layout="constrained")
+        with fixed_entropy(1):
+            draw(panel)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.title.set_fontsize(10)
+        figure.savefig(PICTURES / f"mechanism_{draw.__name__}.png", dpi=90, metadata={"Software": None})
+        plt.close(figure)
+        print(draw.__name__)
+
+
+if __name__ == "__main__":
+    main()
