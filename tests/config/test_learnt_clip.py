@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tidegate.cli import main
 from tidegate.config import parse_queries
 from tidegate.config.errors import ConfigError
 from tidegate.runtime import open_streams
@@ -103,6 +104,8 @@ def test_means(folder: Path) -> None:
     rows = released(folder, f'{HEAD}[query]\naggregate = "mean"\n{LEARN}[mechanism]\nname = "Uniform"\n')
     means = np.array([float(row["all"]) for row in rows[21:]])
     assert abs(np.median(means) - 40) < 8
+    widths = [float(row["count of all high"]) - float(row["count of all low"]) for row in rows[21:]]
+    assert max(widths) < 400  # of about 200 records in an hour
 
 
 def test_one_of_several_queries_goes_on_after_a_restart(folder: Path) -> None:
@@ -153,3 +156,11 @@ def test_one_user_could_own_the_sample(tmp_path: Path) -> None:
     text = HEAD.replace("window = 2", 'policy = "user"') + f'[query]\naggregate = "sum"\n{LEARN}'
     with pytest.raises(ConfigError, match="one user could own"):
         parse_queries(text, tmp_path / "tidegate.toml")
+
+
+def test_a_preview_makes_up_no_single_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is refused by a sentence."""
+    path = tmp_path / "tidegate.toml"
+    path.write_text(f'{HEAD}[query]\naggregate = "sum"\n{LEARN}')
+    assert main(["preview", str(path)]) != 0
+    assert "no single values" in capsys.readouterr().err.replace("\n", " ")

@@ -35,6 +35,11 @@ def sliding(policy: Policy) -> Mechanism:
     return SlidingWindowTree(policy, window=6)
 
 
+def absorbing(policy: Policy) -> Mechanism:
+    """Charges that depend on the data; noise of its own, since a snapshot in memory drops noise that is shared."""
+    return BudgetAbsorption(policy, noise="laplace")
+
+
 def configured(
     policy: Policy | None = None, build=tree, learn: int = 30, bound: int = 1440, most: int = 1
 ) -> ClippedRecords:
@@ -135,7 +140,7 @@ def test_one_record_changes_what_is_measured_by_the_clip() -> None:
         (WEvent(epsilon="6", w=4, max_change=1440), Sample),
         (WEvent(epsilon="6", w=4, max_change=1440), tree),
         (WEvent(epsilon="6", w=4, max_change=1440), sliding),
-        (WEvent(epsilon="6", w=4, max_change=1440), BudgetAbsorption),
+        (WEvent(epsilon="6", w=4, max_change=1440), absorbing),
     ],
 )
 def test_batches_pushes_and_restores_agree(policy: Policy | None, build) -> None:
@@ -161,6 +166,21 @@ def test_batches_pushes_and_restores_agree(policy: Policy | None, build) -> None
     assert 30 < run.clip < 1440
     assert run.ledger.verify().ok
     assert run.ledger.verify().spent <= mechanism.policy.budget.total
+
+
+def test_intervals_are_those_of_the_learnt_clip() -> None:
+    """Also where steps share noise: the half width follows from the threshold, not from the bound."""
+    policy = WEvent(epsilon="6", w=4, max_change=1440)
+    mechanism = configured(policy, Uniform)
+    run = mechanism.start()
+    batch = run.push_batch(receipts(mechanism.bins))
+    assert run.clip is not None
+    learnt = Uniform(replace(policy, max_change=Fraction(run.clip))).start().push_batch([[0]] * 9).radius()
+    assert learnt is not None
+    found = batch.radius()
+    assert found is not None
+    assert found[-1] == pytest.approx(learnt[-1])
+    assert run.push(mechanism.bins.of_steps([[30]])[0]).radius() == pytest.approx(learnt[-1])
 
 
 def test_running_sums_hold_the_sample() -> None:

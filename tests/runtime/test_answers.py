@@ -212,6 +212,19 @@ def test_a_file_of_somebody_else_is_refused_and_nothing_is_charged(tmp_path: Pat
         open_stream(config)
 
 
+def test_a_file_that_a_killed_start_has_begun_is_taken_up(tmp_path: Path) -> None:
+    """Its header, or a part of it, stands there before anything was released; a byte more is somebody else's."""
+    config = asked(tmp_path)
+    (tmp_path / "four.csv").write_text("time,step,col")
+    release(config)
+    assert rows(tmp_path / "four.csv").height == 24
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "four.csv").write_text("time,step,colour")
+    with pytest.raises(TidegateError, match=r"four\.csv"):
+        release(asked(other))
+
+
 @pytest.mark.parametrize(
     ("lines", "key", "words"),
     [

@@ -38,9 +38,17 @@ def preview(
     because the stream is made up, and says so.
     """
     from tidegate.config.queries import read_query
+    from tidegate.errors import InvalidParameter
     from tidegate.runtime.files import check_report
 
     settings = read_query(config, query)
+    if settings.query.learn is not None:
+        raise InvalidParameter(
+            "clip",
+            "learn",
+            "two bounds for a preview, which makes up sums and no single values",
+            'write clip = ["0", "100"] in a copy',
+        )
     check_report(report)
     folder = Path(tempfile.mkdtemp(prefix="tidegate-preview-"))
     try:

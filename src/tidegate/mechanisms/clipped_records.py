@@ -23,6 +23,7 @@ from tidegate.exact import ExactLike, float_up, show, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.run import Pushed
 from tidegate.noise import Law, install, laplace, laplace_one, variance_laplace
 from tidegate.noise.law import SharedLaw
 from tidegate.policy import Event, Policy, WEvent
@@ -382,6 +383,22 @@ class ClippedRecordsRun(Run):
         run._resumed = True
         run._begin(state)
         self._inner = run
+
+    def push(self, values: Pushed, step: int | None = None) -> Release:
+        """Release the next step; its noise has the law of the mechanism for what was learnt."""
+        release = super().push(values, step)
+        release.law = self._law
+        return release
+
+    def push_batch(self, matrix: npt.ArrayLike) -> Releases:
+        """Release many steps at once."""
+        releases = super().push_batch(matrix)
+        releases.law = self._law
+        return releases
+
+    @property
+    def _law(self) -> Law | SharedLaw | None:
+        return (self.mechanism if self._inner is None else self._inner.mechanism).law
 
     # pushing ---------------------------------------------------------------------------------------------------
 
