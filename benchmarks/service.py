@@ -262,10 +262,19 @@ def streams() -> None:
         events = [json.loads(line) for line in (folder / "service.log").read_text().splitlines()]
         released = [event for event in events if event["event"] == "stream.released"]
         last = max(event["step"] for event in released)
-        lags = np.array([event["lag"] for event in released if last - 12 <= event["step"] < last])
+        late = [event for event in released if last - 12 <= event["step"] < last]
+        lags = np.array([event["lag"] for event in late])
         p50, p99 = np.quantile(lags, [0.5, 0.99])
+        own = [
+            float(np.median([event["lag"] for event in late if event["stream"] == file.stem]))
+            for file in files
+        ]
+        counts = {file.stem: sum(event["stream"] == file.stem for event in late) for file in files}
         print(f"  {STREAMS} streams, all due at once, every 2 s: median {p50:.3f} s, 99 % within {p99:.3f} s")
-        print(f"  memory {size:.0f} MB in all, {used:.0%} of a processor")
+        print(
+            f"  medians of streams from {min(own):.3f} to {max(own):.3f} s; releases of each {set(counts.values())}"
+        )
+        print(f"  memory {size:.0f} MB in all, {used:.0%} of a processor; load {os.getloadavg()[0]:.0f}")
 
 
 def main() -> None:
