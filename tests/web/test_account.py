@@ -12,8 +12,10 @@ import pytest
 from tests.web.helpers import finite, served, settled
 
 from tidegate.cli import main
+from tidegate.config.queries import one
 from tidegate.errors import LedgerCorrupt
-from tidegate.ledger.published import check_published
+from tidegate.ledger.published import check_published, published_head
+from tidegate.runtime.amend import amend
 from tidegate.web import Service
 
 Account = tuple[str, Service, Path]
@@ -150,3 +152,27 @@ def test_a_rollback_is_noticed(tmp_path: Path) -> None:
     for change in changed:
         with pytest.raises(LedgerCorrupt, match=r"rolled back|key|another"):
             check_published(*published, [replace(seen, **change)])
+
+
+def test_an_amended_stream_is_no_rollback(tmp_path: Path) -> None:
+    """Releases that begin anew with an amendment of the account are accepted, and without one they are not."""
+    short = finite(tmp_path, ("count = 48", "count = 24"))
+    with served([short], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        _, before = check_published(*fetched(f"{address}/streams/hall"))
+    longer = finite(tmp_path, ('epsilon = "1"', 'epsilon = "1/2"'))
+    amend(one(longer))
+    with served([longer], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        head, rows, releases = fetched(f"{address}/streams/hall")
+        verdict, now = check_published(head, rows, releases, [before])
+        assert verdict.ok
+        assert (now.since, now.number) == (24, 24)
+        key = service.drivers["hall"].key
+        with service.drivers["hall"].reader() as ledger:
+            transcript = service.drivers["hall"].first.board.transcript
+            forged = published_head(ledger, "hall", head["time"], key, transcript, since=30)
+        with pytest.raises(LedgerCorrupt, match="no amendment there"):
+            check_published(forged, rows, releases, [before])
+        with pytest.raises(LedgerCorrupt, match="rolled back"):
+            check_published(head, rows, releases, [replace(now, number=25)])

@@ -81,7 +81,7 @@ def _checked(
         begin("hashing all releases")
         releases = _pages(f"{base}/account/transcript", "releases", head.get("number", 0))
         verdict, now = check_published(head, rows, releases, [*earlier, *chain])
-        chain.append(replace(now, number=0, transcript=""))
+        chain.append(replace(now, number=0, transcript="", since=0))
         if verdict.ok and now not in earlier:
             known[base] = [*known.get(base, []), vars(now)]
         facts: dict[str, Any] = {

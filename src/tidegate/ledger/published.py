@@ -96,9 +96,14 @@ def public_text(key: Ed25519PrivateKey) -> str:
 
 
 def published_head(
-    ledger: DurableLedger, stream: str, time: str, key: Ed25519PrivateKey, transcript: Transcript
+    ledger: DurableLedger,
+    stream: str,
+    time: str,
+    key: Ed25519PrivateKey,
+    transcript: Transcript,
+    since: int = 0,
 ) -> dict[str, Any]:
-    """What an account is for and where it stands, signed."""
+    """What an account is for and where it stands, signed; an amended stream began anew after the step `since`."""
     with ledger.told():
         meta = dict(ledger.connection.execute("SELECT name, value FROM meta"))
         rows, step, head = ledger.connection.execute("SELECT rows, step, hash FROM head").fetchone()
@@ -111,6 +116,7 @@ def published_head(
         "number": transcript.number,
         "transcript": transcript.digest.hex(),
         "time": time,
+        **({"since": since} if since else {}),
     }
     signature = base64.b64encode(key.sign(_message(found))).decode()
     return {**found, "meta": meta, "key": public_text(key), "signature": signature}
@@ -134,7 +140,7 @@ def published_rows(ledger: DurableLedger, after: int, most: int = PAGE) -> list[
 
 
 def _message(head: Mapping[str, Any]) -> bytes:
-    chosen = {name: head[name] for name in _SIGNED}
+    chosen = {name: head[name] for name in (*_SIGNED, *(("since",) if "since" in head else ()))}
     return _WHAT + json.dumps(chosen, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -150,6 +156,8 @@ class Seen:
         What the account is for, and who has signed it.
     number, transcript
         How many releases there were, and the hash over them.
+    since
+        After which step they began, where the stream was amended.
     """
 
     rows: int
@@ -158,6 +166,7 @@ class Seen:
     key: str
     number: int
     transcript: str
+    since: int = 0
 
 
 def check_published(
@@ -197,14 +206,21 @@ def check_published(
             str(head["key"]),
             int(head["number"]),
             str(head["transcript"]),
+            int(head.get("since", 0)),
         )
         _check_signature(head)
         if genesis(head["meta"]).hex() != now.genesis:
             raise LedgerCorrupt("what the account is for does not belong to its signed head.")
         before = list(seen)
         earlier = _earlier(now, before)
-        verdict, hashes = _replayed(head, rows, {*earlier, now.rows})
-        _check_transcript(now, releases, {each.number: each.transcript for each in before})
+        verdict, hashes, amended = _replayed(head, rows, {*earlier, now.rows})
+        if now.since and now.since not in amended:
+            raise LedgerCorrupt(
+                f"releases begin anew after step {now.since}, and the account has no amendment there."
+            )
+        # releases that began anew with an amendment are others than those before it
+        same = {each.number: each.transcript for each in before if each.since == now.since}
+        _check_transcript(now, releases, same)
     except (KeyError, ValueError, TypeError, AttributeError):
         raise LedgerCorrupt("what is published is no account; ask whoever publishes it.") from None
     if verdict.ok and (verdict.rows != now.rows or verdict.head != now.head):
@@ -252,7 +268,8 @@ def _earlier(now: Seen, seen: list[Seen]) -> dict[int, str]:
             raise LedgerCorrupt(
                 "the account is for something else than at an earlier check: another was begun."
             )
-        if each.rows > now.rows or each.number > now.number:
+        fewer = each.since > now.since or (each.since == now.since and each.number > now.number)
+        if each.rows > now.rows or fewer:
             raise LedgerCorrupt(
                 f"the account was rolled back: {each.rows} rows and {each.number} releases were seen before, "
                 f"and {now.rows} and {now.number} are published now."
@@ -262,9 +279,10 @@ def _earlier(now: Seen, seen: list[Seen]) -> dict[int, str]:
 
 def _replayed(
     head: Mapping[str, Any], rows: Iterable[list[Any]], wanted: set[int]
-) -> tuple[Verdict, dict[int, str]]:
-    """The verdict on a ledger with these rows, and the hashes of some of them."""
+) -> tuple[Verdict, dict[int, str], set[int]]:
+    """The verdict on a ledger with these rows, the hashes of some of them, and the steps of amendments."""
     hashes: dict[int, str] = {}
+    amended: set[int] = set()
     with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
         path = Path(folder) / "copy.ledger"
         create(path, dict(head["meta"]))
@@ -279,6 +297,8 @@ def _replayed(
                 )
                 if row[0] in wanted:
                     hashes[row[0]] = row[8]
+                if row[1] == "amend":
+                    amended.add(int(row[2]))
             last = (head["rows"], head["step"], bytes.fromhex(head["head"]))
             connection.execute("UPDATE head SET rows = ?, step = ?, hash = ?", last)
             connection.execute("COMMIT")
@@ -286,4 +306,4 @@ def _replayed(
             raise LedgerCorrupt("the published rows are not those of a ledger.") from None
         finally:
             connection.close()
-        return verify_file(path), hashes
+        return verify_file(path), hashes, amended

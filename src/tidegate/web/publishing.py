@@ -88,7 +88,9 @@ class Publishing:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         with channel.driver.reader() as ledger:
             # what was released is in the ledger, so the ledger is read after it
-            found = published_head(ledger, channel.name, now, channel.driver.key, transcript)
+            found = published_head(
+                ledger, channel.name, now, channel.driver.key, transcript, channel.part.since
+            )
         self._heads[channel.name] = found
         return found
 
