@@ -15,7 +15,7 @@ DOCS := $(VENV)/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve soak test lint docs notebooks install-check services packages kafka bench audit blind mutants campaign year fuzz requests clean
+.PHONY: help demo serve soak test lint docs notebooks install-check services packages kafka spark bench audit blind mutants campaign year fuzz requests clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
@@ -82,6 +82,7 @@ endif
 soak: $(TEST)
 	@TIDEGATE_KILLS=200 TIDEGATE_REQUESTS=100000 $(BIN)/python -m pytest -n 0 tests/web/test_killed.py tests/web/test_fuzz.py tests/runtime/test_shop_killed.py
 	@TIDEGATE_KILLS=200 $(BIN)/python -m pytest -n 0 -k killed tests/runtime/test_postgres_sink.py tests/runtime/test_postgres_source.py tests/runtime/test_kafka.py
+	@TIDEGATE_SPARK_KILLS=10 $(BIN)/python -m pytest -n 0 -k killed tests/runtime/test_spark.py
 
 test: $(TEST)
 	@$(BIN)/python -m pytest -n $(WORKERS)
@@ -110,7 +111,7 @@ install-check: $(TEST)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/install.py
 
 # Tests start servers of their own, as users without privileges, on free ports; here only the programs are installed.
-services: packages kafka
+services: packages kafka spark
 
 packages:
 	@if PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null && PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null \
@@ -137,6 +138,16 @@ kafka:
 	    mvn --quiet --batch-mode --strict-checksums --file tests/services/pom.xml dependency:copy-dependencies -DoutputDirectory="$(KAFKA)" \
 	    && (cd "$(KAFKA)" && sha256sum --quiet --check "$(CURDIR)/tests/services/kafka.sha256"); \
 	fi
+
+# PySpark is hundreds of megabytes, so it is installed for its tests only; it needs Java 17 or newer.
+SPARK := $(VENV)/.installed-spark
+$(SPARK): pyproject.toml | $(TEST)
+	@command -v java >/dev/null || { echo "install Java 17, and run make services again: tests of Spark need it" >&2; exit 1; }
+	@echo "installing pyspark into $(VENV)"
+	@$(PIP) --editable '.[test,spark]'
+	@touch $@
+
+spark: $(SPARK)
 
 # One that fails does not keep the others from running; what is only imported, or draws pictures for docs, is none.
 BENCHMARKS := $(filter-out %/timing.py %_data.py %_tables.py %_pictures.py,$(wildcard benchmarks/*.py))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import ipaddress
 import itertools
 import json
@@ -195,6 +196,16 @@ transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 """
+
+
+SPARK_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 
 
 def certify(folder: Path, name: str) -> None:
@@ -390,6 +401,31 @@ def kafka(require_service: Require, tmp_path_factory: pytest.TempPathFactory) ->
     found = Kafka(java, tmp_path_factory.mktemp("kafka"))
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def spark_ready(require_service: Require) -> None:
+    """Nothing, where Spark can be started."""
+    if shutil.which("java") is None:
+        require_service("Spark", "there is no Java")
+    if importlib.util.find_spec("pyspark") is None:
+        require_service("Spark", "pyspark is not installed")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # for the Python of executors
+
+
+@pytest.fixture(scope="session")
+def spark(spark_ready: None) -> Iterator[Any]:
+    """A session of Spark with two threads, for all tests of a process."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in SPARK_SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
 
 
 class Database:

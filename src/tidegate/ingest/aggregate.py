@@ -199,7 +199,7 @@ def step_vectors(
     given = query.aggregate == "given"
     missing = np.ones((count, query.counted), dtype=np.bool_) if given else None
     if not len(rows):
-        return _expanded(query, out, missing)
+        return expanded(query, out, missing)
     at = steps - first
     if not never_decreases(at):
         order = np.argsort(at, kind="stable")
@@ -219,10 +219,10 @@ def step_vectors(
         if query.learn is not None:
             return query.bins.counted(at, columns, values, steps=count), None
         kernels.add_records(at, columns, values, query.weight, also, out)
-    return _expanded(query, out, missing)
+    return expanded(query, out, missing)
 
 
-def _expanded(query: Query, out: Matrix, missing: Mask | None) -> tuple[Matrix, Mask | None]:
+def expanded(query: Query, out: Matrix, missing: Mask | None) -> tuple[Matrix, Mask | None]:
     """The vectors with the nodes above their columns, where those are measured as well."""
     if query.levels is None or query.levels.measured != NODES or query.learn is not None:
         return out, missing

@@ -125,6 +125,19 @@ class Streams:
                 for stream in self.streams:
                     stream.sync()
 
+    def advance(self, blocks: Sequence[StepBlock]) -> None:
+        """Release a block of each query, all of them in one commit, and hand the releases to the sinks."""
+        if len(self.streams) == 1:
+            self.streams[0].drive(blocks)
+            return
+        for stream, chunk in zip(self.streams, self.take(self.streams, blocks), strict=True):
+            stream.send(chunk)
+            stream.watcher.released(chunk)
+        if time.monotonic() - self._synced >= SYNC_EVERY:
+            self._synced = time.monotonic()
+            for stream in self.streams:
+                stream.sync()
+
     def take(self, streams: Sequence[Stream], blocks: Sequence[StepBlock]) -> list[Chunk]:
         """Release a block of each of some queries and commit all of it together; nothing has left yet."""
         with self.ledger.transaction():

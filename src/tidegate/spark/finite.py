@@ -1,0 +1,87 @@
+"""A DataFrame with an end: a backfill of years in one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.accumulators import AccumulatorParam
+from pyspark.sql import DataFrame
+
+from tidegate.config import Queries, read_queries
+from tidegate.errors import InvalidParameter
+from tidegate.ingest.errors import UnreadableInput
+from tidegate.runtime import open_streams
+from tidegate.spark.bounding import condensed, counted
+from tidegate.spark.errors import in_a_sentence
+from tidegate.spark.reading import Reading, reading_of, selected
+from tidegate.spark.vectors import Cells, blocks, collected
+
+
+class _Sentences(AccumulatorParam[frozenset[str]]):
+    """Which refusals executors have found, each once."""
+
+    def zero(self, value: frozenset[str]) -> frozenset[str]:
+        return frozenset()
+
+    def addInPlace(self, value1: frozenset[str], value2: frozenset[str]) -> frozenset[str]:  # noqa: N802
+        return value1 | value2
+
+
+def release(configuration: str | Path | Queries, events: DataFrame, *, begin_anew: bool = False) -> None:
+    """Release all steps of a configuration from a DataFrame that ends, and go on where an earlier start was stopped.
+
+    Parameters
+    ----------
+    configuration
+        The file, as for ``tidegate release``; its location is not read. `count` in ``[steps]`` says how many there are.
+    events
+        One row for each record, with the columns that ``[source]`` names.
+    begin_anew
+        Accept that the sink has releases of an earlier stream, whose budget adds to this one's.
+
+    Privacy
+    -------
+    As for a file: a record that cannot be read refuses the whole input, before any noise is drawn.
+    """
+    queries = configuration if isinstance(configuration, Queries) else read_queries(configuration)
+    if events.isStreaming:
+        raise InvalidParameter("events", "a stream", "a DataFrame that ends", "use tidegate.spark.follow")
+    last = queries.first.steps.count
+    if last is None:
+        raise InvalidParameter(
+            "count",
+            None,
+            "given for a finite input, because the last event must not decide where the stream ends",
+            "write how many steps there are, for example count=168",
+        )
+    reading = reading_of(queries, events, lenient=False)
+    with open_streams(queries, begin_anew=begin_anew) as streams:
+        first = streams.step + 1
+        if first <= last:
+            cells = _cells(reading, events, first)
+            for made in blocks(streams.queries, cells, first, last, {"frame": "finite"}, finite=True):
+                streams.advance(made)
+        streams.finish()
+
+
+def _cells(reading: Reading, events: DataFrame, first: int) -> Cells:
+    """One job: records to rows, bounding, and the sum of each cell."""
+    refusals = events.sparkSession.sparkContext.accumulator(frozenset[str](), _Sentences())
+    wanted = Reading(reading.parts, reading.steps, reading.numbered, reading.lenient, first)
+
+    def rows(batches):  # type: ignore[no-untyped-def]
+        return wanted.rows(batches, lambda sentence: refusals.add(frozenset([sentence])))
+
+    with in_a_sentence():
+        mapped = selected(wanted, events).mapInArrow(rows, wanted.columns)
+        several = len(wanted.parts) > 1
+        if several:  # each statistic condenses the same rows
+            mapped = mapped.persist()
+        try:
+            cells = collected(counted(condensed(wanted, mapped), wanted))
+        finally:
+            if several:
+                mapped.unpersist()
+    if refusals.value:
+        raise UnreadableInput(min(refusals.value))
+    return cells

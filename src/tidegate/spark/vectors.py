@@ -1,0 +1,76 @@
+"""The small matrix that the driver gets, as blocks of closed steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame
+
+from tidegate.config import Queries
+from tidegate.ingest import StepBlock
+from tidegate.ingest.aggregate import Mask, Matrix, expanded, valued
+from tidegate.ingest.errors import RepeatedReading
+from tidegate.ingest.intake import MOST_CELLS
+from tidegate.ingest.query import Query
+from tidegate.ingest.several import fill
+from tidegate.ingest.sources.source import Position
+
+Cells = Mapping[str, Matrix]  # part, step, column, n and value of each cell that has contributions
+
+
+def collected(cells: DataFrame) -> Cells:
+    """The cells of some steps, on the driver."""
+    table = cells.toArrow()
+    return {name: table.column(name).to_numpy().astype(np.int64) for name in table.column_names}
+
+
+def blocks(
+    queries: Queries, cells: Cells, first: int, last: int, source: Position, *, finite: bool
+) -> Iterator[list[StepBlock]]:
+    """A block for each query, of bounded size, for all steps of a range; in the order of the configuration."""
+    names = sorted(part.name for part in queries.parts)
+    most = max(1, MOST_CELLS // max(1, sum(part.query.width for part in queries.parts)))
+    order = np.argsort(cells["step"], kind="stable")
+    ordered = {name: values[order] for name, values in cells.items()}
+    while first <= last:
+        end = min(first + most - 1, last)
+        low, high = np.searchsorted(ordered["step"], [first, end + 1])
+        found = {name: values[low:high] for name, values in ordered.items()}
+        made = []
+        for part in queries.parts:
+            own = found["part"] == names.index(part.name)
+            units, missing = _vectors(
+                part.query,
+                {name: values[own] for name, values in found.items()},
+                first,
+                end - first + 1,
+                finite=finite,
+            )
+            missing = fill(part.query, units, missing, first)
+            position: dict[str, Any] = {"step": end, "source": source}
+            made.append(StepBlock(first, units, Fraction(part.query.grid), position, missing))
+        yield made
+        first = end + 1
+
+
+def _vectors(
+    query: Query, cells: Cells, first: int, count: int, *, finite: bool
+) -> tuple[Matrix, Mask | None]:
+    """What `tidegate.ingest.aggregate.step_vectors` makes of the same contributions."""
+    out = np.zeros((count, query.counted), dtype=np.int64)
+    at, column = cells["step"] - first, cells["column"]
+    if query.aggregate == "given":
+        if finite and (cells["n"] > 1).any():
+            raise RepeatedReading(
+                "two readings fall into one step and column; aggregate the input first or use shorter steps."
+            )
+        missing = np.ones(out.shape, dtype=np.bool_)
+        out[at, column], missing[at, column] = cells["value"], False
+        return expanded(query, out, missing)
+    out[at, column] = cells["value"] if valued(query) else cells["n"] * query.weight
+    if query.aggregate == "mean":
+        out[at, out.shape[1] // 2 + column] = cells["n"] * query.count_weight
+    return expanded(query, out, None)

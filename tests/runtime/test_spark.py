@@ -1,0 +1,397 @@
+"""Spark, really started: the same steps as from a file, hostile events, replays, kills of the driver."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tidegate.config import Queries, parse_queries
+from tidegate.errors import InvalidParameter, LedgerError, TidegateError
+from tidegate.ingest.errors import MissingColumn, UnreadableInput
+from tidegate.runtime import open_streams
+from tidegate.runtime.store import verify_target
+from tidegate.testing import fixed_entropy
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+START = 1_700_000_000  # in the past, so that the system's clock ends what a test has begun
+STEP = 1000
+
+
+def configured(folder: Path, query: str, *changes: tuple[str, str], steps: int = 3) -> Queries:
+    """Steps of a thousand seconds with next to no noise, of a query."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = f"""\
+[source]
+location = "{folder}/events.csv"
+time = "time"
+unit = "unit"
+column = "place"
+value = "amount"
+
+[steps]
+start = "{datetime.fromtimestamp(START, UTC).isoformat()}"
+length = "{STEP}s"
+count = {steps}
+
+{query}
+
+[protect]
+epsilon = "100000000"
+window = 4
+
+[mechanism]
+name = "Uniform"
+
+[sink]
+location = "{folder}/out.csv"
+"""
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    (folder / "tidegate.toml").write_text(text)
+    return parse_queries(text, folder / "tidegate.toml", follow=True)
+
+
+COUNT = '[query]\naggregate = "count"\ncolumns = ["north", "south"]\nmost = 1000'
+QUERIES = {
+    "distinct": '[query]\naggregate = "distinct"\ncolumns = ["north", "south"]',
+    "distinct of two": '[query]\naggregate = "distinct"\ncolumns = ["north", "south", "east"]\nmost = 2',
+    "distinct of all": '[query]\naggregate = "distinct"\ncolumns = ["north", "south"]\nmost = 2',
+    "count": '[query]\naggregate = "count"\ncolumns = ["north", "south"]\nmost = 3\noutside = "other"',
+    "sum": '[query]\naggregate = "sum"\ncolumns = ["north", "south"]\nmost = 2\nclip = ["-2", "7"]\ngrid = "0.1"',
+    "mean": '[query]\naggregate = "mean"\ncolumns = ["north", "south"]\nclip = ["0", "7"]\nwhere = "amount < 8"',
+    "histogram": '[query]\naggregate = "histogram"\nedges = ["0", "2.5", "9"]\nmost = 2',
+    "several": '[[query]]\nname = "b"\naggregate = "count"\ncolumns = ["north", "south"]\nmost = 2\n'
+    '[[query]]\nname = "a"\naggregate = "sum"\nclip = ["0", "5"]\ngrid = "0.5"',
+}
+
+
+def made_up(count: int = 400) -> list[tuple[float, str, str, float]]:
+    """Some people, several times, in several places, in any order; times and amounts that are equal."""
+    chance = random.Random(5)
+    return [
+        (
+            float(START + chance.randrange(-200, 3 * STEP + 200) // 50 * 50),
+            f"u{chance.randrange(30)}",
+            chance.choice(["north", "south", "east", "north"]),
+            chance.randrange(-8, 24) / 2,
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_steps_are_those_of_a_file(spark: Any, tmp_path: Path, name: str) -> None:
+    """The same events through a file and through a DataFrame in three partitions: the same vectors; α = 0."""
+    from tidegate.spark.finite import _cells
+    from tidegate.spark.reading import reading_of
+    from tidegate.spark.vectors import blocks
+
+    queries, events = configured(tmp_path, QUERIES[name]), made_up()
+    rows = ["time,unit,place,amount", *(",".join(map(str, event)) for event in events)]
+    (tmp_path / "events.csv").write_text("\n".join(rows) + "\n")
+    expected = np.concatenate([block.units for block in queries.open(follow=False)])
+    frame = spark.createDataFrame(
+        events, "time double, unit string, place string, amount double"
+    ).repartition(3)
+    if len(name) % 2:  # as a moment, and else as a number of seconds
+        frame = frame.selectExpr("timestamp_seconds(time) AS time", "unit", "place", "amount")
+    cells = _cells(reading_of(queries, frame, lenient=False), frame, 1)
+    (made,) = blocks(queries, cells, 1, 3, {}, finite=True)
+    named = dict(zip([part.name for part in queries.parts], made, strict=True))
+    found = np.concatenate([named[one].units for one in sorted(named)], axis=1)
+    assert found.tolist() == expected.tolist()
+    assert found.any()
+
+
+def test_a_frame_that_cannot_be_read_is_one_sentence(spark: Any, tmp_path: Path) -> None:
+    """A bad record refuses a finite input before anything is released, without its content; so do missing columns."""
+    from tidegate.spark import follow, release
+
+    queries = configured(tmp_path, COUNT, ('value = "amount"\n', ""))
+    bad = spark.createDataFrame(
+        [(f"{START}", "walrus", "north"), ("noon", "walrus", "north")],
+        "time string, unit string, place string",
+    )
+    with pytest.raises(UnreadableInput) as refusal:
+        release(queries, bad)
+    assert "noon" not in str(refusal.value)
+    assert not (tmp_path / "out.csv").exists()
+    with pytest.raises(MissingColumn):
+        release(queries, bad.drop("place"))
+    with pytest.raises(TidegateError, match="column of units"):
+        release(queries, bad.selectExpr("time", "place", "array(unit) AS unit"))
+    with pytest.raises(InvalidParameter, match="streaming DataFrame"):
+        follow(queries, bad, checkpoint=str(tmp_path / "c"), spool=str(tmp_path / "s"))
+    with pytest.raises(InvalidParameter, match="maxfilespertrigger"):
+        follow(
+            queries,
+            stream_of(spark, tmp_path, maxFilesPerTrigger=1),
+            checkpoint=str(tmp_path / "c"),
+            spool=str(tmp_path / "s"),
+        )  # fmt: skip
+    good = bad.where("time <> 'noon'")
+    with open_streams(queries), pytest.raises(LedgerError):
+        release(queries, good)  # a second worker
+
+
+# streams --------------------------------------------------------------------------------------------------------
+
+
+class World:
+    """A clock that goes on from call to call as a plan says, and what happens meanwhile."""
+
+    def __init__(self, folder: Path, plan: Callable[[World], None]) -> None:
+        self.folder, self.plan = folder, plan
+        self.now, self.calls, self.files = START + 1.0, 0, 0
+
+    def __call__(self) -> float:
+        """Public time; asked a few times in every batch."""
+        self.calls += 1
+        self.plan(self)
+        return self.now
+
+    def send(self, *lines: str) -> None:
+        """A file of records, there at once."""
+        self.files += 1
+        hidden = self.folder / f".{self.files}"
+        hidden.write_text("".join(f"{line}\n" for line in lines))
+        hidden.rename(self.folder / f"{self.files}.jsonl")
+
+
+def event(unit: str, second: float = 1.0, place: str = "north") -> str:
+    """A record of one event."""
+    return json.dumps({"time": START + second, "unit": unit, "place": place})
+
+
+def stream_of(spark: Any, folder: Path, **options: Any) -> Any:
+    """The records of a folder, as text."""
+    return (
+        spark.readStream.schema("time string, unit string, place string").options(**options).json(str(folder))
+    )
+
+
+def released(folder: Path, name: str = "north") -> list[int]:
+    """The counts of a column."""
+    lines = (folder / "out.csv").read_text().splitlines()
+    place = lines[0].split(",").index(name)
+    return [round(float(line.split(",")[place])) for line in lines[1:]]
+
+
+def test_a_stream_with_hostile_events(spark: Any, tmp_path: Path) -> None:
+    """Times of 2099, a flood by one unit, bad records, a step without any: nothing closes or stops, nothing stays."""
+    from tidegate.spark import follow
+
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+
+    def plan(world: World) -> None:
+        if world.calls == 1:
+            world.send(
+                *(event(f"u{n}") for n in range(5)),
+                event("far", 72 * 365 * 86_400.0),
+                *(event("flood", n / 1000) for n in range(3000)),
+                '{"time": "noon", "unit": "u1", "place": "north"}',
+                "{not json",
+                '{"unit": 7}',
+                json.dumps({"time": None, "unit": "u2", "place": ["x"]}),
+            )
+        if world.calls == 6:
+            world.send(event("u1", 2.0), event("early", STEP + 5.0), event("open", 2.0))
+            world.now = START + 10.0
+        if world.calls == 14:
+            world.now = START + STEP + 1.0  # the first step closes, and only it
+        if world.calls == 28:
+            world.send(event("late", 3.0), event("u9", STEP + 0.9))
+        if world.calls == 38:
+            world.now = START + 3 * STEP + 1.0
+
+    query = COUNT.replace("most = 1000", "most = 10")
+    queries = configured(tmp_path / "stream", query, ('value = "amount"\n', ""))
+    follow(
+        queries,
+        stream_of(spark, inbox),
+        checkpoint=str(tmp_path / "checkpoint"),
+        spool=str(tmp_path / "spool"),
+        every="100 milliseconds",
+        clock=World(inbox, plan),
+        backfill=True,
+    )
+    # five units, two more of u1 and a new one, ten of the flood; what was ahead of the clock is gone
+    assert released(tmp_path / "stream") == [5 + 10 + 2, 1, 0]
+    assert not [path for path in (tmp_path / "spool").rglob("*") if path.is_file()]
+    assert verify_target(queries.ledger).ok
+    follow(
+        queries,
+        stream_of(spark, inbox),
+        checkpoint=str(tmp_path / "checkpoint"),
+        spool=str(tmp_path / "spool"),
+        clock=lambda: START + 3 * STEP + 1.0,
+    )  # has ended: nothing happens
+    assert len(released(tmp_path / "stream")) == 3
+
+
+def test_checkpoint_spool_and_ledger_belong_together(spark: Any, tmp_path: Path) -> None:
+    """Another checkpoint or a lost spool is refused; a new checkpoint that is accepted reads again, and counts once."""
+    from tidegate.spark import follow
+    from tidegate.spark.errors import SpoolLost
+
+    inbox, stopped = tmp_path / "inbox", threading.Event()
+    inbox.mkdir()
+    queries = configured(tmp_path / "stream", COUNT, ('value = "amount"\n', ""), steps=2)
+
+    def plan(world: World) -> None:
+        if world.calls == 1:
+            world.send(*(event(f"u{n}") for n in range(4)))
+        if world.calls == 8:
+            world.send(*(event(f"u{n}", STEP + 0.5) for n in range(3)))
+            world.now = START + STEP + 1.0
+        if world.calls > 16 and (tmp_path / "stream" / "out.csv").read_text().count("\n") > 1:
+            stopped.set()
+
+    def attempt(clock: Any, **more: Any) -> None:
+        follow(
+            queries,
+            stream_of(spark, inbox),
+            checkpoint=str(tmp_path / "checkpoint"),
+            spool=str(tmp_path / "spool"),
+            every="100 milliseconds",
+            clock=clock,
+            backfill=True,
+            **more,
+        )
+
+    attempt(World(inbox, plan), stopped=stopped)
+    assert released(tmp_path / "stream") == [4]
+    later = lambda: START + 2 * STEP + 1.0  # noqa: E731
+    (tmp_path / "spool").rename(tmp_path / "aside")
+    with pytest.raises(SpoolLost, match="lacks what was read"):
+        attempt(later)
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(SpoolLost, match="is not the one"):
+        attempt(later)
+    attempt(later, new_checkpoint=True)
+    assert released(tmp_path / "stream") == [4, 3]
+
+
+def test_the_same_releases_as_from_a_file(spark: Any, tmp_path: Path) -> None:
+    """With the same entropy, through a file, a finite and a streaming DataFrame: byte for byte; α = 0."""
+    from tidegate.spark import follow, release
+
+    query = '[query]\naggregate = "distinct"\ncolumns = ["north", "south"]\nmost = 2'
+    made = [one for one in made_up() if one[0] < START + 3 * STEP]
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "all.json").write_text(
+        "".join(json.dumps({"time": t, "unit": u, "place": p}) + "\n" for t, u, p, _ in made)
+    )
+    found = {}
+    for name in ("file", "finite", "streaming"):
+        folder = tmp_path / name
+        queries = configured(folder, query, ('value = "amount"\n', ""), ('"100000000"', '"1"'))
+        with fixed_entropy(6):
+            if name == "file":
+                rows = ["time,unit,place", *(f"{t},{u},{p}" for t, u, p, _ in made)]
+                (folder / "events.csv").write_text("\n".join(rows) + "\n")
+                with open_streams(queries) as streams:
+                    streams.drive(queries.open(follow=False))
+                    streams.finish()
+            elif name == "finite":
+                release(queries, spark.read.schema("time double, unit string, place string").json(str(inbox)))
+            else:
+                follow(
+                    queries,
+                    stream_of(spark, inbox),
+                    checkpoint=str(folder / "checkpoint"),
+                    spool=str(folder / "spool"),
+                    every="100 milliseconds",
+                    clock=lambda: START + 3 * STEP + 1.0,
+                    backfill=True,
+                )
+        found[name] = (folder / "out.csv").read_text()
+    assert len(found["file"].splitlines()) == 4
+    assert set(found.values()) == {found["file"]}, found
+
+
+def test_killed_drivers_count_every_event_once(spark_ready: None, tmp_path: Path) -> None:
+    """Drivers are killed at random moments, with and without their JVM; spark-submit runs the same file to its end."""
+    kills = int(os.environ.get("TIDEGATE_SPARK_KILLS", "3"))
+    inbox, clock, chance = tmp_path / "inbox", tmp_path / "clock", random.Random(3)
+    inbox.mkdir()
+    query = COUNT.replace("most = 1000", 'most = 1000\noutside = "drop"')
+    queries = configured(
+        tmp_path / "stream",
+        query,
+        ('value = "amount"\n', "follow = true\n"),
+        (f"{tmp_path}/stream/events.csv", f"{inbox}"),
+        steps=kills + 1,
+    )
+    world, counts = World(inbox, lambda _: None), [0] * (kills + 1)
+    folder = tmp_path / "stream"
+    places = ["--checkpoint", str(folder / "checkpoint"), "--spool", str(folder / "spool")]
+    for kill in range(kills):
+        clock.write_text(str(START + STEP * kill + 1.0))
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                str(Path(__file__).with_name("spark_worker.py")),
+                str(queries.path),
+                str(clock),
+                *places,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        end = time.monotonic() + chance.uniform(0.5, 8.0)
+        while time.monotonic() < end:
+            sent = chance.randrange(1, 20)
+            world.send(*(event(f"u{chance.randrange(9)}", STEP * kill + 0.5) for _ in range(sent)))
+            counts[kill] += sent
+            time.sleep(0.3)
+        if kill % 2:
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+        process.stdout.close()
+    submitted = subprocess.run(
+        [
+            *(str(Path(sys.executable).with_name("spark-submit")), "--conf", "spark.ui.enabled=false"),
+            *(
+                "--conf",
+                "spark.sql.shuffle.partitions=2",
+                importlib.util.find_spec("tidegate.spark.__main__").origin,
+            ),
+            *(str(queries.path), "--backfill", "--every", "100 milliseconds", *places),
+        ],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=300,
+    )
+    assert submitted.returncode == 0, submitted.stderr[-2000:]
+    assert released(folder) == counts
+    assert verify_target(queries.ledger).ok
+    assert not [path for path in (folder / "spool").rglob("*") if path.is_file()]
