@@ -9,11 +9,11 @@ instruction, or goes on after it was taken for dead, leaves every batch in the s
 from __future__ import annotations
 
 import re
-import uuid
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tidegate import process
 from tidegate.spark.errors import SparkFailed
 
 MANY = 32  # pieces, before they become one
@@ -73,7 +73,7 @@ class Spool:
         self.tidy()
 
     def _write(self, name: str, rows: DataFrame) -> None:
-        attempt = f"writing-{uuid.uuid4()}"
+        attempt = f"writing-{process.secret(8).hex()}"
         rows.write.parquet(f"{self._folder}/{attempt}")
         self._files.rename(attempt, name)
 
