@@ -117,7 +117,9 @@ class Reading:
 def reading_of(queries: Queries, events: DataFrame, *, lenient: bool) -> Reading:
     """How the records of a DataFrame are read; refuses one that lacks a column or has it in a type that nobody reads."""
     if len(queries.editions) > 1:
-        raise InvalidParameter("editions", len(queries.editions), "absent with Spark, which closes a step once", "drop them")
+        raise InvalidParameter(
+            "editions", len(queries.editions), "absent with Spark, which closes a step once", "drop them"
+        )
     ordered = sorted(queries.parts, key=lambda part: part.name)
     parts = tuple((part.schema, part.query) for part in ordered)
     needed = needed_by(parts)
