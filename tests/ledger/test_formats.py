@@ -20,7 +20,8 @@ from tidegate.ledger.replay import verify_file
 from tidegate.ledger.sqlite import SQLiteLedger
 
 FIXTURES = Path(__file__).with_name("fixtures")
-VERSIONS = sorted(folder.name for folder in FIXTURES.iterdir())
+VERSIONS = sorted(path.parent.name for path in FIXTURES.glob("*/rows.ledger"))
+DIVIDED = sorted(path.parent.name for path in FIXTURES.glob("*/divided.ledger"))  # of format 2
 
 
 @pytest.fixture(params=VERSIONS)
@@ -112,6 +113,26 @@ def test_old_accounts_are_divided_and_amended(folder, name, window):
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "spend: 0.5 of every window from now on" in shown
     assert "amend" in shown
+
+
+@pytest.mark.parametrize("version", DIVIDED)
+def test_ledgers_of_format_2_are_read_and_amended(version, tmp_path):
+    """Groups, batches with groups, shares, finer units and an amendment, as written by the code of each version."""
+    path = Path(shutil.copy(FIXTURES / version / "divided.ledger", tmp_path))
+    assert set(kinds(path)) == {"step", "batch", "span", "extend", "group", "groups", "amend", "query"}
+    before = verify_file(path)
+    assert (before.ok, before.rows) == (True, 15)
+    with SQLiteLedger(path) as ledger:
+        assert (ledger.step, ledger.shares) == (16, {"visits": Fraction(1, 3), "spend": Fraction(1, 3)})
+        assert ledger.share("visits").spent(13, 16) == Fraction(1, 16)
+        with pytest.raises(BudgetExceeded):  # the window of step 17 holds 1/16 of what is 1/6 now
+            ledger.share("visits").charge(17, ledger.share("visits").units)
+        ledger.share("visits").charge(20, ledger.share("visits").units)
+        ledger.divide({"visits": "1/2", "orders": "1/2"}, budget="1/2")
+        ledger.share("orders").charge(24, 1)
+        ledger.learnt(24, {"clip": "7"})
+    assert kinds(path)[0] == "learnt"
+    assert verify_file(path).ok
 
 
 def test_swellfish_amendments_are_read(folder):
