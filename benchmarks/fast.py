@@ -40,9 +40,9 @@ def bench_scalar(steps: int, rounds: int) -> None:
     rivals: dict[str, Mechanism] = {
         "Uniform": Uniform(policy, noise="laplace"),
         "Sample": Sample(policy),
-        "Fast": Fast(policy),
-        "Fast, no filter": Fast(policy, filter=False),
-        "Fast, blocks": Fast(policy, blocks=True),
+        "Fast": Fast(policy, noise="laplace"),
+        "Fast, no filter": Fast(policy, filter=False, noise="laplace"),
+        "Fast, blocks": Fast(policy, blocks=True, noise="laplace"),
         "Blocks of Uniform": Blocks(Uniform(tg.User(epsilon="1/2", horizon=W), noise="laplace")),
         "RescueDP": RescueDP(policy),
     }
@@ -53,7 +53,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
 
 def bench_wide(steps: int, columns: int, rounds: int) -> None:
     rows, policy = wide(steps, columns), tg.WEvent(epsilon="1", w=W)
-    for mechanism in (Fast(policy, columns=columns), RescueDP(policy, columns=columns)):
+    for mechanism in (Fast(policy, columns=columns, noise="laplace"), RescueDP(policy, columns=columns)):
         measured = int(mechanism.start().push_batch(rows).fresh.sum())
 
         def floor(measured: int = measured) -> None:
@@ -79,7 +79,9 @@ def main() -> None:
     rows = scalar(200_000)
     for window in (120, 12_000):
         policy = tg.WEvent(epsilon="1", w=window)
-        seconds = best({"fast": lambda p=policy: Fast(p).start().push_batch(rows)}, arguments.rounds)["fast"]
+        seconds = best(
+            {"fast": lambda p=policy: Fast(p, noise="laplace").start().push_batch(rows)}, arguments.rounds
+        )["fast"]
         print(f"w = {window:,}: Fast {len(rows) / seconds / 1e6:.2f} million steps/s")
 
 

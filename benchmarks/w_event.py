@@ -45,7 +45,7 @@ def bench_wide(name: str, steps: int, columns: int, rounds: int) -> None:
     matrix = wide(steps, columns)
     other = np.roll(matrix, 1, axis=0)
     for kind in (BudgetAbsorption, BudgetDistribution):
-        mechanism = kind(tg.WEvent(epsilon="1", w=W), columns=columns)
+        mechanism = kind(tg.WEvent(epsilon="1", w=W), columns=columns, noise="laplace")
         published = int(mechanism.start().push_batch(matrix).fresh.sum())
 
         def release(mechanism=mechanism) -> None:
@@ -79,13 +79,17 @@ def bench_scalar(rounds: int) -> None:
     steps = 1_000_000
     matrix = scalar(steps)
     mechanisms = {
-        kind.__name__: kind(tg.WEvent(epsilon="1", w=W))
+        kind.__name__: kind(tg.WEvent(epsilon="1", w=W), noise="laplace")
         for kind in (Uniform, Sample, BudgetDistribution, BudgetAbsorption)
+    }
+    mechanisms |= {
+        f"{kind.__name__}, shared": kind(tg.WEvent(epsilon="1", w=W))
+        for kind in (BudgetDistribution, BudgetAbsorption)
     }
     times = best({n: (lambda m=m: m.start().push_batch(matrix)) for n, m in mechanisms.items()}, rounds)
     for name, seconds in times.items():
-        bar = "   bar: 3.0" if name.startswith("Budget") else ""
-        print(f"scalar     {name:19s} {steps / seconds / 1e6:.1f} million steps/s{bar}")
+        bar = "   bar: 3.0" if name.startswith("Budget") and "shared" not in name else ""
+        print(f"scalar     {name:26s} {steps / seconds / 1e6:.1f} million steps/s{bar}")
 
 
 def bench_growth(rounds: int) -> None:

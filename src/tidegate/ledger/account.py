@@ -104,6 +104,8 @@ class Account:
 
     def make_group_room(self, count: int) -> None:
         """Have room for `count` more groups."""
+        if k.GROUPS + 3 * (self[k.GROUP_END] + count) <= self.state.size:
+            return
         self._set_groups(self.groups(), max(count, self[k.GROUP_END]))
 
     def mark(self) -> Mark:

@@ -159,7 +159,10 @@ class LoopRun(Run):
             with self.ledger.begin_batch(len(matrix), noise.most_groups(len(matrix))) as batch:
                 with noise.lent(batch) as account:
                     self._release(matrix, first_step, batch, outputs)
-                account.record(first_step, outputs.units, batch.record)
+                if len(matrix) > 1 or self.ledger.durable:
+                    account.record(first_step, outputs.units, batch.record)
+            if len(matrix) == 1 and not self.ledger.durable:
+                account.record_one(first_step, int(outputs.units[0]), self.ledger)
         except BaseException:
             drawn = noise.state is not state["state"]
             vars(noise).update(state)
