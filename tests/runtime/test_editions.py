@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import random
 import threading
 import time
@@ -20,6 +21,7 @@ from tests.runtime.helpers import TEXT, publish
 from tidegate.cli import main
 from tidegate.config import ConfigError, Queries, parse_config, parse_queries
 from tidegate.errors import TidegateError
+from tidegate.mechanisms import Uniform
 from tidegate.runtime import open_stream, open_streams
 from tidegate.runtime.amend import amend
 from tidegate.runtime.explanation import explain
@@ -361,3 +363,31 @@ def test_editions_in_other_orders_are_refused(tmp_path: Path) -> None:
     turned = replace(queries, parts=tuple(replace(part, later=1 - part.later) for part in queries.parts))
     with pytest.raises(TidegateError, match="different steps"):
         until(turned, 5 * HOUR)
+
+
+def test_a_last_word_takes_nothing_from_later_editions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a stream ends after its first edition, a mechanism's last word on it leaves what the final one counts."""
+    monkeypatch.setattr(Uniform, "revises", True)  # as Tide's and OptStream's do
+    here = (f'location = "{tmp_path}/events.csv"', 'location = "-"')
+    queries = edited(tmp_path, here, ("count = 12", "count = 4"))
+
+    def started(now: float, sent: str) -> None:
+        """One start with an input that cannot be read again."""
+        end, begin = os.pipe()
+        os.write(begin, f"time,unit,place\n{sent}".encode())
+        with open_streams(queries, follow=True, clock=lambda: now) as streams:
+            with os.fdopen(end) as given, monkeypatch.context() as patched:
+                patched.setattr("sys.stdin", given)
+                intake = queries.open(streams.position, follow=True, clock=lambda: now, once=True)
+                streams.drive(intake)
+            streams.finish()
+            intake.close()
+        os.close(begin)
+
+    started(5.5 * HOUR, "".join(f"5,u{k},north\n" for k in range(50)))
+    with open_durable(queries.ledger, read_only=True) as ledger:
+        assert list(Kept(ledger).entries())
+    started(60 * HOUR, "")
+    assert released(tmp_path, "provisional")[0] == released(tmp_path, "final")[0] == (50, 0)

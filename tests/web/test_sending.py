@@ -128,6 +128,16 @@ def test_a_batch_counts_once_however_often_it_is_sent(hall: Hall) -> None:
     assert held(service)["unit"].to_list() == ["one"]
 
 
+def test_keys_of_one_producer_hide_nothing_of_another(hall: Hall, tmp_path: Path) -> None:
+    """Names and keys that give the same text when they are put together are still others."""
+    address, _, service = hall
+    tokens = Tokens(tmp_path / "tokens.json")
+    meter, other = tokens.add("producer", "meter"), tokens.add("producer", "meter/eu")
+    assert post(address, meter, record("one"), "eu/1").json() == {"accepted": True}
+    assert post(address, other, record("two"), "1").json() == {"accepted": True}
+    assert sorted(held(service)["unit"].to_list()) == ["one", "two"]
+
+
 def test_answers_do_not_depend_on_what_is_kept(hall: Hall) -> None:
     """Late, early, outside, repeated and empty batches have the same answer, byte for byte."""
     address, token, _ = hall

@@ -165,7 +165,7 @@ class LoopRun(Run):
                 account.record_one(first_step, int(outputs.units[0]), self.ledger)
         except BaseException:
             drawn = noise.state is not state["state"]
-            vars(noise).update(state)
+            noise.put_back(state)
             self._put_back(kept)
             # what led here may depend on noise, so it stays paid
             if drawn and account is not None and stood == (self.ledger.rows, self.ledger.step):

@@ -37,6 +37,7 @@ Integers = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 Saved = dict[str, Any]
 
+LOOKED_AHEAD = 256  # steps of a window that is looked at step by step for what others have left of it
 NOISES = ("auto", "laplace", "cube", "semiorder")
 WORTH_IT = 0.9  # of Laplace's variance: noise that gains less is not worth a secret state
 FOR_GOOD = (
@@ -309,7 +310,7 @@ class SharingRun(Run):
                     self.step += 1
                     singles.append(self._push_shared(row, noise))
         except BaseException:
-            vars(noise).update(kept)
+            noise.put_back(kept)
             self._last, self._measured_at = held
             raise
         finally:
@@ -517,8 +518,25 @@ class SharedNoise(Held, ABC):
         """Whether a step that needs a new group has to be silent."""
         if step > self.patient_until:
             return False
-        needed = (self.cost + self.own) * self.ledger.unit
-        return step <= self.silent_until or self.ledger.remaining(step) < needed
+        return step <= self.silent_until or not self._room(step)
+
+    def _room(self, step: int) -> bool:
+        """Whether a group can be paid for, and what else each further step of a window costs after it."""
+        unit, window = self.ledger.unit, self.window
+        if not self.own:
+            return self.ledger.remaining(step) >= self.cost * unit
+        if window is None or window > LOOKED_AHEAD:
+            further = window or (self.horizon or step) - step + 1
+            return self.ledger.remaining(step) >= (self.cost + further * self.own) * unit
+        return all(
+            self.ledger.remaining(step + more) >= (self.cost + (more + 1) * self.own) * unit
+            for more in range(window)
+        )
+
+    def put_back(self, kept: Saved) -> None:
+        """Be as when ``vars(noise).copy()`` was made."""
+        vars(self).clear()
+        vars(self).update(kept)
 
     def pay(self, step: int) -> int:
         """Pay for a measurement, or pass it over in silence: the units that were charged, or −1."""

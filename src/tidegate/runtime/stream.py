@@ -423,7 +423,7 @@ class Stream:
                 self.store.put_revisions(final.steps, numbered)
                 chunk = self._without_gaps(Chunk.of_batch(before.number + 1, final, numbered))
             state = self._run.snapshot()
-            self.store.put(chunk, before.step, position, state)
+            self.store.put(chunk, before.step, position, state, forget=False)  # no step is new
         self.store.committed(Progress(before.step, chunk.last, position, state))
         self.send()
         if len(chunk):

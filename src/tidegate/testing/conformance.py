@@ -34,7 +34,8 @@ from tidegate.errors import (
     LedgerMismatch,
     SnapshotError,
 )
-from tidegate.ledger import Ledger, MemoryLedger, SQLiteLedger
+from tidegate.ledger import Group, Ledger, MemoryLedger, SQLiteLedger
+from tidegate.ledger.events import MOST_STEPS
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Mechanism, Run, snapshot
 from tidegate.noise import Source
@@ -230,6 +231,75 @@ def ledger_never_below_releases(mechanism: Mechanism) -> None:
         spent = sum((release.spent for release in releases[last - window : last]), Fraction(0))
         if not getattr(mechanism.policy, "delta", 0):
             assert spent <= total, f"the releases of steps {last - window + 1} to {last} spent {spent}"
+
+
+class _Stingy(MemoryLedger):
+    """A ledger that refuses whatever concerns a step, or comes after it, as long as it is told to."""
+
+    refused_from = MOST_STEPS
+
+    def _unless_refused(self, last: int) -> None:
+        if last >= self.refused_from:
+            nothing = Fraction(0)
+            window = (last, last)
+            raise BudgetExceeded(
+                spent=nothing, requested=Fraction(1), remaining=nothing, window=window, step=last
+            )
+
+    def charge(self, step: int, *arguments: Any, **named: Any) -> None:
+        """Charge a step."""
+        self._unless_refused(step)
+        super().charge(step, *arguments, **named)
+
+    def charge_batch(self, first: int, units: Any, **named: Any) -> None:
+        """Charge consecutive steps."""
+        self._unless_refused(first + len(units) - 1)
+        super().charge_batch(first, units, **named)
+
+    def charge_group(self, first: int, last: int, *arguments: Any, **named: Any) -> Group:
+        """Charge a group."""
+        self._unless_refused(first)
+        return super().charge_group(first, last, *arguments, **named)
+
+    def extend_group(self, group: Group, last: int, **named: Any) -> Group:
+        """Extend a group."""
+        self._unless_refused(last)
+        return super().extend_group(group, last, **named)
+
+
+@check
+def a_refused_batch_never_was(mechanism: Mechanism) -> None:
+    """Refused in the middle, on a ledger that others have used, a batch leaves nothing behind, or no usable run."""
+    rows = stream(mechanism, 12)
+
+    def begun() -> tuple[_Stingy, Run]:
+        ledger = _Stingy(mechanism.policy, mechanism.units)
+        ledger.charge(1, 0)
+        run = mechanism.start(ledger=ledger)
+        for row in rows[:3]:
+            run.push(row)
+        return ledger, run
+
+    if isinstance(mechanism.start().ledger, ParallelLedger) or not mechanism.enforced:
+        return
+    with fixed_entropy(31):
+        ledger, run = begun()
+        stood = run.step
+        ledger.refused_from = 8
+        try:
+            run.push_batch(1000 + rows[3:])
+        except BudgetExceeded:
+            ledger.refused_from = MOST_STEPS
+        else:
+            return  # it is charged by a compiled loop
+        if run.step != stood:
+            return  # what it had decided so far stays paid, and it stands there
+        try:
+            after = _pushed(run, rows[3:])
+        except LedgerMismatch:
+            return  # it is not used again
+        _, other = begun()
+        assert same(after, _pushed(other, rows[3:])), "what was refused shows in later releases"
 
 
 @check

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
+from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -85,7 +86,9 @@ class Sending:
         key = request.headers.get("idempotency-key", "")
         if not re.fullmatch(r"[!-~]{1,128}", key):
             raise Refused(400, "the header Idempotency-Key must have 1 to 128 visible characters.")
-        key = f"{holder.name}/{key}"
+        key = (
+            f"{quote(holder.name, safe='')}/{key}"  # keys of others are others, whatever their names contain
+        )
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:
             raise Refused(415, f"the content type must be one of {', '.join(TYPES)}.")

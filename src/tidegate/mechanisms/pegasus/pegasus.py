@@ -272,6 +272,14 @@ class PeGaSusRun(GrouperRun, SharingRun):
             return self._push_shared(row, self._noise)
         return self._push_batch(row[np.newaxis], self.step)[0]
 
+    def _push_one_by_one(self, matrix: Matrix, noise: SharedNoise) -> Releases:
+        groups = {name: value.copy() for name, value in self._grouper.state().items()}
+        try:
+            return super()._push_one_by_one(matrix, noise)
+        except BaseException:
+            self._grouper.restore(groups)  # no group may hold steps that were not released
+            raise
+
     def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
         if not noise.silent(self.step):
             return self._measured(row[np.newaxis], self.step)[0]
