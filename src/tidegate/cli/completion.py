@@ -6,15 +6,17 @@ from typing import Annotated
 
 import typer
 
-EXAMPLE = 'Example: eval "$(tidegate completion bash)"'
+EXAMPLE = "Example: tidegate completion bash"
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_TIDEGATE_COMPLETE"  # a shell that asks sets it
 
 
 def completion(
     shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Print a script that completes commands and options in a shell; docs/install.md says where it goes."""
+    import json
     from importlib import import_module
 
     from tidegate.errors import InvalidParameter
@@ -23,8 +25,9 @@ def completion(
         raise InvalidParameter(
             "shell", shell, "bash, zsh or fish", "write for example `tidegate completion bash`"
         )
-    script = import_module("typer.completion").get_completion_script
-    typer.echo(script(prog_name="tidegate", complete_var=VARIABLE, shell=shell))
+    make = import_module("typer.completion").get_completion_script
+    script = make(prog_name="tidegate", complete_var=VARIABLE, shell=shell)
+    typer.echo(json.dumps({"shell": shell, "script": script}) if as_json else script)
 
 
 def prepare() -> None:
