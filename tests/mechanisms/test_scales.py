@@ -413,6 +413,17 @@ def of_run(m):
     return max(sum(each[at : at + steps(m.policy)], Fraction(0)) for at in range(len(each)))
 
 
+def of_tide(m):
+    """With noise of its own as any run; a group, or a window of a semiorder, loses by its scale what its row charges."""
+    tables, total = m.choices, m.policy.budget.total
+    for law, (_, _, charge, *_) in zip(tables.laws, tables.shares.tolist(), strict=True):
+        if law is not None:
+            assert law.choice.columns == (1 if law.copies > 1 else m.columns)
+            times = 1 if law.choice.law == "cube" else law.choice.share
+            assert times * once(moved(m), law.scale, m.policy) <= total * Fraction(charge, tables.units)
+    return of_run(dataclasses.replace(m, noise="laplace"))
+
+
 FORMULAS = {
     "BackwardSmoothing": of_backward_smoothing,
     "BinaryTree": of_binary_tree,
@@ -435,7 +446,7 @@ FORMULAS = {
     "Sample": of_sample,
     "SlidingWindowTree": of_sliding_window_tree,
     "Swellfish": of_swellfish,
-    "Tide": of_run,
+    "Tide": of_tide,
     "Uniform": of_uniform,
 }
 LOOSE = {"RescueDP", "Tide"}  # spend what the stream is worth, not all that they may

@@ -46,6 +46,7 @@ NEXT = (
 )
 DIFFERING = 0.3  # how much less variance those differences are expected to have
 EVIDENT = 3.5  # standard errors that a mean, or what varies more than its noise, must have to be seen
+POSSIBLE = 0.5  # standard errors of a variance that is not visible
 HIDDEN = 1 / 256  # of that mean's variance: the squared size that is expected of values nobody can see
 DOUBT = 0.5  # standard errors by which values must vary more than their noise to count as larger
 
@@ -184,15 +185,18 @@ class Size:
         The squared size; where nothing is visible a small part of what could hide behind the noise.
     visible
         Whether the measurements show anything but their noise.
+    variation
+        Where they do not: the variance around their level that they may have all the same.
     """
 
     square: float
     visible: bool = True
+    variation: float = 0.0
 
     @property
     def unseen(self) -> float:
         """The squared size of what may hide where nothing is visible."""
-        return 0.0 if self.visible else self.square / HIDDEN
+        return 0.0 if self.visible else max(self.square / HIDDEN, self.variation)
 
 
 def size_of(values: Floats, known_as: Floats, laplace: bool) -> Size:
@@ -212,7 +216,7 @@ def size_of(values: Floats, known_as: Floats, laplace: bool) -> Size:
     plain = float(beyond.mean())
     plainly = math.sqrt(5.0 * float(np.square(noise).mean()) / values.size)
     if mean * mean <= EVIDENT**2 * sure and not _varies(values - mean, known_as, laplace):
-        return Size(HIDDEN * sure, visible=False)
+        return Size(HIDDEN * sure, visible=False, variation=max(0.0, excess) + POSSIBLE * unsure)
     return Size(max(mean * mean, excess - DOUBT * unsure, plain - DOUBT * plainly, sure))
 
 

@@ -21,7 +21,9 @@ from tidegate.structures.state_space_tracker import Tracker
 if TYPE_CHECKING:
     from tidegate.mechanisms.tide.tide import Tide
 
-DOUBT = 2.0  # of the variance, as much again while one measurement is known: young hyper-parameters are often too small
+DOUBT = (
+    8.0  # times the variance more while one measurement is known: young hyper-parameters are often too small
+)
 
 
 class TideRun(LoopRun):
