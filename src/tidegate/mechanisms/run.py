@@ -284,7 +284,8 @@ class Run(ABC):
         rows = self.ledger.rows
         if rows != self.charges:
             self.alone, self.charges = False, rows
-        self._within_horizon(steps)
+        if self.mechanism.policy.horizon is not None:
+            self._within_horizon(steps)
 
     def taken_back(self) -> None:
         """Hear from the ledger that charges were rolled back: what they have paid for is still in the state."""

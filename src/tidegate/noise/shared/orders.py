@@ -282,13 +282,14 @@ class Order:
 
     def row(self, state: int) -> list[int]:
         """`boundaries` of one state as Python integers."""
-        found = self._rows.get(state)
+        found = self.rows.get(state)
         if found is None:
-            found = self._rows[state] = self.boundaries[state].tolist()
+            found = self.rows[state] = self.boundaries[state].tolist()
         return found
 
     @cached_property
-    def _rows(self) -> dict[int, list[int]]:
+    def rows(self) -> dict[int, list[int]]:
+        """What `row` has answered so far."""
         return {}
 
     def choose(self, state: int, words: Iterator[int]) -> int:

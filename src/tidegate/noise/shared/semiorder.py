@@ -277,9 +277,13 @@ class Semiorder:
     ) -> tuple[int, SemiorderState]:
         """The noise of the next step as a Python integer, where a step has one value: the quick way."""
         steps, tracks = state.steps, state.tracks
+        if self.classes == 1:
+            track = tracks[0] if type(tracks[0]) is Line else self._line(tracks[0])
+            value, line = self._draw_one(source, f"{stream}/0", step - steps, track)
+            return value, SemiorderState(steps + 1, (line,))
         number = steps % self.classes
         value, line = self._draw_one(source, f"{stream}/{number}", step - steps, self._line(tracks[number]))
-        others = (line,) if self.classes == 1 else (*tracks[:number], line, *tracks[number + 1 :])
+        others = (*tracks[:number], line, *tracks[number + 1 :])
         return value, SemiorderState(steps + 1, others)
 
     def _line(self, track: Track | Line) -> Line:
@@ -312,9 +316,10 @@ class Semiorder:
         if ahead < 0:
             gaps, depths = gaps.copy(), depths.copy()
             order = self.order
+            known = order.rows
             while marks[row] < 0:
                 word = source.word(stream, first + placed, 0, 0)
-                boundaries = order.row(node)
+                boundaries = known.get(node) or order.row(node)
                 choice = bisect_right(boundaries, word)
                 if choice and word - boundaries[choice - 1] <= 1:
                     further = self._further(source, stream, first, placed, 0, 1)
