@@ -153,11 +153,13 @@ BAD = [b"{", b"17", b"\xff", b"[" * 3000, b'{"time": "noon", "unit": "mallory", 
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_bad_records(kafka: Any, tmp_path: Path, kind: str) -> None:
+def test_bad_records(kafka: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left out without a word where the topic is followed, refused without their content where it is finite."""
+    monkeypatch.setattr("tidegate.ingest.sources.kafka.LARGEST_RECORD", 400)
     topic = kafka.topic()
+    large = f"{START + 1},{'u' * 400},north".encode() if kind == "csv" else event("u" * 400)
     good = [f"{START + 1},u{n},north".encode() if kind == "csv" else event(f"u{n}") for n in range(3)]
-    kafka.send(topic, [(0, one) for one in [good[0], *BAD, *good[1:]]])
+    kafka.send(topic, [(0, one) for one in [good[0], *BAD, large, *good[1:]]])
     csv = ('unit = "unit"', 'unit = "unit"\nformat = "csv"\nfields = ["time", "unit", "place"]')
     changes = [csv] if kind == "csv" else []
     config = topical(tmp_path, kafka.url(topic), *changes)

@@ -15,6 +15,7 @@ from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_record
 from tidegate.servers.kafka import TopicAddress, library
 
 RECORDS = 50_000  # read at once
+LARGEST_RECORD = 2**20  # bytes, unpacked; a larger one cannot be read
 ANSWER = 10.0  # seconds that the brokers may take for an answer
 NEW_PARTITIONS = 5.0  # seconds between two looks at how many there are
 Offsets = dict[int, int]
@@ -240,7 +241,8 @@ class KafkaSource(Source):
             error, one, offset = message.error(), message.partition(), message.offset()
             if error is None:
                 if ends is None or offset < ends[one]:
-                    payloads.append(message.value())
+                    value = message.value()
+                    payloads.append(value if value is None or len(value) <= LARGEST_RECORD else None)
                     offsets[one] = offset + 1
                 else:
                     offsets[one] = ends[one]
