@@ -234,7 +234,7 @@ def ledger_never_below_releases(mechanism: Mechanism) -> None:
 
 
 class _Stingy(MemoryLedger):
-    """A ledger that refuses whatever concerns a step, or comes after it, as long as it is told to."""
+    """A ledger that refuses whatever concerns a step, or comes after it, as long as it is set to."""
 
     refused_from = MOST_STEPS
 
