@@ -361,7 +361,7 @@ def test_killed_drivers_count_every_event_once(spark_ready: None, tmp_path: Path
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            process_group=0,
         )
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
