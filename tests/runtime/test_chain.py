@@ -21,6 +21,7 @@ from tidegate.runtime.store import verify_target
 CHANGES = {
     "a released value": "UPDATE releases SET content = {content} WHERE number = 12",
     "a release is gone": "DELETE FROM releases WHERE number = 12",
+    "the releases before it are gone": "DELETE FROM releases WHERE number < 12",
     "a link is gone": "DELETE FROM links WHERE number = 12",
     "all links are gone": "DELETE FROM links",
     "the chain is gone": "DROP TABLE links",

@@ -252,9 +252,12 @@ class Store:
             ).fetchone()
             if found is None:
                 if after < self._progress.number:
-                    raise LedgerCorrupt(f"release {after + 1} is missing; restore the ledger from a backup.")
+                    raise self._lacks(after + 1)
                 return
-            yield self._decoded(found[0], stored_bytes(found[1])).after(after)
+            chunk = self._decoded(found[0], stored_bytes(found[1]))
+            if chunk.first > after + 1:
+                raise self._lacks(after + 1)
+            yield chunk.after(after)
             after = found[0]
 
     def latest(self) -> Iterator[Chunk]:
@@ -265,11 +268,14 @@ class Store:
                 "SELECT number, content FROM {releases} WHERE number < ? ORDER BY number DESC LIMIT 1",
                 (before,),
             ).fetchone()
-            if found is None:
-                raise LedgerCorrupt(f"release {before - 1} is missing; restore the ledger from a backup.")
+            if found is None or found[0] != before - 1:
+                raise self._lacks(before - 1)
             chunk = self._decoded(found[0], stored_bytes(found[1]))
             yield chunk
             before = chunk.first
+
+    def _lacks(self, number: int) -> LedgerCorrupt:
+        return LedgerCorrupt(f"release {number} is missing; restore the ledger from a backup.")
 
     def _decoded(self, number: int, content: bytes) -> Chunk:
         """Stored releases, after a look at their link."""
