@@ -115,10 +115,10 @@ def send_first(running: Stream, sinks: list[TextFileSink]) -> None:
     """The planted mistake: releases reach the sinks before they are committed."""
     put = running.store.put
 
-    def too_early(chunk: Any, *arguments: Any) -> None:
+    def too_early(chunk: Any, *arguments: Any, **more: Any) -> None:
         for sink in sinks:
             sink.write(chunk)
-        put(chunk, *arguments)
+        put(chunk, *arguments, **more)
 
     running.store.put = too_early  # type: ignore[method-assign]
     running.send = lambda chunk: None  # type: ignore[method-assign]
@@ -141,8 +141,8 @@ def cut_at(running: Stream, sink: TextFileSink, point: str, turn: int) -> None:
     if point == "before commit":
         put = running.store.put
 
-        def dying_put(*arguments: Any) -> None:
-            put(*arguments)
+        def dying_put(*arguments: Any, **more: Any) -> None:
+            put(*arguments, **more)
             if countdown():
                 die()
 

@@ -76,7 +76,7 @@ def test_a_failed_commit_takes_everything_back(tmp_path: Path) -> None:
     stream.drive(blocks(COUNTS[:3]))
     before = (tmp_path / "small.csv").read_bytes()
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise OSError("the disk is gone")
 
     stream.store.put = fail  # type: ignore[method-assign]
