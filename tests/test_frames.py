@@ -94,3 +94,22 @@ def test_a_durable_run_keeps_its_names(tmp_path: Path) -> None:
         assert set(run.releases().to_polars()["column"]) == {"north", "south"}
     with pytest.raises(tg.errors.LedgerMismatch, match="names"):
         tg.open(PLAIN, tmp_path / "a.ledger", names=["south", "north"])
+
+
+def test_an_opened_run_knows_its_columns_when_it_is_opened_again(tmp_path: Path) -> None:
+    """Named by what was first pushed, they are the same ones in whatever order later values come."""
+    certain = Uniform(tg.WEvent(epsilon="4000000", w=2), columns=2)
+    with tg.open(certain, tmp_path / "a.ledger") as run:
+        run.push({"north": 1000, "south": 0})
+    with tg.open(certain, tmp_path / "a.ledger") as run:
+        assert run.push({"south": 0, "north": 1000}).values.round().tolist() == [1000, 0]
+        with pytest.raises(InvalidInput):
+            run.push({"east": 1, "north": 2})
+
+
+def test_a_restored_run_knows_its_columns() -> None:
+    """A snapshot keeps the names that a run has learnt."""
+    run = Uniform(tg.WEvent(epsilon="4000000", w=2), columns=2, noise="laplace").start()
+    run.push({"north": 1000, "south": 0})
+    again = run.mechanism.start(state=run.snapshot())
+    assert again.push({"south": 0, "north": 1000}).values.round().tolist() == [1000, 0]

@@ -62,7 +62,7 @@ class Run(ABC):
         How many rows the ledger had when this run last looked.
     names
         The names of the columns: those of the first DataFrame or mapping that was pushed, or set by the caller. Later
-        ones may have another order, which is put right, but no other names. Snapshots do not keep them.
+        ones may have another order, which is put right, but no other names, also after a restart.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class Run(ABC):
         self._grid = float(grid)
         self._per_one = grid.denominator  # grid units
         self._columns = mechanism.columns
-        self.names: tuple[str, ...] | None = None
+        self.names: tuple[str, ...] | None = tuple(header["names"]) if header.get("names") else None
         self._quick = mechanism.columns == 1 and grid == 1 and mechanism.clamp is None
         saved = {name[7:]: fields_.pop(name) for name in list(fields_) if name.startswith("ledger.")}
         self.ledger = self._ledger(ledger, saved or None, state is not None)
@@ -248,6 +248,8 @@ class Run(ABC):
             "alone": self.alone,
             "position": self.ledger.position,
         }
+        if self.names is not None:
+            header["names"] = list(self.names)
         state = self._state()
         if isinstance(self.ledger, MemoryLedger) and self.alone and not self.ledger.shared_with(self):
             account = self.ledger.snapshot()

@@ -115,7 +115,7 @@ class DurableRun:
                 f"the ledger stands at step {run.step} and its releases at step {progress.step}; "
                 "use a ledger that nothing else has charged."
             )
-        run.names = self._names
+        run.names = self._names or run.names
         return run
 
     # pushing ------------------------------------------------------------------------------------------------
