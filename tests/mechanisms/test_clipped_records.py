@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tidegate.errors import InvalidParameter
-from tidegate.ledger import open_ledger
+from tidegate.errors import InvalidParameter, LedgerMismatch
+from tidegate.ledger import MemoryLedger, open_ledger
 from tidegate.mechanisms import BinaryTree, BudgetAbsorption, Mechanism, Sample, SlidingWindowTree, Uniform
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.policy import Event, Policy, User, WEvent
@@ -232,3 +232,19 @@ def test_refusals() -> None:
         configured(Event(epsilon="1", max_change=1440, horizon=30))
     mechanism = configured()
     assert mechanism.at(10).policy == replace(mechanism.policy, max_change=Fraction(10))
+
+
+def test_decisions_are_paid_for_on_a_shared_ledger() -> None:
+    """As for the mechanism alone: where others have charged, no transaction may take back what decisions have cost."""
+    mechanism = configured(WEvent(epsilon="40", w=4, max_change=1440), absorbing)
+    ledger = MemoryLedger(mechanism.policy, mechanism.units * 10)
+    run = mechanism.start(ledger)
+    matrix = receipts(mechanism.bins)
+    run.push_batch(matrix[: mechanism.waits])
+    ledger.charge(mechanism.waits + 1, 1)  # somebody else, before anything was decided
+    with pytest.raises(LedgerMismatch, match="decides"), ledger.transaction():
+        run.push(matrix[mechanism.waits])
+    run.push(matrix[mechanism.waits])
+    again = mechanism.start(ledger, run.snapshot())
+    with pytest.raises(LedgerMismatch, match="decides"), ledger.transaction():
+        again.push(matrix[mechanism.waits + 1])

@@ -123,6 +123,17 @@ def test_steps_are_those_of_a_file(spark: Any, tmp_path: Path, name: str) -> Non
     assert found.any()
 
 
+def test_a_learnt_clip_is_refused(spark: Any, tmp_path: Path) -> None:
+    """Executors add values up, so that no single one could be clipped: a threshold that is learnt needs files."""
+    from tidegate.spark import release
+
+    learnt = '[query]\naggregate = "sum"\nclip = "learn"\nbound = "100"\nlearn = 1'
+    frame = spark.createDataFrame(made_up(20), "time double, unit string, place string, amount double")
+    with pytest.raises(InvalidParameter, match="learn"):
+        release(configured(tmp_path, learnt), frame)
+    assert not list(tmp_path.glob("*.ledger"))
+
+
 def test_a_frame_that_cannot_be_read_is_one_sentence(spark: Any, tmp_path: Path) -> None:
     """A bad record refuses a finite input before anything is released, without its content; so do missing columns."""
     from tidegate.spark import follow, release
@@ -291,6 +302,13 @@ def test_checkpoint_spool_and_ledger_belong_together(spark: Any, tmp_path: Path)
         attempt(later)
     attempt(later, new_checkpoint=True)
     assert released(tmp_path / "stream") == [4, 3]
+    with open_streams(queries, follow=True, clock=later) as streams:
+        assert streams.position is not None
+        left = tmp_path / "spool" / streams.position["source"]["query"]
+    left.mkdir(parents=True, exist_ok=True)  # as if it had been killed between the last commit and its end
+    (left / "batch-000000000001").write_text("u1")
+    attempt(later)
+    assert not left.exists()
 
 
 def test_the_same_releases_as_from_a_file(spark: Any, tmp_path: Path) -> None:

@@ -373,13 +373,14 @@ class ClippedRecordsRun(Run):
 
         run = copy_context().run(start)
         self.ledger.leave(run)
-        run.alone = True  # no window that it charges holds anything that others decided on
+        run.alone = self.alone  # what this run has charged before is nobody else's
         return run
 
     def _go_on_from(self, origin: int, alone: bool, state: State) -> None:
         """Go on with what a snapshot was made in the middle of."""
         run = self._started()
-        run.step, run.origin, run.alone, run.charges = self.step, origin, alone, self.ledger.rows
+        run.step, run.origin, run.charges = self.step, origin, self.ledger.rows
+        run.alone = alone and self.alone
         run._resumed = True
         run._begin(state)
         self._inner = run
@@ -473,6 +474,7 @@ class ClippedRecordsRun(Run):
             self._inner = self._started().begin_at(step)
         measured = mechanism.made.measured(bins.clipped(rows, self._limit), bins.totals(rows), self._limit)
         values = measured if self._per_one == 1 else measured / self._per_one
+        self._inner.alone = self._inner.alone and self.alone  # others may have charged since
         found = self._inner.push_batch(np.ascontiguousarray(values))
         if mechanism.sums_of_sample:
             found.values = found.values + self._first

@@ -144,8 +144,15 @@ class LoopRun(Run):
                 self._release(matrix, first_step, batch, outputs)
                 self._record(batch, first_step, outputs)
         except BaseException as error:
-            self._given_up(error, first_step, outputs)
-            self._put_back(kept)
+            try:
+                self._given_up(error, first_step, outputs)
+            except (
+                BaseException
+            ):  # a charge that failed: what was drawn is seen by nobody, and nobody goes on with it
+                self.taken_back()
+                raise
+            finally:
+                self._put_back(kept)
             if isinstance(error, BudgetExceeded):
                 self._refused(first_step, outputs.units)
             raise

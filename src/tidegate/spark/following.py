@@ -195,10 +195,12 @@ def follow(
     session = events.sparkSession
     with open_streams(queries, follow=True, clock=now, backfill=backfill, begin_anew=begin_anew) as streams:
         count = queries.first.steps.count
+        bound = ((streams.position or {}).get("source") or {}).get("query")
         if count is not None and streams.step >= count:
+            if bound is not None:  # whoever was killed after the last commit has left it
+                Files(session, spool).remove(bound)
             streams.finish(stopped)
             return
-        bound = ((streams.position or {}).get("source") or {}).get("query")
         begun = Files(session, checkpoint).exists("metadata")
         if bound is not None and not begun and not new_checkpoint:
             raise _another(checkpoint)

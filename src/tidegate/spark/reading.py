@@ -120,6 +120,14 @@ def reading_of(queries: Queries, events: DataFrame, *, lenient: bool) -> Reading
         raise InvalidParameter(
             "editions", len(queries.editions), "absent with Spark, which closes a step once", "drop them"
         )
+    learning = [part.name for part in queries.parts if part.query.learn is not None]
+    if learning:
+        raise InvalidParameter(
+            "clip",
+            "learn",
+            "bounds with Spark, whose executors add values up before a threshold is known",
+            "write clip = [0, 100], or release from files",
+        )
     ordered = sorted(queries.parts, key=lambda part: part.name)
     parts = tuple((part.schema, part.query) for part in ordered)
     needed = needed_by(parts)
