@@ -229,7 +229,7 @@ def test_the_unit_is_never_guessed(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main([*start, "--each-record"]) == 0
     shown = capsys.readouterr().out
     assert "not protected as one" in shown
-    assert "off by at most about 24 on average (events)" in shown
+    assert "off by at most about 17 on average (events)" in shown
     assert f"Next: tidegate release {tmp_path / 'new.toml'} --report" in shown
     config = read_config(tmp_path / "new.toml")
     assert (config.schema.unit, config.query.aggregate) == (None, "count")

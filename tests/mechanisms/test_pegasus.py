@@ -236,10 +236,10 @@ def test_a_silent_step_is_no_measurement():
 
 @pytest.mark.parametrize("smoother", ["average", "median"])
 def test_the_error_of_long_groups(smoother):
-    """Equal counts in groups of 40: the last of each is off by what `error_of_group` says, within a tenth."""
+    """Equal counts in groups of 40: the last of each is off by what `error_of_group` says, within a seventh."""
     mechanism = PeGaSus(tg.WEvent(epsilon="1", w=16), smoother=smoother, longest_group=40, threshold=10**12)
     values = mechanism.start().push_batch(np.zeros(40 * 4000)).values[39::40]
-    assert np.abs(values).mean() == pytest.approx(mechanism.error_of_group(40), rel=0.1)
+    assert np.abs(values).mean() == pytest.approx(mechanism.error_of_group(40), rel=0.15)
 
 
 def test_the_ledger_refuses_before_anything_changes():

@@ -221,8 +221,7 @@ class Run(ABC):
     @property
     def holds_noise(self) -> bool:
         """Whether the state has noise, or a radius of it, that is still to be used."""
-        noise = getattr(self, "_noise", None)
-        return noise is not None and bool(noise.open)
+        return bool(getattr(getattr(self, "_noise", None), "open", False))
 
     def reach(self, step: int) -> float:
         """By how much one unit can change what is released at a step, in the values' unit, given what is public."""
@@ -286,8 +285,7 @@ class Run(ABC):
         rows = self.ledger.rows
         if rows != self.charges:
             self.alone, self.charges = False, rows
-        if self.mechanism.policy.horizon is not None:
-            self._within_horizon(steps)
+        self._within_horizon(steps)
 
     def taken_back(self) -> None:
         """Hear from the ledger that charges were rolled back: what they have paid for is still in the state."""
