@@ -867,7 +867,7 @@ EXPERIMENTS = [
             frame, figure, "epsilon", EPSILONS, ("month", list(MONTHS)), "ε", (*SHOWN, REAL)
         ),
         notes="ARMA(1, 1), trained on the four weeks before each day; four days of each month and 10 runs instead of "
-        "every day and 30 runs, which would take all experiments beyond an hour on two cores.",
+        "every day and 30 runs.",
         why=ARMA,
     ),
     _row(

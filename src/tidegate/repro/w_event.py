@@ -47,7 +47,7 @@ REAL = {
 WINDOWS = (40, 80, 120, 160, 200)
 NAMES = ("Uniform", "Sample", "FAST_w", "BD", "BA")
 RUNS, REAL_RUNS = 20, 100
-FEWER = "20 runs; the 100 of the paper would take all experiments beyond an hour on two cores."
+FEWER = "20 runs; the paper has 100."
 W = 120
 
 OURS = (
