@@ -140,6 +140,7 @@ class ClippedRecords(Mechanism):
     reading: Reading | None = None
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent)
+    keeps_raw_values: ClassVar[bool] = True  # the sample, until the threshold is learnt; see Privacy
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", self.bins.width)
@@ -426,9 +427,7 @@ class ClippedRecordsRun(Run):
         self.ledger.charge_batch(step, units, scope="learn")
         counts, _ = bins.apart(rows)
         added = rows if mechanism.sums_of_sample else counts.sum(axis=1)
-        for (
-            each
-        ) in added:  # one by one: nothing wraps around, and what is cut moves no further than what is not
+        for each in added:  # nothing wraps around, and what is cut moves no further than what is not
             np.minimum(self._sample + np.minimum(each, MOST_SUM), MOST_SUM, out=self._sample)
         last = step + len(rows) - 1
         if last - self.origin == mechanism.learn:
