@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from fractions import Fraction
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -209,13 +208,6 @@ def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[]
     if keys.kind == "forecast":
         ahead = _length("ahead", _given(keys.ahead), steps, MOST_AHEAD)
         every = ahead if keys.every is None else _length("every", keys.every, steps, LONGEST_WINDOW)
-        if keys.model == "arma" and find_spec("statsmodels") is None:
-            raise InvalidParameter(
-                "model",
-                keys.model,
-                "seasonal where statsmodels is not installed",
-                "install it with `pip install 'tidegate[forecast]'`",
-            )
         if keys.model == "arma":
             train = _length("train", 1000 if keys.train is None else keys.train, steps, LONGEST_WINDOW)
             return lambda: standing.ArmaForecast(meaning, columns, ahead=ahead, every=every, train=train)

@@ -517,7 +517,7 @@ class AnswerKeys:
     )
     model: str = key(
         "For forecast: seasonal takes the profile of the day or of the week, or the level, whichever predicted best of "
-        "late; arma is an ARMA(1, 1) model of the last steps, and needs the extra forecast.",
+        "late; arma is an ARMA(1, 1) model of the last steps.",
         default="seasonal",
         choices=("seasonal", "arma"),
     )

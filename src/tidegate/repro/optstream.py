@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tidegate.errors import TidegateError
 from tidegate.mechanisms import Fourier, HierarchicalOptStream, Mechanism, OptStream, PeGaSus, Uniform
 from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
 from tidegate.policy import WEvent
@@ -18,7 +18,7 @@ from tidegate.queries import Hierarchy
 from tidegate.queries.forecast import forecast
 from tidegate.repro.comparison import COLOURS, logarithmic, ratio_with_interval, short, with_interval
 from tidegate.repro.data import french_loads_2016, french_loads_2026
-from tidegate.repro.experiment import Experiment, Judgement, MissingData, Outcome, Row, Setting
+from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Setting
 from tidegate.repro.metrics import interval_of_mean
 
 if TYPE_CHECKING:
@@ -501,15 +501,10 @@ def stretch(month: int, days: int) -> Counts:
     return np.ascontiguousarray(values)
 
 
-def day_ahead(released: npt.NDArray[np.float64], day: int, fast: bool) -> npt.NDArray[np.float64]:
+def day_ahead(released: npt.NDArray[np.float64], day: int) -> npt.NDArray[np.float64]:
     """The forecast of a day of the month (from 1) by ARMA(1, 1), trained on the four weeks before it."""
     training = released[(day - 1) * W : (day - 1 + TRAINING) * W]
-    try:
-        method = "hannan_rissanen" if fast else "innovations_mle"
-        return forecast(training, W, method=method, nonnegative=True)[:, 0]
-    except TidegateError as missing:
-        # without statsmodels there is nothing to compare
-        raise MissingData(f"{missing} The data are looked for in TIDEGATE_DATA.") from None
+    return forecast(training, W, nonnegative=True)[:, 0]
 
 
 DAY, DAYS_SHOWN = 2, 3  # 2 February, after three days of what was released
@@ -517,9 +512,7 @@ DAY, DAYS_SHOWN = 2, 3  # 2 February, after three days of what was released
 
 def _settings_day(small: bool) -> list[Setting]:
     runs, step = (2, 2) if small else (30, 2)
-    return [
-        {"first": first, "runs": min(step, runs - first), "fast": small} for first in range(0, runs, step)
-    ]
+    return [{"first": first, "runs": min(step, runs - first)} for first in range(0, runs, step)]
 
 
 def _measure_day(setting: Setting) -> list[Row]:
@@ -530,7 +523,7 @@ def _measure_day(setting: Setting) -> list[Row]:
     rows: list[Row] = []
 
     def add(name: str, run: int, values: Any, picture: bool) -> None:
-        predicted = day_ahead(values, DAY, setting["fast"])
+        predicted = day_ahead(values, DAY)
         error = float(np.abs(predicted - actual).mean())
         labels = {"epsilon": TENTH, "mechanism": name}
         rows.append({**labels, "run": run, "error": error})
@@ -584,28 +577,27 @@ def _draw_day(frame: pl.DataFrame, figure: Figure) -> None:
     )
 
 
-DAYS = (4, 11, 18, 25)  # of a month
-
-
 def _settings_forecasts(small: bool) -> list[Setting]:
-    months, epsilons, days, runs = (
-        (["February"], ["0.1"], DAYS[:1], 2) if small else (list(MONTHS), list(EPSILONS), DAYS, 10)
-    )
-    options = {"days": list(days), "runs": runs, "fast": small}
-    return [{"month": name, "epsilon": epsilon, **options} for name in months for epsilon in epsilons]
+    if small:
+        return [{"month": "February", "epsilon": "0.1", "days": 4, "runs": 2}]
+    lengths = {name: monthrange(2016, MONTHS[name])[1] for name in MONTHS}
+    return [
+        {"month": name, "epsilon": epsilon, "days": days, "runs": 30}
+        for name, days in lengths.items()
+        for epsilon in EPSILONS
+    ]
 
 
 def _measure_forecasts(setting: Setting) -> list[Row]:
-    days = setting["days"]
-    truth = stretch(MONTHS[setting["month"]], max(days))
+    truth = stretch(MONTHS[setting["month"]], setting["days"])
     labels = {"month": setting["month"], "epsilon": setting["epsilon"]}
 
     def error(values: Any) -> float:
         """The mean over the days."""
         found = []
-        for day in days:
+        for day in range(1, setting["days"] + 1):
             now = (day - 1 + TRAINING) * W
-            found.append(np.abs(day_ahead(values, day, setting["fast"]) - truth[now : now + W, 0]).mean())
+            found.append(np.abs(day_ahead(values, day) - truth[now : now + W, 0]).mean())
         return float(np.mean(found))
 
     rows: list[Row] = [{**labels, "mechanism": REAL, "run": 0, "error": error(truth.astype(float))}]
@@ -866,8 +858,7 @@ EXPERIMENTS = [
         draw=lambda frame, figure: draw_bars(
             frame, figure, "epsilon", EPSILONS, ("month", list(MONTHS)), "ε", (*SHOWN, REAL)
         ),
-        notes="ARMA(1, 1), trained on the four weeks before each day; four days of each month and 10 runs instead of "
-        "every day and 30 runs.",
+        notes="ARMA(1, 1), trained on the four weeks before each day; every day of each month, 30 runs.",
         why=ARMA,
     ),
     _row(
