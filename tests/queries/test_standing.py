@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.queries import standing
-from tidegate.queries.standing import Known, Meaning, Operator
+from tidegate.queries.standing import Known, Meaning, Operator, RatioOfTwo, Row
 from tidegate.queries.sums import laplace_radius
 
 TWO = Meaning(("a", "b"))
@@ -179,3 +179,47 @@ def test_windows_are_sums_of_the_last_steps(values: list[int], length: int) -> N
     """For any stream and length."""
     found = answers(standing.Window(TWO, length=length), [[float(value), 0.0] for value in values])
     assert found == [sum(values[max(0, t - length) : t]) for t in range(1, len(values) + 1)]
+
+
+def of_two(length: int | None = None) -> RatioOfTwo:
+    """Euros of one query over orders of another."""
+    return RatioOfTwo(
+        Meaning(("euros",)),
+        Meaning(("orders",)),
+        of="euros",
+        by="orders",
+        label="euros / orders",
+        length=length,
+    )
+
+
+def two(operator: RatioOfTwo, step: int, euros: float, orders: float) -> list[Row]:
+    """The answer at a step of which both queries say something, with half widths of 1."""
+    one, nothing = np.ones(1), np.full(1, np.nan)
+    operator.take_beside(Known(step, np.array([orders]), one, nothing))
+    return list(operator.push(Known(step, np.array([euros]), one, nothing)))
+
+
+def test_a_ratio_of_two_queries_holds_every_quotient_of_both_intervals() -> None:
+    """Its ends are those of intervals at 95 %; where the divisor may be 0 there are none."""
+    (row,) = two(of_two(), 1, 20, 5)
+    wide = 1.302
+    assert (row.column, row.value) == ("euros / orders", 4.0)
+    assert (row.low, row.high) == pytest.approx(((20 - wide) / (5 + wide), (20 + wide) / (5 - wide)))
+    (row,) = two(of_two(), 1, 20, 1)
+    assert row.value == 20
+    assert np.isnan([row.low, row.high]).all()
+
+
+def test_a_ratio_of_two_queries_is_about_the_same_steps() -> None:
+    """A step that one of them lacks counts in neither, also when it is revised; no step is asked of one alone."""
+    operator = of_two(length=3)
+    values = [(10, 1), (20, 2), (np.nan, 50), (30, 3), (40, 4)]
+    found = [two(operator, step, *pair)[0].value for step, pair in enumerate(values, 1)]
+    assert found == pytest.approx([10, 10, 10, 10, 10])
+    nothing = np.full(1, np.nan)
+    operator.revise_beside(Known(3, np.array([99.0]), nothing, nothing))
+    operator.revise_beside(Known(5, np.array([5.0]), nothing, nothing))
+    operator.revise(Known(4, np.array([20.0]), nothing, nothing))
+    assert two(operator, 6, 30, 4)[0].value == pytest.approx((20 + 40 + 30) / (3 + 5 + 4))
+    assert list(operator.push(Known(7, np.ones(1), nothing, nothing))) == []

@@ -79,6 +79,13 @@ name = "crowded"
 query = "customers"
 kind = "alarm"
 threshold = 20
+[[answer]]
+name = "paid"
+query = "revenue"
+kind = "ratio"
+by_query = "orders"
+by = "both"
+window = 6
 """
 # at first, after the first amendment (less ε, another mechanism), and after the second (more ε, columns)
 VARIANTS = (

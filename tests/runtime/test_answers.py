@@ -13,12 +13,14 @@ import polars as pl
 import pytest
 from tests.runtime.helpers import release, settings
 from tests.runtime.test_follow import live
+from tests.runtime.test_queries import released, shop
 
 from tidegate.config import Config, ConfigError, parse_config
 from tidegate.config.document import EXAMPLE, SEVERAL
-from tidegate.config.queries import parse_queries
+from tidegate.config.queries import parse_queries, read_queries
 from tidegate.errors import TidegateError
-from tidegate.runtime import open_stream
+from tidegate.runtime import open_stream, open_streams
+from tidegate.runtime.amend import amend
 from tidegate.runtime.store import Store, open_durable
 from tidegate.runtime.stream import answer_sinks, prune_stream
 
@@ -272,3 +274,92 @@ def test_releases_that_answers_are_made_from_are_not_archived(tmp_path: Path) ->
     with open_stream(config) as stream, pytest.raises(TidegateError, match="made from all releases"):
         stream.prune(tmp_path)
     assert prune_stream(settings(tmp_path), tmp_path) is None
+
+
+RECEIPT = """
+[[answer]]
+name = "receipt"
+kind = "ratio"
+query = "revenue"
+by_query = "orders"
+{window}
+"""
+
+
+def latest_words(folder: Path, name: str, before: int) -> np.ndarray:
+    """What a query had said about each step when it first released one: its rows up to there, the last of each step."""
+    found = rows(folder / f"released-{name}.csv")
+    first = found["step"].to_list().index(before)
+    known = dict(zip(found["step"][: first + 1], found["all"][: first + 1], strict=True))
+    return np.array([known[step] for step in range(1, before + 1)])
+
+
+@pytest.mark.parametrize("revising", ["", "orders", "revenue"])
+def test_one_query_is_divided_by_another(revising: str, tmp_path: Path) -> None:
+    """Released values over released values of the same steps, with what each had said by then; revisions count later."""
+    file = shop(tmp_path, 40)
+    text = file.read_text().replace('epsilon = "1"', 'epsilon = "400"') + RECEIPT.format(window="window = 6")
+    if revising:
+        text = text.replace(f'name = "{revising}"', f'name = "{revising}"\nmechanism = "OptStream"', 1)
+    text = text.replace('location = "released.csv"', 'location = "released.csv"\nrevisions = "all"')
+    for count in (8, 16, 24, 40):  # what is revised at the end of one start counts in the answers of the next
+        file.write_text(text.replace("count = 40", f"count = {count}"))
+        released(file)
+    found = rows(tmp_path / "receipt.csv").filter(pl.col("value").is_not_null())
+    assert found.height > 20
+    assert set(found["column"]) == {"revenue / orders"}
+    for step, value in zip(found["step"], found["value"], strict=True):
+        revenue, orders = (latest_words(tmp_path, name, step)[-6:].sum() for name in ("revenue", "orders"))
+        assert value == pytest.approx(revenue / orders, rel=0.02)
+    if not revising:
+        assert (found["low"] < found["value"]).all()
+        assert (found["high"] > found["value"]).all()
+    again = (tmp_path / "receipt.csv").read_bytes()
+    (tmp_path / "receipt.csv").unlink()
+    with open_streams(read_queries(file)):  # asked again from the first release on, in other blocks
+        pass
+    assert (tmp_path / "receipt.csv").read_bytes() == again
+
+
+def test_a_ratio_of_two_queries_begins_with_the_later_one(tmp_path: Path) -> None:
+    """After an amendment both windows are about the same steps, and what was answered before stays."""
+    file = shop(tmp_path, 20)
+    file.write_text(
+        file.read_text().replace('epsilon = "1"', 'epsilon = "400"') + RECEIPT.format(window="window = 6")
+    )
+    released(file)
+    before = (tmp_path / "receipt.csv").read_bytes()
+    changed = file.read_text().replace("count = 20", "count = 40").replace("most = 2", "most = 3")
+    file.write_text(changed)
+    amend(read_queries(file))
+    released(file)
+    assert (tmp_path / "receipt.csv").read_bytes() == before
+    found = rows(tmp_path / "receipt.from-21.csv")
+    assert found["step"].to_list() == list(range(21, 41))
+    revenue = rows(tmp_path / "released-revenue.csv")["all"].to_numpy()[20:]
+    orders = rows(tmp_path / "released-orders.from-21.csv")["all"].to_numpy()
+    revenue, orders = (np.where(np.isnan(orders), 0, each) for each in (revenue, orders))  # silent at first
+    for step, value in enumerate(found["value"], 1):
+        last = slice(max(0, step - 6), step)
+        if orders[last].any():
+            assert value == pytest.approx(revenue[last].sum() / orders[last].sum(), rel=0.02)
+    assert orders[-7:].all()
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('by_query = "orderz"', "one of orders, customers, revenue"),
+        ('by_query = "orders"\nby = "most"', "one of all"),
+        ("", "another column than of"),
+        ('by_query = "customers"', "divide over a window"),
+        ('by_query = "customers"\nwindow = "90min"', "whole number of steps"),
+    ],
+)
+def test_two_queries_that_cannot_be_divided_are_refused(lines: str, words: str) -> None:
+    """Unknown names, and numbers that are about different steps."""
+    text = SEVERAL.replace('name = "customers"', 'name = "customers"\nmechanism = "BinaryTree"')
+    text += '\n[[answer]]\nname = "x"\nkind = "ratio"\nquery = "revenue"\n' + lines
+    text = text.replace("window = 24", 'policy = "event"', 1)
+    with pytest.raises(ConfigError, match=words):
+        parse_queries(text)

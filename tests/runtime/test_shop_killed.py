@@ -83,7 +83,7 @@ def targets(request: pytest.FixtureRequest) -> Targets:
 
 def answers(folder: Path) -> dict[str, bytes]:
     """What was answered from releases; computed again at every start, so it is whole only at the end."""
-    wanted = ("day*.csv", "smoothed*.csv", "crowded*.csv")
+    wanted = ("day*.csv", "smoothed*.csv", "crowded*.csv", "paid*.csv")
     return {path.name: path.read_bytes() for name in wanted for path in sorted(folder.glob(name))}
 
 
@@ -98,7 +98,7 @@ def promised(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     folder = tmp_path_factory.mktemp("promised")
     assert not worker.start(folder, "")
     found, answered = outputs(folder), answers(folder)
-    assert len(answered) == 9
+    assert len(answered) == 12
     assert all(len(content.splitlines()) > PHASE for content in answered.values())
     for row in csv.DictReader(found["released-orders.csv"].decode().splitlines()):
         assert float(row["both"]) == pytest.approx(float(row["north"]) + float(row["south"]))

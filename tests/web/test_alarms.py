@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from tests.web.helpers import configured, finite, served, settled, until
+from tests.web.helpers import configured, finite, served, settled, two_queries, until
 
-from tidegate.config import Config, ConfigError, parse_config
+from tidegate.config import Config, ConfigError, parse_config, parse_queries
 from tidegate.web.alarms import read_alarms
 
 ALARMS = """
@@ -206,6 +206,31 @@ window = "calendar day"
         again = httpx.get(str(daily.url), headers={"If-None-Match": daily.headers["etag"]})
         assert again.status_code == 304
         assert httpx.get(f"{address}/streams/hall/answers/nothing").status_code == 404
+
+
+def test_a_ratio_of_two_queries_is_served(tmp_path: Path) -> None:
+    """At the address of the query that is divided, byte for byte as in its file."""
+    path = two_queries(tmp_path).path
+    text = (
+        path.read_text()
+        + """
+[[answer]]
+name = "part"
+kind = "ratio"
+query = "people"
+of = "north"
+by_query = "visits"
+window = 24
+"""
+    )
+    path.write_text(text)
+    with served([parse_queries(text, path)], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        described = httpx.get(f"{address}/streams/hall/people").json()
+        part = httpx.get(f"{address}{described['answers'][0]['address']}")
+        assert part.content == (tmp_path / "part.csv").read_bytes()
+        assert len(part.text.splitlines()) == 1 + 48
+        assert "people north / visits" in part.text
 
 
 def test_regions_are_columns_and_parts_of_their_whole(tmp_path: Path) -> None:

@@ -22,9 +22,12 @@ class Answer:
         What the released vectors mean.
     ask
         Makes the operator, at the beginning of the stream.
+    beside
+        The other query that it is made from, if there is one.
     """
 
     name: str
     location: str
     meaning: Meaning = field(repr=False)
     ask: Callable[[], Operator] = field(repr=False)
+    beside: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -36,7 +36,7 @@ _KEYS = {
     "decayed": {"columns", "half_life"},
     "smooth": {"columns", "window", "threshold"},
     "forecast": {"columns", "ahead", "every", "model", "train"},
-    "ratio": {"of", "by", "window"},
+    "ratio": {"of", "by", "by_query", "window"},
     "top": {"columns", "count", "window"},
 }
 _NEEDED = {
@@ -47,13 +47,12 @@ _NEEDED = {
     "decayed": ("half_life", "write for example half_life = 24"),
     "smooth": ("window", 'write for example window = "24h"'),
     "forecast": ("ahead", "write for example ahead = 24"),
-    "ratio": ("by", "name the column to divide by"),
     "top": ("count", "write for example count = 3"),
 }
 
 
 def read_answers(
-    reader: FileReader, found: dict[str, Any], config: Config, queries: Sequence[str] = ()
+    reader: FileReader, found: dict[str, Any], config: Config, queries: Mapping[str, Config] | None = None
 ) -> tuple[Answer, ...]:
     """The standing questions of a file to one of its queries.
 
@@ -66,8 +65,9 @@ def read_answers(
     config
         The configuration without answers.
     queries
-        The names of all queries, where there are several.
+        All queries by their names, without answers, where there are several.
     """
+    queries = queries or {}
     listed = found.get("answer", [])
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise reader.fail("'answer' must be sections; write [[answer]] for each.", "answer")
@@ -97,12 +97,16 @@ def read_answers(
             )
         taken.add(place)
         if not queries or keys.query == config.name:
-            answers.append(own.make("answer", lambda keys=keys: _answer(keys, config)))  # type: ignore[misc]
+            answers.append(own.make("answer", lambda keys=keys: _answer(keys, config, queries)))  # type: ignore[misc]
     return tuple(answers)
 
 
 def _check(
-    reader: FileReader, keys: AnswerKeys, given: dict[str, Any], names: set[str], queries: Sequence[str]
+    reader: FileReader,
+    keys: AnswerKeys,
+    given: dict[str, Any],
+    names: set[str],
+    queries: Mapping[str, Config],
 ) -> None:
     """Refuse names that cannot be or are there twice, and keys that the kind does not have."""
     if not _NAME.fullmatch(keys.name) or keys.name in names:
@@ -123,13 +127,13 @@ def _check(
         raise reader.fail("there is one query only, without a name; drop the key query.", "answer", "query")
     if queries and keys.query not in queries:
         raise reader.fail(
-            f"query must say which one is asked, {', '.join(queries)}; write query = {queries[0]!r}.",
+            f"query must say which one is asked, {', '.join(queries)}; write query = {next(iter(queries))!r}.",
             "answer",
             "query",
         )
 
 
-def _answer(keys: AnswerKeys, config: Config) -> Answer:
+def _answer(keys: AnswerKeys, config: Config, queries: Mapping[str, Config]) -> Answer:
     needed = _NEEDED.get(keys.kind)
     if needed is not None and getattr(keys, needed[0]) is None:
         raise InvalidParameter(needed[0], None, f"given for kind {keys.kind}", needed[1])
@@ -138,22 +142,98 @@ def _answer(keys: AnswerKeys, config: Config) -> Answer:
         raise InvalidParameter(
             "location", location, "a file that ends in .csv or .jsonl", f'write "{keys.name}.csv"'
         )
+    meaning = meaning_of(config)
+    for column in keys.columns:
+        _check_column("columns", column, meaning)
+    ask = _ratio(keys, config, meaning, queries) if keys.kind == "ratio" else _operator(keys, config, meaning)
+    ask()  # refuses what cannot be, while nothing is charged
+    beside = None if keys.by_query == keys.query else keys.by_query
+    return Answer(keys.name, location, meaning, ask, beside)
+
+
+def meaning_of(config: Config) -> Meaning:
+    """What the released vectors of a configuration mean."""
     query = config.query
-    meaning = Meaning(
+    return Meaning(
         query.answer_labels,
         query.answers,
         query.intervals,
         sums=config.mechanism.statistic == "sums",
         direct=query.aggregate not in ("mean", "quantile") and query.levels is None,
     )
-    for name, given in (("columns", keys.columns), ("of", (keys.of,)), ("by", (keys.by,))):
-        for column in given:
-            if column is not None and column not in meaning.labels:
-                known = ", ".join(meaning.labels[:20])
-                raise InvalidParameter(name, column, f"one of {known}", "name a released column")
-    ask = _operator(keys, config, meaning)
-    ask()  # refuses what cannot be, while nothing is charged
-    return Answer(keys.name, location, meaning, ask)
+
+
+def _check_column(name: str, column: str, meaning: Meaning) -> None:
+    if column not in meaning.labels:
+        known = ", ".join(meaning.labels[:20])
+        raise InvalidParameter(name, column, f"one of {known}", "name a released column")
+
+
+def _ratio(
+    keys: AnswerKeys, config: Config, meaning: Meaning, queries: Mapping[str, Config]
+) -> Callable[[], Operator]:
+    """A ratio of two columns of one query, or of one column each of two."""
+    length = None if keys.window is None else _length("window", keys.window, config.steps, LONGEST_WINDOW)
+    other = config if keys.by_query in (None, keys.query) else queries.get(str(keys.by_query))
+    if other is None:
+        known = ", ".join(queries) or "none, because the file has one query"
+        raise InvalidParameter("by_query", keys.by_query, f"one of {known}", "name a [[query]], or drop it")
+    for each in (config, other):
+        if length is not None and each.mechanism.statistic not in ("steps", "sums"):
+            raise InvalidParameter(
+                "window",
+                keys.window,
+                f"absent for {type(each.mechanism).__name__}, which releases no values of steps",
+                "drop it",
+            )
+    if other is config:
+        of, by = _the_column("of", keys.of, meaning), _the_column("by", keys.by, meaning)
+        return lambda: standing.Ratio(
+            meaning,
+            of=of,
+            by=by,
+            window=None if length is None else standing.Window(meaning, (), length=length),
+        )
+    _check_alike(config, other, length)
+    beside = meaning_of(other)
+    of, by = _the_column("of", keys.of, meaning), _the_column("by", keys.by, beside)
+    names = [
+        config.name if len(meaning.labels) == 1 else f"{config.name} {of}",
+        other.name if len(beside.labels) == 1 else f"{other.name} {by}",
+    ]
+    return lambda: standing.RatioOfTwo(meaning, beside, of=of, by=by, label=" / ".join(names), length=length)
+
+
+def _the_column(name: str, column: str | None, meaning: Meaning) -> str:
+    """A column that was named, or the only one that there is."""
+    if column is None and len(meaning.labels) > 1:
+        raise InvalidParameter(
+            name, None, "given for kind ratio where there are several columns", "name a released column"
+        )
+    found = meaning.labels[0] if column is None else column
+    _check_column(name, found, meaning)
+    return found
+
+
+def _check_alike(config: Config, other: Config, length: int | None) -> None:
+    """Refuse to divide what is not about the same steps, or is not known at the same time."""
+    if config.later != other.later:
+        raise InvalidParameter(
+            "by_query", other.name, "of the same edition", "name the edition that query has"
+        )
+    if length is None and _about(config) != _about(other):
+        raise InvalidParameter(
+            "by_query",
+            other.name,
+            f"released as sums of the same steps as {config.name}",
+            "divide over a window, or give both queries the same mechanism",
+        )
+
+
+def _about(config: Config) -> tuple[str, int | None]:
+    """What one release is about: a step, all steps so far, or so many of the last ones."""
+    kind = config.mechanism.statistic
+    return kind, getattr(config.mechanism, "window", None) if kind == "windows" else None
 
 
 def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[], Operator]:
@@ -213,11 +293,6 @@ def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[]
             return lambda: standing.ArmaForecast(meaning, columns, ahead=ahead, every=every, train=train)
         periods = _periods(steps)
         return lambda: standing.SeasonalForecast(meaning, columns, ahead=ahead, every=every, periods=periods)
-    if keys.kind == "ratio":
-        if keys.of is None:
-            raise InvalidParameter("of", None, "given for kind ratio", "name the column that is divided")
-        of, by = keys.of, str(keys.by)
-        return lambda: standing.Ratio(meaning, of=of, by=by, window=window())
     count = whole("count", keys.count or 0, most=len(columns) or len(meaning.labels))
     return lambda: standing.Top(meaning, columns, count=count, window=window())
 

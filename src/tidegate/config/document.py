@@ -143,6 +143,22 @@ name. At a start an answer is computed again from the first release on.
 Intervals: where a release is the truth and independent noise of a known size (`Uniform` and others), that of a sum or a
 mean follows from the sizes; elsewhere half widths are added up, which is too wide where errors do not all have the same
 sign. Those of `top` hold for all columns at once.
+
+What one query releases over what another does, for example the mean receipt of the last day:
+
+```toml
+[[answer]]
+name = "receipt"
+kind = "ratio"
+query = "revenue"
+by_query = "orders"
+window = 24
+```
+
+`of` and `by` name columns where a query has several. Both numbers are about the same steps: one of which a query says
+nothing counts in neither, and after an amendment the answer begins with the later of the two. Each is in an interval at
+95 %, and the answer's holds every quotient of numbers in these, whatever the noise of one query has to do with that of
+the other; there is none where the divisor may be 0.
 """,
 }
 

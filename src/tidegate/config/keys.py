@@ -478,8 +478,8 @@ class AnswerKeys:
         "window: sum or mean of the last steps, or since a day, week or month of the calendar began. jump: a change by "
         "threshold or more. low: less than threshold in the last steps. alarm: a value beyond threshold. average: of all "
         "steps so far. decayed: an average in which the past counts less. smooth: the mean of a window where noise is "
-        "above threshold. forecast: steps to come. ratio: one column by another. top: the largest columns, and which "
-        "ranks they can have.",
+        "above threshold. forecast: steps to come. ratio: one column by another, of the same query or of another. top: "
+        "the largest columns, and which ranks they can have.",
         choices=ANSWERS,
     )
     query: str | None = key("Of which query, where there are several.", default=None)
@@ -526,8 +526,15 @@ class AnswerKeys:
         kind="duration",
         default=None,
     )
-    of: str | None = key("For ratio: the column that is divided.", default=None)
-    by: str | None = key("For ratio: the column that it is divided by.", default=None)
+    of: str | None = key(
+        "For ratio: the column that is divided; not needed where its query has only one.", default=None
+    )
+    by: str | None = key(
+        "For ratio: the column that it is divided by; not needed where its query has only one.", default=None
+    )
+    by_query: str | None = key(
+        "For ratio: the query that by is a column of, if it is another one than query.", default=None
+    )
     count: int | None = key("For top: how many columns are listed.", kind="whole", default=None)
 
 

@@ -263,8 +263,8 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
         for each, share in zip(readers, shares, strict=True)
         for edition in editions
     ]
-    names = [part.name for _, part in built]
-    parts = tuple(replace(part, answers=read_answers(each, found, part, names)) for each, part in built)
+    named = {part.name: part for _, part in built}
+    parts = tuple(replace(part, answers=read_answers(each, found, part, named)) for each, part in built)
     kinds = {part.query.aggregate == "given" for part in parts}
     if len(kinds) > 1:
         given = next(each for each in readers if each.keys.aggregate == "given")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ from tidegate.runtime.outlets import Nobody, Outlet, Watcher
 from tidegate.runtime.pruning import Pruned, kept_steps, prune
 from tidegate.runtime.receipts import ENDING, Receipt
 from tidegate.runtime.sinks import Sink, open_sink
-from tidegate.runtime.sinks.answers import AnswerFileSink
+from tidegate.runtime.sinks.answers import AnswerFileSink, Beside
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.store import Progress, Store, open_store, stored_fingerprint
 
@@ -667,8 +667,26 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
     return outlet
 
 
-def answer_sinks(config: Config, store: Store) -> list[Sink]:
-    """A sink for each standing question of a configuration."""
+def answer_sinks(
+    config: Config, store: Store, beside: Mapping[str, tuple[Config, Store]] | None = None
+) -> list[Sink]:
+    """A sink for each standing question of a configuration.
+
+    Parameters
+    ----------
+    config, store
+        The query that is asked.
+    beside
+        All queries with their stores, for questions about two of them.
+    """
+
+    def other(name: str | None) -> Beside | None:
+        if name is None:
+            return None
+        found, releases = (beside or {})[name]
+        since = max(store.part.since, releases.part.since)
+        return Beside(releases.chunks, independent_noise(found), since=since)
+
     layout = layout_of(config, store, revised=False)
     return [
         AnswerFileSink(
@@ -677,6 +695,7 @@ def answer_sinks(config: Config, store: Store) -> list[Sink]:
             layout.time,
             columns=config.mechanism.outputs,
             noise=independent_noise(config),
+            beside=other(answer.beside),
         )
         for answer in config.answers
     ]

@@ -215,10 +215,12 @@ def open_streams(
             most = streams.queries.first.steps_keys.catch_up
             now = (clock or time.time)()
             check_clock(queries.first.steps, streams.step, now, most=most, backfill=backfill)
-        for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
+        pairs = list(zip(streams.queries.parts, streams.streams, strict=True))
+        placed = {config.name: (config, stream.store) for config, stream in pairs}
+        for config, stream in pairs:
             outlet = configured_sink(config, stream, follow=follow) if sink else Readers()
             place = receipt_of(config, outlet)
-            derived = answer_sinks(config, stream.store)
+            derived = answer_sinks(config, stream.store, placed)
             stream.open_sinks([outlet], receipt=place, begin_anew=begin_anew, derived=derived)
     except BaseException:
         streams.close()
@@ -252,7 +254,7 @@ def opened(queries: Queries, watchers: Mapping[str, Watcher] | None = None) -> S
         ordered = [present[config.name] for config in queries.parts]
         stores = [Store(ledger, part=part) for part in ordered]
         placed = [
-            output_of(config, part, listed=queries.listed)
+            output_of(config, part, listed=queries.listed, present=present)
             for config, part in zip(queries.parts, ordered, strict=True)
         ]
     except BaseException:
@@ -340,9 +342,21 @@ def _refuse_another(queries: Queries, ledger: DurableLedger, amendments: Sequenc
     )
 
 
-def output_of(config: Config, part: Part, *, listed: bool) -> Config:
-    """The configuration of a query with an output of its own for this part: one that begins later says so in its name."""
-    keys, begin = config.sink, f".from-{part.since + 1}" if part.since else ""
+def output_of(
+    config: Config, part: Part, *, listed: bool, present: Mapping[str, Part] | None = None
+) -> Config:
+    """The configuration of a query with an output of its own for this part: one that begins later says so in its name.
+
+    Parameters
+    ----------
+    config, part
+        The query, and its part.
+    listed
+        Whether the file says ``[[query]]``.
+    present
+        The parts of all queries: an answer about two of them begins with the later one.
+    """
+    keys, begin = config.sink, _begin_of(part.since)
     location, receipt = _later(keys.location, begin), keys.receipt
     if receipt is None and (
         location == "-" or "://" in location
@@ -352,8 +366,16 @@ def output_of(config: Config, part: Part, *, listed: bool) -> Config:
     if receipt is not None:
         name = f"-{config.name}" if listed else ""
         receipt = f"{receipt}{name}{begin}.receipt" if keys.receipt is None else f"{receipt}{name}{begin}"
-    answers = tuple(replace(answer, location=_later(answer.location, begin)) for answer in config.answers)
-    return replace(config, sink=replace(keys, location=location, receipt=receipt), answers=answers)
+    answers = []
+    for answer in config.answers:
+        second = (present or {}).get(answer.beside or "", part)
+        later = _begin_of(max(part.since, second.since))
+        answers.append(replace(answer, location=_later(answer.location, later)))
+    return replace(config, sink=replace(keys, location=location, receipt=receipt), answers=tuple(answers))
+
+
+def _begin_of(since: int) -> str:
+    return f".from-{since + 1}" if since else ""
 
 
 def _later(location: str, begin: str) -> str:

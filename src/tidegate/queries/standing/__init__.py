@@ -6,7 +6,7 @@ and of nothing else: whoever hands it the stored releases again, however they ar
 
 from tidegate.queries.standing.alarms import Alarm, Jump, LowSignal
 from tidegate.queries.standing.averages import DecayedAverage, RunningAverage, SmoothWhereNoisy
-from tidegate.queries.standing.comparisons import Ratio, Top
+from tidegate.queries.standing.comparisons import Ratio, RatioOfTwo, Top
 from tidegate.queries.standing.forecasts import ArmaForecast, SeasonalForecast
 from tidegate.queries.standing.operator import Known, Meaning, Operator, Row
 from tidegate.queries.standing.windows import CalendarWindow, Window
@@ -22,6 +22,7 @@ __all__ = [
     "Meaning",
     "Operator",
     "Ratio",
+    "RatioOfTwo",
     "Row",
     "RunningAverage",
     "SeasonalForecast",

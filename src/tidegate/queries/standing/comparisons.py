@@ -107,6 +107,97 @@ class Ratio(Operator):
             self.window.revise(known)
 
 
+class RatioOfTwo(Operator):
+    """A column of one query divided by a column of another, of the step or of the last steps.
+
+    Both have been released on their own. At a step each counts with what was known of it when that step was first
+    released, and a step of which one of them says nothing counts in neither, so that both are about the same steps. The
+    interval is that of :class:`Ratio`: whatever the noise of one has to do with that of the other, both numbers are in
+    their intervals at 95 % in nine of ten cases.
+
+    Parameters
+    ----------
+    meaning, beside
+        What the vectors of the two queries mean: of the one that is divided, and of the one that it is divided by.
+    of, by
+        Their columns.
+    label
+        How the quotient is called.
+    length
+        Over how many of the last steps both are added up before, if not of the step alone.
+
+    Examples
+    --------
+    >>> nothing = np.full(1, np.nan)
+    >>> each = RatioOfTwo(Meaning(("euros",)), Meaning(("orders",)), of="euros", by="orders", label="euros / orders")
+    >>> each.take_beside(Known(1, np.array([4.0]), nothing, nothing))
+    >>> next(each.push(Known(1, np.array([10.0]), nothing, nothing))).value
+    2.5
+    """
+
+    def __init__(
+        self, meaning: Meaning, beside: Meaning, *, of: str, by: str, label: str, length: int | None = None
+    ) -> None:
+        super().__init__(meaning, (of,))
+        self._sides = _Side(meaning, of, length), _Side(beside, by, length)
+        self._label = label
+        self._beside: Known | None = None
+
+    def take_beside(self, known: Known) -> None:
+        """Take in the first release of the next step of the other query; before that of this one."""
+        self._beside = known
+
+    def revise_beside(self, known: Known) -> None:
+        """A later word on an earlier step of the other query."""
+        self._sides[1].revise(known)
+
+    def push(self, known: Known) -> Iterator[Row]:
+        """The answer at the next step."""
+        beside, self._beside = self._beside, None
+        if beside is None or beside.step != known.step:
+            return
+        sides = self._sides
+        there = sides[0].has(known) and sides[1].has(beside)
+        ends = [side.follow(each, there) for side, each in zip(sides, (known, beside), strict=True)]
+        yield Row(known.step, self._label, *quotient(*np.array(ends).T))
+
+    def revise(self, known: Known) -> None:
+        """A later word on an earlier step."""
+        self._sides[0].revise(known)
+
+
+class _Side:
+    """One of two columns that are compared, over the steps that both have."""
+
+    def __init__(self, meaning: Meaning, column: str, length: int | None) -> None:
+        self._meaning, self._at = meaning, meaning.labels.index(column)
+        self._window = None if length is None else Window(meaning, (column,), length=length)
+        self._without: set[int] = set()  # of the last steps those that count in neither
+
+    def has(self, known: Known) -> bool:
+        """Whether a release says anything about the column."""
+        missing = np.isnan(known.values)
+        return not bool(missing[self._at] if self._meaning.direct else missing.all())
+
+    def follow(self, known: Known, there: bool) -> tuple[float, float, float]:
+        """The value after the next step, with the ends of its interval at 95 %."""
+        if not there:
+            known = known._replace(values=np.full(len(known.values), np.nan))
+        values, radius = known.values, known.radius
+        if self._window is not None:
+            if not there:
+                self._without.add(known.step)
+            self._without.discard(known.step - self._window.length - 1)
+            values, radius = self._window.follow(known)
+        found, low, high = self._meaning.read(values, radius * BOTH)
+        return float(found[self._at]), float(low[self._at]), float(high[self._at])
+
+    def revise(self, known: Known) -> None:
+        """A later word on an earlier step, unless it counts in neither."""
+        if self._window is not None and known.step not in self._without:
+            self._window.revise(known)
+
+
 def quotient(found: Values, low: Values, high: Values) -> tuple[float, float, float]:
     """The first number over the second, with all that it can be; NaN where that is anything.
 

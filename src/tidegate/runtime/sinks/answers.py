@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tidegate.queries.standing import Known, Operator, Row
+from tidegate.queries.standing import Known, Operator, RatioOfTwo, Row
 from tidegate.releases import Status
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
@@ -45,6 +45,8 @@ class AnswerFileSink(TextFileSink):
         The number of columns of a released vector.
     noise
         "laplace" or "gaussian" where a fresh release is the truth and independent noise of its scale; else None.
+    beside
+        Another query that the question is about as well.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class AnswerFileSink(TextFileSink):
         *,
         columns: int,
         noise: str | None,
+        beside: Beside | None = None,
     ) -> None:
+        self._beside = beside
         self._ask, self._time = ask, time
         self._operator = ask()
         self._columns, self._noise = columns, noise
@@ -67,6 +71,8 @@ class AnswerFileSink(TextFileSink):
     def resume(self, number: int, position: Position | None) -> int:
         """Ask for everything: an answer may depend on all releases before it."""
         self._operator = self._ask()
+        if self._beside is not None:
+            self._beside.begin()
         return super().resume(0, None)
 
     def refuse_occupied(self) -> None:
@@ -111,7 +117,8 @@ class AnswerFileSink(TextFileSink):
 
     def _answers(self, chunk: Chunk) -> bytes:
         """The answers at the steps of a chunk; later words on earlier steps are taken in on the way."""
-        rows = [(step, row) for step, found in asked(self._operator, chunk, self._noise) for row in found]
+        found = asked(self._operator, chunk, self._noise, self._beside)
+        rows = [(step, row) for step, answers in found for row in answers]
         return self._written(rows) if rows else b""
 
     def _written(self, rows: list[tuple[int, Row]]) -> bytes:
@@ -128,7 +135,56 @@ class AnswerFileSink(TextFileSink):
         return b"".join(encode(dict(zip(self._fields, line, strict=True))).encode() + b"\n" for line in lines)
 
 
-def asked(operator: Operator, chunk: Chunk, noise: str | None) -> Iterator[tuple[int, list[Row]]]:
+class Beside:
+    """The releases of another query, as far as they were known when a step of the first one was released.
+
+    Both queries are committed together, but each revises its steps as it likes. So that an answer depends on the
+    releases alone, and not on how they were cut into blocks, the other query has always got exactly as far as its own
+    first release of the step.
+
+    Parameters
+    ----------
+    chunks
+        Its committed releases after a number, in order.
+    noise
+        As for :class:`AnswerFileSink`.
+    since
+        The steps up to here are left out: one of the two queries was not there yet, or was another one.
+    """
+
+    def __init__(
+        self, chunks: Callable[[int], Iterator[Chunk]], noise: str | None, *, since: int = 0
+    ) -> None:
+        self._chunks, self._noise, self.since = chunks, noise, since
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with the first release."""
+        self._taken = 0
+        self._waiting: Iterator[tuple[Known, bool]] = iter(())
+
+    def follow(self, operator: RatioOfTwo, step: int) -> None:
+        """Let a question know all that the other query had said when it first released a step."""
+        while True:
+            for known, first in self._waiting:
+                self._taken += 1
+                if known.step <= self.since:
+                    continue
+                if first:
+                    operator.take_beside(known)
+                else:
+                    operator.revise_beside(known)
+                if first and known.step >= step:
+                    return
+            following = next(self._chunks(self._taken), None)
+            if following is None:
+                return
+            self._waiting = read(following, self._noise)
+
+
+def asked(
+    operator: Operator, chunk: Chunk, noise: str | None, beside: Beside | None = None
+) -> Iterator[tuple[int, list[Row]]]:
     """What a question answers to each release of a chunk, with the release's step; nothing to a later word.
 
     Parameters
@@ -137,9 +193,24 @@ def asked(operator: Operator, chunk: Chunk, noise: str | None) -> Iterator[tuple
         The question, which has been asked of all releases before.
     chunk
         Releases.
-    noise
+    noise, beside
         As for :class:`AnswerFileSink`.
     """
+    for known, first in read(chunk, noise):
+        if beside is not None and known.step <= beside.since:
+            yield known.step, []
+        elif first:
+            if beside is not None:
+                assert isinstance(operator, RatioOfTwo)
+                beside.follow(operator, known.step)
+            yield known.step, list(operator.push(known))
+        else:
+            operator.revise(known)
+            yield known.step, []
+
+
+def read(chunk: Chunk, noise: str | None) -> Iterator[tuple[Known, bool]]:
+    """What each release of a chunk says, and whether it is the first about its step; `noise` as for the sink."""
     radius = np.full((len(chunk), 1), np.nan) if chunk.radius is None else chunk.radius
     factor = {"laplace": 2.0, "gaussian": 1.0}.get(noise or "", 0.0)
     for at, step in enumerate(chunk.step.tolist()):
@@ -147,11 +218,7 @@ def asked(operator: Operator, chunk: Chunk, noise: str | None) -> Iterator[tuple
         fresh = factor and chunk.status[at] == Status.FRESH and scale > 0
         variance = np.full(len(values), factor * scale**2 if fresh else np.nan)
         known = Known(step, values, np.broadcast_to(radius[at], values.shape), variance, scale)
-        if chunk.revision[at]:
-            operator.revise(known)
-            yield step, []
-        else:
-            yield step, list(operator.push(known))
+        yield known, not chunk.revision[at]
 
 
 def _digits(number: float | int | None) -> float | int | None:
