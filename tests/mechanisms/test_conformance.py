@@ -3,12 +3,14 @@
 import dataclasses
 import importlib
 import pkgutil
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from tidegate.errors import TidegateError
+from tidegate.errors import BudgetExceeded, LedgerError, TidegateError
+from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Blocks, Uniform, catalogue
 from tidegate.noise.scale import LARGEST
 from tidegate.testing.conformance import CHECKS, interrupted_work_leaves_no_trace_or_ends_the_run
@@ -113,3 +115,32 @@ def test_intervals_hold_the_truth_as_often_as_they_say(mechanism):
             break
     assert binom.cdf(covered, total, 0.9) > 1e-9
     assert not isinstance(mechanism, Uniform) or binom.cdf(narrow, total, 0.9) < 1e-9
+
+
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_a_run_that_others_overtook_goes_on_or_says_a_true_sentence(mechanism):
+    """Behind the ledger by more than a window, nothing is overspent and no refusal speaks of a window over the budget."""
+    window = mechanism.policy.window
+    if window is None or mechanism.policy.horizon is not None or window > 100:
+        return
+    run = mechanism.start()
+    if isinstance(run.ledger, ParallelLedger):
+        return  # belongs to one run
+    rows = np.full((3, mechanism.columns), 5)
+    run.push_batch(rows)
+    other = mechanism.start(ledger=run.ledger)
+    with suppress(BudgetExceeded):  # both together may be too much: then nobody was overtaken by far
+        other.push_batch(np.full((4 * window + 4, mechanism.columns), 5))
+    for work in (lambda: run.push(rows[0]), lambda: run.push_batch(rows)):
+        refused = _refusal(work)
+        assert not isinstance(refused, BudgetExceeded) or refused.spent <= mechanism.policy.budget.total
+    assert run.ledger.verify().ok
+
+
+def _refusal(work):
+    """What the ledger answers, if it refuses."""
+    try:
+        work()
+    except (BudgetExceeded, LedgerError) as refused:
+        return refused
+    return None

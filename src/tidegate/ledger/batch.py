@@ -13,6 +13,7 @@ from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Mark
 from tidegate.ledger.events import MOST_UNITS, Charge, Overspent
 from tidegate.ledger.kernels import Integers
+from tidegate.ledger.late import still_open
 
 if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
@@ -90,8 +91,10 @@ class Batch:
     def refuse(self, step: int, units: int) -> None:
         """Take the whole batch back and raise the refusal of one step in it."""
         with self._ledger._lock:
-            spent = k.limit_at(self.state, step) - k.account_remaining(self.entries, self.state, step)
+            limit = k.limit_at(self.state, step)
+            spent = limit - max(k.account_remaining(self.entries, self.state, step), 0)
             self._return()
+            still_open(self._ledger._account, step)
             self._ledger._refuse(Overspent(step, step, int(spent), units))
 
     def __enter__(self) -> Self:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def place_late(account: Account, first: int, units: Integers) -> Overspent | None:
     """Charge steps up to the last one: every window that contains one of them is checked."""
     window, now = account[k.WINDOW], account[k.LAST]
-    _still_open(account, first)
+    still_open(account, first)
     outcome = np.zeros(3, dtype=np.int64)
     empty = np.zeros_like(account.state)
     kept = [k.WINDOW, k.LIMIT, k.RAISED_FROM, k.RAISED]
@@ -51,7 +51,7 @@ def place_late_group(account: Account, first: int, last: int, units: int) -> Ove
     which end there, at the group's own first step and at the last step are all that could be the fullest.
     """
     window, now = account[k.WINDOW], account[k.LAST]
-    _still_open(account, first)
+    still_open(account, first)
     if not window:
         return _place_total(account, first, units)
     ends = np.unique(np.concatenate([account.rows()[:, 0], account.groups()[:, 0], [first, now]]))
@@ -69,7 +69,7 @@ def place_late_group(account: Account, first: int, last: int, units: int) -> Ove
     return None
 
 
-def _still_open(account: Account, first: int) -> None:
+def still_open(account: Account, first: int) -> None:
     """Refuse a step whose windows are no longer known."""
     window, now = account[k.WINDOW], account[k.LAST]
     if window and first <= now - window:
