@@ -71,11 +71,10 @@ def reference(mechanism, rows):
     last, spends, latest, taken = np.zeros(columns, dtype=np.int64), [Fraction(0)] * steps, 0, 1
     group_of = mechanism.initial_groups() if mechanism.group_count > 1 else np.zeros(columns)
     groups = [np.flatnonzero(group_of == g) for g in range(mechanism.group_count)]
-    result = []
+    result, tested = [], noise_of_tests(mechanism, steps)
     for step in range(1, steps + 1):
         row = rows[step - 1]
-        scale = loop_scale(mechanism.sensitivity / (test * unit))
-        noise = laplace(current(), "dissimilarity", step, scale, (len(groups),))
+        noise, test = next(tested)
         if isinstance(mechanism, Absorption):
             spend = pool // w * unit * shares_offered(step, latest, taken, w)
         else:
@@ -96,6 +95,20 @@ def reference(mechanism, rows):
                 taken = int(spend / (pool // w * unit))
         result.append((last.copy(), spends[step - 1] + test * unit, latest))
     return result
+
+
+def noise_of_tests(mechanism, steps):
+    """The noise of the dissimilarities of each step, one step after the other, and the units that it is charged."""
+    (total, test, _), groups, sharing = mechanism.shares, mechanism.group_count, mechanism.sharing
+    scale = loop_scale(mechanism.sensitivity * total / (max(test, 1) * mechanism.policy.budget.total))
+    state = sharing.law.start() if sharing else None
+    for step in range(1, steps + 1):
+        if sharing is None:
+            yield laplace(current(), "dissimilarity", step, scale, (groups,)), test
+            continue
+        opens = not state.remaining if sharing.choice.law == "cube" else step == 1
+        noise, state = sharing.law.draw(current(), "dissimilarity", step, state)
+        yield noise[0], int(sharing.group_part * total) * opens
 
 
 def loop_scale(value):
@@ -129,6 +142,46 @@ def test_the_compiled_loop_is_the_reference(kind, columns, options):
         assert release.spent == spent
         assert release.source == latest
     assert releases.fresh.any() or (releases.status == Status.PARTIAL).any()
+
+
+@pytest.mark.parametrize("kind", [Absorption, Distribution])
+@pytest.mark.parametrize(("noise", "columns"), [("cube", 1), ("cube", 3), ("semiorder", 3)])
+@pytest.mark.parametrize("batches", [[150], [1, 2, 60, 1, 86], [1] * 150], ids=["whole", "pieces", "single"])
+def test_tests_that_share_noise_are_the_reference(kind, noise, columns, batches):
+    """Whatever the batches, of which each holds many groups of tests: releases and charges of the plain reference."""
+    groups = None if columns == 1 else ((0, 2), (1,))
+    mechanism = kind(tg.WEvent(epsilon="8", w=12), columns=columns, groups=groups, noise=noise)
+    level = 60 * (np.arange(150) // 23 % 3)[:, None] + np.arange(columns)
+    with fixed_entropy(f"{kind.__name__}{columns}{noise}"):
+        expected = reference(mechanism, level)
+        run = mechanism.start()
+        ends = np.cumsum(batches)
+        parts = [run.push_batch(level[end - size : end]) for size, end in zip(batches, ends, strict=True)]
+    releases = [release for part in parts for release in part]
+    assert [(release.values.tolist(), release.spent, release.source) for release in releases] == [
+        (values.tolist(), spent, latest) for values, spent, latest in expected
+    ]
+    assert {release.status for release in releases} >= {Status.FRESH, Status.APPROXIMATED}
+    last = sum(spent for _, spent, _ in expected[-12:])
+    assert run.ledger.verify().ok
+    assert last <= run.ledger.spent() <= 8  # a group that began before the window counts as well
+
+
+@pytest.mark.parametrize("kind", [Absorption, Distribution])
+def test_a_group_that_is_refused_in_a_batch_leaves_the_rest_paid(kind):
+    """Another takes what the next group of tests needs: the batch is refused, and what it cost so far stays charged."""
+    policy = tg.WEvent(epsilon="8", w=12)
+    mechanism = kind(policy, noise="cube")
+    ledger = MemoryLedger(policy, mechanism.units)
+    run = mechanism.start(ledger=ledger)
+    run.push(0)
+    ledger.charge_group(1, 30, int(ledger.remaining(1) / ledger.unit))
+    with pytest.raises(BudgetExceeded, match="at step 5"):
+        run.push_batch(np.zeros((30, 1), dtype=np.int64))
+    assert mechanism.sharing.choice.lengths[0] == 4
+    assert (ledger.verify().ok, ledger.verify().spent) == (True, 8)
+    with pytest.raises(LedgerMismatch):
+        run.push(0)
 
 
 @pytest.mark.parametrize("w", [1, 2, 3, 4, 5])

@@ -362,6 +362,9 @@ class LentAccount:
     def __init__(self, batch: Batch, unit: Fraction) -> None:
         self._batch, self.unit = batch, unit
         self._begun: list[Group] = []
+        self._due: list[
+            tuple[Integers, Integers]
+        ] = []  # by compiled loops: groups, and how many they charged
         self._extended: dict[Group, Group] = {}  # as they are now, as they were
 
     def remaining(self, step: int | None = None) -> Fraction:
@@ -381,6 +384,12 @@ class LentAccount:
         group = Group(first, last, units)
         self._begun.append(group)
         return group
+
+    def due(self, groups: Integers) -> Integers:
+        """Groups that a compiled loop charges when it comes to them; it counts them in the array that is returned."""
+        charged = np.zeros(1, dtype=np.int64)
+        self._due.append((groups, charged))
+        return charged
 
     def extend_group(self, group: Group, last: int) -> Group:
         """Let a group reach on; the account stays at its step."""
@@ -404,6 +413,7 @@ class LentAccount:
     def record(self, first: int, units: Integers, charge: Callable[..., None]) -> None:
         """Charge all of it for good; `units` are what steps were charged, groups at their first step included."""
         begun = np.array([*self._begun], dtype=np.int64).reshape(-1, 3)
+        begun = np.concatenate([begun, *(groups[: int(charged[0])] for groups, charged in self._due)])
         reached = [(*before, group.last) for group, before in self._extended.items()]
         extended = np.array(reached, dtype=np.int64).reshape(-1, 4)
         alone = units.copy()
@@ -614,12 +624,19 @@ class SharedNoise(Held, ABC):
         """Pay for a measurement, if it need not be silent."""
 
     @abstractmethod
-    def ahead(self, steps: int) -> int:
-        """How many of the next measurements the group holds that is open, or opens with the first of them."""
+    def ahead(self, step: int, steps: int) -> int:
+        """How many of the next measurements, one a step, are paid for or refused, and surely not passed over."""
 
     @abstractmethod
     def pay_ahead(self, step: int, steps: int) -> int:
-        """Pay for so many measurements, one a step, that one group holds; the units that were charged."""
+        """Pay for the first of so many measurements, one a step, and all that its group holds; the units charged."""
+
+    def due(self, step: int, steps: int) -> tuple[Integers, Integers]:
+        """The groups that begin after the first of these steps, for a loop to charge, and where it counts them."""
+        assert isinstance(self.ledger, LentAccount)
+        begun, _ = self.rows(step, steps)
+        later = begun[begun[:, 0] > step]
+        return later, self.ledger.due(later)
 
     @abstractmethod
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
@@ -659,12 +676,14 @@ class GroupedNoise(SharedNoise):
         self.ledger.charge(step, 0)
         return self.cost
 
-    def ahead(self, steps: int) -> int:
-        """How many of the next measurements the group holds that is open, or opens with the first of them."""
+    def ahead(self, step: int, steps: int) -> int:
+        """All of them where nobody was before; else those of the group that is open, or opens with the first."""
+        if step > self.patient_until:
+            return steps
         return int(min(steps, self.state.remaining or self.law.lengths[self.state.place]))
 
     def pay_ahead(self, step: int, steps: int) -> int:
-        """Pay for measurements of one group, one a step; the units that were charged."""
+        """Pay for the first of so many measurements, one a step; the units that were charged."""
         return self._pay(step)
 
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
@@ -749,8 +768,8 @@ class SlidingNoise(SharedNoise):
         self.group = self.ledger.charge_group(step, step, self.cost)
         return self.cost
 
-    def ahead(self, steps: int) -> int:
-        """How many of the next measurements the group holds that is open, or opens with the first of them: all."""
+    def ahead(self, step: int, steps: int) -> int:
+        """All of them: one group holds them."""
         return steps
 
     def pay_ahead(self, step: int, steps: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
+from tidegate.ledger.kernels import ACCEPTED, account_charge, account_charge_group, account_remaining
 from tidegate.mechanisms.kernels.loops import (
     APPROXIMATED,
     DONE,
@@ -94,11 +94,18 @@ class Work(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Random words: 2 × draws; or, of scores, noise that was drawn already: steps × groups, else nothing."""
+    """Random words: 2 × draws."""
 
-    scores: Any
-    drawn: Any
+    scores: Any  # without draws where tests share noise
     cells: Any  # without draws where the caller draws the noise of a publication
+
+
+class Shared(NamedTuple):
+    """Noise that tests share, steps × groups of columns, and what pays for it; all empty where each has its own."""
+
+    drawn: Any  # looked at only where it is paid for
+    due: Any  # (first, last, units): what is charged, in this order, when the loop comes to their first steps
+    charged: Any  # how many of them were
 
 
 @kernel
@@ -152,6 +159,12 @@ def remember(rule: Any, memory: Any, paid: Any, repaid: Any, step: int, units: i
 def _group(group_of: Any, column: int) -> Any:
     """The group of a column; an empty array stands for one group of all columns."""
     return group_of[column] if group_of.size else 0
+
+
+@kernel
+def _next_due(due: Any, charged: Any) -> Any:
+    """The step at which the next group of tests is charged; 0 where there is none."""
+    return due[charged[0], 0] if charged[0] < due.shape[0] else 0
 
 
 @kernel
@@ -232,6 +245,7 @@ def release(
     first_step: int,
     rule: Any,
     words: Any,
+    shared: Any,
     work: Any,
     account: Any,
     state: Any,
@@ -240,7 +254,8 @@ def release(
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     rule = Rule(*rule)
     # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
-    score_words, drawn, cell_words = Words(*words)
+    score_words, cell_words = Words(*words)
+    drawn, due, charged = Shared(*shared)
     weights, repaid, given, chosen, scores = Work(*work)
     entries, numbers = Account(*account)
     memory, paid, last, measured, scales, group_of, _ = kept = Memory(*state)
@@ -248,10 +263,18 @@ def release(
     law = constants(rule.score_scale)
     groups = scores.size
     inline = cell_words.shape[1] > 0
+    next_due = _next_due(due, charged)
     for index in range(begin, rows.shape[0]):
         step = first_step + index
         row = rows[index]
         if paused == DONE:
+            if step == next_due:
+                cost = due[charged[0], 2]
+                if account_charge_group(entries, numbers, step, due[charged[0], 1], cost) != ACCEPTED:
+                    return index, REFUSED
+                units[index] += cost
+                charged[0] += 1
+                next_due = _next_due(due, charged)
             amount = offer(rule, memory, paid, step)
             # on a shared ledger: what cannot be paid is not even considered, so that no refusal tells of a decision
             if amount > 0 and account_remaining(entries, numbers, step) < rule.test_units + amount:

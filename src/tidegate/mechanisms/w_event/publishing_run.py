@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 UNITS = Outputs._fields.index("units")
-NOTHING = np.empty((0, 1), dtype=np.int64)  # of noise that was drawn before the loop
+NOTHING = loop.Shared(
+    np.empty((0, 1), dtype=np.int64), np.empty((0, 3), dtype=np.int64), np.zeros(1, dtype=np.int64)
+)
 
 
 class PublishingRun(LoopRun):
@@ -66,7 +68,7 @@ class PublishingRun(LoopRun):
         if not len(found["paid"]):
             found["paid"] = np.zeros((1, 2), dtype=np.int64)
         self._put_back([found[name] for name in loop.Memory._fields])
-        self._drawn = NOTHING
+        self._shared = NOTHING
         if mechanism.sharing is not None:
             self.restores = False
             self._noise = begin_noise(self, mechanism.sharing, "dissimilarity", saved)
@@ -107,7 +109,7 @@ class PublishingRun(LoopRun):
         length = max(1, CELLS // drawn)
         if self._regroup_every:
             length = min(length, self._regroup_every - (step - 1) % self._regroup_every)
-        return length if self._noise is None else self._noise.ahead(length)
+        return length if self._noise is None else self._noise.ahead(step, length)
 
     def _release_block(self, block: Block) -> None:
         self._make_room(block.first_step, len(block.rows))
@@ -118,9 +120,10 @@ class PublishingRun(LoopRun):
         elif self._noise.silent(block.first_step):
             self._pass_over(block, self._noise)
         else:
-            steps = len(block.rows)
-            block.outputs[UNITS][0] = self._noise.pay_ahead(block.first_step, steps)
-            self._drawn = self._noise.draw_all(block.first_step, steps)
+            step, steps = block.first_step, len(block.rows)
+            block.outputs[UNITS][0] = self._noise.pay_ahead(step, steps)
+            due, charged = self._noise.due(step, steps) if steps > 1 else NOTHING[1:]
+            self._shared = loop.Shared(self._noise.draw_all(step, steps), due, charged)
             super()._release_block(block)
         last = block.first_step + len(block.rows) - 1
         if self._regroup_every and last % self._regroup_every == 0:
@@ -146,7 +149,8 @@ class PublishingRun(LoopRun):
             reason,
             block.first_step,
             self._rule[:],
-            (scores.words, self._drawn, cells.words),
+            (scores.words, cells.words),
+            self._shared[:],
             self._work[:],
             block.batch.account,
             self._arrays[:],
@@ -173,7 +177,7 @@ class PublishingRun(LoopRun):
         return float(publication_scale(self._rule.whole, int(self._arrays.memory[loop.AMOUNT])))
 
     def _requested(self) -> int:
-        return self._rule.test_units
+        return self._rule.test_units if self._noise is None else self._noise.cost
 
     def _score(self, row: Row) -> None:
         """The scores of a dissimilarity that is not built in."""
