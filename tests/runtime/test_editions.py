@@ -21,6 +21,7 @@ from tests.runtime.helpers import TEXT, publish
 from tidegate.cli import main
 from tidegate.config import ConfigError, Queries, parse_config, parse_queries
 from tidegate.errors import TidegateError
+from tidegate.ingest.errors import InputChanged
 from tidegate.mechanisms import Uniform
 from tidegate.runtime import open_stream, open_streams
 from tidegate.runtime.amend import amend
@@ -391,3 +392,19 @@ def test_a_last_word_takes_nothing_from_later_editions(
         assert list(Kept(ledger).entries())
     started(60 * HOUR, "")
     assert released(tmp_path, "provisional")[0] == released(tmp_path, "final")[0] == (50, 0)
+
+
+def test_records_that_are_lost_before_the_first_final_edition_are_missed(kafka: Any, tmp_path: Path) -> None:
+    """The first edition remembers where it began, so that retention cannot take records from the final one in silence."""
+    from confluent_kafka import TopicPartition
+
+    topic = kafka.topic()
+    queries = edited(tmp_path, (f'location = "{tmp_path}/events.csv"', f'location = "{kafka.url(topic)}"'))
+    record = b'{"time": 1800, "unit": "%d", "place": "north"}'
+    kafka.send(topic, [(0, record % number) for number in range(10)])
+    assert until(queries, 2.1 * HOUR) == [1, 0]
+    for removed in kafka.admin().delete_records([TopicPartition(topic, 0, 6)]).values():
+        removed.result(20)
+    with pytest.raises(InputChanged, match="were removed before they were read"):
+        until(queries, 6.1 * HOUR)
+    assert released(tmp_path, "provisional") == [(10, 0)]

@@ -11,11 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import polars as pl
+
 from tidegate.clock.steps import Steps
+from tidegate.ingest.aggregate import Matrix
 from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.held import Held
 from tidegate.ingest.intake import Intake
-from tidegate.ingest.sources.source import Position
+from tidegate.ingest.sources.source import Batch, Position
 
 
 @dataclass
@@ -54,7 +57,8 @@ class EditionsIntake(Intake):
     earlier
         The clocks of the editions before the last, in order: they differ in their lateness only.
     position
-        As committed with the last edition, and in ``"editions"`` the last step of each of the earlier ones.
+        As committed with the last edition, or where the first one began before there was any; and in ``"editions"`` the
+        last step of each of the earlier ones.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class EditionsIntake(Intake):
             Edition(steps, step + 1, len(earlier) - number)
             for number, (steps, step) in enumerate(zip(earlier, done, strict=True))
         ]
+        self._begun = self._from  # up to here nothing is needed any more
 
     def _latest(self) -> int:
         return self.earlier[0].steps.latest(self.clock())
@@ -90,8 +95,12 @@ class EditionsIntake(Intake):
                     yield self._provisional(block[begun : len(block)], edition)
             yield block
 
+    def _accept(self, batch: Batch, latest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
+        self._begun = self._begun or batch.before or None
+        return super()._accept(batch, latest)
+
     def _provisional(self, block: StepBlock, edition: Edition) -> StepBlock:
-        """A block of an earlier edition: nothing of the source may be forgotten with it."""
+        """A block of an earlier edition: the source forgets nothing with it, but where it began is known from now on."""
         edition.next_step = block.last_step + 1
-        position = {"step": block.last_step, "source": None}
+        position = {"step": block.last_step, "source": self._begun if self.follow else None}
         return replace(block, position=position, later=edition.later)

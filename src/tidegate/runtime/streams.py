@@ -77,12 +77,14 @@ class Streams:
 
     @property
     def position(self) -> Position | None:
-        """Where in the source the stream goes on: the last edition knows, since earlier ones let go of nothing."""
+        """Where in the source the stream goes on: the last edition knows, and before it has a step the first one."""
         *earlier, last = [edition[0] for edition in self._editions]
         found = last.store.progress.position
         if not earlier:
             return found
-        found = found or {"step": 0, "source": None}
+        if found is None:
+            began = earlier[0].store.progress.position
+            found = {"step": 0, "source": began and began["source"]}
         return {**found, "editions": [stream.step for stream in earlier]}
 
     @property
