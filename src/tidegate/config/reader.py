@@ -35,7 +35,7 @@ from tidegate.ingest.columns import MOST
 from tidegate.ingest.learning import LARGEST_VALUE, Learning, Learnt
 from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, read_links
 from tidegate.ingest.lookup import Lookup, read_lookup
-from tidegate.ingest.quantiles import Range, tree_over, tree_pays
+from tidegate.ingest.quantiles import Range, parts_over, parts_pay, tree_over
 from tidegate.ingest.query import ALL
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.clipped_records import ClippedRecords
@@ -757,7 +757,7 @@ def _query(keys: QueryKeys, folder: Path, steps: Steps) -> Query:
 
 
 def _range(keys: QueryKeys, lookup: Lookup | None) -> tuple[Range, Levels | None]:
-    """The bins of a quantile, and a tree over them where it pays or is asked for."""
+    """The bins of a quantile, and the parts of the range that they are in where it pays or is asked for."""
     for name, given in (("columns", keys.columns), ("edges", keys.edges), ("hierarchy", keys.hierarchy)):
         if given:
             raise InvalidParameter(
@@ -773,8 +773,12 @@ def _range(keys: QueryKeys, lookup: Lookup | None) -> tuple[Range, Levels | None
             "clip", keys.clip or None, "the range of values for quantile", 'write clip = ["0", "100"]'
         )
     bins = Range.of(*keys.clip, 64 if keys.bins is None else keys.bins)
-    pays = keys.method == "tree" or (keys.method == "auto" and tree_pays(len(bins)))
-    return bins, Levels(tree_over(bins.labels), NODES, NODES) if pays else None
+    if keys.method == "tree":
+        return bins, Levels(tree_over(bins.labels), NODES, NODES)
+    asked = [exact("quantiles", part) for part in keys.quantiles or ("1/2",)]
+    known = all(0 < part < 1 for part in asked)  # others are refused with the rest of the query
+    pays = keys.method == "parts" or (keys.method == "auto" and known and parts_pay(len(bins), asked))
+    return bins, Levels(parts_over(bins.labels), NODES, NODES) if pays else None
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -568,6 +568,8 @@ class Query:
         )
         if self.aggregate == "quantile":
             counts, around = self._bins(values), np.array(half)
+            if self.levels is not None and self.levels.hierarchy.height == 2:
+                return self._quantiles.bounds(counts, around.max(axis=-1, keepdims=True), parts=True)
             if self.levels is not None:  # a sum up to a bin has the noise of fewer nodes than it has bins
                 nodes = math.sqrt(2 * fan_out(counts.shape[-1]) / counts.shape[-1])
                 around = np.broadcast_to(around[..., :1] * min(1.0, nodes), counts.shape)
