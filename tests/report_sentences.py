@@ -1,13 +1,23 @@
-"""Every number in the sentences of a report, computed again from the configuration, the releases and the true values."""
+"""Every number of a report and of its card, computed again from configuration, releases, ledger and true values.
+
+Each rule reads numbers from the page, compares them with its own computation, and so claims them. A number that no rule
+has claimed fails as well: whoever adds a sentence with a number adds a rule that knows it.
+"""
 
 from __future__ import annotations
 
 import datetime
+import html
+import importlib.metadata
+import json
 import math
 import re
+import sqlite3
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +26,30 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
+from tidegate.config import parse_config
+from tidegate.ledger import SQLiteLedger
+from tidegate.plan import Description
+
 Values = npt.NDArray[np.float64]
-SECONDS = {"calendar day": 86_400, "calendar week": 7 * 86_400, "24h": 86_400, "1h": 3600, "10min": 600}
 DAY = 86_400
+WORDS = {"second": 1, "minute": 60, "hour": 3600, "day": DAY, "week": 7 * DAY}
+SECONDS = {"calendar day": DAY, "calendar week": 7 * DAY, "24h": DAY, "1h": 3600, "10min": 600}
+NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
+HIDDEN = re.compile(r"<style>.*?</style>|<[^>]*>|&[#\w]+;", re.DOTALL)
+LONG, SHORT = r"\d+ \w+ \d{4}, \d\d:\d\d", r"\d+ \w+ (?:\d{4}|\d\d:\d\d)"
+MEAN_OF_HALF = 0.45
+TOP, TALL = 6.0, 106.0  # where pictures have their largest value, and how many units below their smallest
+
+
+@dataclass(frozen=True)
+class Left:
+    """What bounding and clipping must be said to have left out: records, shares, and counts without bounding."""
+
+    records: int
+    dropped: float
+    bounded: float
+    clipped: float | None = None
+    counts: Values | None = None
 
 
 @dataclass
@@ -29,159 +60,655 @@ class Told:
     ----------
     text
         The report, as HTML.
+    folder
+        Where the configuration and the ledger are.
     keys
         The configuration's tables.
     released
         The releases as they were written, one row a step.
-    truth
-        The true answers, steps × columns of the query; None where the report is for everybody.
+    card
+        The card as JSON.
+    truth, left
+        The true answers, steps × columns of the query, and what was left out; None where the report is for everybody.
     """
 
     text: str
+    config: Path
     keys: dict[str, Any]
     released: pl.DataFrame
+    card: dict[str, Any]
     truth: Values | None = None
+    left: Left | None = None
+    claimed: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, report: Path, config: Path, released: Path, truth: Values | None = None) -> Told:
+    def of(
+        cls,
+        report: Path,
+        config: Path,
+        released: Path,
+        card: Path,
+        truth: Values | None = None,
+        left: Left | None = None,
+    ) -> Told:
         """Read all of it."""
         keys = tomllib.loads(config.read_text())
-        return cls(report.read_text(), keys, pl.read_csv(released, infer_schema_length=None), truth)
-
-    @property
-    def labels(self) -> list[str]:
-        """The columns of the query; of a mean, without its counts."""
-        known = [name.removesuffix(" low") for name in self.released.columns if name.endswith(" low")]
-        return [name for name in known if not name.startswith("count of ")]
-
-    def one(self, pattern: str) -> tuple[str, ...]:
-        """The numbers of a sentence that is there once."""
-        found = re.findall(pattern, self.text)
-        assert len(found) == 1, (pattern, found)
-        return found[0] if isinstance(found[0], tuple) else (found[0],)
+        rows = pl.read_csv(released, infer_schema_length=None)
+        return cls(report.read_text(), config, keys, rows, json.loads(card.read_text()), truth, left)
 
     def check(self) -> None:
-        """All sentences."""
-        self.headline()
-        self.promise()
-        self.lifetimes()
-        self.ledger()
+        """All sentences, pictures and tables, and that nothing is left over."""
+        for rule in (self.headline, self.noise, self.promise, self.lifetimes, self.in_full, self.verified):
+            rule()
+        self.pictures()
+        self.costs()
         self.statuses()
-        if self.truth is not None:
-            self.errors()
+        self.missing()
+        self.errors()
+        self.left_out()
+        self.card_page()
+        self.footer()
+        more = self.unclaimed()
+        assert not more, f"numbers that no rule knows: {more}"
+
+    # reading ------------------------------------------------------------------------------------------------
+
+    def each(self, pattern: str, within: tuple[int, int] | None = None) -> list[tuple[str, ...]]:
+        """The numbers of all sentences like this, which are claimed by that."""
+        found = []
+        for match in re.compile(pattern, re.DOTALL).finditer(self.text, *(within or ())):
+            for group in range(1, (match.re.groups or 0) + 1):
+                self.claimed.update(range(*match.span(group)))
+            found.append(tuple(part or "" for part in match.groups()))
+        return found
+
+    def one(self, pattern: str, within: tuple[int, int] | None = None) -> tuple[str, ...]:
+        """The numbers of a sentence that is there once."""
+        found = self.each(pattern, within)
+        assert len(found) == 1, (pattern, found)
+        return found[0]
+
+    def section(self, heading: str) -> tuple[int, int] | None:
+        """Where a section begins and ends; None where it is not there."""
+        found = re.search(
+            rf"<section[^>]*>(?:<details><summary>)?<h2>{heading}.*?</section>", self.text, re.DOTALL
+        )
+        return None if found is None else found.span()
+
+    def unclaimed(self) -> list[str]:
+        """Numbers that no rule knows, with what stands around them."""
+        plain = HIDDEN.sub(lambda found: " " * len(found[0]), self.text)
+        return [
+            plain[max(0, found.start() - 40) : found.end() + 20].strip()
+            for found in NUMBER.finditer(plain)
+            if not self.claimed.issuperset(range(*found.span()))
+        ]
+
+    # what they are compared with ----------------------------------------------------------------------------
+
+    @property
+    def aggregate(self) -> str:
+        """What is released."""
+        return str(self.keys["query"]["aggregate"])
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """All columns that were released, the counts of a mean included."""
+        return [name.removesuffix(" low") for name in self.released.columns if name.endswith(" low")]
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The columns of the query; of a mean, without its counts."""
+        return [name for name in self.columns if not name.startswith("count of ")]
+
+    @property
+    def steps(self) -> int:
+        """How many were released."""
+        return len(self.released)
+
+    @property
+    def length(self) -> int:
+        """Seconds of a step."""
+        return SECONDS[self.keys["steps"]["length"]]
+
+    @property
+    def epsilon(self) -> float:
+        """The budget of a window."""
+        return float(Fraction(self.keys["protect"]["epsilon"]))
+
+    @property
+    def window(self) -> int:
+        """Steps of a window."""
+        return int(self.keys["protect"]["window"])
+
+    def moment(self, step: int) -> datetime.datetime:
+        """When the step with this number, from 0 on, begins."""
+        start = datetime.datetime.fromisoformat(self.keys["steps"]["start"])
+        return start + datetime.timedelta(seconds=self.length * step)
+
+    def series(self, label: str) -> tuple[Values, Values, Values]:
+        """Values of a column and the ends of their intervals."""
+        value, low, high = (
+            self.released[name].cast(pl.Float64).to_numpy()
+            for name in (label, f"{label} low", f"{label} high")
+        )
+        return value, low, high
+
+    def halves(self, label: str) -> float:
+        """Half the width of a column's typical interval."""
+        value, low, high = self.series(label)
+        # the lower end may be cut at 0, the upper one of a count is not
+        around = (high - low) / 2 if self.aggregate in ("mean", "quantile") else high - value
+        return float(np.nanmedian(around))
+
+    @cached_property
+    def typical(self) -> float:
+        """The median, over columns, of a column's mean."""
+        return float(np.median([abs(np.nanmean(self.series(label)[0])) for label in self.labels]))
+
+    @cached_property
+    def spent(self) -> Values:
+        """What each window has spent, as the ledger answers."""
+        with SQLiteLedger(self.config.parent / self.ledger, read_only=True) as ledger:
+            ends = range(1, self.steps + 1)
+            return np.array([float(ledger.spent(max(1, end - self.window + 1), end)) for end in ends])
+
+    @property
+    def ledger(self) -> str:
+        """The ledger's file."""
+        return self.config.with_suffix(".ledger").name
+
+    # the page from its top ----------------------------------------------------------------------------------
 
     def headline(self) -> None:
-        """How many steps and columns, from when to when, and ± how much."""
-        steps, columns = self.one(r"([\d,]+) steps? \([^)]*\) × ([\d,]+) columns?")
-        assert (number(steps), number(columns)) == (len(self.released), len(self.labels))
-        begin, end = self.one(r"from (\d+ \w+ \d+, \d\d:\d\d) to (\d+ \w+ \d+, \d\d:\d\d)")
-        start = datetime.datetime.fromisoformat(self.keys["steps"]["start"])
-        length = SECONDS[self.keys["steps"]["length"]]
-        wanted = start, start + datetime.timedelta(seconds=length * len(self.released))
-        assert tuple(datetime.datetime.strptime(each, "%d %B %Y, %H:%M") for each in (begin, end)) == wanted
-        halves = []
-        for label in self.labels:
-            low, value, high = (
-                self.released[name].to_numpy() for name in (f"{label} low", label, f"{label} high")
-            )
-            middle = self.keys["query"]["aggregate"] in ("mean", "quantile")
-            # the lower end may be cut at 0, the upper one of a count is not
-            halves.append(float(np.nanmedian((high - low) / 2 if middle else high - value)))
-        (shown,) = self.one(r"<strong>± ([\d,.]+)[^<]*</strong>")
-        assert number(shown) == pytest.approx(float(np.median(halves)), rel=0.2)
+        """The title, how many steps and columns, from when to when, for how long, and ± how much."""
+        titles = self.each(r"(?:<title>(?:NOT FOR PUBLICATION: )?|<h1>)([^<]*)</(?:title>(?=\n<meta)|h1>)")
+        assert [html.unescape(title) for (title,) in titles] == [self.card["title"]] * 2
+        if found := re.fullmatch(r"[^\d]*, every (.*)", self.card["title"]):
+            assert lasting(found[1]) == self.length
+        steps, step, columns = self.one(r"\. ([\d,]+) steps? \(([^)]*)\) × ([\d,]+) columns?")
+        assert (number(steps), number(columns)) == (self.steps, len(self.labels))
+        assert lasting(step) == self.length
+        begin, end = self.one(rf"from ({LONG}) to ({LONG})")
+        assert tuple(date(each) for each in (begin, end)) == (self.moment(0), self.moment(self.steps))
+        for (protected,) in self.each(r"(?:Protected: any|<strong>Any|<td>any) [^,<]*, any ([^.<]*)"):
+            assert lasting(protected) == self.length * self.window
+        halves = [self.halves(label) for label in self.labels]
+        half, narrowest, widest = self.one(
+            r"<strong>± ([\d,.]+)[^<]*</strong> around (?:each value|a typical value, from ± ([\d,.]+) to ± ([\d,.]+) by)"
+        )
+        assert number(half) == pytest.approx(float(np.median(halves)), rel=0.12)
+        if narrowest:
+            assert (number(narrowest), number(widest)) == pytest.approx((min(halves), max(halves)), rel=0.12)
+        else:
+            assert max(halves) / 1.7 < number(half) < 1.7 * min(halves)
+
+    def noise(self) -> None:
+        """Whether noise is larger than the numbers, in how many columns, and what would help."""
+        halves = {label: self.halves(label) for label in self.labels}
+        part = self.section("Mind the noise")
+        if part is None:
+            assert not self._drowned(halves, 0.85)
+            return
+        half, below, typical = self.one(
+            r"<p>± ([\d,.]+)[^,]* around a value, where a typical one is (less than )?([\d,.]*\d)", part
+        )
+        assert number(half) == pytest.approx(float(np.median(list(halves.values()))), rel=0.12)
+        written_to = max(resolution(self.series(label)[0]) for label in self.labels)
+        if below:
+            assert number(typical) == pytest.approx(number(half) / 20, rel=0.12)
+            assert self.typical < number(typical) + written_to / 2
+        else:
+            assert number(typical) == pytest.approx(self.typical, rel=0.12, abs=written_to / 2)
+        if self.each(r": the noise is larger (than) the numbers", part):
+            assert MEAN_OF_HALF * number(half) > 0.85 * number(typical)
+        else:
+            few, many = self.one(r"in ([\d,]+) of ([\d,]+) columns the noise is larger", part)
+            assert number(many) == len(self.labels)
+            assert len(self._drowned(halves, 0.85)) <= number(few) <= len(self._drowned(halves, 1.15))
+            (named,) = self.one(r"<p>Columns: (.*?)\.</p>", part)
+            assert set(html.unescape(named).split(", ")) <= set(self._drowned(halves, 1.15))
+        for (level,) in self.each(r"predicts it for values of ([\d,.]+):", part):
+            assert level == typical
+        for words, percent in self.each(r"<li>([^<]*): off by ([\d,.]+)% of a value on average", part):
+            wanted = 100 * self._tried(html.unescape(words), number(typical))
+            assert number(percent) == pytest.approx(wanted, rel=0.3), words
+
+    def _drowned(self, halves: dict[str, float], more: float) -> list[str]:
+        """Columns in which the noise, times so much, is larger than the numbers."""
+        return [
+            label
+            for label, half in halves.items()
+            if more * MEAN_OF_HALF * half > abs(np.nanmean(self.series(label)[0]))
+        ]
+
+    def _tried(self, words: str, level: float) -> float:
+        """The relative error of a stream like this one under another setting: made up, released and compared."""
+        keys = {name: dict(table) for name, table in self.keys.items()}
+        columns, length = len(self.labels), self.length
+        if found := re.fullmatch(r"steps (\d+) times as long", words):
+            times = int(found[1])
+            level, length = level * times, length * times
+            keys["protect"]["window"] = max(1, -(-self.window // times))
+        elif found := re.fullmatch(r"one column for all ([\d,]+)", words):
+            assert number(found[1]) == columns
+            level, columns = level * columns, 1
+        elif found := re.fullmatch(r"ε = (\d+)", words):
+            assert int(found[1]) == 4 * self.epsilon
+            keys["protect"]["epsilon"] = found[1]
+        else:
+            found = re.fullmatch(r"a window of ([\d,]+) steps", words)
+            assert found, words
+            assert number(found[1]) == self.window // 4
+            keys["protect"]["window"] = int(number(found[1]))
+        season = DAY // length if length * 2 <= DAY else None
+        stream = Description(level=level, columns=columns, season=season)
+        plain = {"location": "none.csv", "time": "time"}
+        names = [f"c{place}" for place in range(columns)]
+        query = {"aggregate": "given", "layout": "wide", "columns": names, "fill": "zero"}
+        protect = {"max_change": "1", **keys["protect"]}
+        steps = {"start": "2026-01-01", "length": f"{length}s", "count": 100_000}
+        tables = {"source": plain, "steps": steps, "query": query, "protect": protect}
+        text = written({**tables, "mechanism": keys["mechanism"], "sink": {"location": "-"}})
+        return relative_error(text, stream, max(400, 8 * int(keys["protect"]["window"]), 21 * (season or 1)))
 
     def promise(self) -> None:
-        """Odds by e to the ε, and what becomes of a suspicion of one half."""
-        epsilon = float(self.keys["protect"]["epsilon"])
-        factor, least, most = self.one(
-            r"factor of ([\d.]+) at most\. A suspicion of 50% stays between (\d+)% and (\d+)%"
+        """Odds by e to the ε, what becomes of a suspicion of one half, and the same as bars."""
+        factor, half, least, most = self.one(
+            r"factor of ([\d.]+) at most\. A suspicion of (\d+)% stays between (\d+)% and (\d+)%"
         )
-        assert float(factor) == pytest.approx(math.exp(epsilon), rel=0.05)
-        sure = math.exp(epsilon) / (1 + math.exp(epsilon))
-        assert (int(least), int(most)) == (round(100 * (1 - sure)), round(100 * sure))
+        assert float(factor) == pytest.approx(math.exp(self.epsilon), rel=0.05)
+        assert (int(half), int(least), int(most)) == (50, *(round(each) for each in self._moved(0.5)))
+        stated = self.each(r"</strong>: ε = ([\d./]+)\.") + self.each(r"<p>ε = ([\d./]+) means")
+        assert [float(Fraction(each)) for (each,) in stated] == [self.epsilon] * 2
+        bars = self.each(r">(\d+)% before<.*?<title>between ([\d.]+)% and ([\d.]+)%")
+        assert [int(before) for before, _, _ in bars] == [10, 50, 90]
+        for before, *ends in bars:
+            assert [float(end) for end in ends] == pytest.approx(self._moved(int(before) / 100), abs=0.051)
+        axis = self.each(r'<text x="(\d+)" y="\d+" text-anchor="middle">(\d+)%</text>')
+        assert [(int(x) - 110) / 3.6 for x, _ in axis] == [float(shown) for _, shown in axis]
+
+    def _moved(self, before: float) -> list[float]:
+        """Between which percentages a suspicion stays."""
+        odds = before / (1 - before)
+        return [100 / (1 + math.exp(-sign * self.epsilon) / odds) for sign in (-1, 1)]
 
     def lifetimes(self) -> None:
         """Whoever stays for longer meets so many windows, and two of them lose twice as much."""
-        rows = re.findall(
-            r"<tr><td>(one|two) [^<,]*, ([^<]*)<td>ε = ([\d.]+)<td>(over )?([\d.]+)%", self.text
+        assert self.each(r"<th>a suspicion of (\d+)% becomes") == [("50",)]
+        rows = self.each(r"<tr><td>(one|two) [^<,]*, ([^<]*)<td>ε = ([\d./]+)<td>(over )?([\d.]+)%")
+        self._lasting(rows)
+        (listed,) = self.one(r"<td>privacy lifetimes<td>([^<]*)")
+        assert listed == "; ".join(
+            f"{who}: {lost}" for who, lost in self.card["privacy"]["lifetimes"].items()
         )
-        epsilon, window = float(self.keys["protect"]["epsilon"]), self.keys["protect"]["window"]
-        length = SECONDS[self.keys["steps"]["length"]]
-        lasting = {"a day": DAY, "a week": 7 * DAY, "a year": 365 * DAY}
-        assert len(rows) == 1 + sum(seconds >= length for seconds in lasting.values())
+        self._lasting(re.findall(r"(one|two) [^,;]*, ([^:]*): ε = ([\d./]+)()()", listed))
+
+    def _lasting(self, rows: list[tuple[str, ...]]) -> None:
+        lengths = {"a day": DAY, "a week": 7 * DAY, "a year": 365 * DAY}
+        assert len(rows) == 1 + sum(seconds >= self.length for seconds in lengths.values())
         for who, how_long, shown, over, percent in rows:
-            windows = math.ceil(math.ceil(lasting[how_long] / length) / window) if who == "one" else 2
-            assert float(shown) == pytest.approx(windows * epsilon), how_long
-            sure = 100 / (1 + math.exp(-windows * epsilon))
-            assert sure >= 99.9 if over else float(percent) == pytest.approx(sure, abs=0.051)
+            if who == "two":
+                assert lasting(how_long) == self.length * self.window
+            windows = (
+                math.ceil(math.ceil(lengths[how_long] / self.length) / self.window) if who == "one" else 2
+            )
+            assert float(Fraction(shown)) == pytest.approx(windows * self.epsilon), how_long
+            sure = 100 / (1 + math.exp(-windows * self.epsilon))
+            if percent:
+                assert sure >= 99.9 if over else float(percent) == pytest.approx(sure, abs=0.051)
 
-    def ledger(self) -> None:
-        """No window spent more than ε, as the spent column says as well."""
-        steps, window, most, spent = self.one(
-            r"Ledger verified: (\d+) steps?, no window of (\d+) steps? spent more than ([\d.]+) "
-            r"\(the fullest, steps? [^,]*, spent ([\d.]+)\)"
+    def in_full(self) -> None:
+        """The guarantee's own sentence, in the promise and on the card."""
+        sentences = self.each(
+            r"(?:In full: |<td>privacy guarantee<td>)\w+ is ([\d./]+)-differentially private for everything within any "
+            r"(\d+) consecutive steps?: a change of at most ([\d./]+) in each of them \(w-event"
         )
-        assert (int(steps), int(window)) == (len(self.released), self.keys["protect"]["window"])
-        assert float(spent) <= float(most) == float(self.keys["protect"]["epsilon"])
-        charged = np.array([float(Fraction(str(each))) for each in self.released["spent"]])
-        if not self.revised():  # a revised step is one row, and says what it cost at first or later
-            sums = np.convolve(charged, np.ones(int(window)))[: len(charged)]
-            assert sums.max() <= float(most) + 1e-9
+        assert len(sentences) == 2
+        for epsilon, window, change in sentences:
+            assert (float(Fraction(epsilon)), int(window)) == (self.epsilon, self.window)
+            self._change(Fraction(change))
 
-    def revised(self) -> bool:
-        """Whether better values have replaced first ones."""
-        found = re.findall(r"<p>([\d,]+) steps were revised", self.text)
-        assert not found or number(found[0]) <= len(self.released)
-        return bool(found)
+    def _change(self, shown: Fraction) -> None:
+        """By how much one unit changes a step: what its contributions can add up to."""
+        query = self.keys["query"]
+        most = Fraction(query.get("most", 1))
+        if self.aggregate == "given":
+            assert shown == Fraction(self.keys["protect"]["max_change"])
+        elif self.aggregate == "sum":
+            assert shown == most * max(abs(Fraction(bound)) for bound in query["clip"])
+        elif (
+            self.aggregate == "mean"
+        ):  # half for the sum around the middle of the clip, and as much for the count
+            low, high = (Fraction(bound) for bound in query["clip"])
+            assert shown == most * (high - low)
+        elif self.aggregate == "quantile":  # one node on every level of a tree over 64 bins
+            assert any(branches ** int(shown) == 64 for branches in (2, 4, 8))
+        else:
+            assert shown == most
+
+    def verified(self) -> None:
+        """No window spent more than ε, and the fullest is where the ledger says."""
+        steps, window, most, first, last, spent = self.one(
+            r"Ledger verified: (\d+) steps?, no window of (\d+) steps? spent more than ([\d./]+) "
+            r"\(the fullest, steps? (\d+)(?: to (\d+))?, spent ([\d./]+)\)"
+        )
+        assert (int(steps), int(window)) == (self.steps, self.window)
+        assert float(Fraction(most)) == self.epsilon
+        end = int(last or first)
+        assert int(first) == max(1, end - self.window + 1)
+        assert float(Fraction(spent)) == pytest.approx(self.spent.max()) == pytest.approx(self.spent[end - 1])
+        assert self.spent.max() <= self.epsilon + 1e-12
+
+    # pictures and what belongs to them ----------------------------------------------------------------------
+
+    def pictures(self) -> None:
+        """Labels, scales, dates, hover values and the table of each column."""
+        part = self.section("What was released")
+        assert part
+        figures = list(re.compile(r"<figure>.*?</figure>", re.DOTALL).finditer(self.text, *part))
+        shown = self.columns
+        if len(shown) > 20:
+            few, all_of_them = self.one(
+                r"The (\d+) columns with the largest released totals of ([\d,]+)", part
+            )
+            assert (int(few), number(all_of_them)) == (20, len(shown))
+            totals = {label: np.nansum(self.series(label)[0]) for label in shown}
+            largest = sorted(shown, key=lambda label: -totals[label])[:20]
+            shown = [label for label in shown if label in largest]
+        assert len(figures) == len(shown)
+        for figure, label in zip(figures, shown, strict=True):
+            self._figure(figure.span(), label)
+
+    def _figure(self, part: tuple[int, int], label: str) -> None:
+        (name,) = self.one(r"<figcaption><strong>(.*?)</strong>", part)
+        assert html.unescape(name) == label
+        value, low, high = self.series(label)
+        near = (
+            resolution(value) + 0.05 * float(np.nanmean((high - low) / 2)) if np.isfinite(high).any() else 0.0
+        )
+        near = 1.0 if np.isnan(near) else max(near, resolution(value))
+        truth = None if self.truth is None else self.truth[:, self.columns.index(label)]
+        if self.each(r"<span class=quiet>\((light) ", part):
+            least, most = self.one(r"light ([\d,.-]+), dark ([\d,.-]+)", part)
+            wide = max(float(np.nanmax(value)), float(np.nanmean((high - low) / 2)))
+            assert close(number(least), min(float(np.nanmin(value)), 0.0), near)
+            assert close(number(most), wide, near)
+            assert self.each(r">(\d+:\d\d)</text>", part) == [("0:00",), ("12:00",)]
+            self._hovers(part, averaged(value, 60), 60, near)
+        else:
+            drawn = [averaged(each, 240) for each in (value, low, high, truth) if each is not None]
+            known = np.concatenate([each[np.isfinite(each)] for each in drawn])
+            self._scale(part, float(known.min()), float(known.max()), near)
+            self._hovers(part, drawn[0], 240, near)
+        self._dates(part)
+        rows = self.each(rf"<tr><td>({LONG})<td>([^<]*)<td>([^<]*)<td>([^<]*)", part)
+        means = [averaged(each, 53) for each in (value, low, high)]
+        assert len(rows) == len(means[0])
+        for index, (begin, *cells) in enumerate(rows):
+            assert date(begin) == self.moment(index * -(-self.steps // 53))
+            for cell, mean in zip(cells, means, strict=True):
+                assert cell == "–" if np.isnan(mean[index]) else close(number(cell), mean[index], near), (
+                    label, begin, cell, mean[index],
+                )  # fmt: skip
+
+    def _scale(self, part: tuple[int, int], least: float, most: float, near: float) -> None:
+        """The round numbers at the left stand where they belong."""
+        if least == most:
+            least, most = least - 1, most + 1
+        ticks = self.each(r'<text x="40" y="([\d.]+)" text-anchor="end">(-?[\d,.]+)</text>', part)
+        assert ticks
+        for y, shown in ticks:
+            wanted = most - (float(y) - 4 - TOP) / TALL * (most - least)
+            assert number(shown) == pytest.approx(wanted, abs=0.01 * (most - least) + 2 * near)
+
+    def _hovers(
+        self,
+        part: tuple[int, int],
+        means: Values,
+        most: int,
+        near: float,
+        of: Callable[[Values], Any] = np.mean,
+    ) -> None:
+        """What is said where a pointer rests."""
+        found = self.each(rf"<title>({LONG}): ([\d,.-]+|none)</title>", part)
+        size, bins = -(-len(means) // 60), -(-self.steps // most)
+        parts = [means[begin : begin + size] for begin in range(0, len(means), size)]
+        assert len(found) == len(parts)
+        for index, ((begin, shown), values) in enumerate(zip(found, parts, strict=True)):
+            assert date(begin) == self.moment(index * size * bins)
+            known = values[np.isfinite(values)]
+            assert shown == "none" if not len(known) else close(number(shown), float(of(known)), near), begin
+
+    def _dates(self, part: tuple[int, int]) -> None:
+        """Four dates below."""
+        found = self.each(rf'<text x="\d+" y="\d+">({SHORT})</text>', part)
+        days = self.moment(self.steps - 1) - self.moment(0)
+        style = "%-d %b %H:%M" if days < datetime.timedelta(4) else "%-d %b %Y"
+        wanted = [self.moment(self.steps * quarter // 4).strftime(style) for quarter in range(4)]
+        assert [each for (each,) in found] == wanted
+
+    def costs(self) -> None:
+        """The loss of every window, as the ledger has it, against its limit."""
+        part = self.section("What it cost")
+        assert part
+        window, limit = self.one(
+            r"of the ([\d,]+) steps up to each step, which may never exceed ([\d./]+) ", part
+        )
+        assert (number(window), float(Fraction(limit))) == (self.window, self.epsilon)
+        size = -(-self.steps // 240)
+        highest = np.array([self.spent[at : at + size].max() for at in range(0, self.steps, size)])
+        self._scale(part, 0.0, 1.15 * self.epsilon, 0.0)
+        self._hovers(part, highest, 240, 0.0, np.max)
+        self._dates(part)
 
     def statuses(self) -> None:
         """How many steps were measured, and which share of all."""
-        rows = re.findall(r"</span>(\w+)<td>([\d,]+)<td>([\d.]+)%", self.text)
+        part = self.section("What was measured")
+        assert part
+        rows = self.each(r"</span>(\w+)<td>([\d,]+)<td>([\d.]+)%", part)
         counted = dict(self.released["status"].value_counts().iter_rows())
         assert {label: number(count) for label, count, _ in rows} == counted
         for _, count, share in rows:
-            assert float(share) == pytest.approx(100 * number(count) / len(self.released), abs=0.051)
+            assert float(share) == pytest.approx(100 * number(count) / self.steps, abs=0.051)
+        for (revised,) in self.each(r"<p>([\d,]+) steps were revised", part):
+            with sqlite3.connect(self.config.parent / self.ledger) as connection:
+                spans = connection.execute("SELECT first, last FROM revisions WHERE revision > 0").fetchall()
+            assert number(revised) == len({step for first, last in spans for step in range(first, last + 1)})
+        if len(rows) > 1:
+            self._dates(part)
+
+    def missing(self) -> None:
+        """How many readings there are not."""
+        values = self.released.select(self.columns).to_numpy().astype(float)
+        none = int(np.isnan(values).sum())
+        found = self.each(r"<p>([\d,]+) of ([\d,]+) readings \(([\d.]+)%\) were missing")
+        assert [(number(few), number(many)) for few, many, _ in found] == (
+            [(none, values.size)] if none else []
+        )
+        for few, many, share in found:
+            assert float(share) == pytest.approx(100 * number(few) / number(many), abs=0.051)
+
+    # for the curator ----------------------------------------------------------------------------------------
 
     def errors(self) -> None:
         """True means, errors of what was released, and their ratio, column by column and for all."""
-        truth = self.truth
-        assert truth is not None
-        rows = {
-            name: tuple(map(number, shown))
-            for name, *shown in re.findall(
-                r"<tr><td>([^<]+)<td>(-?[\d,.]+)<td>([\d,.]+)<td>([\d,.]+)%<td>([\d,.]+)", self.text
-            )
-        }
-        values = self.released.select(self.labels).to_numpy().astype(float)
-        for column, label in enumerate(self.labels):
-            self._row(rows[label], truth[:, column], values[:, column])
-        if len(self.labels) > 1:
-            self._row(rows[f"all {len(self.labels)} columns"], truth.ravel(), values.ravel())
+        part = self.section("How wrong it is")
+        assert (part is None) == (self.truth is None)
+        if part is None or self.truth is None:
+            return
+        assert self.one(r"<th>(\d+) % of errors below", part) == ("95",)
+        found = self.each(r"<tr><td>([^<]+)<td>(-?[\d,.]+)<td>([\d,.]+)<td>(–|[\d,.]+%)<td>([\d,.]+)", part)
+        rows = {html.unescape(name): shown for name, *shown in found}
+        values = self.released.select(self.columns).to_numpy().astype(float)
+        own = len(self.labels)
+        for column, label in enumerate(self.columns):
+            if len(self.columns) <= 20 or label in rows:
+                self._row(rows[label], self.truth[:, column], values[:, column])
+        if own > 1:
+            self._row(rows[f"all {own} columns"], self.truth[:, :own].ravel(), values[:, :own].ravel())
 
     @staticmethod
-    def _row(shown: tuple[float, ...], truth: Values, values: Values) -> None:
+    def _row(shown: list[str], truth: Values, values: Values) -> None:
         off = np.abs(values - truth)
-        size = float(np.nanmean(off))
+        size, total = float(np.nanmean(off)), float(np.nansum(np.abs(truth)))
         near = 0.06 + 0.02 * max(size, 1e-3) + 0.001 * float(np.nanmean(np.abs(truth)))  # outputs are rounded
-        assert shown[0] == pytest.approx(float(np.nanmean(truth)), abs=0.06, rel=1e-3)
-        assert shown[1] == pytest.approx(size, abs=near)
-        total = float(np.nansum(np.abs(truth)))
-        assert shown[2] == pytest.approx(
-            100 * float(np.nansum(off)) / total, abs=0.1 + 100 * near * len(off) / total
-        )
-        assert shown[3] == pytest.approx(float(np.nanquantile(off, 0.95)), abs=2 * near, rel=0.05)
+        assert number(shown[0]) == pytest.approx(float(np.nanmean(truth)), abs=0.06, rel=1e-3)
+        assert number(shown[1]) == pytest.approx(size, abs=near)
+        if total:
+            wanted = 100 * float(np.nansum(off)) / total
+            assert number(shown[2].rstrip("%")) == pytest.approx(
+                wanted, abs=0.1 + 100 * near * len(off) / total
+            )
+        else:
+            assert shown[2] == "–"
+        assert number(shown[3]) == pytest.approx(float(np.nanquantile(off, 0.95)), abs=2 * near, rel=0.05)
 
-    def left_out(self, records: int, dropped: float, bounded: float | None, clipped: float | None) -> None:
-        """How many records there are, and which shares of them count nowhere, are too many, or are cut."""
-        (shown,) = self.one(r"Of ([\d,]+) records:")
-        assert number(shown) == records
-        rows = dict(re.findall(r"<tr><td>(dropped|bounded|clipped)<td>([\d.]+)%", self.text))
-        wanted = {"dropped": dropped, "bounded": bounded, "clipped": clipped}
+    def left_out(self) -> None:
+        """How many records there are, which shares count nowhere, and how far that is from the file."""
+        part, left = self.section("What was left out"), self.left
+        assert (part is None) == (left is None)
+        if part is None or left is None:
+            return
+        assert number(self.one(r"Of ([\d,]+) records:", part)[0]) == left.records
+        rows = dict(self.each(r"<tr><td>(dropped|bounded|clipped)<td>([\d.]+)%", part))
+        wanted = {"dropped": left.dropped, "bounded": left.bounded, "clipped": left.clipped}
         for name, share in wanted.items():
+            assert (name in rows) == (share is not None), name
             if share is not None:
                 assert float(rows[name]) == pytest.approx(100 * share, abs=0.051), name
+        (most,) = self.one(r"beyond ([\d,]+) contributions? of one", part)
+        assert number(most) == self.keys["query"].get("most", 1)
+        away = self.each(
+            r"counts are ([\d.]+)% away from those of the file, and the released ones ([\d.]+)%", part
+        )
+        assert len(away) == (left.counts is not None)
+        if left.counts is not None:
+            assert self.truth is not None
+            values, total = self.released.select(self.columns).to_numpy().astype(float), left.counts.sum()
+            bounded, seen = (np.nansum(np.abs(each - left.counts)) / total for each in (self.truth, values))
+            assert float(away[0][0]) == pytest.approx(100 * bounded, abs=0.051)
+            rounded = 50 * max(resolution(values), 1e-9) * values.size / total
+            assert float(away[0][1]) == pytest.approx(100 * seen, abs=0.051 + rounded)
+
+    # the card and the foot ----------------------------------------------------------------------------------
+
+    def card_page(self) -> None:
+        """The page has what the JSON has, and the JSON what the configuration says."""
+        part = self.section("The card of this deployment")
+        assert part
+        rows = {name: html.unescape(value) for name, value in self.each(r"<tr><td>([^<]+)<td>([^<]*)", part)}
+        assert rows == dict(flat(self.card))
+        product, privacy = self.card["data_product"], self.card["privacy"]
+        assert (product["aggregate"], product["columns"]) == (self.aggregate, self.columns)
+        assert (product["steps"], lasting(product["step"])) == (self.keys["steps"]["count"], self.length)
+        assert datetime.datetime.fromisoformat(product["start"]).replace(tzinfo=None) == self.moment(0)
+        assert (privacy["window_steps"], float(Fraction(privacy["epsilon"]))) == (self.window, self.epsilon)
+        assert (privacy["delta"], privacy["rho"]) == ("0", None)
+        self._change(Fraction(privacy["max_change"]))
+        most = None if self.aggregate == "given" else self.keys["query"].get("most", 1)
+        assert privacy["most_contributions_a_step"] == most
+        (protected,) = re.findall(r"any [^,]*, any (.*)", privacy["protects"])
+        assert lasting(protected) == self.length * self.window
+        mechanism = self.card["mechanism"]
+        clip = self.keys["query"].get("clip")
+        if self.aggregate in ("sum", "mean"):
+            assert [Fraction(bound) for bound in mechanism["clip"]] == [Fraction(bound) for bound in clip]
+        assert Fraction(mechanism["grid"]) == Fraction(self.keys["query"].get("grid", "1"))
+        assert mechanism["parameters"] == {
+            name: str(value) for name, value in self.keys["mechanism"].items() if name != "name"
+        }
+        program = self.card["implementation"]
+        assert program["version"] == importlib.metadata.version("tidegate")
+        with sqlite3.connect(self.config.parent / self.ledger) as connection:
+            stored = json.dumps(connection.execute("SELECT name, value FROM meta").fetchall())
+        assert program["fingerprint"] in stored
+
+    def footer(self) -> None:
+        """Parameters, bounds, the ledger's head and the version."""
+        part = self.text.index("<footer>"), len(self.text)
+        (parameters,) = self.one(r"Mechanism \w+ \((.*?)\)\. ", part)
+        given = [f"{name} = {value}" for name, value in self.keys["mechanism"].items() if name != "name"]
+        assert html.unescape(parameters) == (", ".join(given) or "defaults")
+        bounds = self.each(r"(?:at most ([\d,./]+) (?:is declared|times? a step|columns? a step))", part)
+        if self.aggregate == "given":
+            assert [Fraction(bound) for (bound,) in bounds] == [Fraction(self.keys["protect"]["max_change"])]
+        elif "unit" in self.keys["source"]:
+            assert [number(bound) for (bound,) in bounds] == [self.keys["query"].get("most", 1)]
+        head, rows = self.one(r"<code>([0-9a-f]{16})</code>, after ([\d,]+) rows", part)
+        with sqlite3.connect(self.config.parent / self.ledger) as connection:
+            stored = connection.execute("SELECT rows, hash FROM head").fetchone()
+        assert (number(rows), head) == (stored[0], bytes(stored[1]).hex()[:16])
+        version, written_at = self.one(r"Tidegate ([\d.]+\w*), (\d{4}-\d\d-\d\d \d\d:\d\d) UTC", part)
+        assert version == importlib.metadata.version("tidegate")
+        age = datetime.datetime.now(datetime.UTC).replace(tzinfo=None) - datetime.datetime.fromisoformat(
+            written_at
+        )
+        assert datetime.timedelta(minutes=-1) < age < datetime.timedelta(hours=1)
+
+
+@cache
+def relative_error(config: str, stream: Description, steps: int) -> float:
+    """How far a configuration's releases of a made-up stream are off, as a part of its values."""
+    truth = stream.sample(steps, 1)
+    released = parse_config(config, Path("other.toml")).mechanism.start().push_batch(truth).values
+    return float(np.abs(released - truth).mean() / np.abs(truth).mean())
 
 
 def number(text: str) -> float:
     """A number with commas."""
     return float(text.replace(",", ""))
+
+
+def date(text: str) -> datetime.datetime:
+    """A moment as reports write it."""
+    style = "%d %B %Y, %H:%M" if len(text.split()[1].rstrip(",")) > 3 else "%d %b %Y, %H:%M"
+    return datetime.datetime.strptime(text, style)
+
+
+def lasting(words: str) -> int:
+    """Seconds of "24 hours", "day" or "one week"."""
+    found = re.fullmatch(r"(?:([\d,]+|one) )?(\w+?)s?", words)
+    assert found, words
+    many = 1 if found[1] in (None, "one") else int(number(found[1]))
+    return many * WORDS[found[2]]
+
+
+def averaged(values: Values, most: int) -> Values:
+    """Means of what is known in parts of equal length, at most so many."""
+    size = -(-len(values) // most)
+    parts = [values[at : at + size] for at in range(0, len(values), size)]
+    return np.array([part[np.isfinite(part)].mean() if np.isfinite(part).any() else np.nan for part in parts])
+
+
+def resolution(values: Values) -> float:
+    """The last decimal of numbers as they were written."""
+    known = values[np.isfinite(values)]
+    decimals = max((len(str(each).partition(".")[2]) for each in known.tolist() if each % 1), default=0)
+    return 10.0**-decimals
+
+
+def close(shown: float, wanted: float, near: float) -> bool:
+    """Equal up to two digits that mean something, and the noise's last decimal."""
+    return abs(shown - wanted) <= 0.051 * abs(wanted) + near + 1e-9
+
+
+def flat(card: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The card's fields as the page names them, without those that say nothing."""
+    for name, value in card.items():
+        for key, part in value.items() if isinstance(value, dict) else [("", value)]:
+            shown = part
+            if isinstance(part, dict):
+                shown = "; ".join(f"{one}: {two}" for one, two in part.items())
+            elif isinstance(part, list):
+                shown = ", ".join(map(str, part[:20])) + (", …" if len(part) > 20 else "")
+            if shown not in (None, ""):
+                yield f"{name} {key}".strip().replace("_", " "), str(shown)
+
+
+def written(tables: dict[str, dict[str, Any]]) -> str:
+    """Plain tables as TOML, whose values are written as in JSON."""
+    lines = []
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pytest
-from tests.report_sentences import Told
+from tests.report_sentences import Left, Told
 
 from tidegate.cli import main
 
@@ -107,7 +107,7 @@ class Walk:
         return rows.sort(order).unique(["step", self.unit], keep="first", maintain_order=True)
 
     def truth(self, frame: pl.DataFrame) -> Values:
-        """Steps × columns, after bounding and clipping."""
+        """Steps × columns, after bounding and clipping; of a mean, the means and the counts."""
         kept = self.kept(self.rows(frame))
         if self.value:
             kept = kept.filter(pl.col(self.value).is_not_null())
@@ -121,25 +121,26 @@ class Walk:
             return sums
         if self.aggregate == "mean":
             with np.errstate(invalid="ignore"):
-                return np.where(counts > 0, sums / counts, np.nan)
+                return np.hstack([np.where(counts > 0, sums / counts, np.nan), counts])
         return counts
 
-    def shares(self, frame: pl.DataFrame) -> tuple[int, float, float | None, float | None]:
-        """Records, and the shares that are dropped, bounded and clipped."""
+    def left(self, frame: pl.DataFrame) -> Left:
+        """Records, the shares that are dropped, bounded and clipped, and counts without bounding."""
         rows = self.rows(frame)
         if self.value:
             rows = rows.filter(pl.col(self.value).is_not_null())
-        contributions = (
-            len(rows.unique(["step", str(self.unit), "at"])) if self.aggregate == "distinct" else len(rows)
-        )
-        bounded = 1 - len(self.kept(rows)) / contributions
-        clipped = None
+        dropped = 1 - len(rows) / len(frame)
+        if self.aggregate == "distinct":
+            rows = rows.unique(["step", str(self.unit), "at"])
+        bounded, clipped, counts = 1 - len(self.kept(rows)) / len(rows), None, None
         if self.aggregate in ("sum", "mean"):
             values = frame[str(self.value)].drop_nulls()
             low, high = self.bounds
             clipped = float(((values < low) | (values > high)).mean() or 0.0)
-        known = None if self.aggregate == "sum" else bounded
-        return len(frame), 1 - len(rows) / len(frame), known, clipped
+        if self.aggregate in ("count", "distinct", "histogram"):
+            counts = np.zeros((self.count, int(rows["at"].max() or 0) + 1))  # type: ignore[call-overload]
+            np.add.at(counts, (rows["step"].to_numpy(), rows["at"].to_numpy()), 1.0)
+        return Left(len(frame), dropped, bounded, clipped, counts)
 
 
 BIKES = {"file": "citibike_trips.parquet", "time": "start_ts", "start": "2015-09-21", "days": 1, "count": 30}
@@ -221,8 +222,14 @@ def walked(
     text = report.read_text()
     assert len(text) < 400_000
     assert "nan" not in re.sub(r"base64,[^\"]*", "", text).lower().replace("tenan", "")
-    assert main(["release", stream, "--report", str(inside), "--compare-truth"]) == 0
+    card = str(folder / "card.json")
+    assert main(["release", stream, "--report", str(inside), "--compare-truth", "--card", card]) == 0
     return report, inside
+
+
+def written(folder: Path) -> tuple[Path, Path, Path]:
+    """What reports are compared with."""
+    return folder / "stream.toml", folder / "released.csv", folder / "card.json"
 
 
 @pytest.mark.parametrize("name", WALKS)
@@ -231,11 +238,8 @@ def test_the_walk(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     walk = WALKS[name]
     frame = pl.read_parquet(data(walk.file))
     report, inside = walked(frame, walk.options, tmp_path, capsys)
-    files = tmp_path / "stream.toml", tmp_path / "released.csv"
-    Told.of(report, *files).check()
-    told = Told.of(inside, *files, walk.truth(frame))
-    told.check()
-    told.left_out(*walk.shares(frame))
+    Told.of(report, *written(tmp_path)).check()
+    Told.of(inside, *written(tmp_path), walk.truth(frame), walk.left(frame)).check()
 
 
 @pytest.mark.parametrize("name", GIVEN)
@@ -245,10 +249,9 @@ def test_the_walk_of_given_numbers(name: str, tmp_path: Path, capsys: pytest.Cap
     frame = prepared(name, data(file))
     options = [*WIDE, "--length", length, "--window", window, "--start", start, "--count", count]
     report, inside = walked(frame, options, tmp_path, capsys)
-    files = tmp_path / "stream.toml", tmp_path / "released.csv"
-    Told.of(report, *files).check()
+    Told.of(report, *written(tmp_path)).check()
     truth = frame.drop("ts_local").fill_null(0).to_numpy().astype(float)
-    Told.of(inside, *files, truth).check()
+    Told.of(inside, *written(tmp_path), truth).check()
 
 
 @pytest.mark.parametrize("name", MEDIANS)
@@ -257,11 +260,8 @@ def test_the_walk_of_medians(name: str, tmp_path: Path, capsys: pytest.CaptureFi
     walk = MEDIANS[name]
     frame = pl.read_parquet(data(walk.file))
     report, _ = walked(frame, walk.options, tmp_path, capsys)
-    told = Told.of(report, tmp_path / "stream.toml", tmp_path / "released.csv")
-    told.promise()
-    told.lifetimes()
-    told.ledger()
-    told.statuses()
+    told = Told.of(report, *written(tmp_path))
+    told.check()
     kept = walk.kept(walk.rows(frame)).filter(pl.col(str(walk.value)).is_not_null())
     true = kept.group_by("step", "at").agg(pl.col(str(walk.value)).median()).group_by("at").mean().sort("at")
     shown = [told.released[label].mean() for label in told.labels]

@@ -305,7 +305,7 @@ def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
 
 def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
     """How far the last releases are off, as they themselves say, and what would help where that is too far."""
-    from tidegate.runtime.accuracy import accuracy, what_would_help
+    from tidegate.runtime.accuracy import accuracy
     from tidegate.runtime.chunks import joined, latest
     from tidegate.runtime.wording import Words
 
@@ -316,7 +316,6 @@ def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
     found = accuracy(config, latest(recent))
     if found is None:
         return None
-    helpful = what_would_help(config, found) if found.too_noisy else []
     words = Words(config)
     return {
         "half_width": found.half,
@@ -324,7 +323,7 @@ def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
         "too_noisy": found.too_noisy,
         "columns_below_their_error": list(found.drowned),
         "in_words": words.accuracy(found),
-        "what_would_help": [str(remedy) for remedy in helpful[1:]],
+        "what_would_help": words.what_would_help(found),
     }
 
 

@@ -273,7 +273,12 @@ count = {count}{" " * max(1, 26 - len(str(count)))}# how many steps there are
 [mechanism]
 {line("name", mechanism, "how the budget is spent")}
 [sink]
-{line("location", sink, "where the releases go")}"""
+{line("location", sink, "where the releases go")}
+# [about]                         # words for the report, the card and the page
+{line("title", None, "its first line")}\
+{line("publisher", None, "who publishes")}\
+{line("unit", None, "one protected unit: device, customer, household")}\
+{line("counted", None, "what values count or measure: devices, trips, minutes")}"""
 
 
 LISTED = {  # keys of one of several statistics, and whether each is a list

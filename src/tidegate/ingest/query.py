@@ -507,6 +507,12 @@ class Query:
             return self.levels.hierarchy.names
         return (*names, *(f"count of {name}" for name in names)) if self.aggregate == "mean" else names
 
+    @property
+    def own_labels(self) -> tuple[str, ...]:
+        """The names of the columns that were asked for: of a mean, the means without their counts."""
+        names = self.answer_labels
+        return names[: len(self.columns)] if self.aggregate == "mean" and self.levels is None else names
+
     def answers(self, released: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """What released vectors say: for a mean, the means and the counts. Post-processing, free."""
         values = np.asarray(released, dtype=np.float64)

@@ -37,17 +37,26 @@ class Accuracy:
         A typical value: the median, over columns, of the mean of what was released of a column.
     drowned
         The columns whose typical value is smaller than their expected error.
+    narrowest, widest
+        The same half of the column with the narrowest intervals, and of the one with the widest.
     """
 
     half: float
     off: float
     typical: float
     drowned: tuple[str, ...]
+    narrowest: float
+    widest: float
 
     @property
     def too_noisy(self) -> bool:
         """Whether the expected error exceeds a typical released value."""
         return self.off > self.typical
+
+    @property
+    def level(self) -> float:
+        """A typical value, or the smallest one that could be distinguished from the noise where it is below that."""
+        return max(self.typical, self.half / 20)
 
 
 def accuracy(config: Config, newest: Chunk) -> Accuracy | None:
@@ -57,9 +66,8 @@ def accuracy(config: Config, newest: Chunk) -> Accuracy | None:
     query = config.query
     answers = query.answers(newest.values)
     halves = half_widths(config, newest)
-    whole = query.levels is None and query.aggregate != "quantile"
-    labels = query.columns.labels if whole else query.answer_labels
-    count = len(labels)  # of a mean, the means and not their counts
+    labels = query.own_labels
+    count = len(labels)
     answers, halves = answers[:, :count], halves[:, :count]
     known = np.isfinite(halves)
     if not known.any():
@@ -73,7 +81,8 @@ def accuracy(config: Config, newest: Chunk) -> Accuracy | None:
         label for label, wide, value in zip(labels, width, level, strict=True) if MEAN_OF_HALF * wide > value
     )
     half = float(np.nanmedian(width))
-    return Accuracy(half, MEAN_OF_HALF * half, float(np.nanmedian(level)), drowned)
+    ends = float(np.nanmin(width)), float(np.nanmax(width))
+    return Accuracy(half, MEAN_OF_HALF * half, float(np.nanmedian(level)), drowned, *ends)
 
 
 def half_widths(config: Config, newest: Chunk) -> Values:
@@ -92,7 +101,7 @@ def what_would_help(config: Config, found: Accuracy) -> list[Remedy]:
     query, policy = config.query, config.policy
     if (
         query.learn is not None
-        or not query.nonnegative
+        or not (query.nonnegative or query.aggregate == "given")
         or config.mechanism.statistic != "steps"
         or query.aggregate == "quantile"
     ):
@@ -100,12 +109,12 @@ def what_would_help(config: Config, found: Accuracy) -> list[Remedy]:
     seconds = step_seconds(config)
     day = DAY / seconds
     season = int(day) if day.denominator == 1 and day >= 2 else None
-    described = Description(level=max(found.typical, 0.1), columns=query.width, season=season)
+    described = Description(level=found.level, columns=query.width, season=season)
     kind = type(config.mechanism)
 
     def build(policy: Policy, columns: int, length: Fraction) -> Mechanism:
         if config.mechanism_keys.name == "auto" or kind.__name__ == "Tide":
-            return choose(policy, columns, Fraction(1), "refuse", length, None, nonnegative=True)
+            return choose(policy, columns, Fraction(1), "refuse", length, None, nonnegative=query.nonnegative)
         return kind(policy, columns=columns)
 
     return remedies(policy, described, seconds, build)

@@ -10,6 +10,7 @@ import json
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from tidegate.config import Config
 from tidegate.exact import show
@@ -36,7 +37,7 @@ def card(config: Config) -> dict[str, Any]:
             "values": words.counted or NOT_STATED,
             "columns": list(config.query.answer_labels),
             "step": words.step,
-            "start": config.steps.begin(1).isoformat(),
+            "start": config.steps.begin(1).astimezone(ZoneInfo(config.steps.zone)).isoformat(),
             "steps": config.steps.count,
         },
         "privacy": {

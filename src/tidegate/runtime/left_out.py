@@ -45,8 +45,8 @@ class LeftOut:
     unbounded: Values | None
 
 
-def left_out(config: Config, steps: int, bounded_counts: Values) -> LeftOut | None:
-    """Read the input once more and compare; None for given input, of which nothing is left out.
+def left_out(config: Config, steps: int) -> LeftOut | None:
+    """Read the input once more and count; None for given input, of which nothing is left out.
 
     Parameters
     ----------
@@ -54,16 +54,13 @@ def left_out(config: Config, steps: int, bounded_counts: Values) -> LeftOut | No
         The stream.
     steps
         How many of its steps were released.
-    bounded_counts
-        The true answers after bounding, steps × columns.
     """
     query = config.query
     if query.aggregate == "given":
         return None
     intake = config.open(None, follow=False)
     times, units = TimeReader(config.schema.time_format, config.steps.zone), UnitReader()
-    width = len(query.columns)
-    counts = np.zeros((steps, width))
+    counts = np.zeros((steps, len(query.columns)))
     records = used = outside = valued = 0
     seen: list[pl.DataFrame] = []
     try:
@@ -71,18 +68,15 @@ def left_out(config: Config, steps: int, bounded_counts: Values) -> LeftOut | No
             records += len(batch.frame)
             frame = chosen(query, batch.frame)
             rows = read_rows(query, batch.frame, config.schema, times, units)
-            numbers = config.steps.numbers(rows["time"].to_numpy())
-            keep = (numbers >= 1) & (numbers <= steps) & (rows["column"].to_numpy() >= 0)
-            columns, numbers = rows["column"].to_numpy()[keep], numbers[keep]
-            used += int(keep.sum())
+            rows = rows.with_columns(step=config.steps.numbers(rows["time"].to_numpy()))
+            rows = rows.filter(pl.col("step").is_between(1, steps) & (pl.col("column") >= 0))
+            used += len(rows)
             if query.aggregate == "distinct":
-                seen.append(
-                    pl.DataFrame(
-                        {"step": numbers, "column": columns, "unit": rows["unit"].filter(pl.Series(keep))}
-                    ).unique()
-                )
+                seen.append(rows.select("step", "column", "unit").unique())
             else:
-                np.add.at(counts, (numbers - 1, columns), 1.0)
+                np.add.at(counts, (rows["step"].to_numpy() - 1, rows["column"].to_numpy()), 1.0)
+                if "unit" in rows.columns:
+                    seen.append(rows.group_by("step", "unit").len("times"))
             if query.clip is not None and config.schema.value is not None:
                 low, high = (float(Fraction(bound)) for bound in query.clip)
                 values = frame[config.schema.value].cast(pl.Float64, strict=False).drop_nulls()
@@ -90,30 +84,24 @@ def left_out(config: Config, steps: int, bounded_counts: Values) -> LeftOut | No
                 outside += int(((values < low) | (values > high)).sum())
     finally:
         intake.close()
-    eligible = float(used)
-    if query.aggregate == "distinct":
-        unique = pl.concat(seen).unique() if seen else pl.DataFrame({"step": [], "column": []})
-        np.add.at(counts, (unique["step"].to_numpy() - 1, unique["column"].to_numpy()), 1.0)
-        eligible = float(len(unique))
-    kept = _kept(config, bounded_counts, width)
-    share = 0.0 if kept is None or not eligible else max(0.0, 1 - kept / eligible)
+    found = pl.concat(seen) if seen else None
+    if query.aggregate == "distinct" and found is not None:
+        found = found.unique()
+        np.add.at(counts, (found["step"].to_numpy() - 1, found["column"].to_numpy()), 1.0)
+        found = found.group_by("step", "unit").len("times")
     comparable = query.aggregate in ("count", "distinct", "histogram") and query.weighting == "keep"
     return LeftOut(
         records,
         1 - used / records if records else 0.0,
-        share,
+        _beyond(found, query.most),
         outside / valued if valued else 0.0,
         counts if comparable and config.mechanism.statistic == "steps" and query.levels is None else None,
     )
 
 
-def _kept(config: Config, answers: Values, width: int) -> float | None:
-    """How many contributions were kept, where the answers say it."""
-    query = config.query
-    if config.mechanism.statistic != "steps" or query.weighting != "keep" or query.aggregate == "quantile":
-        return None
-    if query.levels is not None:
-        answers = answers[:, list(query.levels.hierarchy.leaves)]
-    if query.aggregate in ("count", "distinct", "histogram"):
-        return float(np.nansum(answers))
-    return float(np.nansum(answers[:, width:])) if query.aggregate == "mean" else None
+def _beyond(contributions: pl.DataFrame | None, most: int) -> float:
+    """The share of contributions beyond the first `most` of a unit in a step; nothing where each record is a unit."""
+    if contributions is None or not len(contributions):
+        return 0.0
+    times = contributions.group_by("step", "unit").agg(pl.col("times").sum())["times"]
+    return 1 - int(times.clip(upper_bound=most).sum()) / int(times.sum())

@@ -12,13 +12,14 @@ import html
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.runtime.sinks.rounding import powers
 from tidegate.runtime.wording import about
 
 RELEASED, TRUE, LIMIT, QUIET, FAINT = "#0b6e8f", "#7d8894", "#b3261e", "#5b6672", "#dfe3e8"
@@ -59,6 +60,25 @@ class Row:
     low: float
     high: float
 
+    @property
+    def half(self) -> float:
+        """Half the width of the interval."""
+        return (self.high - self.low) / 2
+
+
+def meant(value: float, half: float = math.nan) -> str:
+    """A number without the digits that an interval of this half width makes meaningless.
+
+    Examples
+    --------
+    >>> meant(0.0151, 127.0), meant(11.13, 127.0), meant(11.13, 0.5), meant(55.26), meant(math.nan)
+    ('0', '11', '11.1', '55', '–')
+    """
+    if not math.isfinite(value):
+        return "–"
+    power = float(powers(np.array([half]))[0])
+    return about(value if math.isnan(power) else round(value * power) / power)
+
 
 def draw_line(times: Times, one: Series) -> str:
     """A line in its band, with the truth behind it if it is known."""
@@ -77,7 +97,7 @@ def draw_line(times: Times, one: Series) -> str:
     marks.append(
         f'<path d="{_path(across, up(values))}" fill="none" stroke="{RELEASED}" stroke-width="1.2"/>'
     )
-    marks.append(_hovers(times, bins, values))
+    marks.append(_hovers(times, bins, values, (high - low) / 2))
     return _svg(WIDE, TALL, marks, f"{one.name}: released values over time, with their band")
 
 
@@ -101,7 +121,8 @@ def draw_heat(times: Times, one: Series, day: int) -> str:
         at = TOP + height * (hour + 0.5) / day + 3
         marks.append(f'<text x="{LEFT - 4}" y="{at:.0f}" text-anchor="end">{words}</text>')
     bins = bins_of(len(times), MOST_HOVERS)
-    marks += [_dates(times, bins), _hovers(times, bins, averages(one.values, bins))]
+    halves = averages((one.high - one.low) / 2, bins)
+    marks += [_dates(times, bins), _hovers(times, bins, averages(one.values, bins), halves)]
     return _svg(
         WIDE, TALL, marks, f"{one.name}: released values, a day a column, an hour a row, darker for more"
     )
@@ -141,7 +162,7 @@ def draw_budget(times: Times, spent: Values, limit: float, symbol: str) -> str:
         f'<path d="{_band(across, up(np.zeros(len(bins))), up(high))}" fill="{RELEASED}" fill-opacity=".25"/>',
         f'<path d="{_path(across, up(high))}" fill="none" stroke="{RELEASED}" stroke-width="1.2"/>',
         f'<path d="M{LEFT} {line:.1f}H{WIDE - RIGHT}" stroke="{LIMIT}" stroke-dasharray="6 4"/>',
-        _hovers(times, bins, high),
+        _hovers(times, bins, high, np.full(len(bins), np.nan), np.max),
     ]
     return _svg(WIDE, TALL, marks, f"{symbol} of the window up to each step, and its limit")
 
@@ -324,15 +345,23 @@ def _dates(times: Times, bins: npt.NDArray[np.int64], below: int = TALL - 4) -> 
     return "".join(found)
 
 
-def _hovers(times: Times, bins: npt.NDArray[np.int64], values: Values) -> str:
-    """What is said where a pointer rests: a few wide areas, each with the mean of its part."""
+def _hovers(
+    times: Times,
+    bins: npt.NDArray[np.int64],
+    values: Values,
+    halves: Values,
+    of: Callable[[Values], float] = np.mean,
+) -> str:
+    """What is said where a pointer rests: a few wide areas, each with one number of its part."""
     width, count = WIDE - LEFT - RIGHT, len(bins)
     size = -(-count // MOST_HOVERS)
     found = []
     for begin in range(0, count, size):
         part = values[begin : begin + size]
         known = part[np.isfinite(part)]
-        words = about(float(known.mean())) if len(known) else "none"
+        around = halves[begin : begin + size]
+        near = float(np.nanmean(around)) if np.isfinite(around).any() else math.nan
+        words = meant(float(of(known)), near) if len(known) else "none"
         x, across = LEFT + width * begin / count, width * len(part) / count
         found.append(
             f'<rect x="{x:.0f}" y="{TOP}" width="{across:.1f}" height="{TALL - TOP - BOTTOM}">'

@@ -19,7 +19,7 @@ from tidegate.exact import show
 from tidegate.ledger import Verdict
 from tidegate.policy import Budget, ZeroConcentrated
 from tidegate.releases import Status
-from tidegate.runtime.accuracy import Accuracy, accuracy, step_seconds, what_would_help
+from tidegate.runtime.accuracy import Accuracy, accuracy, step_seconds
 from tidegate.runtime.card import card
 from tidegate.runtime.chunks import Chunk, joined, latest
 from tidegate.runtime.errors import SinkError
@@ -35,6 +35,7 @@ from tidegate.runtime.pictures import (
     draw_odds,
     draw_status,
     legend,
+    meant,
     moved,
     rows_of,
 )
@@ -123,7 +124,7 @@ def write_report(
     width = len(config.query.labels)
     newest = latest(joined(store.chunks(), width))
     truth = true_values(config, len(newest)) if compare_truth else made_up
-    left = left_out(config, len(newest), truth) if compare_truth and truth is not None else None
+    left = left_out(config, len(newest)) if compare_truth else None
     page = Page(config, newest, truth, left, made_up is not None, tuple(history))
     text = "".join(_page(page, store, verdict))
     check_report(path)  # again, since much may have happened while the stream ran
@@ -139,14 +140,6 @@ def write_report(
         raise SinkError(
             f"the report {path} cannot be written ({error.strerror}); the releases are safe: start again."
         ) from None
-
-
-def windows(units: npt.NDArray[np.int64], window: int | None) -> npt.NDArray[np.int64]:
-    """What the window that ends at each step has spent."""
-    total = np.cumsum(units)
-    if window is not None:
-        total[window:] -= total[:-window].copy()
-    return total
 
 
 # the page ---------------------------------------------------------------------------------------------------
@@ -187,11 +180,13 @@ def _page(page: Page, store: Store, verdict: Verdict) -> Iterator[str]:
 
 def _headline(page: Page, found: Accuracy | None) -> str:
     config, newest, words = page.config, page.newest, Words(page.config)
-    steps, columns = len(newest), len(config.query.columns)
+    steps, columns = len(newest), len(config.query.own_labels)
     if not steps:
         return "Nothing has been released yet."
     begin, end = _moment(config, int(newest.step[0])), _moment(config, int(newest.step[-1]) + 1)
-    off = f"<strong>± {html.escape(words.amount(found.half))}</strong> around each value. " if found else ""
+    off = ""
+    if found:
+        off = f"<strong>± {html.escape(words.amount(found.half))}</strong> around {html.escape(words.spread(found))}. "
     by = f", published by {html.escape(config.about.publisher)}" if config.about.publisher else ""
     return (
         f"{off}Protected: {html.escape(words.protected)}. {steps:,} step{'' if steps == 1 else 's'} "
@@ -216,9 +211,13 @@ def _noise(page: Page, found: Accuracy | None) -> str:
     if found is None or not (found.too_noisy or found.drowned):
         return ""
     text = Words(page.config).accuracy(found)
-    helpful = what_would_help(page.config, found)[1:] if found.too_noisy else []
-    items = "".join(f"<li>{html.escape(str(remedy))}</li>" for remedy in helpful)
-    more = f"<p>What would help, as a plan predicts it:</p><ul>{items}</ul>" if items else ""
+    helpful = Words(page.config).what_would_help(found)
+    items = "".join(f"<li>{html.escape(remedy)}</li>" for remedy in helpful)
+    more = (
+        f"<p>What would help, as a plan predicts it for values of {about(found.level)}:</p><ul>{items}</ul>"
+        if items
+        else ""
+    )
     named = ", ".join(html.escape(label) for label in found.drowned[:MOST_SHOWN])
     rest = len(found.drowned) - MOST_SHOWN
     which = (
@@ -320,17 +319,14 @@ def _stream(page: Page) -> Iterator[str]:
 def _table(rows: Sequence[Row]) -> str:
     """The numbers of a picture."""
     body = "".join(
-        f"<tr><td>{row.moment}<td>{_number(row.value)}<td>{_number(row.low)}<td>{_number(row.high)}"
+        f"<tr><td>{row.moment}"
+        + "".join(f"<td>{meant(number, row.half)}" for number in (row.value, row.low, row.high))
         for row in rows
     )
     return (
         "<details><summary>As a table</summary><table><tr><th>from<th>mean value<th>low<th>high"
         f"{body}</table></details>"
     )
-
-
-def _number(value: float) -> str:
-    return about(value) if np.isfinite(value) else "–"
 
 
 def _day(config: Config) -> int | None:
@@ -356,7 +352,7 @@ def _errors(page: Page) -> str:
     errors = np.abs(answers - truth)
     chosen, _ = _chosen(answers)
     rows = [(labels[column], truth[:, column], errors[:, column]) for column in chosen]
-    own = len(config.query.columns.labels) if config.query.aggregate == "mean" else len(labels)
+    own = len(config.query.own_labels)
     if own > 1:  # of means alone: their mean with counts would be a number of nothing
         rows.append((f"all {own:,} columns", truth[:, :own].ravel(), errors[:, :own].ravel()))
     body = "".join(
@@ -367,16 +363,17 @@ def _errors(page: Page) -> str:
     aside = "" if page.made_up else " (not for publication)"
     return (
         f"<section class=inside><h2>How wrong it is{aside}</h2>\n<table><tr><th>column<th>mean true value"
-        f"<th>mean absolute error<th>relative<th>95 % below{body}</table></section>\n"
+        f"<th>mean absolute error<th>relative<th>95 % of errors below{body}</table></section>\n"
     )
 
 
 def _left_out(page: Page, left: LeftOut) -> str:
     """What counts nowhere, as shares, and what follows from it."""
     query = page.config.query
+    unit = html.escape(Words(page.config).unit)
     rows = [
-        ("dropped", left.dropped, "outside of the clock or of all columns, or without time or unit"),
-        ("bounded", left.bounded, f"beyond {_several(query.most, 'contribution')} of one unit in a step"),
+        ("dropped", left.dropped, "outside of the clock or of all columns, or incomplete"),
+        ("bounded", left.bounded, f"beyond {_several(query.most, 'contribution')} of one {unit} in a step"),
     ]
     if query.clip is not None:
         rows.append(("clipped", left.clipped, "values outside of the clip, which count as its end"))
@@ -404,7 +401,7 @@ def _budget(page: Page, store: Store) -> str:
         return ""
     ledger = store.account
     window, unit = config.policy.window, store.unit
-    spent = np.asarray(windows(newest.units, window) * float(unit), dtype=np.float64)
+    spent = store.window_units(newest.step).astype(np.float64) * float(unit)
     # under an (ε, δ) budget charges do not simply add: their number is what is limited
     limit = float(unit * ledger.units)
     exactly = show(unit * ledger.units) if ledger.rule.adds else f"{ledger.units} charges"

@@ -19,6 +19,8 @@ from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, Tidegate
 from tidegate.ledger import Ledger, SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
+from tidegate.ledger.rows import Row
+from tidegate.ledger.windows import window_units
 from tidegate.policy import Policy
 from tidegate.runtime import kept
 from tidegate.runtime.chain import LAST_LINK, TABLE, Anchor, Chain, state_digest, stored_bytes
@@ -212,6 +214,21 @@ class Store:
     def unit(self) -> Fraction:
         """What one unit of its charges is."""
         return self.account.unit if self.part.unit is None else self.part.unit
+
+    def window_units(self, steps: Integers) -> Integers:
+        """What the window that ends at each of some steps was charged, in units; the steps are in order."""
+        if not len(steps):
+            return np.zeros(0, dtype=np.int64)
+        first, last = int(steps[0]), int(steps[-1])
+        rule, query = self.account.rule, self.part.query
+        # groups reach less than two windows further than the steps of their row
+        early = 0 if rule.policy.window is None else first - 3 * rule.policy.window
+        wanted = f"SELECT {', '.join(Row._fields)} FROM charges WHERE last > ? AND first <= ? ORDER BY row"
+        with self.ledger.told():
+            found = self.ledger.connection.execute(wanted, (max(early, self.part.since, 0), last)).fetchall()
+        rows = (Row(*columns) for columns in found)
+        own = (row for row in rows if not query or row.scope.partition(":")[0] == query)
+        return window_units(own, rule, first, last)[steps - first]
 
     @property
     def progress(self) -> Progress:

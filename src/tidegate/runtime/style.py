@@ -17,7 +17,7 @@ STYLE = "\n".join(
         ".s5{background:#63b1c9}.s6{background:#fff;border:1px solid #c9d3dc}",
         "table.words td,table.words th{text-align:left}.quiet{color:#5b6672;font-size:14px}.noisy{border-color:#e7a33e}",
         ".many{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:18px 24px}",
-        ".many figure,.small{margin:8px 0 0}.small{max-width:640px}figcaption{font-size:14px}",
+        ".many figure,.small{margin:8px 0 0}.small,.many figure:only-child{max-width:640px}figcaption{font-size:14px}",
         "details summary{cursor:pointer;color:#0b6e8f;font-size:14px}summary h2{display:inline;color:#1d2733}",
         "details table{font-size:13px}details td,details th{padding:2px 8px}td{overflow-wrap:anywhere}",
         "@media print{body{background:#fff;font-size:12px}main{max-width:none;padding:0}section{border:0;padding:8px 0;",

@@ -13,10 +13,11 @@ from tidegate.clock.steps import CALENDAR, MONTH, WEEK
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Budget, Event, Guarantee, Pure, Swellfish, User, ZeroConcentrated
-from tidegate.runtime.accuracy import Accuracy, step_seconds
+from tidegate.runtime.accuracy import Accuracy, step_seconds, what_would_help
 
 HOUR, DAY = 3600, 86_400
 YEAR = 365  # days
+UNEVEN = 1.5  # times as wide: intervals that one number does not speak for
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,17 @@ class Words:
 
     @property
     def title(self) -> str:
-        """The title of the report."""
-        stem = self.config.path.stem
-        return self.config.about.title or ("Private releases" if stem == "tidegate" else stem)
+        """The title of the report: as stated, or the file's name where that says something, or what is counted."""
+        stem, query, value = self.config.path.stem, self.config.query, self.config.schema.value
+        if self.config.about.title or stem not in ("tidegate", "stream"):
+            return self.config.about.title or stem
+        measured = {
+            "sum": f"the sum of {value}",
+            "mean": f"the mean of {value}",
+            "quantile": f"{value} by rank",
+        }
+        words = measured.get(query.aggregate, self.counted or "private releases")
+        return f"{words[:1].upper()}{words[1:]}, every {self.step}"
 
     @property
     def unit(self) -> str:
@@ -60,16 +69,28 @@ class Words:
         """A number of what is counted, rounded to two digits that mean something."""
         return f"{about(value)} {self.counted}".strip()
 
+    @staticmethod
+    def spread(found: Accuracy) -> str:
+        """Around what that much lies: each value, or a typical one where columns differ much."""
+        if found.widest <= UNEVEN * found.half and found.half <= UNEVEN * found.narrowest:
+            return "each value"
+        return f"a typical value, from ± {about(found.narrowest)} to ± {about(found.widest)} by column"
+
     def accuracy(self, found: Accuracy) -> str:
         """How far a value is off."""
-        text = f"± {self.amount(found.half)} around a value, where a typical one is {about(found.typical)}"
+        size = about(found.level) if found.level == found.typical else f"less than {about(found.level)}"
+        text = f"± {self.amount(found.half)} around a value, where a typical one is {size}"
         if found.too_noisy:
             return f"{text}: the noise is larger than the numbers"
         few = len(found.drowned)
         if few:
-            many = len(self.config.query.columns)
+            many = len(self.config.query.own_labels)
             text += f"; in {few:,} of {many:,} columns the noise is larger than the numbers"
         return text
+
+    def what_would_help(self, found: Accuracy) -> list[str]:
+        """Settings with a smaller error where the noise is larger than the numbers, each with what a plan predicts."""
+        return [str(remedy) for remedy in what_would_help(self.config, found)[1:]] if found.too_noisy else []
 
     @property
     def step(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.config import Config
 from tidegate.runtime import Chunk, Store, Stream
+from tidegate.runtime.chunks import Integers, Values
 from tidegate.web.alarms import read_alarms
 from tidegate.web.board import Board
 from tidegate.web.encoding import Encoder
@@ -54,6 +55,12 @@ class Channel:
     def _past(self, number: int) -> Iterator[Iterator[Chunk]]:
         with self.driver.reader() as ledger:
             yield Store(ledger, part=self.part).chunks(number)
+
+    def spent_by(self, steps: Integers) -> Values:
+        """What the window that ends at each of some steps has spent, as the ledger has it."""
+        with self.driver.reader() as ledger:
+            units = Store(ledger, part=self.part).window_units(steps).astype("f8")
+        return units * float(self.unit)
 
     @property
     def map(self) -> bytes | None:

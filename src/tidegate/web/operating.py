@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.exact import show
-from tidegate.runtime.report import windows
 from tidegate.runtime.store import verify_target
 from tidegate.web.answers import Route, answer, read_query
 from tidegate.web.channel import Channel
@@ -93,14 +92,13 @@ class Operating:
 def overlook(channel: Channel) -> dict[str, Any]:
     """What operators see of one query."""
     config, board, driver = channel.config, channel.board, channel.driver
-    newest = board.select(since=max(1, board.step - HISTORY - (config.policy.window or 0)))
-    spent = windows(newest.chunk.units, config.policy.window)[-HISTORY:]
-    steps = newest.chunk.step[-HISTORY:]
+    newest = board.select(since=max(1, board.step - HISTORY + 1))
+    steps = newest.chunk.step
     try:
         expected: float | None = float(getattr(config.mechanism, "expected_error")())  # noqa: B009
     except Exception:  # not every mechanism can say
         expected = None
-    half = (newest.high - newest.low)[-HISTORY:] / 2
+    half = (newest.high - newest.low) / 2
     known = half[np.isfinite(half)]
     return {
         **describe(channel),
@@ -112,7 +110,7 @@ def overlook(channel: Channel) -> dict[str, Any]:
         "history": {
             "steps": steps.tolist(),
             "times": [channel.encoder.time(step) for step in steps.tolist()],
-            "spent": (spent * float(channel.unit)).tolist(),
+            "spent": channel.spent_by(steps).tolist(),
             "limit": float(channel.limit),
         },
         "plan": {
@@ -125,7 +123,7 @@ def overlook(channel: Channel) -> dict[str, Any]:
             "query": config.query.describe(),
             "parameters": {name: str(value) for name, value in config.parameters.items()},
         },
-        "warnings": warnings(channel, newest.answers[-HISTORY:], half),
+        "warnings": warnings(channel, newest.answers, half),
     }
 
 
