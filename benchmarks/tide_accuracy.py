@@ -1,6 +1,6 @@
 """Accuracy of Tide on public streams, against the papers' mechanisms with the best parameters in hindsight.
 
-    python benchmarks/tide_accuracy.py [DATA_FOLDER] [--only NAME] [--epsilon 0.1 1] [--window 24 120] [--hindsight]
+    python benchmarks/tide_accuracy.py [DATA_FOLDER] [--only NAME] [--skip NAME] [--epsilon 0.1 1] [--window 24 120]
 
 --made-up takes a generated stream instead of the public ones.
 
@@ -9,7 +9,8 @@ best causal rival and of the best delayed one. Rivals' parameters are chosen in 
 the periods (day and week in steps) and nothing else. Then the medians of the ratios, the worst ratio to Uniform, and how
 many steps the 90 % intervals cover. --hindsight adds what the same model could reach if it knew everything:
 hyper-parameters from the raw stream, and the best even schedule. DATA_FOLDER (or TIDEGATE_DATA)
-holds the public streams; none of them is part of the project. Rivals are slow to run: --rivals FILE keeps their errors.
+holds the public streams; none of them is part of the project. Rivals are slow to run: --rivals FILE keeps
+their errors.
 """
 
 from __future__ import annotations
@@ -104,27 +105,24 @@ def some(window: int) -> list[int]:
     )
 
 
-def causal_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechanism]]:
+def causal_rivals(policy: tg.WEvent, columns: int, noise: str = "laplace") -> Iterator[tuple[str, Mechanism]]:
     w, wide = policy.w, columns > 16
-    yield "Uniform", Uniform(policy, columns=columns, noise="laplace")
+    yield "Uniform", Uniform(policy, columns=columns, noise=noise)
     for k in some(w):
-        yield f"Sample {k}", Sample(policy, columns=columns, every=-(-w // k), noise="laplace")
+        yield f"Sample {k}", Sample(policy, columns=columns, every=-(-w // k), noise=noise)
         if not wide or k in (1, 2, 4):
-            yield f"Fast {k}", Fast(policy, columns=columns, samples=k, noise="laplace")
-            still = Fast(policy, columns=columns, samples=k, adaptive=False, noise="laplace")
+            yield f"Fast {k}", Fast(policy, columns=columns, samples=k, noise=noise)
+            still = Fast(policy, columns=columns, samples=k, adaptive=False, noise=noise)
             yield f"Fast {k} still", still
-    yield "BD", BudgetDistribution(policy, columns=columns, noise="laplace")
-    yield "BA", BudgetAbsorption(policy, columns=columns, noise="laplace")
-    yield "RescueDP", RescueDP(policy, columns=columns)
-    event = tg.Event(epsilon=Fraction(policy.epsilon) / w)
-    yield "PeGaSus", PeGaSus(event, columns=columns)
+    yield "BD", BudgetDistribution(policy, columns=columns, noise=noise)
+    yield "BA", BudgetAbsorption(policy, columns=columns, noise=noise)
+    yield "RescueDP", RescueDP(policy, columns=columns)  # its groups of columns share nothing
+    yield "PeGaSus", PeGaSus(policy, columns=columns, noise=noise)
 
 
 def sharing_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechanism]]:
-    """What is plain, with noise that steps share: no paper has it."""
-    yield "Uniform", Uniform(policy, columns=columns)
-    for k in some(policy.w):
-        yield f"Sample {k}", Sample(policy, columns=columns, every=-(-policy.w // k))
+    """The same with noise that steps share: no paper has it."""
+    return causal_rivals(policy, columns, "auto")
 
 
 def delayed_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechanism]]:
@@ -241,6 +239,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=os.environ.get("TIDEGATE_DATA"))
     parser.add_argument("--made-up", action="store_true", help="a generated stream instead")
     parser.add_argument("--only", default="", help="streams whose name contains this")
+    parser.add_argument("--skip", help="no streams whose name contains this, such as wide")
     parser.add_argument("--epsilon", nargs="+", default=["0.01", "0.1", "1"])
     parser.add_argument("--window", nargs="+", type=int, default=[24, 48, 120, 240])
     parser.add_argument("--runs", type=int, default=2)
@@ -254,7 +253,7 @@ def main() -> None:
     known = json.loads(given.rivals.read_text()) if given.rivals and given.rivals.exists() else {}
     cells = []
     for name, stream in made_up() if given.made_up else streams(given.folder):
-        if given.only not in name:
+        if given.only not in name or (given.skip and given.skip in name):
             continue
         knowing = Hindsight(stream) if given.hindsight and stream[0].shape[1] == 1 else None
         for epsilon in given.epsilon:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ def test_a_small_run(accuracy, monkeypatch, capsys):
     few = lambda policy, columns: iter([("Sample 2", Sample(policy, columns=columns, every=policy.w // 2))])  # noqa: E731
     monkeypatch.setattr(accuracy, "some", lambda window: [1, window])
     monkeypatch.setattr(accuracy, "delayed_rivals", few)
+    monkeypatch.setattr(
+        accuracy, "sharing_rivals", lambda *given: islice(accuracy.causal_rivals(*given, "auto"), 2)
+    )
     monkeypatch.setattr(
         sys, "argv", ["tide_accuracy", "--made-up", "--epsilon", "0.1", "--window", "24", "--runs", "1"]
     )

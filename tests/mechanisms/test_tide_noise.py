@@ -56,7 +56,7 @@ def test_every_window_pays_for_what_was_measured_in_it(noise, chunks):
         met += sum(paid for step, paid in own.items() if end - W < step <= end)
         assert met <= units
     inside = [[step for step in steps if first <= step <= last] for first, last, _ in spans]
-    assert sorted([*own, *(step for group in inside for step in group)]) == steps.tolist()
+    assert sorted({*own, *(step for group in inside for step in group)}) == steps.tolist()
     shares = run._rule.shares
     longest = {
         int(row[loop.CHARGE]): int(row[loop.LENGTH] + (row[loop.LONGER] > 0))
@@ -65,11 +65,54 @@ def test_every_window_pays_for_what_was_measured_in_it(noise, chunks):
     }
     breadth = shares[:, loop.BREADTH].max(initial=0)
     for group, (_, _, paid) in zip(inside, spans, strict=True):
-        if paid < units:
-            assert len(group) <= max(length for cost, length in longest.items() if cost <= paid)
-        else:  # a semiorder: no window has more of its measurements than it was made for
+        radius = [length for cost, length in longest.items() if cost <= paid]
+        if noise == "semiorder" or len(group) > max(radius, default=0):
+            # a part of a semiorder: no window has more of its measurements than it was made for
+            assert noise != "cube"
             assert max(np.searchsorted(group, step + W) - at for at, step in enumerate(group)) <= breadth
     assert run.ledger.verify().ok
+
+
+@pytest.mark.parametrize("chunks", [1, 150])
+def test_a_semiorder_begins_with_what_is_left(chunks):
+    """Its noise is that of the eighths which are paid; with all of them at once a window would have lost too much."""
+    run = Tide(tg.WEvent(epsilon="2", w=24)).start()  # five groups in a window, and no fraction of eighths
+    scales, pushed = [], run.push_batch
+
+    def push_batch(piece):
+        releases = pushed(piece)
+        scales.extend(releases.scale)
+        return releases
+
+    run.push_batch = push_batch
+    _, spans, _ = charged_in(run, wandering(600)[:300] * 100, chunks)
+    eighth = run.ledger.units // loop.EIGHTHS
+    parts = [span for span in spans if span[2] % eighth == 0]
+    cubes = [span for span in spans if span[2] % eighth]
+    assert len(parts) > 2
+    assert sum(paid for _, _, paid in parts) == run.ledger.units
+    full = run._rule.scales[run.plan[loop.CHOICE], loop.SCALE]
+    for step in range(parts[0][0], 301):
+        paid = sum(paid for first, last, paid in parts if first <= step <= last)
+        assert scales[step - 1] == pytest.approx(full * run.ledger.units / paid, rel=1e-5)
+        others = sum(paid for _, last, paid in cubes if last > step - 24)
+        assert paid + others <= run.ledger.units
+    begin = parts[0][0]
+    at_once = run.ledger.units + sum(paid for _, last, paid in cubes if last > begin - 24)
+    assert at_once > run.ledger.units
+
+
+def test_a_semiorder_goes_on_with_less_noise():
+    """More budget changes the scale and not the arrivals: what follows is as if it had always been there."""
+    choices = Tide(POLICY, noise="semiorder").choices
+    row = int(np.flatnonzero(choices.shares[:, loop.STAIRS])[0])
+    less, full = choices.laws[choices.shares[row, loop.STAIRS]].law, choices.laws[row].law
+    source = FixedEntropy(5)
+    always, _ = full.draw(source, "stairs", 0, full.start(), 40)
+    begun, state = less.draw(source, "stairs", 0, less.start(), 15)
+    after, _ = full.draw(source, "stairs", 15, state, 25)
+    assert np.array_equal(after, always[15:])
+    assert np.abs(begun - loop.EIGHTHS * always[:15]).max() <= loop.EIGHTHS
 
 
 def test_a_semiorder_is_no_wider_than_its_window():

@@ -16,6 +16,7 @@ from tidegate.exact import whole
 from tidegate.releases import Release, Releases, Status
 from tidegate.structures.kernels import tracking as t
 from tidegate.structures.kernels.smoothing import WIDER, smooth
+from tidegate.structures.kernels.state_space import UNSEEN
 from tidegate.structures.state_space_model import Floats, Structure
 from tidegate.structures.state_space_tracker import Tracker
 
@@ -208,8 +209,19 @@ class StateSpace:
         parameters, kind, rings = memory["parameters"], memory["kind"], self._tracker.rings[:]
         once, settled = self.structure.once, memory["settled"]
         smooth(self.step, block, parameters, kind, once, rings, settled, values, variances)
-        deviation = np.sqrt(variances)[:, memory["kind"]] * (WIDER * memory["health"][t.FACTOR])
+        deviation = WIDER * np.sqrt(self._claimed(variances))[:, memory["kind"]]
         return np.stack([values, deviation])
+
+    def _claimed(self, variances: Floats) -> Floats:
+        """What intervals claim of smoothed values: what is left of a prediction's error, and a part of the noise."""
+        memory, unseen = self._tracker.memory, self._tracker.memory["parameters"][:, UNSEEN]
+        places = np.arange(self.step - 2 * self._block + 1, self.step - self._block + 1) % (2 * self._block)
+        predicted, known = memory["kept_variance"][places], variances - unseen
+        rest = np.minimum(1.0, known / np.maximum(predicted, 1e-300))
+        beside = np.maximum([t.possible(excess) for excess in memory["excess"]], unseen)
+        doubt = 1.0 + t.DOUBT / memory["health"][t.LEARNT]
+        claimed = (doubt * predicted + beside) * memory["health"][t.FACTOR] ** 2
+        return np.asarray(rest**2 * claimed + (1.0 - rest) * known)
 
     def state(self) -> dict[str, Any]:
         """All that is kept, as numbers and arrays: released data only."""

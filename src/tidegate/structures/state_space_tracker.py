@@ -43,6 +43,7 @@ DOUBTED = 2.0  # standard errors of the spread of levels in a class that are not
 # has KNOWN of the longest period
 PLENTY, RARER, KNOWN = 32, (2, 3), 0.5
 ROUNDS = 1  # of each search
+FORGOTTEN = np.array([0.5, 0.5, 0.25, 0.5, 1.0, 1.0])  # what an estimate leaves of the sums of `excess`
 RARELY = 1 << 16  # measurements between two estimates, at most
 
 
@@ -97,6 +98,7 @@ class Tracker:
             "kept_value": np.zeros((keep, columns)),
             "settled": np.zeros((keep // 2, classes)),
             "searched": np.zeros((classes, SEARCHED)),
+            "excess": np.zeros((classes, t.EXCESS)),
         }
         self.memory["clock"][t.NEXT_FIT] = 1
         self.memory["clock"][t.LAPLACE] = self.laplace
@@ -114,6 +116,7 @@ class Tracker:
             made=at_a_line(classes, states),
             values=np.zeros(columns),
             before=np.zeros(columns),
+            claimed=np.zeros(classes),
         )
         self.season = t.Season(structure.once, structure.weight)
         self._lay_out()
@@ -130,8 +133,8 @@ class Tracker:
     def restore(self, state: State) -> None:
         """Go on from a copy of `memory`."""
         for name, kept in self.memory.items():
-            # earlier versions have fewer numbers of health
-            kept[: len(state[name])] = state[name]
+            # earlier versions have fewer numbers of health, and know nothing of the excess
+            kept[: len(state.get(name, ()))] = state.get(name, kept[:0])
 
     @property
     def count(self) -> int:
@@ -174,6 +177,7 @@ class Tracker:
         if not clock[t.DROPPED]:
             self._replay(steps, values, known_as)
         memory["settled"][:] = 0.0
+        memory["excess"] *= FORGOTTEN  # it was that of other hyper-parameters
         step = max(1, count // 2) if count < PLENTY else min((RARER[known] - 1) * count, RARELY)
         self.size = sizes[0] if self.columns == 1 else size_of(values, known_as, self.laplace)
         if not self.size.visible:  # then there is nothing to search for, and news matters

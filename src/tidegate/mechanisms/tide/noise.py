@@ -101,18 +101,20 @@ class TideNoise(Held):
             kept, self.state = kept[: plan[loop.LEFT]], None
         self.pool = kept.copy()
         taken[:] = 0
-        taken[loop.END], taken[loop.POOL_ROW] = len(kept), plan[loop.GROUP_ROW]
+        taken[loop.END], taken[loop.POOL_ROW] = len(kept), plan[loop.TAKEN]
 
     def draw(self, steps: int) -> None:
         """Noise for the measurement in hand, and for some of those that `steps` more steps may bring."""
         plan, taken, choices = self.run.plan, self.taken, self.run.mechanism.choices
-        row = int(plan[loop.GROUP_ROW])
+        row = int(plan[loop.TAKEN])
         number, span, _, length, *_ = choices.shares[row].tolist()
         coming = min(DRAWN_AHEAD, 1 + steps * number // span)
         law, source, at = self._law(row), self.run.source, int(plan[loop.NUMBER])
         if length == loop.ENDLESS:
             begun = law.start() if not plan[loop.PLACED] else self.state
             assert begun is not None
+            if plan[loop.LEVEL] < loop.EIGHTHS:
+                coming = 1  # the next one may have less noise, of the same arrivals
             self.pool, self.state = law.draw(source, STREAM, at, begun, coming)
         else:
             place = int(plan[loop.PLACE]) % len(law.lengths)

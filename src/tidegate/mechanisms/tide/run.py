@@ -21,18 +21,13 @@ from tidegate.structures.state_space_tracker import Tracker
 if TYPE_CHECKING:
     from tidegate.mechanisms.tide.tide import Tide
 
-DOUBT = (
-    8.0  # times the variance more while one measurement is known: young hyper-parameters are often too small
-)
-
 
 class TideRun(LoopRun):
     """Tide on one stream."""
 
     mechanism: Tide
-    _open_before: tuple[
-        int, int, int
-    ]  # first step, last step and units of the group that was open before a batch
+    # first step, last step and units of each part of the group that was open before a batch
+    _open_before: list[list[int]]
     stream: ClassVar[str] = "tide"
 
     def _begin(self, state: State | None) -> None:
@@ -54,7 +49,6 @@ class TideRun(LoopRun):
             window=mechanism.policy.window or 0,
             grid=self._grid,
             nonnegative=mechanism.nonnegative,
-            doubt=DOUBT,
             shares=shares,
             scales=tables.scales,
         )
@@ -63,6 +57,7 @@ class TideRun(LoopRun):
         self._own: State = {
             "plan": plan,
             "marks": np.zeros(int(tables.shares[:, loop.BREADTH].max(initial=0)), dtype=np.int64),
+            "parts": np.zeros((loop.EIGHTHS, loop.PART_NUMBERS), dtype=np.int64),
             "kept_units": np.zeros(keep, dtype=np.int64),
             "kept_scale": np.zeros(keep),
             "kept_source": np.zeros(keep, dtype=np.int64),
@@ -83,6 +78,10 @@ class TideRun(LoopRun):
                 loop.PLAN, dtype=np.int64
             )  # earlier versions have fewer numbers there
             self._own["plan"][: len(state["plan"])] = state["plan"]
+            if "parts" not in state:  # then a group was charged at once
+                self._own["plan"][[loop.PARTS, loop.LEVEL]] = 1, loop.EIGHTHS
+                row, first = self.plan[[loop.GROUP_ROW, loop.GROUP_FIRST]]
+                self._own["parts"][0] = first, shares[row, loop.CHARGE], -1
         # noise that steps share may suit somebody: what was raised while it was drawn ends the run
         self.restores = not mechanism.shares_noise
         self._pool = TideNoise(self, saved.get("noise"))
@@ -133,8 +132,9 @@ class TideRun(LoopRun):
         self._kinds, self._revised_kinds = [(0, kind)], [(0, kind)]
         self._first = first_step
         if self.mechanism.shares_noise:
-            row, first, last = self.plan[[loop.GROUP_ROW, loop.GROUP_FIRST, loop.GROUP_LAST]].tolist()
-            self._open_before = first, last, int(self._rule.shares[row, loop.CHARGE])
+            parts, last = self._own["parts"][: self.plan[loop.PARTS]], int(self.plan[loop.GROUP_LAST])
+            self._open_before = [[first, last, units] for first, units, _ in parts.tolist()]
+            parts[:, loop.PART_BEGUN] = -1
             self._begun = np.empty((len(matrix), 3), dtype=np.int64)  # never more groups than steps
         releases = super()._push_batch(matrix, first_step)
         self._pool.forget()
@@ -154,7 +154,8 @@ class TideRun(LoopRun):
     def _groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The groups that were begun in a batch, and the one that reached on."""
         taken = self._pool.taken
-        extended = [[*self._open_before, taken[loop.FURTHER]]] if taken[loop.FURTHER] else []
+        further = int(taken[loop.FURTHER])
+        extended = [[*part, further] for part in self._open_before] if further else []
         return self._begun[: taken[loop.BEGUN]], np.array(extended, dtype=np.int64).reshape(-1, 4)
 
     def _record(self, batch: Batch, first_step: int, outputs: Any) -> None:
@@ -188,9 +189,15 @@ class TideRun(LoopRun):
             block.first_step,
             self._rule[:],
             block.drawn.words,
-            loop.Work(self._given, self._measured, noise.pool, noise.taken, self._own["marks"], self._begun)[
-                :
-            ],
+            loop.Work(
+                self._given,
+                self._measured,
+                noise.pool,
+                noise.taken,
+                self._own["marks"],
+                self._begun,
+                self._own["parts"],
+            )[:],
             block.batch.account,
             self._own["plan"],
             tracker.book[:],
@@ -292,7 +299,7 @@ class TideRun(LoopRun):
             return None
         revised = self._empty_revised(keep)
         tracker, rule = self._tracker, self._rule
-        public = self.step, keep, rule.grid, rule.nonnegative, rule.doubt
+        public = self.step, keep, rule.grid, rule.nonnegative
         loop.revise(*public, tracker.book[:], tracker.season[:], self._rings, revised[:])
         last = loop.Revised._make([*(array[keep - rest :] for array in revised[:5]), revised.count])
         ends = np.full(rest, self.step)

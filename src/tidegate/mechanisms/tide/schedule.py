@@ -44,8 +44,12 @@ FAMILIAR = (
 EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
-SETTLED = 2  # windows after which a semiorder is thought of, which is not easily left again
+SETTLED = (
+    2  # windows after which a semiorder is thought of, which is not easily left again; one if it is dense
+)
+BEGINNING = 5.0  # times the variance, in the mean over the window in which a semiorder gets its budget
 STAY = 8  # windows that a change to or from a semiorder is judged by, or as many steps as were seen so far
+STAY_DENSE = 32  # the same for one that measures every step, which is never far from right
 COARSE = 4.0  # grid units: the variance of noise with a smaller scale is not that of real numbers
 MOST_GROUPS = 512  # in a window; their account is copied with every batch
 FINITE_GROUP = 16  # measurements of a group where the budget never comes back: longer ones gain little
@@ -62,15 +66,16 @@ class Choices:
         Into how many units the budget of a window is divided.
     shares
         k, the steps over which k gaps stretch, the units of one measurement or of one group, how many measurements a
-        group has (0: each has noise of its own), how many of a semiorder a window may contain, and of how many groups in
-        turn how many have one measurement more.
+        group has (0: each has noise of its own), how many of a semiorder a window may contain, of how many groups in
+        turn how many have one measurement more, and where the stairs of a semiorder are.
     scales
         The scale of Laplace noise with the same variance, the variance, and the noise as the filter takes it; grid units.
     laws
         The law of each row whose measurements share noise.
     rows
         How many choices there are; the tables have them three times: as they are, for a first window whose budget pays
-        for the opening measurement, and for one that pays for a second one as well. Then follow those two.
+        for the opening measurement, and for one that pays for a second one as well. Then follow the stairs of each
+        semiorder, with one to seven eighths of its budget, and those two measurements.
     plain
         How many of the choices have Laplace noise: the first ones, one for each k.
     dense
@@ -152,7 +157,10 @@ def choices(
     shared = [
         (number, choice)
         for number, choice in offered
-        if all(drawable(Sharing(choice, sensitivity, each, copies)) for each in (least, most))
+        if all(
+            drawable(Sharing(choice, sensitivity, each, copies))
+            for each in (least if choice.law == "cube" else epsilon / loop.EIGHTHS, most)
+        )
     ]
     shares: list[tuple[int, ...]] = []
     scales: list[tuple[float, ...]] = []
@@ -174,6 +182,16 @@ def choices(
             laws.append(law)
             shares.append((number, span, charge, *_shape(choice)))
             scales.append(_noise(law, Fraction(sensitivity * units) / (epsilon * charge)))
+    for at, (_, choice) in enumerate(choices_of):
+        if choice is not None and choice.law == "semiorder":
+            stairs = len(shares)
+            for eighths in range(1, loop.EIGHTHS):
+                charge = units * eighths // loop.EIGHTHS
+                law = Sharing(choice, sensitivity, epsilon * charge / units, copies)
+                laws.append(law)
+                shares.append((*shares[at][:2], charge, *shares[at][3:]))
+                scales.append(_noise(law, Fraction(0)))
+            shares[at] = (*shares[at][:-1], stairs)
     for share in (opening, second):
         charge = int(share * units) or units // window
         laws.append(None)
@@ -192,14 +210,14 @@ def choices(
     )
 
 
-def _shape(choice: Choice | None) -> tuple[int, int, int, int]:
+def _shape(choice: Choice | None) -> tuple[int, int, int, int, int]:
     """How many measurements groups have, how many of a semiorder a window may contain; see `Choices.shares`."""
     if choice is None:
-        return 0, 0, 1, 0
+        return 0, 0, 1, 0, 0
     if choice.law == "cube":
         least = min(choice.lengths)
-        return least, 0, len(choice.lengths), sum(length > least for length in choice.lengths)
-    return loop.ENDLESS, choice.width * choice.share, 1, 0
+        return least, 0, len(choice.lengths), sum(length > least for length in choice.lengths), 0
+    return loop.ENDLESS, choice.width * choice.share, 1, 0, 0
 
 
 def _noise(law: Sharing | None, exact: Fraction) -> tuple[float, float, float]:
@@ -269,10 +287,10 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
     coming = phases_from(structure.once, now + 1, max(horizon + beyond, window if endless.any() else 0))
     models = [(memory["covariance"][c], memory["parameters"][c], coming, structure.weight) for c in kinds]
 
-    def predicted(choice: int, limit: float) -> float:
+    def predicted(choice: int, limit: float, more: float = 1.0) -> float:
         error = 0.0
         for model, weight in zip(models, weights, strict=True):
-            rule = (tables.shares, choice, tables.scales[choice, loop.KNOWN_AS], horizon)
+            rule = (tables.shares, choice, more * tables.scales[choice, loop.KNOWN_AS], horizon)
             if smoothed:
                 error += weight * predicted_smoothed(
                     *model, now, structure.once, *rule, tracker.keep, scratch
@@ -286,24 +304,29 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
         each = [predicted_silence(*model, window - 1, work, spread) for model in models]
         return float(weights @ each)
 
-    # a semiorder begins, and ends, with a window in which nothing is measured: it has to be worth that
-    stays = max(age, STAY * window)
-    between = silence() if window > 1 and (age >= SETTLED * window or endless[present]) else np.inf
+    # a semiorder begins with a window in which it has not yet all of its budget, and one in which nothing is measured
+    # comes after it: it has to be worth that
+    dense = shares[:, loop.MEASUREMENTS] == window
+    settled = np.where(dense, 1, SETTLED) * window
+    between = silence() if endless[present] else 0.0
     allowed = [
         choice
         for choice in range(tables.rows)
         if (gaps[choice] <= longest or gaps[choice] == gaps[0])
-        and (choice == present or not endless[choice] or np.isfinite(between))
+        and (not endless[choice] or age >= settled[choice] or choice == present)
     ]
     best, least = allowed[0], np.inf
     if present in allowed:
         best, least = present, CLEARLY * predicted(present, np.inf)
     for choice in allowed:
         if choice != present:
-            silent = window - 1 if endless[choice] or endless[present] else 0
-            cost = silent * between if silent else 0.0
-            error = predicted(choice, (least * (stays + silent) - cost) / stays)
-            error = (error * stays + cost) / (stays + silent)
+            changing = window - 1 if endless[choice] or endless[present] else 0
+            stays = max(age, (STAY_DENSE if dense[choice] else STAY) * window)
+            cost = changing * between
+            if endless[choice] and not endless[present]:
+                cost = changing * predicted(choice, np.inf, BEGINNING)
+            error = predicted(choice, (least * (stays + changing) - cost) / stays)
+            error = (error * stays + cost) / (stays + changing)
             if error < least:
                 best, least = choice, error
     return best

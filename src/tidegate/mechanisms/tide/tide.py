@@ -66,7 +66,8 @@ class Tide(SharingMechanism):
     public constants. Releases, smoothed values and intervals are post-processing.
     Measurements that share noise are one mechanism together, charged as one group: before its first measurement, for
     that step; and before every other one for all steps up to it. A group of at most L measurements with noise of the cube
-    loses its share, a semiorder all of ε in every window that it meets. So a window is charged with the opening and
+    loses its share, a semiorder all of ε in every window that it meets, or, while it has a part of its budget only, as
+    much as it was charged. So a window is charged with the opening and
     whatever has noise of its own inside of it, and once with each group that meets it; the ledger allows no more than ε.
     The state of a run is secret then (docs/noise.md). Proof: docs/proofs/tide.md.
 

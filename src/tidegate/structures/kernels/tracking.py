@@ -42,6 +42,7 @@ class Book(NamedTuple):
     kept_innovation: Any
     kept_value: Any
     settled: Any  # variances of smoothed values, while nothing changes
+    excess: Any  # of each class: sums over measurements, below
 
 
 class Season(NamedTuple):
@@ -61,6 +62,9 @@ class Room(NamedTuple):
     made: Any  # of each class: how its value is made of the states
     values: Any  # of each column: what is expected, then what is believed
     before: Any
+    claimed: (
+        Any  # of each class: the variance of a value that intervals claim, which is no less than the model's
+    )
 
 
 # positions in `clock`
@@ -82,6 +86,21 @@ HEALTH = 3
 RECENT = 8.0  # measurements that the misfit looks back on
 # a square counts no more than SURPRISE: Laplace noise alone exceeds it at one of 300 steps; but it never does IMPOSSIBLE
 SURPRISE, IMPOSSIBLE = 16.0, 100.0
+# positions in `excess`: sums with weights 1/total², which squares are known by
+WEIGHT = 0
+BEYOND = 1  # of what squared innovations are beyond their variance
+UNSURE = 2  # of the variance of that
+SIZES = 3  # of the squared level
+SIZE = 4  # of the squared level, over few measurements
+FEW = 5  # how many those are
+EXCESS = 6
+
+MEMORY = 128.0  # measurements that those sums look back on
+GROWTH = 16.0  # times, at most, that what was beyond the model grows with the squared level
+POSSIBLE = 0.5  # standard errors of the excess that count as if they were there
+DOUBT = (
+    8.0  # times the variance more while one measurement is known: young hyper-parameters are often too small
+)
 LEARNING = 0.05  # how fast the factor follows the share of innovations outside
 OUTSIDE, EDGE = 0.1, 1.6448536269514722  # 10 % of a Gaussian are beyond so many deviations
 LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
@@ -92,7 +111,7 @@ def one_step_on(book: Any, step: int, season: Any, room: Any) -> None:
     """Predict the next step."""
     covariance, parameters, phase, clock = book.covariance, book.parameters, book.phase, book.clock
     rings, once, weight = book.kept_spread, season.once, season.weight
-    work, spread, variance, _, made, values, _ = room
+    work, spread, variance, _, made, values, _, claimed = room
     keep = rings.shape[0]
     gap = 0
     if clock[LAST] > 0:
@@ -103,6 +122,7 @@ def one_step_on(book: Any, step: int, season: Any, room: Any) -> None:
         phase_at(once, step, phase)
     for c in range(parameters.shape[0]):
         variance[c] = look_ahead(covariance[c], parameters[c], weight, gap, phase, work, spread[c])
+        claimed[c] = doubted(book, c, variance[c])
     expected(book.state, parameters, book.kind, gap, phase, made, values)
     if keep:
         at = step % keep
@@ -113,26 +133,65 @@ def one_step_on(book: Any, step: int, season: Any, room: Any) -> None:
 
 
 @kernel
+def possible(excess: Any) -> float:
+    """The variance that may be there beside the model's: what innovations show, and what they could not show."""
+    if excess[WEIGHT] <= 0.0:
+        return 0.0
+    found = (excess[BEYOND] + POSSIBLE * np.sqrt(excess[UNSURE])) / excess[WEIGHT]
+    # a stream that grows is wrong by more than it was
+    before = excess[SIZES] / excess[WEIGHT]
+    grown = excess[SIZE] / excess[FEW] / before if before > 0.0 else 1.0
+    return float(max(found, 0.0) * min(max(grown, 1.0), GROWTH))
+
+
+@kernel
+def doubted(book: Any, c: int, variance: float) -> float:
+    """What intervals claim of a prediction with this variance."""
+    health = book.health
+    doubt = 1.0 + DOUBT / health[LEARNT]
+    beside = max(possible(book.excess[c]), book.parameters[c, UNSEEN])
+    return float((doubt * variance + beside) * health[FACTOR] ** 2)
+
+
+@kernel
 def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room: Any) -> None:
     """Correct by the measurements of the present step, made with this noise (see `hearing`); values become corrected."""
     covariance, parameters, kind = book.covariance, book.parameters, book.kind
     clock, health, weight = book.clock, book.health, season.weight
-    _, spread, variance, total, made, values, before = room
+    _, spread, variance, total, made, values, before, claimed = room
+    excess = book.excess
     keep = book.kept_spread.shape[0]
     columns = kind.size
     gap = clock[GAP]
-    squares, outside = 0.0, 0
+    squares, outside, told = 0.0, 0, 0.0
     laplace = clock[LAPLACE] == 1
     for c in range(parameters.shape[0]):
         total[c] = variance[c] + (effective_noise(variance[c], noise) if laplace else noise)
         health[LEARNT] += variance[c] / total[c] / parameters.shape[0]
-    limit = EDGE * health[FACTOR]
+        told += variance[c] / total[c] / parameters.shape[0]
+        excess[c, WEIGHT] *= 1.0 - 1.0 / MEMORY
+        excess[c, BEYOND] *= 1.0 - 1.0 / MEMORY
+        excess[c, UNSURE] *= (1.0 - 1.0 / MEMORY) ** 2
+        excess[c, SIZES] *= 1.0 - 1.0 / MEMORY
+        excess[c, SIZE] *= 1.0 - 1.0 / RECENT
+        excess[c, FEW] *= 1.0 - 1.0 / RECENT
     for j in range(columns):
         c = kind[j]
         innovation = measured[j] - values[j]
-        square = innovation * innovation / (variance[c] + abs(noise))
+        both = variance[c] + abs(noise)
+        square = innovation * innovation / both
         squares += square if square > IMPOSSIBLE else min(square, SURPRISE)
-        outside += square > limit * limit
+        outside += innovation * innovation > EDGE * EDGE * (claimed[c] + abs(noise))
+        if clock[COUNT] > 0:
+            # the variance of a squared Laplace number is 5 times its squared variance, of a normal one twice
+            share = max(noise, 0.0) / both if laplace else 0.0
+            excess[c, WEIGHT] += 1.0 / (both * both)
+            excess[c, BEYOND] += (min(square, SURPRISE) - 1.0) / both
+            excess[c, UNSURE] += (2.0 + 3.0 * share * share) / (both * both)
+            size = book.state[j, 0] ** 2 + covariance[c, 0, 0]
+            excess[c, SIZES] += size / (both * both)
+            excess[c, SIZE] += size
+            excess[c, FEW] += 1.0
         before[j] = values[j]
         values[j] = innovation
         if laplace:
@@ -147,10 +206,14 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
         values[j] = before[j] + variance[c] / total[c] * values[j]
     for c in range(parameters.shape[0]):
         absorb(covariance[c], parameters[c], weight, gap, spread[c], total[c])
-        variance[c] *= 1.0 - variance[c] / total[c]
+        rest = 1.0 - variance[c] / total[c]
+        # the error of a corrected value: what is left of that of the prediction, and a part of the noise, which is known
+        claimed[c] = rest * rest * claimed[c] + (1.0 - rest) * rest * variance[c]
+        variance[c] *= rest
     if clock[COUNT] > 0:
         health[MISFIT] += (squares / columns - health[MISFIT]) / RECENT
-        moved = health[FACTOR] * np.exp(LEARNING * (outside / columns - OUTSIDE))
+        # innovations that are mostly noise say little about intervals
+        moved = health[FACTOR] * np.exp(LEARNING * told * (outside / columns - OUTSIDE))
         health[FACTOR] = min(max(moved, LEAST_FACTOR), LARGEST_FACTOR)
     _remember(book, step, noise, measured)
     clock[GAP] = 0
@@ -190,6 +253,7 @@ def refreshed(book: Any, season: Any, room: Any) -> None:
             book.covariance[c], parameters[c], season.weight, 0, phase, room.work, room.spread[c]
         )
         room.variance[c] = max(variance, 0.0)
+        room.claimed[c] = doubted(book, c, room.variance[c])
 
 
 @kernel
@@ -224,10 +288,9 @@ def track(
 def write(book: Any, room: Any, values: Any, deviations: Any) -> None:
     """Copy the present values and their standard deviations out; infinite deviations before any measurement."""
     book, room = Book(*book), Room(*room)
-    parameters, kind, clock, health = book.parameters, book.kind, book.clock, book.health
-    believed, variance = room.values, room.variance
+    kind, clock, believed = book.kind, book.clock, room.values
     for j in range(kind.size):
         c = kind[j]
         values[j] = believed[j]
-        sure = np.sqrt(variance[c] + parameters[c, UNSEEN]) * health[FACTOR]
+        sure = np.sqrt(room.claimed[c])
         deviations[j] = sure if clock[COUNT] > 0 else np.inf

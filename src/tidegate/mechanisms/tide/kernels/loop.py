@@ -5,7 +5,8 @@ step or of a new group, for hyper-parameters and a schedule that are due again, 
 
 A *group* is what measurements that share noise are charged as: it is charged with its first measurement, reaches on with
 every other one, and ends when it has all of its measurements, when another choice is followed, or after a window
-without any.
+without any. A semiorder begins with as many eighths of its budget as the window has left, and takes the others as soon as
+they come back: its noise is larger until then, and each part is a group that reaches on to its last measurement.
 """
 
 from __future__ import annotations
@@ -28,14 +29,13 @@ from tidegate.structures.kernels.smoothing import WIDER, smooth
 from tidegate.structures.kernels.state_space import UNSEEN
 from tidegate.structures.kernels.tracking import (
     COUNT,
-    FACTOR,
     LAST,
-    LEARNT,
     MISFIT,
     NEXT_FIT,
     Book,
     Room,
     Season,
+    doubted,
     one_step_on,
     take_in,
 )
@@ -60,7 +60,16 @@ NUMBER = (
 )
 PLACED = 12  # measurements of the open group
 PLACE = 13  # its number, of the groups that follow one choice: not all of them are equally long
-PLAN = 14
+PARTS = 14  # charges that the open group has, a semiorder several of them; see `Work.parts`
+LEVEL = 15  # eighths of its budget that they are
+PLAN = 16
+
+# columns of `parts`
+PART_FIRST = 0  # the first step that was charged
+PART_UNITS = 1
+PART_BEGUN = 2  # its row in `begun`; -1 where it was begun before this batch
+PART_NUMBERS = 3
+EIGHTHS = 8
 
 # columns of `shares` (whole numbers), one row for each choice
 MEASUREMENTS = 0  # k in a window
@@ -70,7 +79,8 @@ LENGTH = 3  # measurements of a group, at most; 0 where each has noise of its ow
 BREADTH = 4  # measurements of a semiorder that a window may contain; else 0
 PERIOD = 5  # of so many groups in turn
 LONGER = 6  # the first so many have one measurement more
-SHARES = 7
+STAIRS = 7  # of a semiorder: the row of its first eighth, and six more follow
+SHARES = 8
 ENDLESS = 1 << 60
 
 # columns of `scales`
@@ -110,7 +120,6 @@ class Rule(NamedTuple):
     window: int  # steps after which budget comes back; 0: never
     grid: float
     nonnegative: bool
-    doubt: float  # how much wider intervals are while little is known of the hyper-parameters
     shares: Any  # tables with a row for each choice, whole numbers
     scales: Any  # and real ones
 
@@ -124,6 +133,7 @@ class Work(NamedTuple):
     taken: Any  # what of it is used, and which groups were charged; whole numbers, above
     marks: Any  # the last steps of an open semiorder
     begun: Any  # the groups of this batch: first step, last step, units
+    parts: Any  # what the open group was charged as
 
 
 class Kept(NamedTuple):
@@ -209,6 +219,9 @@ def _goes_on(rule: Any, plan: Any, choice: int, step: int) -> Any:
         return True  # what is charged never comes back
     # rows for the first window are the same choices with less budget
     same = choice < 3 * rule.rows and choice % rule.rows == plan[GROUP_ROW] % rule.rows
+    # before a semiorder begins a group has all of its measurements: what it costs is not there for others before
+    lengths = rule.shares[:, LENGTH]
+    same = same or (lengths[choice] == ENDLESS and lengths[plan[GROUP_ROW]] < ENDLESS)
     return same and step - plan[GROUP_LAST] < rule.window
 
 
@@ -234,6 +247,8 @@ def leave_group(plan: Any, taken: Any, shares: Any) -> None:
 def _pay(rule: Any, plan: Any, work: Any, account: Any, choice: int, step: int) -> Any:
     """Charge a measurement at this step, before it has any noise: PAID, OVERSPENT, or WAIT where it must not be made."""
     shares, taken, entries, numbers = rule.shares, work.taken, account.entries, account.numbers
+    if shares[choice, LENGTH] == ENDLESS:
+        choice %= rule.rows  # it takes what is left in a first window, too
     if _goes_on(rule, plan, choice, step):
         row = plan[GROUP_ROW]
         breadth = shares[row, BREADTH]
@@ -242,34 +257,79 @@ def _pay(rule: Any, plan: Any, work: Any, account: Any, choice: int, step: int) 
             return WAIT
         if account_charge(entries, numbers, step, 0) != ACCEPTED:
             return OVERSPENT
-        before = plan[GROUP_LAST]
-        if (
-            account_extend_group(entries, numbers, plan[GROUP_FIRST], before, shares[row, CHARGE], step)
-            == ACCEPTED
-        ):
-            if taken[BEGUN]:
-                work.begun[taken[BEGUN] - 1, 1] = step
+        answer = _reach_on(plan, work, account, step)
+        if answer == OVERSPENT:
+            return OVERSPENT
+        if answer == PAID:
+            if breadth and plan[LEVEL] < EIGHTHS:
+                _climb(rule, plan, work, account, row, step)
             else:
-                taken[FURTHER] = step
-            plan[TAKEN] = row
+                plan[TAKEN] = row
             return PAID
     leave_group(plan, taken, shares)
+    if shares[choice, LENGTH] == ENDLESS:
+        plan[LEVEL], plan[PARTS] = 0, 0
+        _climb(rule, plan, work, account, choice, step)
+        if plan[LEVEL] == 0:
+            return WAIT
+        plan[GROUP_ROW], plan[GROUP_FIRST] = choice, step
+        plan[LEFT], plan[PLACED] = ENDLESS, 0
+        taken[POSITION] = taken[END]  # it begins anew
+        return PAID
     charge = shares[choice, CHARGE]
     if account_remaining(entries, numbers, step) < charge:
         return WAIT  # the first step that allows it
     plan[TAKEN] = choice
     if shares[choice, LENGTH] == 0:
         return PAID if account_charge(entries, numbers, step, charge) == ACCEPTED else OVERSPENT
-    if account_charge_group(entries, numbers, step, step, charge) != ACCEPTED:
+    plan[PARTS] = 0
+    if not _begin(plan, work, account, step, charge):
         return WAIT  # no room for it in this batch
-    at = taken[BEGUN]
-    work.begun[at, 0], work.begun[at, 1], work.begun[at, 2] = step, step, charge
-    taken[BEGUN] = at + 1
     plan[PLACE] = plan[PLACE] + 1 if plan[GROUP_ROW] == choice else 0
     plan[GROUP_ROW], plan[GROUP_FIRST] = choice, step
     plan[LEFT], plan[PLACED] = group_length(shares, choice, plan[PLACE]), 0
-    if shares[choice, LENGTH] == ENDLESS:
-        taken[POSITION] = taken[END]  # a semiorder begins anew
+    return PAID
+
+
+@kernel
+def _begin(plan: Any, work: Any, account: Any, step: int, units: int) -> Any:
+    """Charge one more part of the open group, from this step on; whether there is room for it."""
+    if account_charge_group(account.entries, account.numbers, step, step, units) != ACCEPTED:
+        return False
+    at, part = work.taken[BEGUN], work.parts[plan[PARTS]]
+    work.begun[at, 0], work.begun[at, 1], work.begun[at, 2] = step, step, units
+    part[PART_FIRST], part[PART_UNITS], part[PART_BEGUN] = step, units, at
+    work.taken[BEGUN] = at + 1
+    plan[PARTS] += 1
+    return True
+
+
+@kernel
+def _climb(rule: Any, plan: Any, work: Any, account: Any, row: int, step: int) -> None:
+    """Charge as many more eighths of a semiorder as the window has left, for the measurement in hand and later ones."""
+    eighth = rule.shares[row, CHARGE] // EIGHTHS
+    left = account_remaining(account.entries, account.numbers, step) // eighth
+    more = min(EIGHTHS - plan[LEVEL], left)
+    if more > 0 and _begin(plan, work, account, step, more * eighth):
+        plan[LEVEL] += more
+    if plan[LEVEL] > 0:
+        plan[TAKEN] = row if plan[LEVEL] == EIGHTHS else rule.shares[row, STAIRS] + plan[LEVEL] - 1
+
+
+@kernel
+def _reach_on(plan: Any, work: Any, account: Any, step: int) -> Any:
+    """Let all parts of the open group reach on to this step: PAID, WAIT where none can, OVERSPENT where only some can."""
+    for at in range(plan[PARTS]):
+        part = work.parts[at]
+        answer = account_extend_group(
+            account.entries, account.numbers, part[PART_FIRST], plan[GROUP_LAST], part[PART_UNITS], step
+        )
+        if answer != ACCEPTED:
+            return OVERSPENT if at else WAIT
+        if part[PART_BEGUN] >= 0:
+            work.begun[part[PART_BEGUN], 1] = step
+        else:
+            work.taken[FURTHER] = step
     return PAID
 
 
@@ -324,7 +384,7 @@ def release(
         book.health,
         book.parameters,
     )
-    kind, total, variances, believed = book.kind, room.total, room.variance, room.values
+    kind, total, claimed, believed = book.kind, room.total, room.claimed, room.values
     keep, classes, grid = kept_units.size, parameters.shape[0], rule.grid
     columns = rows.shape[1]
     inline = words.shape[1] > 0
@@ -344,7 +404,9 @@ def release(
                     row = plan[TAKEN]
                     shared = shares[row, LENGTH] > 0
                     # a group is paid for with its first measurement
-                    units[index] = shares[row, CHARGE] if not shared or taken[BEGUN] > begun else 0
+                    units[index] = 0 if shared else shares[row, CHARGE]
+                    if taken[BEGUN] > begun:
+                        units[index] = work.begun[begun, 2]
                     charged[index] = 0 if shared else shares[row, CHARGE]
                     empty = taken[POSITION] >= taken[END] or taken[POOL_ROW] != row
                     if empty if shared else not inline:
@@ -373,16 +435,14 @@ def release(
             fresh
             and plan[ALARM] == 1
             and shares[plan[TAKEN], MEASUREMENTS] == shares[rule.dense, MEASUREMENTS]
+            and plan[TAKEN] < 3 * rule.rows  # and has not the noise of a semiorder that has only begun
         )
         status[index] = FRESH if fresh else APPROXIMATED
         source[index] = clock[LAST]
         scale[index] = scales[plan[TAKEN], SCALE] * grid if clock[LAST] > 0 else 0.0
-        doubt = 1.0 + rule.doubt / health[LEARNT]
         for c in range(classes):
-            variance = scales[plan[TAKEN], VARIANCE] if raw else doubt * variances[c] + parameters[c, UNSEEN]
-            deviations[index, c] = (
-                np.sqrt(max(variance, 0.0)) * health[FACTOR] * grid if clock[LAST] > 0 else np.inf
-            )
+            variance = scales[plan[TAKEN], VARIANCE] if raw else claimed[c]
+            deviations[index, c] = np.sqrt(max(variance, 0.0)) * grid if clock[LAST] > 0 else np.inf
         shown = values[index]
         shown[:] = measured if raw else believed
         if fresh:
@@ -394,7 +454,7 @@ def release(
             kept_units[at], kept_scale[at], kept_source[at] = units[index], scale[index], source[index]
             kept_measured[at] = measured
             if step % rule.block == 0 and step >= keep:
-                revise(step, rule.block, grid, rule.nonnegative, rule.doubt, book, season, kept, revised)
+                revise(step, rule.block, grid, rule.nonnegative, book, season, kept, revised)
     return rows.shape[0], DONE
 
 
@@ -417,7 +477,6 @@ def revise(
     length: int,
     grid: float,
     nonnegative: bool,
-    doubtful: float,
     book: Any,
     season: Any,
     kept: Any,
@@ -438,13 +497,16 @@ def revise(
         book.kept_value,
     )
     smooth(last, length, book.parameters, book.kind, season.once, rings, book.settled, part, doubt)
-    factor = book.health[FACTOR] * WIDER * grid * np.sqrt(1.0 + doubtful / book.health[LEARNT])
     for row in range(length):
         place = (last - keep + 1 + row) % keep
         source[at + row], scale[at + row] = kept_source[place], kept_scale[place]
         units[at + row] = kept_units[place]
         for c in range(doubt.shape[1]):
-            doubt[row, c] = np.sqrt(doubt[row, c]) * factor
+            # what is left of the error of a prediction, and a part of the noise, as for values at once
+            predicted, known = book.kept_variance[place, c], doubt[row, c] - book.parameters[c, UNSEEN]
+            rest = min(1.0, known / predicted) if predicted > 0.0 else 1.0
+            claimed = rest * rest * doubted(book, c, predicted) + (1.0 - rest) * known
+            doubt[row, c] = np.sqrt(max(claimed, 0.0)) * WIDER * grid
         if kept_source[place] == last - keep + 1 + row:  # it was measured
             _let_stand(kept_measured[place], kept_scale[place], grid, kind, part[row], doubt[row])
         for column in range(part.shape[1]):
