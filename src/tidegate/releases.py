@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from fractions import Fraction
 from statistics import NormalDist
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate import charts, frames
+from tidegate.errors import InvalidParameter
 
 if TYPE_CHECKING:
     import polars
@@ -27,6 +28,41 @@ class NoiseLaw(Protocol):
 
     def radius(self, scale: npt.ArrayLike, confidence: float) -> Values:
         """Half the width of the interval that holds the noise with a probability."""
+
+
+class Radii:
+    """Half the widths of the intervals of releases, worked out when they are asked for, and once.
+
+    Parameters
+    ----------
+    work_out
+        What gives them for a probability, T × d.
+
+    Examples
+    --------
+    >>> radii = Radii(lambda confidence: np.full((2, 1), 5.0))
+    >>> radii(0.9).tolist(), radii.rows(1)(0.9).tolist()
+    ([[5.0], [5.0]], [5.0])
+    """
+
+    __slots__ = ("_known", "_work_out")
+
+    def __init__(self, work_out: Callable[[float], Values]) -> None:
+        self._work_out = work_out
+        self._known: dict[float, Values] = {}
+
+    def __call__(self, confidence: float) -> Values:
+        """Those for a probability."""
+        if not 0.0 < confidence < 1.0:
+            raise InvalidParameter("confidence", confidence, "above 0 and below 1", "write for example 0.9")
+        found = self._known.get(confidence)
+        if found is None:
+            found = self._known[confidence] = self._work_out(confidence)
+        return found
+
+    def rows(self, part: int | slice) -> Radii:
+        """Those of one step, or of some."""
+        return Radii(lambda confidence: self(confidence)[part])
 
 
 class Status(IntEnum):
@@ -78,8 +114,8 @@ class Measured(NamedTuple):
     groups: Integers
     weights: Integers
 
-    def rows(self, part: int | slice) -> Measured:
-        """Those of one step or of some."""
+    def rows(self, part: int | slice | None) -> Measured:
+        """Those of one step or of some; None makes several of one."""
         return Measured(self.noisy[part], self.groups[part], self.weights[part])
 
 
@@ -121,10 +157,19 @@ class _Published:
         raise NotImplementedError
 
     def interval(self, confidence: float = 0.9) -> tuple[Values, Values]:
-        """Bounds between which the true values lie with this probability, in their shape; NaN where none are known.
+        """Bounds between which the true values lie with this probability, in their shape.
 
-        Of a value that was measured at its step the noise is known exactly. Of one that was taken from an earlier
-        step nobody knows how far the stream has moved since, unless the mechanism has a model that says so.
+        Of a value that was measured at its step, and of a sum of such, the noise is known exactly, and so is how often
+        the interval holds. Of a value that was taken from an earlier step, or smoothed, it also has what the stream has
+        moved, by a model that was learnt from earlier releases (:mod:`tidegate.mechanisms.uncertainty`, or the
+        mechanism's own): such intervals hold as often as they say while a stream moves as it did before, and less often
+        at a jump that nothing has announced. What clipping takes away is in no interval. Infinite while nothing was
+        measured; NaN where there is no value.
+
+        Parameters
+        ----------
+        confidence
+            The probability, above 0 and below 1.
         """
         radius = self.radius(confidence)
         half = np.full(self.values.shape, np.nan) if radius is None else radius
@@ -177,6 +222,8 @@ class Release(_Published):
         The measurements behind smoothed values; else None.
     law
         How the noise is distributed, where a fresh value is the truth and such noise; else None.
+    radii
+        What gives half the widths of intervals where the law of the noise is not all; else None.
 
     Examples
     --------
@@ -190,8 +237,8 @@ class Release(_Published):
     """
 
     __slots__ = (
-        "delay", "deviation", "law", "measured", "revised", "scale", "source", "status", "step", "unit", "units",
-        "values",
+        "delay", "deviation", "law", "measured", "radii", "revised", "scale", "source", "status", "step", "unit",
+        "units", "values",
     )  # fmt: skip
 
     def __init__(
@@ -221,14 +268,19 @@ class Release(_Published):
         self.deviation = deviation
         self.measured = measured
         self.law: NoiseLaw | None = None
+        self.radii: Radii | None = None
 
     def radius(self, confidence: float = 0.9) -> Values | None:
         """Half the widths of `interval`, one or one a column; None where no interval is known."""
         if self.deviation is not None:
             return _widths(self.deviation, confidence)
-        if self.law is None or self.status is not Status.FRESH:
+        if self.radii is not None:
+            return self.radii(confidence)
+        if self.law is None:
             return None
-        return self.law.radius([self.scale], confidence)
+        if self.status is Status.FRESH:
+            return self.law.radius([self.scale], confidence)
+        return np.full(1, np.nan if np.isnan(self.values).all() else np.inf)
 
     @property
     def spent(self) -> Fraction:
@@ -269,7 +321,7 @@ class Releases(_Published):
         periods; else None.
     ends
         For each step the step at which its values became known, where they are revised values; else None.
-    deviation, measured, law
+    deviation, measured, law, radii
         As in :class:`Release`, T × d.
     names
         The names of the columns, where the run knows them; else None.
@@ -286,8 +338,8 @@ class Releases(_Published):
     """
 
     __slots__ = (
-        "_deviation", "_source", "delay", "ends", "first_step", "law", "measured", "names", "revised", "scale", "status",
-        "unit", "units", "values",
+        "_deviation", "_source", "delay", "ends", "first_step", "law", "measured", "names", "radii", "revised", "scale",
+        "status", "unit", "units", "values",
     )  # fmt: skip
 
     def __init__(
@@ -319,6 +371,7 @@ class Releases(_Published):
         self.measured = measured
         self.ends = ends
         self.law: NoiseLaw | None = None
+        self.radii: Radii | None = None
         self.names: tuple[str, ...] | None = None
 
     def to_polars(
@@ -384,13 +437,18 @@ class Releases(_Published):
         return None if self._deviation is None else self._deviation.expanded(self.values.shape[1])
 
     def radius(self, confidence: float = 0.9) -> Values | None:
-        """Half the widths of `interval`, T × 1 or T × d, NaN where it is not known; None where it never is."""
+        """Half the widths of `interval`, T × 1 or T × d, NaN where there is no value; None where no law is known."""
         if (deviation := self.deviation) is not None:
             return _widths(deviation, confidence)
+        if self.radii is not None:
+            return self.radii(confidence)
         if self.law is None:
             return None
-        found = np.where(self.fresh, self.law.radius(self.scale, confidence), np.nan)
-        return np.asarray(found[:, np.newaxis], dtype=np.float64)
+        found = self.law.radius(self.scale, confidence)[:, np.newaxis]
+        if (fresh := self.fresh).all():
+            return found
+        nothing = np.where(np.isnan(self.values).all(axis=1), np.nan, np.inf)
+        return np.where(fresh[:, np.newaxis], found, nothing[:, np.newaxis])
 
     @property
     def source(self) -> npt.NDArray[np.int64]:
@@ -437,6 +495,7 @@ class Releases(_Published):
             measured=None if self.measured is None else self.measured.rows(at),
         )
         release.law = self.law
+        release.radii = None if self.radii is None else self.radii.rows(at)
         return release
 
     def ending_at(self, step: int) -> Releases | None:
@@ -447,7 +506,7 @@ class Releases(_Published):
         if begin == end:
             return None
         part, first = slice(begin, end), self.first_step + begin
-        return Releases(
+        found = Releases(
             first,
             self.values[part],
             self.status[part],
@@ -459,6 +518,8 @@ class Releases(_Published):
             deviation=None if self._deviation is None else self._deviation.rows(part),
             ends=self.ends[part],
         )
+        found.radii = None if self.radii is None else self.radii.rows(part)
+        return found
 
     def __iter__(self) -> Iterator[Release]:
         return (self[index] for index in range(len(self.values)))

@@ -184,8 +184,11 @@ def test_intervals_are_read_back(ledger: Path) -> None:
     with tg.open(tide, ledger.with_name("tide.ledger")) as run:
         pushed = run.push(np.zeros(tide.columns, dtype=np.int64))
         assert np.array_equal(run.releases().interval()[0][0], pushed.interval()[0], equal_nan=True)
-        with pytest.raises(InvalidParameter, match="confidence"):
-            run.releases().interval(0.5)
+        (narrow, wide), usual = (
+            (run.releases().radius(level) for level in (0.5, 0.99)),
+            run.releases().radius(),
+        )
+        assert ((narrow < usual) & (usual < wide)).all()
 
 
 def test_a_push_is_a_commit_of_its_own(ledger: Path) -> None:

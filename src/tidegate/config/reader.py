@@ -331,7 +331,8 @@ class FileReader:
         else:
             mechanism = self.mechanism(sections["mechanism"], extra, policy, query, steps)
         if query.levels is not None:
-            apart = isinstance(mechanism.law, Law) and not mechanism.shares_noise
+            noise_says_all = isinstance(mechanism.law, Law) and mechanism.uncertainty() is None
+            apart = noise_says_all and not mechanism.shares_noise
             query = replace(query, levels=replace(query.levels, independent=apart))
         return Config(
             self.path,

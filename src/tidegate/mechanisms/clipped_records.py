@@ -24,10 +24,10 @@ from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.run import Pushed
-from tidegate.noise import Law, install, laplace, laplace_one, variance_laplace
-from tidegate.noise.law import SharedLaw
+from tidegate.noise import install, laplace, laplace_one, variance_laplace
+from tidegate.noise.law import AnyLaw
 from tidegate.policy import Event, Policy, WEvent
-from tidegate.releases import ClassDeviations, Release, Releases, Status, Values
+from tidegate.releases import ClassDeviations, Radii, Release, Releases, Status, Values
 from tidegate.structures.hierarchy import Hierarchy
 from tidegate.structures.value_bins import ValueBins
 
@@ -282,7 +282,7 @@ class ClippedRecords(Mechanism):
         return self.bounded.shares_noise
 
     @cached_property
-    def law(self) -> Law | SharedLaw | None:
+    def law(self) -> AnyLaw | None:
         """As for the mechanism."""
         return self.bounded.law
 
@@ -350,7 +350,7 @@ class ClippedRecordsRun(Run):
             return {**state, "sample": self._sample}
         if self._inner is None:
             return state
-        own = {f"inner.{name}": value for name, value in self._inner._state().items()}
+        own = {f"inner.{name}": value for name, value in self._inner._whole_state().items()}
         return {**state, "inner_origin": self._inner.origin, "inner_alone": self._inner.alone, **own}
 
     @property
@@ -383,7 +383,7 @@ class ClippedRecordsRun(Run):
         run.step, run.origin, run.charges = self.step, origin, self.ledger.rows
         run.alone = alone and self.alone
         run._resumed = True
-        run._begin(state)
+        run._begin_from(state)
         self._inner = run
 
     def push(self, values: Pushed, step: int | None = None) -> Release:
@@ -399,7 +399,7 @@ class ClippedRecordsRun(Run):
         return releases
 
     @property
-    def _law(self) -> Law | SharedLaw | None:
+    def _law(self) -> AnyLaw | None:
         return (self.mechanism if self._inner is None else self._inner.mechanism).law
 
     # pushing ---------------------------------------------------------------------------------------------------
@@ -496,7 +496,7 @@ def joined(parts: list[Releases]) -> Releases:
         columns = last.values.shape[1]
         by_column = [_deviations(part, columns) for part in parts]
         deviation = ClassDeviations(np.concatenate(by_column), [(0, np.arange(columns))])
-    return Releases(
+    whole = Releases(
         parts[0].first_step,
         np.concatenate([part.values for part in parts]),
         np.concatenate([part.status for part in parts]),
@@ -508,6 +508,10 @@ def joined(parts: list[Releases]) -> Releases:
         revised=revised[-1] if revised else None,
         deviation=deviation,
     )
+    if (radii := last.radii) is not None:  # the parts before it say nothing
+        silent = np.full((len(whole) - len(last), last.values.shape[1]), np.nan)
+        whole.radii = Radii(lambda confidence: np.concatenate([silent, radii(confidence)]))
+    return whole
 
 
 def _deviations(part: Releases, columns: int) -> Values:

@@ -20,8 +20,9 @@ from tidegate.exact import ExactLike, positive, show, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.clamping import read_clamp
 from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
+from tidegate.mechanisms.uncertainty import Uncertainty, Walk
 from tidegate.noise import Law
-from tidegate.noise.law import SharedLaw
+from tidegate.noise.law import AnyLaw, SpreadLaw
 from tidegate.policy import Guarantee, Policy, ZeroConcentrated
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class Mechanism(ABC):
     supports: ClassVar[tuple[type[Policy], ...]] = (Policy,)
     budgets: ClassVar[tuple[str, ...]] = ("Pure",)
     plain: ClassVar[bool] = False  # whether a fresh value is the truth and noise of the release's scale
+    holds: ClassVar[bool] = False  # whether a value stays until the next one is measured
+    spreads: ClassVar[bool] = False  # whether a release's scale is the standard deviation of its noise
     statistic: ClassVar[str] = (
         "steps"  # what is released: the values of "steps", or what is made of them; see `ideal`
     )
@@ -231,12 +234,21 @@ class Mechanism(ABC):
         return False
 
     @cached_property
-    def law(self) -> Law | SharedLaw | None:
+    def law(self) -> AnyLaw | None:
         """How the noise of a fresh value is distributed, where it is nothing but the truth and noise; else None."""
-        if not self.plain:
-            return None
-        kind = "gaussian" if isinstance(self.policy.budget, ZeroConcentrated) else "laplace"
-        return Law(kind, float(Fraction(self.grid)))
+        grid = float(Fraction(self.grid))
+        if self.spreads:
+            return SpreadLaw(self.noise_kind, grid)
+        return Law(self.noise_kind, grid) if self.plain else None
+
+    @property
+    def noise_kind(self) -> str:
+        """What is drawn: "laplace" or "gaussian" noise."""
+        return "gaussian" if isinstance(self.policy.budget, ZeroConcentrated) else "laplace"
+
+    def uncertainty(self) -> Uncertainty | None:
+        """What learns the errors of values from releases, for a run; None where their noise says all."""
+        return Walk(self.outputs, self.law) if self.holds and self.law is not None else None
 
     @property
     def enforced(self) -> bool:

@@ -112,7 +112,7 @@ class Run(ABC):
             self.ledger.mark()
         self.charges = self.ledger.rows
         self.ledger.join(self)
-        self._begin(state or None)
+        self._begin_from(state)
 
     def _compare(self, header: State) -> None:
         """Refuse a ledger that is not at the moment of the snapshot: each release is charged and made once."""
@@ -128,6 +128,31 @@ class Run(ABC):
                 "the ledger is not that of the snapshot, or was charged since; restore all runs that share a ledger, and "
                 "the ledger, from snapshots of one moment before any of them goes on."
             )
+
+    def _begin_from(self, state: State | None) -> None:
+        """Set up all of the state: the mechanism's, and what was learnt from releases about their errors."""
+        own = dict(state or {})
+        learnt = own.pop("learnt from releases", None)
+        self._uncertainty = self.mechanism.uncertainty()
+        if self._uncertainty is not None and learnt is not None:
+            self._uncertainty.state = learnt.copy()
+        self._begin(own or None)
+
+    def _whole_state(self) -> State:
+        """What `_begin_from` goes on from."""
+        if self._uncertainty is None:
+            return self._state()
+        return {**self._state(), "learnt from releases": self._uncertainty.state}
+
+    def _accompany(self, releases: Release | Releases) -> None:
+        """Say of releases what is known of their errors."""
+        releases.law = self.mechanism.law
+        if self._uncertainty is None:
+            return
+        radii = self._uncertainty.follow(releases)
+        releases.radii = radii if isinstance(releases, Releases) else radii.rows(0)
+        if releases.revised is not None:
+            releases.revised.radii = self._uncertainty.revised(releases.revised)
 
     # what a mechanism writes -----------------------------------------------------------------------------------
 
@@ -160,7 +185,7 @@ class Run(ABC):
                 f"this run stands at step {self.step} already; say where it begins before its first step is pushed."
             )
         self.step = self.origin = whole("step", step) - 1
-        self._begin(None)
+        self._begin_from(None)
         return self
 
     def __repr__(self) -> str:
@@ -197,7 +222,7 @@ class Run(ABC):
             self._failed(error)
             raise
         self.charges = self.ledger.rows
-        release.law = self.mechanism.law
+        self._accompany(release)
         self._unusable = ""
         return release
 
@@ -213,7 +238,7 @@ class Run(ABC):
             raise
         self.step += len(rows)
         self.charges = self.ledger.rows
-        releases.law = self.mechanism.law
+        self._accompany(releases)
         releases.names = self.names if self.mechanism.outputs == self._columns else None
         self._unusable = ""
         return releases
@@ -249,7 +274,7 @@ class Run(ABC):
         }
         if self.names is not None:
             header["names"] = list(self.names)
-        state = self._state()
+        state = self._whole_state()
         if isinstance(self.ledger, MemoryLedger) and self.alone and not self.ledger.shared_with(self):
             account = self.ledger.snapshot()
             kept = {f"ledger.{name}": account[name] for name in account if not name.endswith("identity")}

@@ -24,7 +24,7 @@ from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ledger import Batch, Group, kernels
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.run import Matrix, Row, Run, last_step
-from tidegate.noise.law import Law, SharedLaw
+from tidegate.noise.law import AnyLaw, SharedLaw
 from tidegate.policy import Policy, Pure
 from tidegate.releases import Measured, Release, Releases
 
@@ -125,7 +125,7 @@ class SharingMechanism(Mechanism):
         return self.columns_apart and self.sharing is None
 
     @cached_property
-    def law(self) -> Law | SharedLaw | None:
+    def law(self) -> AnyLaw | None:
         """How the noise of a fresh value is distributed, where it is nothing but the truth and noise."""
         if self.sharing is None or not self.plain:
             return super().law

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Protocol
@@ -34,6 +35,10 @@ class Law:
     kind: str
     grid: float
 
+    def variance(self, scale: Values) -> Values:
+        """The variance of noise that releases show this scale of."""
+        return (1.0 if self.kind == "gaussian" else 2.0) * scale * scale
+
     def radius(self, scale: npt.ArrayLike, confidence: float) -> Values:
         """Half the width of the interval around a value that holds the truth with this probability, or more.
 
@@ -50,6 +55,61 @@ class Law:
                 steps = np.maximum(0.0, np.ceil(-number * rest) - 1)
         found: Values = np.where(number > 0, steps * self.grid, np.nan)
         return found
+
+
+def spread_radius(deviation: npt.ArrayLike, confidence: float) -> Values:
+    """Half the width of an interval from a standard deviation alone: the larger of a Gaussian's and a Laplace's.
+
+    A sum of independent draws of Laplace noise, few or many, large or small, lies between the two.
+
+    Examples
+    --------
+    >>> spread_radius(np.array([1.0]), 0.9).round(2).tolist(), spread_radius(1.0, 0.99).round(2).tolist()
+    ([1.64], 3.26)
+    """
+    if not 0.0 < confidence < 1.0:
+        raise InvalidParameter("confidence", confidence, "above 0 and below 1", "write for example 0.9")
+    gaussian, laplace = NormalDist().inv_cdf(0.5 + confidence / 2), -math.log1p(-confidence) / math.sqrt(2)
+    return np.asarray(deviation, dtype=np.float64) * max(gaussian, laplace)
+
+
+@dataclass(frozen=True)
+class SpreadLaw:
+    """Noise that releases show the standard deviation of: a sum of several draws, which steps share.
+
+    Parameters
+    ----------
+    kind
+        "laplace" or "gaussian": what is added up.
+    grid
+        The resolution of values, in their own unit.
+    factor
+        How many times the scale of a release this standard deviation is.
+
+    Examples
+    --------
+    >>> SpreadLaw("gaussian", 0.1).radius([10.0], 0.95).round(1).tolist()
+    [19.6]
+    """
+
+    kind: str
+    grid: float
+    factor: float = 1.0
+
+    def variance(self, scale: Values) -> Values:
+        """The variance of noise that releases show this scale of."""
+        return (self.factor * scale) ** 2
+
+    def radius(self, scale: npt.ArrayLike, confidence: float) -> Values:
+        """Half the width of the interval around a value that holds the truth with this probability, or more.
+
+        NaN where the scale is 0, because nothing was measured.
+        """
+        deviation = np.asarray(scale, dtype=np.float64) * self.factor
+        found = spread_radius(deviation, confidence)
+        if self.kind == "gaussian":
+            found = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
+        return np.where(deviation > 0, np.ceil(found / self.grid) * self.grid, np.nan)
 
 
 class Radius(Protocol):
@@ -75,6 +135,10 @@ class SharedLaw:
     grid: float
     _known: dict[float, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def variance(self, scale: Values) -> Values:
+        """The variance of noise that releases show this scale of: that of Laplace noise."""
+        return 2.0 * scale * scale
+
     def radius(self, scale: npt.ArrayLike, confidence: float) -> Values:
         """Half the width of the interval around a value that holds the truth with this probability, or more.
 
@@ -88,3 +152,6 @@ class SharedLaw:
                 )
             half = self._known[confidence] = self.noise.radius(confidence) * self.grid
         return np.where(np.asarray(scale, dtype=np.float64) > 0, half, np.nan)
+
+
+AnyLaw = Law | SharedLaw | SpreadLaw

@@ -99,7 +99,7 @@ class Chunk:
             delay.astype(np.int32),
             np.asarray(releases.status, dtype=np.int8),
             np.asarray(releases.values, dtype=np.float64),
-            releases.radius(CONFIDENCE),
+            _known(releases.radius(CONFIDENCE)),
         )
 
     @classmethod
@@ -118,7 +118,7 @@ class Chunk:
             np.array([release.delay for release in releases], dtype=np.int32),
             np.array([release.status for release in releases], dtype=np.int8),
             np.array([release.values for release in releases], dtype=np.float64),
-            _stacked([release.radius(CONFIDENCE) for release in releases]),
+            _known(_stacked([release.radius(CONFIDENCE) for release in releases])),
         )
 
     @classmethod
@@ -239,6 +239,11 @@ def _joined_radius(chunks: Sequence[Chunk]) -> Values | None:
         for chunk in chunks
     ]
     return np.concatenate(parts)
+
+
+def _known(radius: Values | None) -> Values | None:
+    """Radii as they are kept: NaN where nothing was measured yet, so that anything may be true."""
+    return radius if radius is None else np.where(np.isfinite(radius), radius, np.nan)
 
 
 def _stacked(radii: Sequence[Values | None]) -> Values | None:

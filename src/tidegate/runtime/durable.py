@@ -24,7 +24,8 @@ from tidegate.exact import whole
 from tidegate.ledger import Ledger, Verdict
 from tidegate.mechanisms import Mechanism, Run
 from tidegate.mechanisms.run import Pushed
-from tidegate.releases import Release, Releases, Values
+from tidegate.noise.law import spread_radius
+from tidegate.releases import Radii, Release, Releases, Values
 from tidegate.runtime.chunks import CONFIDENCE, Chunk, joined
 from tidegate.runtime.pruning import Pruned, prune
 from tidegate.runtime.store import Progress, Store, open_store, stored_fingerprint
@@ -33,7 +34,7 @@ Result = TypeVar("Result", Release, Releases)
 
 
 class KeptReleases(Releases):
-    """Releases as they were read from the store; intervals that only a model knows are kept for 90 %."""
+    """Releases as they were read from the store, with their intervals, which are kept for 90 %."""
 
     __slots__ = ("_radius",)
 
@@ -50,19 +51,24 @@ class KeptReleases(Releases):
         )
         self.law = mechanism.law
         self._radius = chunk.radius
+        if chunk.radius is not None:
+            self.radii = Radii(self._around)
+
+    def _around(self, confidence: float) -> Values:
+        radius = self.radius(confidence)
+        assert radius is not None
+        return radius
 
     def radius(self, confidence: float = CONFIDENCE) -> Values | None:
-        """Half the widths of `interval`; where no law of the noise is known, for 90 % only."""
+        """Half the widths of `interval`; those that a model gave are kept for 90 % and made wider or narrower."""
         if confidence == CONFIDENCE or self._radius is None:
             return self._radius
+        wider = self._radius * (spread_radius(1.0, confidence) / spread_radius(1.0, CONFIDENCE))
         if self.law is None:
-            raise InvalidParameter(
-                "confidence",
-                confidence,
-                f"{CONFIDENCE} for releases that are read back and come from a model",
-                "ask the releases that push returned for other levels",
-            )
-        return super().radius(confidence)
+            return wider
+        return np.where(
+            self.fresh[:, np.newaxis], self.law.radius(self.scale, confidence)[:, np.newaxis], wider
+        )
 
 
 class DurableRun:

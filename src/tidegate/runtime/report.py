@@ -292,7 +292,7 @@ def _stream(page: Page) -> Iterator[str]:
     if known.any() and not heat:
         words += ", with the band in which nine of ten true values lie"
         if not known[~np.isnan(answers)].all():
-            words += " (there is none where a value was not measured at its step: nobody knows how far it has moved)"
+            words += " (there is none before anything was measured)"
     if truth is not None:
         words += ", and the true values in grey"
     if rest:

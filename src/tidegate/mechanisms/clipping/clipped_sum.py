@@ -110,6 +110,7 @@ class ClippedSum(Mechanism):
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate")
     statistic: ClassVar[str] = "sums"
+    spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # the sample of the threshold, then sums of open nodes
 
     def __post_init__(self) -> None:

@@ -64,6 +64,7 @@ class LearnedClip(Mechanism):
     per_doubling: int = 32
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent)
+    spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # the sample, and what a counter keeps of open nodes
 
     def validate(self) -> None:

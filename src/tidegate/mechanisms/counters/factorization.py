@@ -97,6 +97,7 @@ class Factorization(Mechanism):
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("ZeroConcentrated", "Approximate")
     statistic: ClassVar[str] = "sums"
+    spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # discounted sums of the stream, or its last steps
 
     def validate(self) -> None:
@@ -188,6 +189,20 @@ class Factorization(Mechanism):
         answer = None if self.decay is None else tuple(self.decay.by_age(self.length).tolist())
         assert self.strategy is not None
         return toeplitz.response(self.strategy, answer, self.length)[:count]
+
+    def ideal(self, steps: Values) -> Values:
+        """The sums of exact steps, decayed where they decay."""
+        if self.decay is None:
+            return super().ideal(steps)
+        from scipy.signal import fftconvolve  # slow to import, needed here only
+
+        weights = np.asarray(self.decay.by_age(len(steps)), dtype=np.float64)[:, np.newaxis]
+        return np.asarray(fftconvolve(np.nan_to_num(steps), weights, axes=0)[: len(steps)])
+
+    @property
+    def noise_kind(self) -> str:
+        """Gaussian noise, whatever the budget."""
+        return "gaussian"
 
     def standard_deviation(self, step: int) -> float:
         """The standard deviation of the answer released at a step, in the values' unit."""

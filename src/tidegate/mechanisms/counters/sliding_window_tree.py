@@ -80,6 +80,7 @@ class SlidingWindowTree(Mechanism):
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
     statistic: ClassVar[str] = "windows"
+    spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = (
         True  # noised sums of open nodes, which later releases complete; see Privacy
     )

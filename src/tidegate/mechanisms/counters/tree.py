@@ -52,6 +52,7 @@ class TreeCounter(Mechanism):
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
     statistic: ClassVar[str] = "sums"
+    spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # sums of nodes that are not complete yet
 
     def validate(self) -> None:

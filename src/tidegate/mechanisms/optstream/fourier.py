@@ -18,11 +18,13 @@ from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Matrix, Mechanism
 from tidegate.mechanisms.optstream.choose_samples import absolute_error, sample_numbers
+from tidegate.mechanisms.optstream.curve_errors import Curves
 from tidegate.mechanisms.optstream.period_blocks import Floats, Integers
 from tidegate.mechanisms.optstream.periodic import Periodic
 from tidegate.mechanisms.optstream.periods import PeriodicRun
 from tidegate.mechanisms.optstream.printed_fourier import printed_loss, printed_scales
 from tidegate.mechanisms.optstream.sampling_times import read_profile
+from tidegate.mechanisms.uncertainty import Uncertainty
 from tidegate.noise import variance_laplace
 from tidegate.policy import Guarantee, Policy, WEvent
 
@@ -212,6 +214,13 @@ class Fourier(Periodic):
     def shown_scale(self) -> float:
         """The noise scale of a coefficient in the values' unit."""
         return self.scale * float(Fraction(self.grid))
+
+    def uncertainty(self) -> Uncertainty:
+        """The noise of the coefficients, frequencies that are not measured, and periods that differ."""
+        scales = np.broadcast_to(self.sum_scales, self.sum_count * self.columns)[:: self.columns]
+        unit = float(Fraction(self.grid)) / ONE
+        variances = np.array([variance_laplace(float(scale)) for scale in scales]) * unit**2
+        return Curves(self.outputs, real_fourier(self.window, self.sum_count), variances)
 
     def predicted_error(self, profile: npt.ArrayLike) -> float:
         """The mean absolute error of final values to expect on streams like a public profile (T × d, whole periods)."""

@@ -69,6 +69,11 @@ class RevisingRun(Run):
         fields = (first, values, status, source, scale, units.copy(), self.ledger.unit, longest)
         return Releases(*fields, ends=ends)
 
+    def _accompany(self, releases: Release | Releases) -> None:
+        super()._accompany(releases)
+        if self._untaken is not None and releases.revised is not None:
+            self._untaken += releases.revised
+
     def take_revisions(self) -> list[Release]:
         """All revised values since this was last called, for a loop over many pushes.
 
@@ -95,4 +100,6 @@ class RevisingRun(Run):
         if not finals:
             return None
         first = self.step - length + 1
-        return self._revision(first, finals[0], memory["sampled"][:length], memory["spent"][:length])
+        revision = self._revision(first, finals[0], memory["sampled"][:length], memory["spent"][:length])
+        revision.radii = None if self._uncertainty is None else self._uncertainty.revised(revision)
+        return revision

@@ -138,8 +138,6 @@ class PeriodicRun(RevisingRun):
         except BaseException:
             self._set_state(kept)
             raise
-        if self._untaken is not None and releases.revised is not None:
-            self._untaken += releases.revised
         return releases
 
     def _release(self, matrix: Matrix, first_step: int) -> Releases:

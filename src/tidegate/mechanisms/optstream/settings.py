@@ -20,8 +20,10 @@ from tidegate.mechanisms.optstream.period_budget import PeriodBudget
 from tidegate.mechanisms.optstream.periodic import Periodic
 from tidegate.mechanisms.optstream.periods import CAUSAL
 from tidegate.mechanisms.optstream.reconstruction import CURVES
+from tidegate.mechanisms.optstream.sample_errors import Samples
 from tidegate.mechanisms.optstream.sampling_times import equally_spaced, read_times
-from tidegate.noise import check_scale
+from tidegate.mechanisms.uncertainty import Uncertainty
+from tidegate.noise import Law, check_scale
 from tidegate.policy import Guarantee
 
 LARGEST_SCALE = 2**50
@@ -212,6 +214,12 @@ class OptStreamSettings(Periodic):
     def estimate_variance(self) -> float:
         """The variance of an estimate from one measurement, in units of that of a sample or sum."""
         return 1.0
+
+    def uncertainty(self) -> Uncertainty:
+        """A walk since the last sample or between two, and what final values have corrected."""
+        law = Law("laplace", float(Fraction(self.grid)))
+        apart = bool(getattr(self, "per_leaf", False))
+        return Samples(self.outputs, law, self.window, fitted=bool(self.features), apart=apart)
 
     @property
     def shown_scale(self) -> float:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.exact import float_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
-from tidegate.noise import check_scale, laplace, variance_laplace
+from tidegate.mechanisms.uncertainty import Shown, Smoothed, Uncertainty
+from tidegate.noise import Law, check_scale, laplace, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import Measured, Release, Releases, Status
 
@@ -73,6 +75,15 @@ class BackwardSmoothing(Mechanism):
     def scale(self) -> float:
         """The noise scale in grid units; rounded up."""
         return float_up(self.sensitivity * self.units / self.policy.budget.total)
+
+    def uncertainty(self) -> Uncertainty:
+        """Less noise in the mean of some values, and what the mean has flattened."""
+
+        def sizes(shown: Shown, before: int) -> npt.NDArray[np.float64]:
+            known = np.minimum(before + 1 + np.arange(len(shown.values)), self.back + 1)
+            return np.broadcast_to(known[:, np.newaxis].astype(np.float64), shown.values.shape)
+
+        return Smoothed(self.outputs, Law("laplace", float(Fraction(self.grid))), sizes)
 
     def error_on_constant(self) -> float:
         """The mean absolute error on a constant stream; taken from a normal distribution."""

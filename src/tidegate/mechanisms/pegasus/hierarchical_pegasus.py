@@ -23,6 +23,8 @@ from tidegate.mechanisms.pegasus.hierarchical_run import HierarchicalPeGaSusRun
 from tidegate.mechanisms.pegasus.kernels import pruning as loop
 from tidegate.mechanisms.pegasus.printed_pruning import two_noise_loss
 from tidegate.mechanisms.sparse_vector import SparseVector
+from tidegate.mechanisms.uncertainty import Shown, Smoothed, Uncertainty, grouped
+from tidegate.noise import Law, radius_laplace
 from tidegate.policy import Event, Guarantee, Policy, User, WEvent
 from tidegate.structures.hierarchy import Hierarchy
 
@@ -266,6 +268,29 @@ class HierarchicalPeGaSus(Mechanism):
         if self.calibration == "sound" or not self.prunes:
             return super().guarantee
         return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self.printed_loss())
+
+    def uncertainty(self) -> Uncertainty:
+        """Less noise in larger groups, and what smoothing a group has flattened; tests bound what was pruned."""
+        grid = float(Fraction(self.grid))
+        by_weight = [
+            np.where(self.weights[part] > 0, self.scales[part] * grid, 0.0)
+            for part in (loop.PASSES, loop.ENDS)
+        ]
+
+        def scales(shown: Shown) -> npt.NDArray[np.float64]:
+            assert shown.measured is not None
+            passes = np.equal(shown.measured.weights, self.weights[loop.PASSES])
+            return np.where(passes, by_weight[0], by_weight[1])
+
+        def pruned(confidence: float) -> npt.NDArray[np.float64]:
+            # a node that was cut off had c − (level − 1)·δ + noise ≤ β, and its parts have no more than it
+            most = self.prune_limit + (self.forest.height - 1) * (
+                self.prune_decay if self.pruning == "privtree" else 0
+            )
+            return np.full(self.outputs, (most + radius_laplace(self.prune_scale, confidence)) * grid)
+
+        left = pegasus_parameters.noise_left(self.smoothing, shared=self.shares_noise)
+        return Smoothed(self.outputs, Law("laplace", grid), grouped, left, scales, pruned)
 
     def printed_loss(self) -> Fraction:
         """How many times the budget the printed test of pruning loses on a path of counts 0 that become Δ."""

@@ -61,3 +61,12 @@ def limit(mechanism: PeGaSus | HierarchicalPeGaSus) -> int:
         return math.ceil(Fraction(mechanism.threshold) / Fraction(mechanism.grid))
     factor = Fraction(mechanism.threshold_factor)
     return math.ceil(factor * mechanism.sensitivity / Fraction(mechanism.grouping.epsilon))
+
+
+def noise_left(smoother: str, shared: bool) -> float:
+    """What a smoother leaves of the variance of a mean of equal values, at most.
+
+    The median of Laplace noise has half of it; that of noise which steps share may have three times as much. James and
+    Stein's estimate lies between the mean and the measurement, and is taken to have all of the noise.
+    """
+    return {"average": 1.0, "median": 3.0 if shared else 1.0}.get(smoother, math.inf)

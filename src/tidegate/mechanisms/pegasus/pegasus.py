@@ -20,7 +20,9 @@ from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
 from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
 from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun, begin_noise
 from tidegate.mechanisms.sparse_vector import SparseVector
-from tidegate.noise import expected_absolute_laplace, laplace
+from tidegate.mechanisms.uncertainty import Smoothed, Uncertainty, grouped
+from tidegate.noise import Law, expected_absolute_laplace, laplace
+from tidegate.noise.law import SharedLaw
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import Measured, Release, Releases, Status
 
@@ -212,6 +214,13 @@ class PeGaSus(SharingMechanism):
         return (
             math.sqrt(2 * max(size - math.log(size) - 1, 0.0)) / (1 + math.log(size - 1)) * self.laplace_scale
         )
+
+    def uncertainty(self) -> Uncertainty:
+        """Less noise in larger groups, and what smoothing a group has flattened."""
+        grid = float(Fraction(self.grid))
+        law = Law("laplace", grid) if self.sharing is None else SharedLaw(self.sharing.law, grid)
+        left = pegasus_parameters.noise_left(self.smoothing, shared=self.shares_noise)
+        return Smoothed(self.outputs, law, grouped, left)
 
     def step_losses(self, releases: Releases) -> Floats | None:
         """What each step lost: its noise, and the test of its group; groups that share noise lose together."""

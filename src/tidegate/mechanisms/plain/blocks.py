@@ -19,10 +19,11 @@ from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run
 from tidegate.mechanisms.plain.block_ledger import BlockLedger, Shifted, UnenforcedBlockLedger
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
-from tidegate.noise import Law, install
-from tidegate.noise.law import SharedLaw
+from tidegate.mechanisms.uncertainty import Uncertainty, Walk
+from tidegate.noise import install
+from tidegate.noise.law import AnyLaw
 from tidegate.policy import Policy, Pure, User, WEvent, ZeroConcentrated
-from tidegate.releases import Release, Releases
+from tidegate.releases import Radii, Release, Releases
 
 PUBLIC = (Uniform, Sample)  # what they charge does not depend on data
 
@@ -106,9 +107,14 @@ class Blocks(Mechanism):
         return self.mechanism.outputs
 
     @property
-    def law(self) -> Law | SharedLaw | None:
+    def law(self) -> AnyLaw | None:
         """As for the mechanism."""
         return self.mechanism.law
+
+    def uncertainty(self) -> Uncertainty | None:
+        """As for the mechanism, over all blocks; one that knows of what its values are made is asked block by block."""
+        found = self.mechanism.uncertainty()
+        return found if isinstance(found, Walk) else None
 
     @property
     def shares_noise(self) -> bool:
@@ -267,6 +273,7 @@ class BlocksRun(Run):
         scale = np.empty(steps)
         kept = self._state()
         start, delay = 0, 0
+        radii: list[Radii | None] = []
         try:
             with self.ledger.transaction():
                 while start < steps:
@@ -283,11 +290,16 @@ class BlocksRun(Run):
                     )
                     source[start:stop] = np.where(part.source > 0, part.source + offset, 0)
                     units[start:stop] = part.units * self._factor
+                    radii.append(part.radii)
                     start, delay = stop, part.delay
         except BaseException:
             self._begin(kept)
             raise
-        return Releases(first_step, values, status, source, scale, units, self.ledger.unit, delay)
+        releases = Releases(first_step, values, status, source, scale, units, self.ledger.unit, delay)
+        known = [each for each in radii if each is not None]
+        if known and len(known) == len(radii):
+            releases.radii = Radii(lambda confidence: np.concatenate([each(confidence) for each in known]))
+        return releases
 
     def _several(self, rows: Matrix) -> Releases | None:
         """Release the whole blocks that begin here, all but the last one, in one go; None where that cannot be."""

@@ -76,6 +76,7 @@ class Sample(SharingMechanism):
     every: int | None = None
 
     plain: ClassVar[bool] = True
+    holds: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event, User)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
 

@@ -23,13 +23,16 @@ from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.printed_times import Sampled
 from tidegate.mechanisms.shared_noise import Sharing, SharingMechanism
+from tidegate.mechanisms.uncertainty import Filtered, Uncertainty, Walk
 from tidegate.noise import (
+    Law,
     check_scale,
     expected_absolute_gaussian,
     expected_absolute_laplace,
     variance_gaussian,
     variance_laplace,
 )
+from tidegate.noise.law import SharedLaw
 from tidegate.policy import User, WEvent, ZeroConcentrated
 from tidegate.releases import Releases
 
@@ -257,6 +260,12 @@ class Fast(Sampled, SharingMechanism):
             return self.sharing.law.expected_absolute() * grid
         gaussian = isinstance(self.policy.budget, ZeroConcentrated)
         return (expected_absolute_gaussian if gaussian else expected_absolute_laplace)(self.scale) * grid
+
+    def uncertainty(self) -> Uncertainty:
+        """A walk since the last measurement, whose noise the filter has lessened."""
+        grid = float(Fraction(self.grid))
+        law = Law(self.noise_kind, grid) if self.sharing is None else SharedLaw(self.sharing.law, grid)
+        return (Filtered if self.filter else Walk)(self.outputs, law)
 
     def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
         """What each measured step lost, from its scale; printed columns lose each for itself, shared noise together."""

@@ -17,6 +17,8 @@ from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.printed_times import Sampled
 from tidegate.mechanisms.sampled.rescue_run import CONTROL, RescueRun
+from tidegate.mechanisms.uncertainty import Filtered, Uncertainty, Walk
+from tidegate.noise import Law
 from tidegate.policy import User, WEvent
 
 FINEST = 2**20  # units of the budget: a portion of what remains is rounded down to one of them
@@ -187,6 +189,10 @@ class RescueDP(Sampled):
             min(self.columns, length) * spends[0], min(self.columns, interval) * sum(spends, Fraction(0))
         )
         return loss if loss > 1 else None
+
+    def uncertainty(self) -> Uncertainty:
+        """A walk since the last measurement, whose noise the filter has lessened."""
+        return (Filtered if self.filter else Walk)(self.outputs, Law("laplace", float(Fraction(self.grid))))
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> RescueRun:
         """Begin, or go on with, a run."""

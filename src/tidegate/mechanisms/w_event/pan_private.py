@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -142,7 +143,9 @@ class PanPrivateRun(Run):
             raise InvalidInput("no step is open; call open_step() when the public clock begins one.")
         with self._at_work():
             self._refuse_in_transaction()
-            return self._close_step()
+            release = self._close_step()
+            self._accompany(release)
+            return release
 
     def _close_step(self) -> Release:
         step = self.step + 1
@@ -155,7 +158,8 @@ class PanPrivateRun(Run):
                 self.ledger.charge(step, amount, scope="publication")
             noise = self._output_noise("output", step, self._publication_scale(), self._columns)
             self._last = np.clip(self._counts + noise, -loop.FURTHEST, loop.FURTHEST)
-            self._scale = self._publication_scale() * self._grid
+            # of two draws, and one more for each intrusion
+            self._scale = self._publication_scale() * self._grid * math.sqrt(1 + self._intrusions / 2)
             status = Status.FRESH
         if self._counts.size and (status is Status.FRESH or self._intrusions):
             units += amount

@@ -24,6 +24,7 @@ from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN, L1, Dissimilarit
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, SINGLE, PanPrivateRun
 from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law
+from tidegate.noise.law import AnyLaw, SpreadLaw
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.releases import Releases
 
@@ -75,6 +76,7 @@ class Publishing(SharingMechanism):
     step_columns: int | None = None
 
     plain: ClassVar[bool] = True
+    holds: ClassVar[bool] = True
     columns_apart: ClassVar[bool] = False  # they are published together
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event)
     kind: ClassVar[int] = loop.ABSORPTION
@@ -243,9 +245,10 @@ class Publishing(SharingMechanism):
         return self.shares[0]
 
     @cached_property
-    def law(self) -> Law | None:
-        """That of the publications; pan-private ones carry noise of intrusions besides."""
-        return None if self.pan_private else Law("laplace", float(Fraction(self.grid)))
+    def law(self) -> AnyLaw | None:
+        """That of the publications; pan-private ones have two draws, one from before the first event."""
+        grid = float(Fraction(self.grid))
+        return SpreadLaw("laplace", grid, 2.0) if self.pan_private else Law("laplace", grid)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -1,0 +1,318 @@
+"""How far released values may be off where their noise alone does not say it: learnt from earlier releases.
+
+A value that was measured some steps ago is off by its noise and by what the stream has moved since; a smoothed value by
+less noise and by what smoothing flattened. Both movements are estimated here from releases and public scales, never from
+data, so intervals are post-processing and cost nothing. An estimate begins cautiously, with a movement as large as noise
+would hide, and this caution fades as releases come.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from statistics import NormalDist
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.noise.law import AnyLaw, SharedLaw, spread_radius
+from tidegate.releases import Measured, Radii, Release, Releases, Status, Values
+
+Mask = npt.NDArray[np.bool_]
+
+# what a walk is known by, a row of state each
+SQUARES = 0  # Σ of squared movements, less what noise explains
+GAPS = 1  # Σ of the steps that they took
+COUNT = 2  # how many they are
+VALUE = 3  # what was last measured
+STEP = 4  # and when; 0 before anything was
+VARIANCE = 5  # and the variance of its noise
+
+UNSEEN = 0.6  # of the variance of noise: one standard error of what 40 faded differences say of a walk
+
+
+class Shown(NamedTuple):
+    """Releases of consecutive steps as arrays: all that intervals are made from."""
+
+    first_step: int
+    values: Values
+    status: npt.NDArray[np.int8]
+    source: npt.NDArray[np.int64]
+    scale: Values
+    measured: Measured | None
+    revised: Releases | None
+
+    @classmethod
+    def of(cls, releases: Release | Releases) -> Shown:
+        """One release, or many."""
+        if isinstance(releases, Releases):
+            fields = (releases.values, releases.status, releases.source, releases.scale)
+            return cls(releases.first_step, *fields, releases.measured, releases.revised)
+        measured = releases.measured
+        return cls(
+            releases.step,
+            releases.values[np.newaxis],
+            np.array([releases.status], dtype=np.int8),
+            np.array([releases.source], dtype=np.int64),
+            np.array([releases.scale]),
+            None if measured is None else measured.rows(np.newaxis),
+            releases.revised,
+        )
+
+    @property
+    def steps(self) -> npt.NDArray[np.int64]:
+        """The numbers of the steps, T × 1."""
+        return (self.first_step + np.arange(len(self.values), dtype=np.int64))[:, np.newaxis]
+
+
+class Uncertainty(ABC):
+    """What the releases of a run so far say about the errors of the next ones.
+
+    Parameters
+    ----------
+    columns
+        The columns of a release.
+    law
+        The noise of a measurement.
+    """
+
+    rows: ClassVar[int]  # of the state
+
+    def __init__(self, columns: int, law: AnyLaw) -> None:
+        self.law = law
+        self.state = np.zeros((self.rows, columns))
+
+    def follow(self, releases: Release | Releases) -> Radii:
+        """Learn from releases; returns half the widths of their intervals, which are worked out when asked for."""
+        shown, before = Shown.of(releases), self.state
+        self.state = self._learnt(before, shown)
+        return Radii(partial(self._radius, before, shown))
+
+    @abstractmethod
+    def _learnt(self, before: Values, shown: Shown) -> Values:
+        """The state after these releases, as a new array."""
+
+    @abstractmethod
+    def _radius(self, before: Values, shown: Shown, confidence: float) -> Values:
+        """Half the widths, T × d: each from the state before and the releases up to its own step."""
+
+    def revised(self, releases: Releases) -> Radii | None:
+        """Half the widths for better values of earlier steps, from what is known by now; None where there are none."""
+        return None
+
+
+class Walk(Uncertainty):
+    """For values that stay until the next measurement: its noise, and a walk of a pace that is learnt.
+
+    Between measurements k and k + 1 a stream is taken to move at random, by a variance of q for each step: E(z′ − z)² =
+    q·gap + both noise variances. So q is the mean of what noise does not explain of squared differences; of noise that
+    steps share nothing is subtracted. To this comes, in the gap that is open, a movement that both noises would
+    hide. At the step of a measurement only noise counts, and its law is exact.
+    """
+
+    rows = 6
+
+    def _learnt(self, before: Values, shown: Shown) -> Values:
+        fresh = np.equal(shown.status, Status.FRESH)
+        if np.equal(shown.status, Status.PARTIAL).any():
+            _, last = self._trace(before, shown, self._published(before, shown))
+            return last
+        at = np.flatnonzero(fresh)
+        if not len(at):
+            return before
+        after = before.copy()
+        values, steps = shown.values[at], shown.first_step + at
+        variances = self.law.variance(shown.scale[at])
+        moved = np.diff(values, axis=0)
+        noise = variances[1:].sum() + variances[:-1].sum() if self._subtracts else 0.0
+        after[SQUARES] += np.einsum("tc,tc->c", moved, moved) - noise
+        after[GAPS] += steps[-1] - steps[0]
+        after[COUNT] += len(at) - 1
+        known = before[STEP] > 0
+        if known.any():
+            explained = variances[0] + before[VARIANCE] if self._subtracts else 0.0
+            after[SQUARES] += known * ((values[0] - before[VALUE]) ** 2 - explained)
+            after[GAPS] += known * (steps[0] - before[STEP])
+            after[COUNT] += known
+        after[VALUE], after[STEP], after[VARIANCE] = values[-1], steps[-1], variances[-1]
+        return after
+
+    @property
+    def _subtracts(self) -> bool:
+        """Whether noises of two measurements are independent, so that their variances add up."""
+        return not isinstance(self.law, SharedLaw)
+
+    def _published(self, before: Values, shown: Shown) -> Mask:
+        """Which values were measured at their step, T × d: of a step that measured some columns those that changed."""
+        fresh = np.equal(shown.status, Status.FRESH)[:, np.newaxis]
+        some = np.equal(shown.status, Status.PARTIAL)[:, np.newaxis]
+        if not some.any():
+            return np.broadcast_to(fresh, shown.values.shape)
+        earlier = np.concatenate([before[VALUE][np.newaxis], shown.values[:-1]])
+        return np.asarray(fresh | (some & (shown.values != earlier)))
+
+    def _trace(self, before: Values, shown: Shown, published: Mask) -> tuple[Values, Values]:
+        """The state after each step (rows × T × d), and the last one."""
+        rows = np.arange(len(published))[:, np.newaxis]
+        latest = np.maximum.accumulate(np.where(published, rows, -1), axis=0)
+        previous = np.concatenate([np.full((1, published.shape[1]), -1), latest[:-1]])
+
+        def at(index: npt.NDArray[np.int64], now: Values, earlier: Values) -> Values:
+            found = np.take_along_axis(np.broadcast_to(now, published.shape), np.maximum(index, 0), axis=0)
+            return np.where(index >= 0, found, earlier)
+
+        steps, variances = shown.steps.astype(np.float64), self.law.variance(shown.scale)[:, np.newaxis]
+        whole = np.equal(shown.status, Status.FRESH)[:, np.newaxis]
+        since = at(previous, steps, before[STEP])
+        counted = published & (since > 0)
+        moved = (shown.values - at(previous, shown.values, before[VALUE])) ** 2
+        if self._subtracts:  # where only some columns were measured the scale is the largest of several
+            moved = moved - np.where(whole, variances + at(previous, variances, before[VARIANCE]), 0.0)
+        trace = np.stack(
+            [
+                before[SQUARES] + np.cumsum(np.where(counted, moved, 0.0), axis=0),
+                before[GAPS] + np.cumsum(np.where(counted, steps - since, 0.0), axis=0),
+                before[COUNT] + np.cumsum(counted, axis=0),
+                at(latest, shown.values, before[VALUE]),
+                at(latest, steps, before[STEP]),
+                at(latest, variances, before[VARIANCE]),
+            ]
+        )
+        return trace, trace[:, -1]
+
+    def _radius(self, before: Values, shown: Shown, confidence: float) -> Values:
+        if not len(shown.values):
+            return np.zeros(shown.values.shape)
+        published = self._published(before, shown)
+        trace, _ = self._trace(before, shown, published)
+        noise = self.law.radius(shown.scale, confidence)[:, np.newaxis] * self._share(trace)
+        drift = self._moved(trace, shown.steps - trace[STEP], self.law.variance(shown.scale)[:, np.newaxis])
+        found = np.hypot(noise, np.sqrt(np.where(published, 0.0, drift)) * _normal(confidence))
+        found = np.where(trace[STEP] > 0, found, np.inf)
+        return np.where(np.isnan(shown.values), np.nan, found)
+
+    def _moved(self, trace: Values, gap: Values, variance: Values) -> Values:
+        """The variance of what the stream has moved in a gap since it was measured."""
+        hidden = 2 * variance * self._share(trace) ** 2
+        pace = (np.maximum(trace[SQUARES], 0.0) + hidden) / np.maximum(trace[GAPS] + gap, 1.0)
+        return np.asarray(pace * gap)
+
+    def _share(self, trace: Values) -> Values | float:
+        """Which part of a measurement's noise is left in what is released."""
+        return 1.0
+
+    def revised(self, releases: Releases) -> Radii:
+        """Half the widths for better values of earlier steps, which lie between measurements on both sides."""
+        return Radii(partial(self._radius_between, self.state.copy(), releases))
+
+    def _gaps(self, state: Values, releases: Releases) -> Values:
+        """How many steps better values are away from a measurement."""
+        return np.asarray(np.abs(releases.steps - releases.source)[:, np.newaxis], dtype=np.float64)
+
+    def _radius_between(self, state: Values, shown: Releases, confidence: float) -> Values:
+        trace, gap = state[:, np.newaxis, :], self._gaps(state, shown)
+        noise = self.law.radius(shown.scale, confidence)[:, np.newaxis]
+        drift = self._moved(trace, gap, self.law.variance(shown.scale)[:, np.newaxis])
+        found = np.hypot(noise, np.sqrt(drift) * _normal(confidence))
+        return np.where(state[STEP] > 0, found, np.inf)
+
+
+class Filtered(Walk):
+    """For a Kalman filter on a walk: the noise that the filter leaves, and the walk since the last measurement.
+
+    In the long run the corrections of such a filter have the variance Q = q·gap of the walk itself, so the pace is the
+    mean of squared changes of released values. The gain K that belongs to it solves K²·R + K·Q = Q for noise of variance
+    R, and what is left of the noise is K·R. A filter that learns its pace from noisy differences cannot see a walk of
+    less than a part of R between measurements, and stands still meanwhile; that much is added to Q. Columns that were
+    measured together are taken to be alike: what they differ by is in no interval.
+    """
+
+    _subtracts = False
+
+    def _share(self, trace: Values) -> Values:
+        count, noise = trace[COUNT], trace[VARIANCE]
+        walk = (np.maximum(trace[SQUARES], 0.0) + noise) / (count + 1.0) + UNSEEN * noise
+        ratio = walk / np.where(noise > 0, noise, 1.0)
+        gain = (np.sqrt(ratio * ratio + 4 * ratio) - ratio) / 2
+        gain = np.where(count > 0, gain, 1.0)  # the first measurement is taken as it is
+        return np.asarray(np.sqrt(gain))
+
+
+class Smoothed(Uncertainty):
+    """For values that are smoothed from measurements of every step: less noise, and what smoothing flattens.
+
+    A measurement differs from the smoothed value of its step by the noise that smoothing took away, of variance
+    R·(1 − 1/n) for a mean of n, and by what it flattened; the mean square of the rest is what was flattened so far.
+    Values that are measurements have the exact law of their noise.
+
+    Parameters
+    ----------
+    columns, law
+        As for every :class:`Uncertainty`.
+    sizes
+        Of how many measurements each value was made, T × d, from releases and the number of steps before them; 0 where
+        nothing was measured.
+    left
+        What the smoother leaves of the variance of a mean of equal values: 1 for a mean.
+    scales
+        The noise scale of each value in its own unit; by default that of the release.
+    absent
+        Half the width, by confidence, where nothing was measured.
+    """
+
+    rows = 3
+
+    def __init__(
+        self,
+        columns: int,
+        law: AnyLaw,
+        sizes: Callable[[Shown, int], Values],
+        left: float = 1.0,
+        scales: Callable[[Shown], Values] | None = None,
+        absent: Callable[[float], Values | float] = lambda confidence: np.inf,
+    ) -> None:
+        super().__init__(columns, law)
+        self._sizes, self._left, self._absent = sizes, left, absent
+        self._scales = scales or (lambda shown: shown.scale[:, np.newaxis])
+
+    def _residuals(self, before: Values, shown: Shown) -> tuple[Values, Values, Values]:
+        """What is left of squared residuals, which of them count, and the sizes."""
+        assert shown.measured is not None
+        sizes = self._sizes(shown, int(before[2, 0]))
+        counted = (sizes > 1) & np.equal(shown.status, Status.FRESH)[:, np.newaxis]
+        variance = self.law.variance(self._scales(shown))
+        rest = (shown.measured.noisy - shown.values) ** 2 - variance * (1 - 1 / np.maximum(sizes, 1))
+        return np.where(counted, rest, 0.0), counted.astype(np.float64), sizes
+
+    def _learnt(self, before: Values, shown: Shown) -> Values:
+        rest, counted, _ = self._residuals(before, shown)
+        seen = np.full(before.shape[1], float(len(rest)))
+        return np.asarray(before + np.stack([rest.sum(axis=0), counted.sum(axis=0), seen]))
+
+    def _radius(self, before: Values, shown: Shown, confidence: float) -> Values:
+        rest, counted, sizes = self._residuals(before, shown)
+        squares = before[0] + np.cumsum(rest, axis=0)
+        counts = before[1] + np.cumsum(counted, axis=0)
+        scales = self._scales(shown)
+        variance = self.law.variance(scales)
+        flattened = (np.maximum(squares, 0.0) + variance) / (counts + 1)
+        smooth = spread_radius(
+            np.sqrt(variance * np.minimum(self._left / np.maximum(sizes, 1), 1) + flattened), confidence
+        )
+        alone = self.law.radius(np.broadcast_to(scales, shown.values.shape), confidence)
+        found = np.where(sizes > 1, smooth, np.where(sizes == 1, alone, self._absent(confidence)))
+        kept = np.equal(shown.status, Status.APPROXIMATED)[:, np.newaxis]
+        return np.where(np.isnan(shown.values), np.nan, np.where(kept, np.inf, found))
+
+
+def grouped(shown: Shown, before: int) -> Values:
+    """The sizes of values that are smoothed from their group so far."""
+    assert shown.measured is not None
+    groups = shown.measured.groups
+    return np.where(groups > 0, shown.steps - groups + 1, 0).astype(np.float64)
+
+
+def _normal(confidence: float) -> float:
+    return NormalDist().inv_cdf(0.5 + confidence / 2)

@@ -1,0 +1,206 @@
+"""Intervals: every release of every mechanism has one, it holds as often as it says, and it comes from releases alone."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import tidegate as tg
+from tidegate.mechanisms import Sample, Uniform, catalogue
+from tidegate.mechanisms.uncertainty import Walk
+from tidegate.noise import Law
+from tidegate.noise.law import SharedLaw, SpreadLaw, spread_radius
+from tidegate.queries.sums import laplace_radius
+from tidegate.releases import Radii
+from tidegate.testing.conformance import stream
+from tidegate.testing.entropy import fixed_entropy
+
+EXAMPLES = [
+    pytest.param(example, id=f"{name}-{number}")
+    for name, mechanism in catalogue().items()
+    for number, example in enumerate(mechanism.examples())
+]
+LEVELS = (0.5, 0.9, 0.99)
+RUNS = 6
+SLACK = (
+    0.12  # a run's errors are correlated, and 6 runs are few; entropy is fixed, so nothing of it is chance
+)
+
+
+def steps_of(mechanism, most=60):
+    """As many steps as a test pushes, within the horizon."""
+    return min(most, mechanism.policy.horizon or most)
+
+
+def slow(mechanism, steps, seed=1):
+    """Small steps up and down around 200, on the grid of every example, below every bound."""
+    moves = np.random.default_rng(seed).integers(-1, 2, (steps, mechanism.columns))
+    return 200 + np.cumsum(moves, axis=0)
+
+
+def truth_of(mechanism, run, rows):
+    """What would be released without noise, of values that are clipped as the run did; None where that is its own."""
+    clip = getattr(run, "clip", None)
+    exact = mechanism.ideal(np.minimum(rows, np.inf if clip is None else clip).astype(np.float64))
+    if mechanism.forest is not None and mechanism.outputs != mechanism.columns:
+        exact = mechanism.forest.sum(exact)
+    return None if exact.shape[1] != mechanism.outputs else exact
+
+
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_every_release_has_an_interval(mechanism):
+    """Finite once something was measured, around its value, wider for higher levels; revised values too."""
+    run = mechanism.start()
+    releases = run.push_batch(stream(mechanism)[: steps_of(mechanism)])
+    for found in [releases, releases.revised, run.flush()]:
+        if found is None:
+            continue
+        measured = np.broadcast_to((found.scale > 0)[:, np.newaxis], found.values.shape)
+        radii = [np.broadcast_to(found.radius(level), found.values.shape) for level in LEVELS]
+        for radius, level in zip(radii, LEVELS, strict=True):
+            low, high = found.interval(level)
+            assert np.isfinite(radius[measured]).all()
+            assert np.isposinf(radius[~measured]).all()
+            assert ((low <= found.values) & (found.values <= high)).all()
+        assert ((radii[0] <= radii[1]) & (radii[1] <= radii[2])).all()
+        one = found[len(found) - 1]
+        assert np.array_equal(np.broadcast_to(one.radius(0.9), one.values.shape), radii[1][-1])
+
+
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_intervals_do_not_depend_on_how_steps_are_pushed(mechanism):
+    """One by one, in a batch, and after a restart in between: the same intervals."""
+    rows = stream(mechanism)[: steps_of(mechanism, 40)]
+    with fixed_entropy(3):
+        batch = mechanism.start().push_batch(rows)
+    with fixed_entropy(3):
+        run = mechanism.start()
+        single = [run.push(row) for row in rows[:25]]
+        if not mechanism.shares_noise:  # else it goes on in silence
+            run = mechanism.start(state=run.snapshot())
+        single += [run.push(row) for row in rows[25:]]
+    whole = np.broadcast_to(batch.radius(0.9), batch.values.shape)
+    apart = np.array([np.broadcast_to(each.radius(0.9), each.values.shape) for each in single])
+    assert np.allclose(whole, apart, rtol=1e-9, atol=1e-9)
+
+
+def errors_and_radii(mechanism, seed):
+    """Of one run on a slow stream under fixed entropy: how far values are off, and what gives their radius by level."""
+    rows = slow(mechanism, steps_of(mechanism), seed)
+    with fixed_entropy(seed):
+        run = mechanism.start()
+        releases = run.push_batch(rows)
+    exact = truth_of(mechanism, run, rows)
+    for found in [releases, releases.revised]:
+        if found is not None and exact is not None:
+            off = np.abs(found.values - exact[: len(found)])
+            known = np.broadcast_to(np.isfinite(found.radius(0.9)), off.shape)
+            yield off[known], partial(radius_of, found, known)
+
+
+def radius_of(found, known, level):
+    """Half the widths of the intervals of releases, of those that are known."""
+    return np.broadcast_to(found.radius(level), known.shape)[known]
+
+
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_intervals_hold_the_truth_of_streams_that_move_slowly(mechanism):
+    """6 runs under fixed entropy: the share that holds is at most SLACK below the level, at 50, 90 and 99 %."""
+    held, total = np.zeros(len(LEVELS)), 0
+    for seed in range(RUNS):
+        for off, radius in errors_and_radii(mechanism, seed):
+            held += [(off <= radius(level)).sum() for level in LEVELS]
+            total += off.size
+    assert (held >= (np.array(LEVELS) - SLACK) * total).all(), held / total
+
+
+def test_intervals_of_half_the_scale_would_be_noticed():
+    """The wrong version: where noise says all, half as wide intervals at 90 % hold fewer than 78 % on the whole."""
+    held, total = 0, 0
+    for mechanism in (example.values[0] for example in EXAMPLES):
+        if mechanism.law is not None and mechanism.uncertainty() is None:
+            for off, radius in errors_and_radii(mechanism, seed=7):
+                held += int((off <= radius(0.9) / 2).sum())
+                total += off.size
+    assert held < (0.9 - SLACK) * total
+    assert total > 2000
+
+
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_intervals_of_measured_values_are_exact(mechanism):
+    """α = 1e-9 each, n up to 4,000 values: at least 0.9 of the intervals hold; Uniform's, half as wide, do not."""
+    if not isinstance(mechanism.law, Law | SharedLaw):
+        return
+    level = 1000
+    covered, narrow, total = 0, 0, 0
+    for _ in range(200):
+        steps = steps_of(mechanism)
+        releases = mechanism.start().push_batch(np.full((steps, mechanism.columns), level))
+        radius = np.broadcast_to(releases.radius(0.9), releases.values.shape)[releases.fresh]
+        off = np.abs(releases.values - level)[releases.fresh]
+        covered += int((off <= radius).sum())
+        narrow += int((off <= radius / 2).sum())
+        total += off.size
+        if total >= 4000:
+            break
+    assert binom.cdf(covered, total, 0.9) > 1e-9
+    assert not isinstance(mechanism, Uniform) or binom.cdf(narrow, total, 0.9) < 1e-9
+
+
+def test_what_moves_between_measurements_is_in_the_interval():
+    """A stream that walks: intervals of held values hold 9 of 10; those of the noise alone hold fewer than 6."""
+    mechanism = Sample(tg.WEvent(epsilon="20", w=10), noise="laplace")
+    rows = 5000 + np.cumsum(np.random.default_rng(3).integers(-9, 10, (4000, 1)), axis=0)
+    with fixed_entropy(4):
+        releases = mechanism.start().push_batch(rows)
+    off = np.abs(releases.values - rows)
+    assert 0.87 < (off <= releases.radius(0.9)).mean() < 0.97
+    noise = mechanism.law.radius(releases.scale, 0.9)[:, np.newaxis]
+    assert (off <= noise).mean() < 0.6  # the wrong version
+
+
+def test_a_walk_learns_the_pace_of_the_stream():
+    """Of measurements with known noise, the pace is what their differences have beyond it; a still stream has none."""
+    random = np.random.default_rng(5)
+    for pace in (0.0, 9.0):
+        walk = Walk(1, Law("laplace", 1.0))
+        truth = np.cumsum(random.normal(0, np.sqrt(pace), 3000))[:, np.newaxis]
+        values = truth + random.laplace(0, 4.0, truth.shape)
+        count = len(values)
+        releases = tg.releases.Releases(
+            1, values, np.ones(count, dtype=np.int8), None, np.full(count, 4.0), np.zeros(count), 1
+        )
+        walk.follow(releases)
+        found = walk.state[0, 0] / walk.state[1, 0]
+        assert found == pytest.approx(pace, abs=5.0)  # 32 of noise variance in each difference
+
+
+@pytest.mark.parametrize("confidence", [0.3, 0.5, 0.8, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("counts", [[1], [2], [1, 1, 1], [7, 2], [40], [1, 30]])
+def test_the_radius_of_a_spread_is_that_of_any_sum_of_laplace_noise(confidence, counts):
+    """From a standard deviation alone: at most 1 % less than the exact radius of the sum; of half of it, less."""
+    scales = 3.0 ** np.arange(len(counts))
+    deviation = np.sqrt((2 * scales**2 * counts).sum())
+    exact = laplace_radius(scales, np.array(counts, dtype=float), confidence)
+    assert spread_radius(deviation, confidence) >= 0.99 * exact
+    assert spread_radius(deviation / 2, confidence) < exact
+
+
+def test_a_spread_is_rounded_up_to_the_grid():
+    """Sums on a grid: the interval reaches the next of its points, and a scale of 0 has none."""
+    radius = SpreadLaw("laplace", 0.5).radius([1.0, 0.0], 0.9)
+    assert radius[0] == 2.0
+    assert np.isnan(radius[1])
+
+
+def test_radii_are_worked_out_once():
+    """And only when they are asked for."""
+    asked = []
+    radii = Radii(lambda confidence: asked.append(confidence) or np.ones((3, 1)))
+    assert asked == []
+    assert radii(0.9) is radii(0.9)
+    assert radii.rows(slice(1, 3))(0.9).shape == (2, 1)
+    assert asked == [0.9]
+    with pytest.raises(tg.errors.InvalidParameter, match="confidence"):
+        radii(1.0)
