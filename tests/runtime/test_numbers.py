@@ -247,16 +247,17 @@ def test_low_and_high_hold_the_truth(tmp_path: Path, name: str, aggregate: str, 
     assert width < (60 if aggregate == "mean" else 20_000)
 
 
-def test_no_interval_where_nobody_knows_one(tmp_path: Path) -> None:
-    """A value that stands for later steps has none there: the stream may have moved by any amount."""
+def test_values_that_are_kept_have_wider_intervals(tmp_path: Path) -> None:
+    """A value that stands for later steps has one there too, which grows with what the stream may have moved."""
     config, _ = stream(tmp_path, "Sample", "sum", 0, 100)
     release(config)
     with (tmp_path / "out.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {(row["status"] == "fresh", row["north low"] != "") for row in rows} == {
-        (True, True),
-        (False, False),
-    }
+    assert {row["status"] for row in rows} == {"fresh", "approximated"}
+    assert all(row["north low"] and row["north high"] for row in rows)
+    tops = [(row["status"], float(row["north high"]) - float(row["north"])) for row in rows]
+    measured = max(top for status, top in tops if status == "fresh")
+    assert all(top >= measured for status, top in tops if status == "approximated" and top > 1)
     assert (
         min(float(row["north low"]) for row in rows if row["north low"]) >= 0
     )  # a sum of what is not negative
