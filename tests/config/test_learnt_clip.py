@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import csv
+import json
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tidegate.cli import main
+from tidegate.cli.plan import read_settings
 from tidegate.config import parse_queries
 from tidegate.config.errors import ConfigError
-from tidegate.runtime import open_streams
+from tidegate.runtime import Chunk, open_streams
 from tidegate.runtime.card import card
 from tidegate.runtime.explanation import explain
 from tidegate.runtime.learnt import learnt_clip
 from tidegate.runtime.store import verify_target
+from tidegate.testing import fixed_entropy
 
 HEAD = """[source]
 location = "receipts.csv"
@@ -164,3 +168,105 @@ def test_a_preview_makes_up_no_single_values(tmp_path: Path, capsys: pytest.Capt
     path.write_text(f'{HEAD}[query]\naggregate = "sum"\n{LEARN}')
     assert main(["preview", str(path)]) != 0
     assert "no single values" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_a_sample_that_is_too_small_is_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the start by how many records it takes, from public numbers; afterwards where nothing was learnt."""
+    file = folder / "tidegate.toml"
+    text = f'{HEAD}[query]\naggregate = "sum"\n{LEARN}[mechanism]\nname = "Uniform"\n'
+    file.write_text(text)
+    needed = parse_queries(text, file).first.mechanism.records_needed  # type: ignore[attr-defined]
+    assert 60 * 2 / 4 < needed < 80 * 2 / 4  # about 70·w/ε
+    assert main(["explain", str(file)]) == 0
+    assert f"about {needed:,} records together" in " ".join(capsys.readouterr().out.split())
+    assert main(["release", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+    (folder / "tidegate.ledger").unlink()
+    for left in folder.glob("released*"):
+        left.unlink()
+    few = text.replace('epsilon = "4"', 'epsilon = "1/1000"')  # 4,000 records of the 140,000 that it takes
+    file.write_text(few)
+    with fixed_entropy(3):
+        assert main(["release", str(file), "--json"]) == 0
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert "count up to their bound, 5000" in warning
+
+
+def test_a_plan_is_for_what_was_learnt(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At first for the bound, and then for the clip; the silent steps are named."""
+    file = folder / "tidegate.toml"
+    file.write_text(f'{HEAD}[query]\naggregate = "sum"\n{LEARN}[mechanism]\nname = "Uniform"\n')
+
+    settings = read_settings(file)
+    assert settings.policy.max_change == 5000
+    assert "The first 21 steps" in settings.remark
+    assert "reach their bound" in settings.remark
+    assert main(["release", str(file), "--json"]) == 0
+    clip = json.loads(capsys.readouterr().out)["learnt_clips"]["query"]
+    settings = read_settings(file)
+    assert settings.policy.max_change == Fraction(clip) < 5000
+    assert f"the clip that was learnt, {clip}" in settings.remark
+
+
+def test_tuning_what_is_learnt_is_refused_before_it_costs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence, and no account."""
+    file = folder / "tidegate.toml"
+    file.write_text(f'{HEAD}[query]\naggregate = "sum"\n{LEARN}[mechanism]\nname = "Uniform"\n')
+    assert main(["tune", str(file)]) == 2
+    assert "is paid for by the stream itself" in " ".join(capsys.readouterr().err.split())
+    assert not list(folder.glob("*tun*"))
+
+
+def test_a_followed_input_is_learnt_from(folder: Path) -> None:
+    """Hour by hour of a clock of its own, with a stop in the middle of the sample: as of the whole file at once."""
+    lines = (folder / "receipts.csv").read_text().splitlines(keepends=True)
+    text = f'{HEAD}[query]\naggregate = "sum"\n{LEARN}[mechanism]\nname = "Uniform"\n'
+    at_once = folder / "at once"
+    at_once.mkdir()
+    (at_once / "receipts.csv").write_text("".join(lines))
+    with fixed_entropy(5):
+        expected = released(at_once, text)
+    (folder / "receipts.csv").write_text(lines[0])
+    clips = set()
+    with fixed_entropy(5):
+        for first, last in ((0, 12), (12, 60)):
+            queries = parse_queries(text, folder / "tidegate.toml", follow=True)
+            clock = [queries.first.steps.origin / 1e6 + 3600 * first]
+
+            class Hours:
+                """Whenever an hour has been released, the next one's receipts arrive."""
+
+                def released(self, chunk: Chunk) -> None:
+                    arrive(int(chunk.step[-1]))
+
+                def waiting(self, sentence: str) -> None:
+                    """Nothing."""
+
+            def arrive(
+                hour: int, clock: list[float] = clock, origin: float = clock[0] - 3600 * first
+            ) -> None:
+                day, rest = divmod(hour, 24)
+                wanted = f"2026-03-{2 + day:02d}T{rest:02d}"
+                with (folder / "receipts.csv").open("a") as file:
+                    file.writelines(line for line in lines if line.startswith(wanted))
+                clock[0] = origin + 3600 * (hour + 1) + 1
+
+            with open_streams(queries, follow=True, watchers={"query": Hours()}) as streams:
+                intake = streams.queries.open(
+                    streams.position, follow=True, clock=lambda clock=clock: clock[0]
+                )
+                arrive(first)
+                for block in intake:
+                    streams.streams[0].drive([block])
+                    if streams.step >= last:
+                        break
+                streams.finish()
+                intake.close()
+            clips.add(learnt_clip(queries.first))
+    with (folder / "released.csv").open() as file:
+        found = list(csv.DictReader(file))
+    assert [row["status"] for row in found] == [row["status"] for row in expected]
+    assert [row["all"] for row in found] == [row["all"] for row in expected]
+    assert len(clips - {None}) == 1

@@ -7,8 +7,9 @@ import pytest
 
 from tidegate.audit.copies import widened
 from tidegate.mechanisms import catalogue
+from tidegate.mechanisms.clipped_records import ClippedRecords
 
-EXAMPLES = [example for kind in catalogue().values() for example in kind.examples()]
+EXAMPLES = [example for kind in (*catalogue().values(), ClippedRecords) for example in kind.examples()]
 
 
 def pushed(mechanism, steps=40):

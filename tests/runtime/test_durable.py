@@ -13,6 +13,7 @@ from tests.runtime.durable_worker import MECHANISM
 import tidegate as tg
 from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch
 from tidegate.mechanisms import Mechanism, OptStream, Uniform, catalogue
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.runtime import StreamChanged
 from tidegate.runtime.store import Store, verify_target
 
@@ -55,10 +56,10 @@ def test_kill_at_any_moment_loses_nothing(ledger: Path) -> None:
     assert verify_target(ledger).ok
 
 
-@pytest.mark.parametrize("name", sorted(catalogue()))
+@pytest.mark.parametrize("name", [*sorted(catalogue()), "ClippedRecords"])
 def test_every_mechanism_goes_on(name: str, ledger: Path) -> None:
     """Closed and opened between pushes, every mechanism goes on, and what it released is read back."""
-    mechanism = catalogue()[name].examples()[0]
+    mechanism = {**catalogue(), "ClippedRecords": ClippedRecords}[name].examples()[0]
     found = []
     for _ in range(2):
         with tg.open(mechanism, ledger) as run:

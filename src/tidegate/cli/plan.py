@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
+    from tidegate.config import Config
     from tidegate.plan import Plan, Stream
     from tidegate.plan.predict import Prediction
     from tidegate.policy import Policy
@@ -110,6 +111,8 @@ def plan(
         facts["reasons"].append(
             "Nothing is known of the size of a value, and 100 was taken: say it with --level."
         )
+    if config is not None and settings.remark:
+        facts["reasons"].append(settings.remark)
     if wanted is not None:
         found = reach(policy, stream, type(made.best(delay=delay).mechanism), wanted)
         facts["target"] = [
@@ -135,12 +138,14 @@ class Settings(NamedTuple):
     columns: int
     season: int | None
     released: Path | None
+    remark: str = ""
 
 
 def read_settings(file: Path, query: str | None = None) -> Settings:
     """Policy, columns and clock of a configuration, and the file of its releases if there is one."""
     from tidegate.config.queries import read_query
     from tidegate.runtime.accuracy import step_seconds
+    from tidegate.runtime.learnt import at_what_was_learnt
 
     config = read_query(file, query, follow=True)  # a plan needs no end
     day = 86_400 / step_seconds(config)
@@ -149,7 +154,24 @@ def read_settings(file: Path, query: str | None = None) -> Settings:
     known = (
         out.suffix in (".csv", ".parquet") and out.is_file() and out.with_name(out.name + ".receipt").exists()
     )
-    return Settings(config.policy, config.query.applied.width, season, out if known else None)
+    policy = at_what_was_learnt(config)
+    return Settings(
+        policy, config.query.applied.width, season, out if known else None, _of_learning(config, policy)
+    )
+
+
+def _of_learning(config: Config, policy: Policy) -> str:
+    """What a plan has to say where the clip of values is learnt; else empty."""
+    from tidegate.mechanisms.clipped_records import ClippedRecords
+    from tidegate.runtime.learnt import learnt_clip
+
+    if not isinstance(config.mechanism, ClippedRecords):
+        return ""
+    found, silent = learnt_clip(config), config.mechanism.waits
+    words = f"The first {silent:,} steps, whose budget the clip of values costs, are silent and in no error"
+    if found is not None:
+        return f"{words}; predicted is for the clip that was learnt, {found}."
+    return f"{words}; predicted is for values that reach their bound, and what is learnt can only make noise smaller."
 
 
 def read_profile(file: Path, season: int | None, *, public: bool) -> Stream:

@@ -258,7 +258,7 @@ def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
 def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
     from tidegate.errors import without_secrets
     from tidegate.exact import show as exactly
-    from tidegate.runtime.learnt import learnt_clip, released_by
+    from tidegate.runtime.learnt import learnt_clip, learnt_nothing, released_by
 
     queries = streams.queries
     first, listed = queries.first, queries.listed
@@ -281,6 +281,7 @@ def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
     learnt = {config.name: learnt_clip(config) for config in queries.parts if config.query.learn is not None}
     if learnt:
         done["learnt_clips"] = learnt
+        done["warnings"] = [words for config in queries.parts if (words := learnt_nothing(config))]
     if not listed:
         done["accuracy"] = _accuracy(first, streams.streams[0])
         return done
@@ -368,6 +369,8 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
         off = query["accuracy"]
         words = "" if not off else off["in_words"]
         facts.add_row(query["name"], f"{query['share']} of the budget, {query['mechanism']}. {words}")
+    for warning in done.get("warnings", ()):
+        facts.add_row("Warning", warning)
     facts.add_row("Ledger", done["ledger"])
     for name in done.get("sinks_behind", ()):
         facts.add_row("Waiting", f"{name} lacks releases; they are kept, and sent at the next start")

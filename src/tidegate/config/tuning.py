@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.config.config import Config
-from tidegate.errors import InvalidInput
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, show
 from tidegate.ingest.columns import Intervals
 from tidegate.ingest.tuning import Trait, traits
@@ -77,6 +77,13 @@ def read_traits(config: Config, largest: float) -> list[Trait]:
     if config.query.aggregate == "given":
         raise InvalidInput(
             "the input is already aggregated, so that no unit can be seen; there is nothing to tune."
+        )
+    if config.query.learn is not None:
+        raise InvalidParameter(
+            "clip",
+            "learn",
+            "two bounds to be tuned: one that is learnt is paid for by the stream itself",
+            'write clip = ["0", "100"], which tune replaces, or leave it as it is and do not tune',
         )
     with config.open(follow=False).source as source:
         return traits(source, config.schema, config.steps, config.query, largest)

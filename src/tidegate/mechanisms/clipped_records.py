@@ -37,6 +37,7 @@ COUNTING = Fraction(1, 20)  # of ε for how many records the sample has
 FIRST = Fraction(1, 5)  # of ε for the sums of the sample, where running sums need them
 FEW = 50  # at most one in so many values is clipped for the sake of less noise
 SAMPLE = 4  # a sample of fewer records than this times the room teaches nothing
+SURE = 2  # scales of noise that the number of records has to be above that: else noise would pass for records
 BIAS = 2  # how much worse noise may be than what clipping loses, on the whole
 MOST_SUM = 1 << 53  # sums of the sample stay where they are exact
 HORIZON = 10  # for running sums without an end: the length that a threshold is chosen for, in samples
@@ -218,6 +219,11 @@ class ClippedRecords(Mechanism):
         """How many records of the sample are left above the threshold at least, so that noise does not decide."""
         return math.ceil(ROOM * self.scales[1])
 
+    @property
+    def records_needed(self) -> int:
+        """How many records the sample has to have, as far as noise lets see; with fewer the bound stays. Public."""
+        return math.ceil(SAMPLE * self.room + SURE * self.scales[0])
+
     @cached_property
     def wanted(self) -> float:
         """How many records of the sample should be above: then a little more noise and a little less loss are equal."""
@@ -242,7 +248,7 @@ class ClippedRecords(Mechanism):
         begin = laplace_one(source, "clip start", step, 0, start)
         noise = laplace(source, "clip test", step, tests, (len(self.bins.ends),))
         passed = np.flatnonzero(above[1:] + noise <= allowed + begin)
-        if records < SAMPLE * self.room:
+        if records < self.records_needed:
             return self.bins.bound
         found = float(self.bins.ends[int(passed[0]) if len(passed) else -1])
         if 0 < self.wanted < allowed:  # what a light tail has further above
@@ -303,7 +309,7 @@ class ClippedRecords(Mechanism):
 
     def describe(self) -> dict[str, Any]:
         """Identify the configuration exactly, as JSON."""
-        return {
+        found = {
             "mechanism": type(self).__name__,
             "policy": self.policy.describe(),
             "grid": show(Fraction(self.grid)),
@@ -313,6 +319,26 @@ class ClippedRecords(Mechanism):
             "reading": self.made.describe(),
             "released by": self.bounded.describe(),
         }
+        return found if self.clamp is None else {**found, "clamp": show(Fraction(self.clamp))}
+
+    @classmethod
+    def examples(cls) -> list[Mechanism]:
+        """Running sums, noise of every step's own, and decisions of which each unit has two records."""
+        from tidegate.mechanisms.counters.binary_tree import BinaryTree
+        from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
+
+        bins = ValueBins(50)
+        three = WEvent(epsilon="4", w=3, max_change=50)
+        return [
+            cls(
+                Event(epsilon="4", max_change=50),
+                build=lambda policy: BinaryTree(policy, horizon=4000),
+                bins=bins,
+                learn=7,
+            ),
+            cls(three, build=lambda policy: Uniform(policy, noise="laplace"), bins=bins, learn=7),
+            cls(replace(three, max_change=100), build=BudgetDistribution, bins=bins, learn=5, most=2),
+        ]
 
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
@@ -418,7 +444,7 @@ class ClippedRecordsRun(Run):
             rows, step = matrix[begin:stop], first_step + begin
             parts.append((self._learn, self._wait, self._release)[number](rows, step))
             begin = stop
-        return joined(parts)
+        return joined(parts) if parts else self._silent(0, first_step, np.zeros(0, dtype=np.int64))
 
     def _learn(self, rows: Matrix, step: int) -> Releases:
         """Take steps into the sample; the last of them buys the threshold."""

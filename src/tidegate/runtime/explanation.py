@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 
 from tidegate.config import Config, Queries
 from tidegate.errors import without_secrets
 from tidegate.exact import show
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.policy import Secret, Swellfish
 from tidegate.runtime.learnt import learnt_clip, released_by
 from tidegate.runtime.wording import Words, about, budget_in_words, odds
@@ -77,9 +79,22 @@ def _published(config: Config, *, named: bool) -> Iterator[str]:
             f"The first {query.learn.steps:,} steps are silent: with their budget it is learnt below which threshold "
             f"nearly all values lie. Every later value counts up to that threshold, which {_found(config)}."
         )
+        assert isinstance(config.mechanism, ClippedRecords)
+        needed = config.mechanism.records_needed
+        yield (
+            f"To learn from them these steps need about {needed:,} records together, which is "
+            f"{math.ceil(needed / query.learn.steps):,} in one; with fewer, values count up to their bound, "
+            f"{_bound(config)}, and the noise is as large."
+        )
     elif query.clip is not None:
         low, high = (show(Fraction(bound)) for bound in query.clip)
         yield f"A value below {low} counts as {low}, and one above {high} as {high}."
+
+
+def _bound(config: Config) -> str:
+    """What a value counts up to where nothing is learnt."""
+    assert config.query.clip is not None
+    return show(Fraction(config.query.clip[1]))
 
 
 def _found(config: Config) -> str:

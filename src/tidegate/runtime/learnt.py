@@ -10,6 +10,7 @@ from tidegate.exact import show
 from tidegate.ledger.rows import decode_text
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.clipped_records import ClippedRecords
+from tidegate.policy import Policy
 from tidegate.runtime.store import open_durable
 
 _ROWS = "SELECT detail FROM charges WHERE kind = 'learnt' AND scope = ? ORDER BY row DESC LIMIT 1"
@@ -30,6 +31,27 @@ def learnt_clip(config: Config) -> str | None:
     except TidegateError:
         return None
     return None if found is None else str(decode_text(bytes(found[0]))["clip"])
+
+
+def learnt_nothing(config: Config) -> str:
+    """A warning where values go on counting up to their bound, which is as public as what was learnt; else empty."""
+    found = learnt_clip(config)
+    if found is None or config.query.clip is None or Fraction(found) < Fraction(config.query.clip[1]):
+        return ""
+    assert isinstance(config.mechanism, ClippedRecords)
+    return (
+        f"Nothing was learnt of where values end, so they count up to their bound, {found}: the first "
+        f"{config.mechanism.learn:,} steps had fewer than about {config.mechanism.records_needed:,} records, or values "
+        "that come near the bound; amend the stream with a longer learn, or with a smaller bound."
+    )
+
+
+def at_what_was_learnt(config: Config) -> Policy:
+    """The policy of what is released: with the change of the learnt clip, or of the bound while there is none."""
+    found = learnt_clip(config)
+    if found is None or not isinstance(config.mechanism, ClippedRecords):
+        return config.policy
+    return config.mechanism.at(int(Fraction(found) / Fraction(config.query.grid))).policy
 
 
 def released_by(mechanism: Mechanism) -> str:

@@ -74,7 +74,7 @@ def same(one: Releases | list[Release], other: Releases | list[Release], within:
     """Whether two sequences of releases are equal in every published field; values within a relative difference."""
     left, right = list(one), list(other)
     return len(left) == len(right) and all(
-        np.allclose(a.values, b.values, rtol=within, atol=within)
+        np.allclose(a.values, b.values, rtol=within, atol=within, equal_nan=True)
         and (a.step, a.status, a.source, a.units, a.unit) == (b.step, b.status, b.source, b.units, b.unit)
         and abs(a.scale - b.scale) <= 1e-12 * abs(a.scale)
         for a, b in zip(left, right, strict=True)
@@ -637,7 +637,7 @@ def input_is_not_aliased(mechanism: Mechanism) -> None:
         kept = first.values.copy()
         assert np.array_equal(matrix, rows), "push_batch changed its input"
         matrix[:] = -1
-        assert np.array_equal(first.values, kept), "the releases alias the input"
+        assert np.array_equal(first.values, kept, equal_nan=True), "the releases alias the input"
         rest = run.push_batch(rows[30:])
         assert same(expected[30:], rest), "writing over a batch changed a later release"
         rest.values[:] = -1
@@ -652,7 +652,7 @@ def outputs_are_independent_of_each_other(mechanism: Mechanism) -> None:
         run = mechanism.start()
         for row, values in zip(rows, expected, strict=True):
             release = run.push(row)
-            assert np.array_equal(release.values, values), (
+            assert np.array_equal(release.values, values, equal_nan=True), (
                 "a release changed because an earlier one was written over"
             )
             release.values[:] = 1e9
