@@ -17,12 +17,14 @@ from tidegate.ingest.schema import UnitReader
 from tidegate.ingest.several import read_rows
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect
 from tidegate.ingest.times import TimeReader
+from tidegate.web.arrow import MAGIC, USABLE, Excess, Outline, Refusal
 
 NDJSON, CSV = "application/x-ndjson", "text/csv"
 ARROW = ("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file")
 TYPES = (NDJSON, CSV, *ARROW)
 MOST_SENT = 32 * 2**20  # bytes of a body as it comes
 MOST_BYTES = 128 * 2**20  # bytes of a body when it is unpacked
+MOST_CELLS = 2**25  # records times columns that are read of them: each takes 16 bytes, however short it is
 NAME = "the batch"
 
 
@@ -105,6 +107,7 @@ class Parser:
             lacking = set(needed[1:]) if part.query.wide else set()
             must |= set(needed) - lacking - (set(part.query.looked_at) - set(part.schema.needed))
         self.may_lack = set(self.columns) - must
+        self.most_rows = MOST_CELLS // len(self.columns)
 
     def parse(self, kind: str, body: bytes) -> pl.DataFrame:
         """The needed columns of a batch, with times as moments; every record has been checked."""
@@ -173,17 +176,18 @@ class Parser:
         raise BadBatch("it does not have the fields of the header.", 2 if bad is None else bad[0] + 2)
 
     def _arrow(self, body: bytes) -> tuple[pl.DataFrame, Callable[[int], int]]:
-        frame = attempt(lambda: _read_arrow(body), lambda: _unreadable("Arrow"))
-        for name in self.columns:
-            if name not in frame.columns:
-                raise BadBatch(f"the batch has no column {name!r}.")
-        frame = frame.select(self.columns)
-        others = [name for name in self.columns if name != self.config.schema.time]
+        outline = attempt(lambda: _outline(body, self.most_rows), lambda: _unreadable("Arrow"))
+        kinds = {each.name: each.kind for each in outline.columns}
         wrong = BadBatch("a column has a type that cannot be used; send text, numbers or timestamps.")
-        for name in others:
-            kind = frame[name].dtype
-            if kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object):
+        for name in self.columns:
+            if name not in kinds:
+                raise BadBatch(f"the batch has no column {name!r}.")
+            if kinds[name] not in USABLE:
                 raise wrong
+        frame = attempt(lambda: _read_arrow(body, self.columns), lambda: _unreadable("Arrow"))
+        others = [name for name in self.columns if name != self.config.schema.time]
+        if any(frame[name].dtype.is_temporal() for name in others):
+            raise wrong
         return attempt(
             lambda: frame.with_columns(pl.col(others).cast(pl.String)), lambda: wrong
         ), lambda row: row + 1
@@ -213,10 +217,22 @@ class Parser:
         return frame.with_columns(times.cast(pl.Datetime("us", "UTC")).alias(schema.time))
 
 
-def _read_arrow(body: bytes) -> pl.DataFrame:
-    reader = pl.read_ipc if body.startswith(b"ARROW1") else pl.read_ipc_stream
+def _outline(body: bytes, most_rows: int) -> Outline:
+    """The columns of an Arrow batch that is not too large to be read."""
     try:
-        return reader(io.BytesIO(body))
+        outline = Outline(body)
+        outline.check(most_rows, MOST_BYTES)
+    except Excess as error:
+        raise TooLarge(str(error)) from None
+    except Refusal as error:
+        raise BadBatch(str(error)) from None
+    return outline
+
+
+def _read_arrow(body: bytes, columns: tuple[str, ...]) -> pl.DataFrame:
+    reader = pl.read_ipc if body.startswith(MAGIC) else pl.read_ipc_stream
+    try:
+        return reader(io.BytesIO(body), columns=list(columns)).select(columns)
     except (OSError, MemoryError):  # no file and no memory fails here, but what the body says of itself
         raise ValueError from None
 
