@@ -7,9 +7,10 @@ import pytest
 
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Fast as Shared
+from tidegate.mechanisms.sampled import fast_run
 from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.mechanisms.sampled.pid import Pid
-from tidegate.noise import current, laplace, variance_laplace
+from tidegate.noise import current, laplace
 from tidegate.policy import User, WEvent
 from tidegate.releases import Status
 from tidegate.testing.entropy import fixed_entropy, zero_noise
@@ -26,13 +27,19 @@ def reference(mechanism, rows, source):
     shortest, longest = mechanism.bounds
     shortest = pid.shortest or shortest if pid else shortest
     longest = max(pid.longest or longest, shortest) if pid else longest
-    noise_variance = (filter_ and filter_.measurement_noise) or variance_laplace(mechanism.scale)
+    noise_variance = (filter_ and filter_.measurement_noise) or mechanism.noise_variance
+    law = mechanism.sharing and mechanism.sharing.law
+    state = law and law.start()
     x, variance, squares, gaps = np.zeros(columns), None, np.zeros(columns), np.zeros(columns)
     due, interval, measured, errors, values, before = 1, float(shortest), [], [], [], None
     for step in range(1, steps + 1):
         inside = [other for other in measured if other > step - window]
         if step >= due and len(inside) < mechanism.measurements:
-            z = rows[step - 1] + laplace(source, "fast", step, mechanism.scale, (columns,))
+            if law:
+                noise, state = law.draw(source, "fast", len(measured), state)
+                z = rows[step - 1] + noise[0]
+            else:
+                z = rows[step - 1] + laplace(source, "fast", step, mechanism.scale, (columns,))
             gap = step - measured[-1] if measured else step
             prior = x
             if not measured or not filter_:
@@ -75,15 +82,24 @@ CONFIGURATIONS = [
     Fast(WEvent(epsilon="5", w=9), columns=2, filter=False, adaptive=Pid(longest=9, set_point=0.3)),
     Fast(User(epsilon="3", horizon=300), columns=2),
     Fast(WEvent(epsilon="1", w=12), columns=2, adaptive=False),
+    Shared(WEvent(epsilon="2", w=20), columns=3, samples=9),
+    Shared(WEvent(epsilon="2", w=40), samples=30, noise="cube"),
+    Shared(WEvent(epsilon="2", w=60, mobility="fixed"), columns=2, samples=40, noise="semiorder"),
+    Shared(WEvent(epsilon="1", w=10), samples=10, adaptive=Pid(shortest=4, longest=37), noise="cube"),
+    Shared(User(epsilon="3", horizon=300), columns=2),
 ]
+
+
+def moving(columns):
+    """300 steps of a level that wanders and jumps."""
+    level = np.cumsum(np.random.default_rng(4).integers(-4, 5, (300, columns)), axis=0) + 90
+    return np.maximum(level + 200 * (np.arange(300)[:, None] // 70 % 2), 0)
 
 
 @pytest.mark.parametrize("mechanism", CONFIGURATIONS, ids=range(len(CONFIGURATIONS)))
 def test_agrees_with_the_plain_reference(mechanism):
     """The compiled loop releases what a plain transcription of the algorithm releases."""
-    random = np.random.default_rng(4)
-    level = np.cumsum(random.integers(-4, 5, (300, mechanism.columns)), axis=0) + 90
-    rows = np.maximum(level + 200 * (np.arange(300)[:, None] // 70 % 2), 0)
+    rows = moving(mechanism.columns)
     with fixed_entropy(8):
         releases = mechanism.start().push_batch(rows)
         values, measured = reference(mechanism, rows, current())
@@ -266,3 +282,30 @@ def test_a_gap_longer_than_a_window_is_paid_again():
     assert np.diff(np.flatnonzero(releases.fresh)).min() == 37
     assert (releases.units[releases.fresh] == run.ledger.units // mechanism.units).all()
     assert run.ledger.verify().spent == 1
+
+
+@pytest.mark.parametrize("mechanism", [m for m in CONFIGURATIONS if m.shares_noise], ids=str)
+@pytest.mark.parametrize("ahead", [1, 3, 4096])
+def test_noise_drawn_ahead_is_paid_for_as_it_is_used(mechanism, ahead, monkeypatch):
+    """However much is drawn at once, and in whatever batches: values, charges, groups and the state of single pushes."""
+    monkeypatch.setattr(fast_run, "AHEAD", ahead)
+    rows, rest = moving(mechanism.columns), [1, 2, 90, 7, 200]
+    with fixed_entropy(3):
+        single, several = mechanism.start(), mechanism.start()
+        one = [single.push(row) for row in rows]
+        many = [
+            release for part in np.split(rows, np.cumsum(rest)[:-1]) for release in several.push_batch(part)
+        ]
+    assert [(r.values.tolist(), r.status, r.units) for r in one] == [
+        (r.values.tolist(), r.status, r.units) for r in many
+    ]
+    assert sum(release.fresh for release in one) > 20
+    assert (single._noise.group, single._noise.state.numbers()) == (
+        several._noise.group,
+        several._noise.state.numbers(),
+    )
+    ours, theirs = single.ledger.verify(), several.ledger.verify()
+    assert (ours.ok, ours.steps, ours.spent, ours.place) == (True, theirs.steps, theirs.spent, theirs.place)
+    known = [run.ledger._account.groups() for run in (single, several)]  # older ones may be forgotten
+    fresh, again = ([row for row in rows.tolist() if row[1] > 290] for rows in known)
+    assert fresh == again

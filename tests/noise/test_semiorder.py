@@ -101,6 +101,22 @@ def test_batches_single_steps_and_restores_agree_with_the_reference(law: Semiord
             state, at = law.restore(json.loads(json.dumps(after.numbers()))), at + size
 
 
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_noise_that_was_drawn_ahead_can_be_left(law: Semiorder) -> None:
+    """Of more than is used the first values are those of single draws, and so is the state after any number of them."""
+    state, at, sizes = law.start(), 0, itertools.cycle([12, 0, 7, 1, 20, 9, 3, 2])
+    while at < 60:
+        ahead, used = next(sizes), next(sizes)
+        values, after = law.draw_ahead(SOURCE, "test", at, state, ahead)
+        further = after(used)
+        assert (further is state) == (used == 0)
+        if used:
+            wanted, state = law.draw(SOURCE, "test", at, state, used)
+            assert np.array_equal(values[:used], wanted)
+        assert further.numbers() == state.numbers()
+        at += used
+
+
 class Doubtful:
     """Gaps whose leading bits say next to nothing, and further words that never come twice the same."""
 
@@ -142,6 +158,17 @@ def test_bits_that_were_learned_are_kept(size: int) -> None:
         assert len(source.asked) > 20
         twice = len(set(source.asked)) < len(source.asked)
         assert twice == (forgetful and size < 40)
+
+
+def test_a_part_that_is_drawn_once_more_asks_for_nothing_new() -> None:
+    """The state after some of the values that were drawn ahead has the further words by which these were decided."""
+    law, source = Semiorder(1000.0, 3), Doubtful()
+    _, after = law.draw_ahead(source, "test", 0, law.start(), 40)
+    asked = list(source.asked)
+    assert len(asked) > 20
+    states = [after(used) for used in (40, 11, 12, 11)]
+    assert source.asked == asked
+    assert states[1].numbers() == states[3].numbers()
 
 
 class Planted:

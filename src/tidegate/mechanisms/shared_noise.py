@@ -10,7 +10,7 @@ import math
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -396,11 +396,19 @@ class LentAccount:
         if kernels.account_extend_group(*self._batch.account, *group, last) != kernels.ACCEPTED:
             self._batch.refuse(last, group.units)
         further = Group(group.first, last, group.units)
+        self.reached(group, further)
+        return further
+
+    def reached(self, group: Group, further: Group) -> None:
+        """Take note that a group was extended on the account."""
         if self._begun and self._begun[-1] == group:
             self._begun[-1] = further
-        else:
+        elif further != group:
             self._extended[further] = self._extended.pop(group, group)
-        return further
+
+    def charged(self, groups: Sequence[Group]) -> None:
+        """Take note of groups that were charged to the account."""
+        self._begun.extend(groups)
 
     def record_one(self, step: int, units: int, ledger: Payer) -> None:
         """The same for a single step, quickly: in rows of their own, which a ledger in memory only counts."""
@@ -583,6 +591,34 @@ class SharedNoise(Held, ABC):
         found: Integers = noise
         return found
 
+    # where measurements come as they come, and a compiled loop pays for them
+
+    group: Group | None = None
+    """The group that was last charged; of no meaning where `distance` says what groups hold."""
+
+    _after: Callable[[int], Any] | None = None
+
+    @abstractmethod
+    def opening(self, count: int) -> Integers:
+        """Which of the next measurements open a group."""
+
+    def draw_ahead(self, number: int, count: int) -> Integers:
+        """Noise of the next measurements for a loop that pays for each before it looks at it; `settle` says how many."""
+        noise: Integers
+        noise, self._after = self.law.draw_ahead(self.source, self.stream, number, self.state, count)
+        self.state = self._after(count)  # until it is known how many were used
+        return noise
+
+    def settle(self, used: int, groups: Sequence[Group]) -> None:
+        """Stand after so many measurements of `draw_ahead`; groups: the one before, as it is now, and new ones."""
+        assert isinstance(self.ledger, LentAccount)
+        assert self._after is not None
+        self.state, self._after = self._after(used), None
+        if self.group is not None:
+            self.ledger.reached(self.group, groups[0])
+        self.ledger.charged(groups if self.group is None else groups[1:])
+        self.group = groups[-1] if groups else None
+
     def most_groups(self, steps: int) -> int:
         """The most groups that so many steps can begin."""
         shortest = min(self.sharing.choice.lengths, default=steps)
@@ -686,6 +722,12 @@ class GroupedNoise(SharedNoise):
         """Pay for the first of so many measurements, one a step; the units that were charged."""
         return self._pay(step)
 
+    def opening(self, count: int) -> Integers:
+        """Which of the next measurements open a group."""
+        if count == 1:
+            return np.zeros(0 if self.state.remaining else 1, dtype=np.int64)
+        return self.law.opened(self.state, count)[0]
+
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
         """The groups that open."""
         starts, lengths = self.law.opened(self.state, count)
@@ -734,7 +776,6 @@ class SlidingNoise(SharedNoise):
     """The semiorder: one group that reaches on with every measurement, and takes all of a window's budget."""
 
     law: Semiorder
-    group: Group | None = None
 
     @property
     def open(self) -> bool:
@@ -780,6 +821,10 @@ class SlidingNoise(SharedNoise):
             return 0
         self.group = self.ledger.charge_group(step, last, self.cost)
         return self.cost
+
+    def opening(self, count: int) -> Integers:
+        """The first measurement of all opens the one group."""
+        return np.zeros(1 if self.group is None else 0, dtype=np.int64)
 
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
         """The one group, as it begins or reaches on."""

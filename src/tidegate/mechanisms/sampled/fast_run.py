@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tidegate.mechanisms.kernels.loops import Outputs
+from tidegate.ledger import Group
 from tidegate.mechanisms.loop_run import Block, Drawn
 from tidegate.mechanisms.run import State
 from tidegate.mechanisms.sampled import kalman
@@ -17,7 +17,7 @@ from tidegate.mechanisms.sampled.kernels import fast as loop
 from tidegate.mechanisms.sampled.kernels.kalman import FIELDS
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.run import SampledRun
-from tidegate.mechanisms.shared_noise import begin_noise
+from tidegate.mechanisms.shared_noise import SharedNoise, begin_noise
 from tidegate.noise import gaussian
 from tidegate.policy import ZeroConcentrated
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.sampled.fast import Fast
 
 
-UNITS = Outputs._fields.index("units")
+NOTHING = tuple([np.zeros(shape, dtype=np.int64) for shape in ((0, 0), 0, (0, 3), 3)])  # of `loop.Randomness`
+AHEAD = 1 << 12  # measurements whose shared noise is drawn at once
 
 
 class FastRun(SampledRun):
@@ -55,6 +56,7 @@ class FastRun(SampledRun):
             grid=self._grid,
             sanity=float(mechanism.sanity / self._grid),
             shares=sharing is not None,
+            silent_until=0,
         )
         self._model = kalman.model(filter_, Fraction(mechanism.grid))
         self._control = (control or Pid()).settings(*mechanism.bounds)
@@ -74,8 +76,10 @@ class FastRun(SampledRun):
         self._remember(fresh, state)
         if sharing is not None:
             self.restores = False
-            self._noise = begin_noise(self, sharing, self.stream, saved, distance=0)
-            self._noise.patient_until = sys.maxsize  # it waits for room whoever takes it
+            self._noise = noise = begin_noise(self, sharing, self.stream, saved, distance=0)
+            noise.patient_until = sys.maxsize  # it waits for room whoever takes it
+            self._rule = self._rule._replace(charge=noise.cost, silent_until=noise.silent_until)
+        self._ahead = NOTHING
 
     def _state(self) -> State:
         return (
@@ -92,19 +96,44 @@ class FastRun(SampledRun):
     def _gaussian(self) -> bool:
         return isinstance(self.mechanism.policy.budget, ZeroConcentrated)
 
+    def _randomness(self, block: Block) -> Any:
+        return (block.drawn.words, *self._ahead)
+
+    def _release_block(self, block: Block) -> None:
+        try:
+            super()._release_block(block)
+        finally:
+            self._settle()
+
     def _help(self, block: Block, index: int, reason: int) -> None:
         step, noise = block.first_step + index, self._noise
         if noise is not None:
-            units = noise.pay(step)
-            self._work.chosen[0] = units >= 0
-            if units >= 0:
-                noise.ledger.charge(step, 0)
-                block.outputs[UNITS][index] = units
-                self._given[:] = noise.draw(int(self._arrays["counts"][0]))
+            self._settle()
+            self._draw_ahead(noise, len(block.rows) - index)
         elif self._gaussian:
             self._given[:] = gaussian(self.source, self.stream, step, self._rule.scale, (self._columns,))
         else:
             super()._help(block, index, reason)
+
+    def _draw_ahead(self, noise: SharedNoise, steps: int) -> None:
+        """Have noise for the measurements that the next steps may make: the first of them surely is one."""
+        number, window = int(self._arrays["counts"][0]), self._rule.window
+        most = self._rule.samples * (steps // window + 1) if window else self._rule.samples - number
+        count = min(steps, most, AHEAD)
+        opens = noise.opening(count)
+        groups = np.zeros((count + 1, 3), dtype=np.int64)
+        progress = np.zeros(3, dtype=np.int64)
+        if noise.group is not None:
+            groups[0], progress[loop.CHARGED] = noise.group, 1
+        self._ahead = noise.draw_ahead(number, count), opens, groups, progress
+
+    def _settle(self) -> None:
+        """Let the noise stand where the loop has left it; what was drawn and not used is forgotten."""
+        *_, groups, progress = self._ahead
+        if self._noise is not None and len(groups):
+            used, _, charged = progress.tolist()
+            self._noise.settle(used, [Group(*row) for row in groups[:charged].tolist()])
+            self._ahead = NOTHING
 
     def _scale(self) -> float:
         return self._rule.scale

@@ -193,13 +193,35 @@ class Cube:
         out = np.empty((steps, self.width), dtype=np.int64)
         block = max(1, CHUNK_WORDS // self.width)
         for start in range(0, steps, block):
-            state = self._draw_block(source, stream, step + start, state, out[start : start + block])
+            part = out[start : start + block]
+            state = self._draw_block(source, stream, step + start, state, part)(len(part))
         return out, state
+
+    def draw_ahead(
+        self, source: Source, stream: str, step: int, state: CubeState, steps: int
+    ) -> tuple[Integers, Callable[[int], CubeState]]:
+        """Noise for the next steps, not all of which may be used, and the state after any number of them.
+
+        What is not used must not be seen: those steps are drawn anew, from that state.
+
+        Examples
+        --------
+        >>> from tidegate.noise import current
+        >>> law = Cube(24.0, (8, 7))
+        >>> values, after = law.draw_ahead(current(), "example", 0, law.start(), 20)
+        >>> values.shape, after(3).remaining, after(15).remaining, after(16).remaining
+        ((20, 1), 5, 0, 7)
+        """
+        if steps == 1:
+            values, end = self._draw_step(source, stream, step, state)
+            return values, lambda used: end if used else state
+        out = np.empty((steps, self.width), dtype=np.int64)
+        return out, self._draw_block(source, stream, step, state, out)
 
     def _draw_block(
         self, source: Source, stream: str, step: int, state: CubeState, out: Integers
-    ) -> CubeState:
-        """As many steps as fit into the cache."""
+    ) -> Callable[[int], CubeState]:
+        """As many steps as fit into the cache; the answer says what the state is after some of them."""
         steps = len(out)
         starts, lengths = self.opened(state, steps)
         radii = np.empty((starts.size + 1, self.copies), dtype=np.int64)
@@ -212,11 +234,17 @@ class Cube:
         else:
             each = np.repeat(radii, np.diff(ends, prepend=0), axis=0)
             self._fill_balls(source, stream, step, each.reshape(-1), out.reshape(-1, self.columns))
-        place = (state.place + starts.size) % len(self.lengths)
-        left = int(starts[-1] + lengths[-1] if starts.size else state.remaining) - steps
-        # The radius of a group that has ended is of no use to anybody but an intruder.
-        kept = tuple(radii[-1].tolist()) if left else (0,) * self.copies
-        return CubeState(place, left, kept)
+
+        def after(used: int) -> CubeState:
+            if not used:
+                return state
+            opened = int(np.searchsorted(starts, used))
+            left = int(starts[opened - 1] + lengths[opened - 1] if opened else state.remaining) - used
+            # The radius of a group that has ended is of no use to anybody but an intruder.
+            kept = tuple(radii[opened].tolist()) if left else (0,) * self.copies
+            return CubeState((state.place + opened) % len(self.lengths), left, kept)
+
+        return after
 
     def _draw_step(
         self, source: Source, stream: str, step: int, state: CubeState

@@ -11,10 +11,10 @@ See docs/proofs/noise_semiorder.md.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ from tidegate.noise.shared.shares import shares
 
 # Steps of one class that are drawn at once.
 BLOCK_STEPS = 1 << 13
+
+OneWord = Callable[[str, int, int, int], int]  # `Source.word`
 
 
 @dataclass(frozen=True, repr=False)
@@ -272,6 +274,57 @@ class Semiorder:
                 rows[start : start + BLOCK_STEPS] = block
         return out, SemiorderState(state.steps + steps, tuple(tracks))
 
+    def draw_ahead(
+        self, source: Source, stream: str, step: int, state: SemiorderState, steps: int
+    ) -> tuple[Integers, Callable[[int], SemiorderState]]:
+        """Noise for at most BLOCK_STEPS next steps, not all of which may be used, and the state after any number of them.
+
+        What is not used must not be seen: those steps are drawn anew, from that state.
+
+        Examples
+        --------
+        >>> from tidegate.noise import current
+        >>> law = Semiorder(100.0, width=8)
+        >>> values, after = law.draw_ahead(current(), "example", 0, law.start(), 20)
+        >>> values.shape, after(3).steps
+        ((20, 1), 3)
+        """
+        if steps == 1:
+            values, end = self.draw(source, stream, step, state)
+            return values, lambda used: end if used else state
+        first, classes = step - state.steps, self.classes
+        word = cache(source.word)  # further words are the same where a part is drawn once more
+        out = np.empty((steps, self.copies * self.columns), dtype=np.int64)
+        drawn = []
+        for i in range(min(classes, steps)):
+            number = (state.steps + i) % classes
+            track, block = self._track(state.tracks[number]), np.empty_like(out[i::classes], order="C")
+            words = self._words(
+                source, f"{stream}/{number}", first, track.placed, self._placements(len(block))
+            )
+            drawn.append(
+                (number, track, words, self._run(word, f"{stream}/{number}", first, track, words, block))
+            )
+            out[i::classes] = block
+
+        def after(used: int) -> SemiorderState:
+            if not used:
+                return state
+            tracks = list(state.tracks)
+            for i, (number, track, words, end) in enumerate(drawn):
+                taken = len(range(i, used, classes))
+                if taken == len(range(i, steps, classes)):
+                    tracks[number] = end
+                elif taken:
+                    part, block = (
+                        words[:, : self._placements(taken)],
+                        np.empty((taken, out.shape[1]), np.int64),
+                    )
+                    tracks[number] = self._run(word, f"{stream}/{number}", first, track, part, block)
+            return SemiorderState(state.steps + used, tuple(tracks))
+
+        return out, after
+
     def draw_one(
         self, source: Source, stream: str, step: int, state: SemiorderState
     ) -> tuple[int, SemiorderState]:
@@ -322,7 +375,7 @@ class Semiorder:
                 boundaries = known.get(node) or order.row(node)
                 choice = bisect_right(boundaries, word)
                 if choice and word - boundaries[choice - 1] <= 1:
-                    further = self._further(source, stream, first, placed, 0, 1)
+                    further = self._further(source.word, stream, first, placed, 0, 1)
                     choice = order.choose(node, _prepend(word, further))
                 gap = source.word(stream, first + placed, 1, 0)
                 depth, error = _depth(gap)
@@ -359,7 +412,7 @@ class Semiorder:
         uniforms = []
         for gap, word in enumerate(gaps, 1):
             known = more.get(gap, [])
-            further = self._further(source, stream, base, gap - 1, 1, 1 + len(known))
+            further = self._further(source.word, stream, base, gap - 1, 1, 1 + len(known))
             uniforms.append(_uniform(word, known, further))
         value = fit(reference.rounded_sum(uniforms, self.prepared.exact))
         more |= {gap: _split(u) for gap, u in enumerate(uniforms, 1) if u.bits > WORD_BITS}
@@ -379,10 +432,17 @@ class Semiorder:
 
     def _draw_block(self, source: Source, stream: str, first: int, before: Track, out: Integers) -> Track:
         """Some steps of one class."""
-        steps = len(out)
-        # To be done with the last of the steps nothing beyond the window that begins with it can be placed.
-        count = (steps + self.width - 1) * self.columns
-        words = self._words(source, stream, first, before.placed, count)
+        words = self._words(source, stream, first, before.placed, self._placements(len(out)))
+        return self._run(source.word, stream, first, before, words, out)
+
+    def _placements(self, steps: int) -> int:
+        """The most placements of so many steps: nothing beyond the window that begins with the last of them."""
+        return (steps + self.width - 1) * self.columns
+
+    def _run(
+        self, word: OneWord, stream: str, first: int, before: Track, words: Words, out: Integers
+    ) -> Track:
+        """Some steps of one class from the words of their placements."""
         choices, arrivals = np.ascontiguousarray(words[..., 0]), np.ascontiguousarray(words[..., 1])
         open_values = np.empty((out.size, 5), dtype=np.int64)
         used = np.empty(self.copies, dtype=np.int64)
@@ -396,12 +456,12 @@ class Semiorder:
             if stopped < 0:
                 break
             at, node = int(used[stopped]), int(track.nodes[stopped])
-            further = self._further(source, stream, first, int(before.placed[stopped]) + at, 2 * stopped, 1)
+            further = self._further(word, stream, first, int(before.placed[stopped]) + at, 2 * stopped, 1)
             leading = int(choices[stopped, at])
             choice = self.order.choose(node, _prepend(leading, further))
             choices[stopped, at] = self._surely(node, choice)
         if found:
-            self._decide(source, stream, first, before, track, arrivals, open_values[:found], out)
+            self._decide(word, stream, first, before, track, arrivals, open_values[:found], out)
         shifts = before.counts + used - track.counts
         track.placed[:] += used
         kept = {
@@ -412,10 +472,10 @@ class Semiorder:
         return replace(track, more=kept)
 
     def _further(
-        self, source: Source, stream: str, first: int, placement: int, draw: int, index: int
+        self, word: OneWord, stream: str, first: int, placement: int, draw: int, index: int
     ) -> Iterator[int]:
         while True:
-            yield source.word(stream, first + placement, draw, index)
+            yield word(stream, first + placement, draw, index)
             index += 1
 
     def _surely(self, node: int, choice: int) -> int:
@@ -426,7 +486,7 @@ class Semiorder:
 
     def _decide(
         self,
-        source: Source,
+        word: OneWord,
         stream: str,
         first: int,
         before: Track,
@@ -440,16 +500,16 @@ class Semiorder:
             kept = int(before.counts[copy])
             gaps = []
             for gap in range(start + 1, stop + 1):
-                word = before.gaps[copy, gap - 1] if gap <= kept else arrivals[copy, gap - 1 - kept]
+                leading = before.gaps[copy, gap - 1] if gap <= kept else arrivals[copy, gap - 1 - kept]
                 placement = int(before.placed[copy]) - kept + gap - 1
                 known = track.more.get((copy, gap), [])
-                further = self._further(source, stream, first, placement, 2 * copy + 1, 1 + len(known))
-                gaps.append(_uniform(int(word), known, further))
+                further = self._further(word, stream, first, placement, 2 * copy + 1, 1 + len(known))
+                gaps.append(_uniform(int(leading), known, further))
             value = fit(reference.rounded_sum(gaps, self.prepared.exact))
             for gap, uniform in zip(range(start + 1, stop + 1), gaps, strict=True):
                 if uniform.bits > WORD_BITS:
                     track.more[copy, gap] = _split(uniform)
-            negative = int(word) & 1
+            negative = int(leading) & 1
             out[step, copy * self.columns + column] = -value if negative else value
 
     @cached_property

@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
+from tidegate.ledger.kernels import (
+    ACCEPTED,
+    account_charge,
+    account_charge_group,
+    account_extend_group,
+    account_remaining,
+)
 from tidegate.mechanisms.kernels.loops import DONE, NOISE, REFUSED, Account, Outputs
 from tidegate.mechanisms.sampled.kernels.kalman import ESTIMATE, Model, correct, correct_all
 from tidegate.mechanisms.sampled.kernels.measuring import draw, restart, show
@@ -18,7 +24,7 @@ from tidegate.noise.kernels import constants
 class Rule(NamedTuple):
     """What is public and stays as it is."""
 
-    charge: int  # ledger units of a measured step
+    charge: int  # ledger units of a measured step, or of a group of them that shares noise
     samples: int  # measurements that a window allows
     window: int  # steps in a window, 0: all steps
     period: int  # steps between measurements without control, 0: the controller decides
@@ -27,7 +33,8 @@ class Rule(NamedTuple):
     variance: float  # that the filter takes the noise to have
     grid: float
     sanity: float  # the least denominator of a relative error, in grid units
-    shares: bool  # whether measurements share noise: the caller pays for each, and draws it
+    shares: bool  # whether measurements share noise, which the caller draws
+    silent_until: int  # up to this step no group opens, because a state was dropped
 
 
 class Memory(NamedTuple):
@@ -47,6 +54,57 @@ class Work(NamedTuple):
 
     given: Any  # the noise of each column
     chosen: Any  # of each controller: whether it measures at this step
+
+
+# positions in `progress`
+USED = 0  # measurements that have taken noise
+OPENED = 1  # groups that they have opened
+CHARGED = 2  # rows of `groups`
+
+
+class Randomness(NamedTuple):
+    """What the caller draws: random words or, where measurements share noise, the noise of the next of them."""
+
+    words: Any  # 2 × draws; without draws where the caller supplies noise
+    noise: Any  # measurements × columns, looked at only where it is paid for
+    opens: Any  # which of these measurements open a group
+    groups: Any  # (first, last, units) of groups that were charged: the open one, and those that follow
+    progress: Any  # numbers, above
+
+
+# what `_pay` answers besides units
+WAITS = -1
+REFUSES = -2
+
+
+@kernel
+def _pay(rule: Any, opens: Any, groups: Any, progress: Any, entries: Any, numbers: Any, step: int) -> Any:
+    """Pay for a measurement that shares noise: units, or that it waits for room, or that the ledger refuses.
+
+    An open group reaches on to the measurement or, where no window meets both, is charged anew for it.
+    """
+    opened, last = progress[OPENED], progress[CHARGED] - 1
+    opening = opened < opens.size and opens[opened] == progress[USED]
+    if opening and (step <= rule.silent_until or account_remaining(entries, numbers, step) < rule.charge):
+        return WAITS
+    cost = 0
+    if opening or (rule.window > 0 and step - groups[last, 1] > rule.window):
+        if account_charge_group(entries, numbers, step, step, rule.charge) != ACCEPTED:
+            return REFUSES
+        cost = rule.charge
+        groups[last + 1, 0] = groups[last + 1, 1] = step
+        groups[last + 1, 2] = cost
+        progress[CHARGED] += 1
+        progress[OPENED] += opening
+    else:
+        if (
+            account_extend_group(entries, numbers, groups[last, 0], groups[last, 1], rule.charge, step)
+            != ACCEPTED
+        ):
+            return REFUSES
+        groups[last, 1] = step
+    account_charge(entries, numbers, step, 0)  # the account stands at the step that is measured
+    return cost
 
 
 @kernel
@@ -91,7 +149,7 @@ def release(
     rule: Any,
     model: Any,
     control: Any,
-    words: Any,
+    randomness: Any,
     work: Any,
     account: Any,
     state: Any,
@@ -100,6 +158,7 @@ def release(
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     rule, model, control = Rule(*rule), Model(*model), Control(*control)
     # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
+    words, noise, opens, groups, progress = Randomness(*randomness)
     given, chosen = Work(*work)
     entries, numbers = Account(*account)
     belief, due, counts, last, intervals, errors, taken = Memory(*state)
@@ -114,10 +173,24 @@ def release(
         step = first_step + index
         row = rows[index]
         fresh = 0
-        if paused == DONE:
+        if rule.shares:
             fresh = _wanted(rule, due, counts, taken, step, chosen)
-            if fresh and rule.shares:
-                return index, NOISE  # the caller withdraws the choice where the ledger does not allow it
+            if fresh:
+                used = progress[USED]
+                if used == noise.shape[0]:
+                    return index, NOISE  # for this measurement and more
+                cost = _pay(rule, opens, groups, progress, entries, numbers, step)
+                if cost == REFUSES:
+                    return index, REFUSED
+                if cost == WAITS:
+                    chosen[0] = False
+                    fresh = 0
+                else:
+                    given[:] = noise[used]
+                    progress[USED] = used + 1
+                    units[index] = cost
+        elif paused == DONE:
+            fresh = _wanted(rule, due, counts, taken, step, chosen)
             if fresh and account_remaining(entries, numbers, step) < rule.charge:
                 fresh = 0  # wait: the first step that the ledger allows is taken
             if fresh:
