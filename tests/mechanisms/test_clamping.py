@@ -1,8 +1,11 @@
 """A public bound instead of refusals: what saturates, and that nothing is moved further apart."""
 
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +34,13 @@ POLICY = tg.Event(epsilon="1")
         (np.int8(-128), -100.0),
         (np.uint64(2**64 - 1), 100.0),
         (True, 1.0),
+        (None, 0.0),
+        (pd.NA, 0.0),
+        (Fraction(-7, 2), -3.5),
+        (Decimal("1e999"), 100.0),
+        (Fraction(10**400, 3), 100.0),
+        (np.float16(0.25), 0.25),
+        (np.longdouble("1e400"), 100.0),
     ],
 )
 def test_a_value_counts_as_what_lies_within_the_bound(given_value, counts):
@@ -47,7 +57,7 @@ def test_two_values_on_the_grid_are_not_moved_apart(one, other, grid):
     """Saturating is a contraction, so that the sensitivity stays what it was."""
     step = Fraction(grid)
     values = np.array([float(one * step), float(other * step)])
-    cut = np.rint(saturated(values, Fraction(20), step) / float(step))
+    cut = saturated(values, Fraction(20), step)
     assert abs(cut[0] - cut[1]) <= abs(one - other)
     inside = np.abs(values) <= 20
     assert np.array_equal(np.rint(values[inside] / float(step)), cut[inside])
@@ -64,7 +74,7 @@ def test_without_a_bound_such_values_are_refused():
 def test_mistakes_that_are_no_data_are_refused_all_the_same():
     """Shapes and words do not depend on what somebody recorded."""
     run = Uniform(POLICY, columns=2, clamp=10).start()
-    for values in ([1], [[1, 2]], ["a", "b"], [None, 1], [[1], [2, 3]]):
+    for values in ([1], [[1, 2]], ["a", "b"], [b"1", 1], [1j, 1], [[1], [2, 3]]):
         with pytest.raises(InvalidInput):
             run.push(values)
     assert run.step == 0
@@ -85,6 +95,37 @@ def test_the_bound_is_part_of_the_configuration():
     assert any("no longer checked" in words for words in clamped.assumptions)
     assert not any("no longer checked" in words for words in plain.assumptions)
     assert Uniform(POLICY, clamp=10, rounding="nearest").assumptions == plain.assumptions
+
+
+def test_one_value_of_another_type_moves_no_other_cell():
+    """Ints were cut at the whole number below the bound and floats at the bound: one half moved 199 cells by a half."""
+    mechanism = Uniform(tg.Event(epsilon="1", max_change="0.5"), columns=200, grid="0.5", clamp="2.5")
+    with zero_noise():
+        whole, half = (mechanism.start().push([10] * 199 + [last]).values for last in (2, 1.5))
+    assert np.abs(whole - half).sum() == 0.5
+
+
+COLUMNS = {
+    "pandas": lambda cells: pd.DataFrame({"a": cells}),
+    "pandas, objects": lambda cells: pd.DataFrame({"a": cells}, dtype=object),
+    "pandas, nullable": lambda cells: pd.DataFrame({"a": pd.array(cells, dtype="Int64")}),
+    "pandas, nullable floats": lambda cells: pd.DataFrame({"a": pd.array(cells, dtype="Float64")}),
+    "polars": lambda cells: pl.DataFrame({"a": cells}),
+    "polars, small": lambda cells: pl.DataFrame({"a": pl.Series(cells, dtype=pl.Int8)}),
+    "polars, decimals": lambda cells: pl.DataFrame({"a": pl.Series(cells, dtype=pl.Decimal(10, 2))}),
+    "a list": list,
+}
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("rounding", ["refuse", "nearest"])
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_a_missing_reading_moves_no_other_cell(kind, rounding, missing):
+    """Whatever a table makes of the type of a column that has a gap."""
+    cells = [7, -9, 0, 2, None if missing else 0, 3]
+    run = Uniform(POLICY, grid="0.5", clamp="2.5", rounding=rounding).start()
+    with zero_noise():
+        assert run._rows(COLUMNS[kind](cells)).ravel().tolist() == [5, -5, 0, 4, 0, 5]
 
 
 def test_single_contributions_saturate_too():

@@ -4,6 +4,7 @@ import itertools
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.optimize
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter
 from tidegate.mechanisms.swellfish import optimal_schedule
 from tidegate.policy import Clock, Secret, Specification
 from tidegate.testing import fixed_entropy
+from tidegate.testing.entropy import zero_noise
 
 Mechanism = tg.mechanisms.Swellfish
 HOME = Secret(1, 2, "always", 1, "home")
@@ -356,6 +358,30 @@ def test_missing_readings():
         assert np.array_equal([run.push(row).values for row in rows[:2]], batch.values[:2])
         again = two.start(state=run.snapshot())
         assert np.array_equal([again.push(row).values for row in rows[2:]], batch.values[2:])
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
+def test_a_gap_is_one_in_every_type_of_column(gap):
+    """With a bound, gaps are filled whatever numbers stand beside them; a whole number after one is no gap."""
+    two = Mechanism(tg.Swellfish(specifications=[HOUSE]), columns=2, fill="40", clamp=100)
+    assert two.start().push_batch([[5, 6], [gap, gap], [3, 2]]).values[1].tolist() == [40, 40]
+    run = Mechanism(tg.Swellfish(specifications=[HOUSE]), fill="40", clamp=100).start()
+    assert [run.push(value).status.label for value in (gap, 5)] == ["approximated", "fresh"]
+
+
+def test_a_gap_does_not_change_the_order_of_columns():
+    """Columns are found by their names whether or not a reading is missing."""
+    with zero_noise():
+        run = Mechanism(tg.Swellfish(specifications=[HOUSE]), columns=2, fill="40").start()
+        run.push_batch(pd.DataFrame({"north": [1], "south": [2]}))
+        values = run.push_batch(pd.DataFrame({"south": [2, 4], "north": [1, np.nan]})).values
+    assert values[0].tolist() == [1, 2]
+
+
+def test_a_whole_number_after_a_gap_is_released():
+    """The quick way of single numbers has no gaps of the step before."""
+    run = Mechanism(tg.Swellfish(specifications=[HOUSE]), fill="40").start()
+    assert [run.push(value).status.label for value in (np.nan, 5)] == ["approximated", "fresh"]
 
 
 def test_an_added_specification_must_hide_gaps_too():

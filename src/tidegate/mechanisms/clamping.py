@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show
 
 LARGEST = 2**53  # in grid units: beyond it a float64 can no longer tell neighbouring integers apart
+NUMBERS = (Real, Decimal, np.bool_)
 
 
 def read_clamp(clamp: ExactLike, grid: Fraction) -> Fraction:
@@ -27,38 +32,50 @@ def read_clamp(clamp: ExactLike, grid: Fraction) -> Fraction:
     return bound
 
 
-def saturated(values: Any, bound: Fraction, grid: Fraction) -> Any:
-    """The values cut to [−bound, bound] and rounded to the grid; what is no number counts as 0.
+def as_floats(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Numbers of every type as float64, cell by cell, and NaN where one is missing; what is no number stays as it is.
 
-    Cutting and rounding move no two values further apart than a grid unit, and two that lie on the grid not at all.
-    Shapes, and what is not numeric at all, stay as they are: they are the caller's mistake, whatever the data.
+    A whole number beyond 2⁵³ may become its neighbour, which is beyond every bound as well.
 
     Examples
     --------
-    >>> saturated([3, 10**30, float("nan"), float("-inf")], Fraction(100), Fraction(1)).tolist()
-    [3.0, 100.0, 0.0, -100.0]
+    >>> as_floats(np.array([3, 10**400, Fraction(1, 2), None], dtype=object)).tolist()
+    [3.0, inf, 0.5, nan]
     """
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind == "O":  # whole numbers beyond 64 bits
-            array = _whole(array)
-    except (ValueError, TypeError, OverflowError):
-        return values
-    if array.dtype.kind not in "buif":
-        return values
-    most = int(bound / grid)
-    if array.dtype.kind == "f":
-        limit = float(bound)
-        units = np.floor(np.clip(np.nan_to_num(array, nan=0.0), -limit, limit) * grid.denominator + 0.5)
-        return np.clip(units, -most, most) / grid.denominator
-    if array.dtype.kind == "b":
+    if array.dtype.kind in "buif":
+        with np.errstate(over="ignore"):
+            return array.astype(np.float64)
+    if array.dtype.kind != "O" or not all(_missing(each) or isinstance(each, NUMBERS) for each in array.flat):
         return array
-    beyond, held = most // grid.denominator, np.iinfo(array.dtype)
-    return np.clip(array, max(-beyond, held.min), min(beyond, held.max))
+    return np.array([_as_float(each) for each in array.flat], dtype=np.float64).reshape(array.shape)
 
 
-def _whole(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    if not all(isinstance(each, int | float) for each in array.ravel()):
-        raise TypeError
-    cut = [each if each != each else max(-LARGEST, min(LARGEST, each)) for each in array.ravel()]
-    return np.array(cut, dtype=np.float64).reshape(array.shape)
+def _missing(cell: Any) -> bool:
+    return cell is None or cell is getattr(sys.modules.get("pandas"), "NA", None)
+
+
+def _as_float(cell: Any) -> float:
+    if _missing(cell) or cell != cell:
+        return math.nan
+    try:
+        return float(cell)
+    except OverflowError:
+        return math.inf if cell > 0 else -math.inf
+
+
+def saturated(values: npt.NDArray[np.float64], bound: Fraction, grid: Fraction) -> npt.NDArray[np.int64]:
+    """The values cut to [−bound, bound] and rounded, in grid units; what is no number counts as 0.
+
+    Each cell is a function of its own value alone. Cutting and rounding move no two values further apart than a grid
+    unit, and two that lie on the grid not at all.
+
+    Examples
+    --------
+    >>> saturated(np.array([3, 1e30, np.nan, -np.inf, 0.25]), Fraction(100), Fraction(1, 2)).tolist()
+    [6, 200, 0, -200, 1]
+    """
+    most = float(bound / grid)
+    with np.errstate(over="ignore"):
+        scaled = np.clip(np.where(np.isnan(values), 0.0, values) * grid.denominator, -most, most)
+    below = np.floor(scaled)
+    return np.asarray(below + (scaled - below >= 0.5), dtype=np.int64)  # scaled + ½ may be no float

@@ -18,7 +18,7 @@ from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import snapshot
-from tidegate.mechanisms.clamping import LARGEST, saturated
+from tidegate.mechanisms.clamping import LARGEST, as_floats, saturated
 from tidegate.mechanisms.kernels.values import most_extreme, round_to_grid
 from tidegate.noise import Source, current
 from tidegate.releases import Release, Releases
@@ -395,14 +395,13 @@ class Run(ABC):
         return values if self.names is None else frames.in_order(values, given, self.names)
 
     def _as_array(self, values: Any) -> npt.NDArray[Any]:
-        """Pushed values as an array, cut off at the public bound if there is one."""
-        clamp = self.mechanism.clamp
-        if clamp is not None:
-            values = saturated(values, Fraction(clamp), Fraction(self.mechanism.grid))
-        return _numbers(values)
+        """Pushed values as an array; where there is a public bound, the same for numbers of every type."""
+        return _numbers(values, lenient=self.mechanism.clamp is not None)
 
     def _on_grid(self, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        per_one = self._per_one
+        clamp, per_one = self.mechanism.clamp, self._per_one
+        if clamp is not None:
+            return saturated(array, Fraction(clamp), Fraction(1, per_one))
         if array.dtype.kind in "bui":
             whole_numbers = array if array.dtype == np.int64 else _to_int64(array)
             if most_extreme(whole_numbers.ravel()) > LARGEST // per_one:
@@ -451,9 +450,9 @@ def _as_begun(mechanism: Mechanism, header: State) -> Mechanism:
     return earlier
 
 
-def _numbers(values: Any) -> npt.NDArray[Any]:
+def _numbers(values: Any, lenient: bool) -> npt.NDArray[Any]:
     try:
-        array = np.asarray(values)
+        array = as_floats(np.asarray(values)) if lenient else np.asarray(values)
     except (ValueError, OverflowError):
         array = np.empty(0, dtype=object)
     if array.dtype.kind not in "buif":

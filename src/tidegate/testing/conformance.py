@@ -16,8 +16,9 @@ import inspect
 import json
 import sqlite3
 import struct
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,7 +38,7 @@ from tidegate.errors import (
 from tidegate.ledger import Group, Ledger, MemoryLedger, SQLiteLedger
 from tidegate.ledger.events import MOST_STEPS
 from tidegate.ledger.parallel import ParallelLedger
-from tidegate.mechanisms import Mechanism, Run, snapshot
+from tidegate.mechanisms import Blocks, Mechanism, Run, snapshot
 from tidegate.noise import Source
 from tidegate.noise.entropy import Elements, Words
 from tidegate.policy import Swellfish
@@ -48,6 +49,7 @@ Check = Callable[[Mechanism], None]
 CHECKS: list[Check] = []
 STEPS = 60
 REMEMBERED = (int, float, Fraction, str, tuple, np.ndarray)  # what a configuration computes once
+REAL_TYPES = ["float16", "float32", "float64", "longdouble", "object"]
 ROUNDING = 1e-9  # of floating point, where forecasts have other numbers of steps in them
 MARKER = 7_319_064_211  # a raw value that cannot come about by chance
 
@@ -682,6 +684,61 @@ def bad_values_are_refused_unharmed(mechanism: Mechanism) -> None:
         _refused(lambda: run.push(rows[3], step=7))
         assert run.step == 3
         assert same(expected, good + _pushed(run, rows[3:5])), "a refused push changed the run"
+
+
+@check
+def each_cell_is_read_alone(mechanism: Mechanism) -> None:
+    """A clamped cell's grid units depend on that cell's value alone: not on its type, nor on what stands beside it."""
+    for clamped in _clamped(mechanism):
+        run, columns = clamped.start(), clamped.columns
+        most = int(Fraction(clamped.clamp or 0) / Fraction(clamped.grid))
+        for numbers in ([0, 1, 2, 3, 7, -3, 127, -128], [0, 1, 2, 3, 7, 4, 127, 5]):
+            cells = np.array([[numbers[(row + at) % 8] for at in range(columns)] for row in range(8)])
+            expected = np.clip(cells * Fraction(clamped.grid).denominator, -most, most)
+            for kind, same_cells in _in_other_types(cells):
+                assert np.array_equal(run._rows(same_cells), expected), f"{kind} are read differently"
+                single = [run._row(row) for row in same_cells]
+                assert np.array_equal(single, expected), f"{kind} are read differently one by one"
+        for value in (0.5, 0.3, True, np.nan, np.inf, 2**60, 10**30, None, Fraction(1, 3), Decimal("0.2")):
+            changed = cells.astype(object)
+            changed[3, -1] = value
+            listed = changed.tolist()
+            for whole in (changed, listed, [np.array(row) for row in listed]):
+                elsewhere = run._rows(whole) != expected
+                elsewhere[3, -1] = False
+                assert not elsewhere.any(), f"{value!r} in one cell changes how others are read"
+
+
+def _clamped(mechanism: Mechanism) -> Iterator[Mechanism]:
+    """The same on a grid of halves, cut off at a bound that is no whole number, with and without rounding."""
+    for rounding in ("refuse", "nearest"):
+        change: dict[str, Any] = {"grid": Fraction(mechanism.grid) / 2, "rounding": rounding, "clamp": "5/2"}
+        with suppress(InvalidParameter):  # not every policy or variant allows rounding
+            if isinstance(mechanism, Blocks):
+                yield Blocks(dataclasses.replace(mechanism.mechanism, **change))
+            else:
+                yield dataclasses.replace(mechanism, **change)
+
+
+def _in_other_types(cells: npt.NDArray[Any]) -> Iterator[tuple[str, Any]]:
+    """The same numbers as arrays and lists of every kind, where these can hold them."""
+    for name in [f"{kind}{8 * size}" for kind in ("int", "uint") for size in (1, 2, 4, 8)] + REAL_TYPES:
+        if name.startswith("int") or name in REAL_TYPES or cells.min() >= 0:
+            yield name, cells.astype(name)
+    yield "lists", cells.tolist()
+    yield "lists of floats", [[float(cell) for cell in row] for row in cells]
+    yield "fractions", [[Fraction(int(cell)) for cell in row] for row in cells]
+    yield "decimals", [[Decimal(int(cell)) for cell in row] for row in cells]
+    yield (
+        "lists of mixed numbers",
+        [
+            [
+                (int, float, Fraction, np.int64, np.float64)[(at + row) % 5](int(cell))
+                for at, cell in enumerate(line)
+            ]
+            for row, line in enumerate(cells)
+        ],
+    )
 
 
 def _refused(push: Callable[[], object]) -> None:

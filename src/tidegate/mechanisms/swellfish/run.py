@@ -36,6 +36,9 @@ class SwellfishRun(Run):
         if state:
             self._hold, self._held_at = np.asarray(state["hold"], dtype=np.float64), int(state["held_at"])
         self._gaps: npt.NDArray[np.bool_] | None = None
+        self._quick = (
+            self._quick and self.mechanism.fill is None
+        )  # gaps of the step before are not those of this one
         self._in_force: tuple[Specification, ...] | None = None
         self._plan()
 
@@ -107,23 +110,11 @@ class SwellfishRun(Run):
 
     # pushing
 
-    def _row(self, values: Any) -> Row:
-        return super()._row(self._without_gaps(values))
-
-    def _rows(self, values: Any) -> Matrix:
-        return super()._rows(self._without_gaps(values))
-
-    def _without_gaps(self, values: Any) -> Any:
+    def _as_array(self, values: Any) -> npt.NDArray[Any]:
         """Remember where readings are missing, and put zeros there for now."""
-        self._gaps = None
-        if self.mechanism.fill is None:
-            return values
-        try:
-            array = np.asarray(values)
-        except (ValueError, OverflowError):
-            return values
-        if array.dtype.kind != "f" or not np.isnan(array).any():
-            return values
+        array, self._gaps = super()._as_array(values), None
+        if self.mechanism.fill is None or array.dtype.kind != "f" or not np.isnan(array).any():
+            return array
         self._gaps = np.isnan(array).reshape(-1, self._columns) if array.size % self._columns == 0 else None
         return np.where(np.isnan(array), 0.0, array)
 
