@@ -27,6 +27,7 @@ PARTS = {
     "frames": "import pandas, pyarrow; import tidegate.frames",
     "kafka": "import confluent_kafka; import tidegate.servers.kafka",
     "mqtt": "import paho.mqtt.client; import tidegate.servers.broker",
+    "spark": "import pyspark; import tidegate.spark",
     "postgres": "import psycopg; import tidegate.servers.postgres",
     "web": "import tidegate.web.service",
 }

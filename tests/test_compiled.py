@@ -82,3 +82,20 @@ def test_the_digest_covers_every_kernel_source(tmp_path: Path) -> None:
     assert len(seen) == 4
     (tmp_path / "a" / "other.py").write_text("not a kernel")
     assert compiled.sources_digest(tmp_path) in seen
+
+
+def test_a_first_push_does_not_load_linear_algebra():
+    """Numba looks for scipy.linalg when it starts; here it takes it for granted, and loads it where it is needed."""
+    script = """
+import sys
+import numpy as np
+import tidegate as tg
+tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24)).start().push(12)
+assert "numba" in sys.modules
+assert not {"scipy.linalg", "numpy.f2py", "polars", "matplotlib"} & set(sys.modules)
+import numba.np.arraymath, numba.np.linalg
+assert numba.np.arraymath._HAVE_BLAS
+numba.np.linalg.ensure_blas()
+assert "scipy.linalg" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +34,8 @@ def mechanism(
     been read and accepted. Once installed (pip install -e FOLDER) it can be named in tidegate.toml, and `plan`, `bench`
     and `audit` know it.
     """
+    from importlib import resources
+
     from tidegate.errors import InvalidInput, InvalidParameter
     from tidegate.mechanisms import catalogue
 
@@ -58,7 +59,9 @@ def mechanism(
     words = {"@NAME@": name, "@MODULE@": module, "@PROJECT@": module.replace("_", "-")}
     try:
         for path, template in contents.items():
-            text = (files("tidegate.testing") / "skeleton" / f"{template}.txt").read_text(encoding="utf-8")
+            text = (resources.files("tidegate.testing") / "skeleton" / f"{template}.txt").read_text(
+                encoding="utf-8"
+            )
             for mark, word in words.items():
                 text = text.replace(mark, word)
             target = home / path

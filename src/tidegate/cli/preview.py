@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -37,6 +35,9 @@ def preview(
     Neither source, ledger nor sink is touched: nothing is read and nothing is spent. The report shows true errors,
     because the stream is made up, and says so.
     """
+    import shutil
+    import tempfile
+
     from tidegate.config.queries import read_query
     from tidegate.errors import InvalidParameter
     from tidegate.runtime.files import check_report
