@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 STREAM = "tide/shared"
 DRAWN_AHEAD = 256  # values, at most: a loop that pauses for each group would be slow
+AT_LEAST = 16  # of a semiorder that goes on, for runs that take one step at a time
 
 
 class TideNoise(Held):
@@ -113,8 +114,8 @@ class TideNoise(Held):
         if length == loop.ENDLESS:
             begun = law.start() if not plan[loop.PLACED] else self.state
             assert begun is not None
-            if plan[loop.LEVEL] < loop.EIGHTHS:
-                coming = 1  # the next one may have less noise, of the same arrivals
+            # the next one may have less noise, of the same arrivals, while the budget is not complete
+            coming = max(coming, AT_LEAST) if plan[loop.LEVEL] == loop.EIGHTHS else 1
             self.pool, self.state = law.draw(source, STREAM, at, begun, coming)
         else:
             place = int(plan[loop.PLACE]) % len(law.lengths)

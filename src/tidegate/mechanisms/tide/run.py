@@ -159,8 +159,9 @@ class TideRun(LoopRun):
         return self._begun[: taken[loop.BEGUN]], np.array(extended, dtype=np.int64).reshape(-1, 4)
 
     def _record(self, batch: Batch, first_step: int, outputs: Any) -> None:
-        begun, extended = self._groups()
-        if len(begun) or len(extended):
+        taken = self._pool.taken
+        if taken[loop.BEGUN] or taken[loop.FURTHER]:
+            begun, extended = self._groups()
             batch.record(first_step, outputs.charged, groups=begun, extended=extended)
         else:
             batch.record(first_step, outputs.charged)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,7 +96,7 @@ class Choices:
         """Whether there is any choice whose measurements share noise."""
         return self.rows > self.plain
 
-    @property
+    @cached_property
     def groups(self) -> int:
         """The most groups that a window can meet."""
         costs = self.shares[self.shares[:, loop.LENGTH] > 0, loop.CHARGE]
