@@ -150,7 +150,7 @@ $(SPARK): pyproject.toml | $(TEST)
 spark: $(SPARK)
 
 # One that fails does not keep the others from running; what is only imported, or draws pictures for docs, is none.
-BENCHMARKS := $(filter-out %/timing.py %_data.py %_tables.py %_pictures.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out %/timing.py %/sizes.py %_data.py %_tables.py %_pictures.py,$(wildcard benchmarks/*.py))
 bench: $(BENCH)
 	@failed=; for script in $(BENCHMARKS); do \
 	    echo "== $$script"; $(BIN)/python "$$script" || failed="$$failed $$script"; \

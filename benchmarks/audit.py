@@ -9,20 +9,21 @@ import os
 import time
 
 import timing  # noqa: F401  one thread, before numpy is loaded
+from sizes import scaled
 
 from tidegate.audit import audit
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.policy import Event
 
 
-def main(rounds: int = 5) -> None:
+def main(rounds: int = scaled(5, 1)) -> None:
     """Print every round: wall time, processor time, what was found."""
     mechanism = Uniform(Event(epsilon="1"))
     audit(mechanism, steps=1, seconds=0.2)  # loads what was compiled before
     print(f"load {os.getloadavg()[0]:.2f}")
     for _ in range(rounds):
         wall, processor = time.perf_counter(), time.process_time()
-        verdict = audit(mechanism, steps=1, seconds=4, error=1e-6)
+        verdict = audit(mechanism, steps=1, seconds=scaled(4.0, 0.2), error=1e-6)
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         print(f"found {verdict.loss:.4f} ε in {wall:.2f} s of wall time, {processor:.2f} s of processor time")
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import resource
 
+from sizes import scaled
+
 from timing import best  # isort: skip  sets the number of threads first
 
 import numpy as np
@@ -16,8 +18,8 @@ import tidegate as tg
 from tidegate.mechanisms import Uniform
 from tidegate.noise import current, laplace
 
-STEPS = 1_000_000
-SINGLE = 50_000
+STEPS = scaled(1_000_000, 2_000)
+SINGLE = scaled(50_000, 100)
 
 
 def bench_single(rounds: int) -> None:
@@ -52,10 +54,10 @@ def bench_batch(rounds: int) -> None:
 
 def bench_memory() -> None:
     run = Uniform(tg.WEvent(epsilon="1", w=1000), columns=2).start()
-    matrix = np.zeros((100_000, 2), dtype=np.int64)
+    matrix = np.zeros((scaled(100_000, 1_000), 2), dtype=np.int64)
     run.push_batch(matrix)
     before, size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(run.snapshot())
-    for _ in range(99):
+    for _ in range(scaled(99, 3)):
         run.push_batch(matrix)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(

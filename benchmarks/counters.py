@@ -4,6 +4,7 @@ python benchmarks/counters.py            observations a second, memory, state
 python benchmarks/counters.py errors     mean absolute errors at T = 10⁴ under ρ = ½, measured and by the closed form
 python benchmarks/counters.py tables     Tables I and II of the paper on generated streams of their shape
 python benchmarks/counters.py streams    improvement over a tree with B on real streams, 1,000 runs (needs TIDEGATE_DATA)
+python benchmarks/counters.py learnt     the same with a clip on single values that is learnt first (needs TIDEGATE_DATA)
 python benchmarks/counters.py pictures   docs/pictures/sums_*.png
 """
 
@@ -19,14 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sizes import scaled
 from timing import best, data_file
 
 from tidegate.mechanisms import BinaryTree, ClippedSum, Factorization, HybridTree, Uniform
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag
 from tidegate.policy import Event
+from tidegate.structures.value_bins import ValueBins
 
 ROOT = Path(__file__).resolve().parent.parent
 DELTA = Fraction(1, 2**20)
+LEARN = 20_000  # steps from which a clip on single values is learnt
 STREAMS = {
     "flights": ("flight_durations_2013.parquet", "air_time_min", 1440),
     "baskets": ("tafeng_baskets.parquet", "spend_twd", 10**6),
@@ -48,7 +53,7 @@ def supermarket(count: int) -> np.ndarray:
 
 
 def speed() -> None:
-    count = 4_000_000
+    count = scaled(4_000_000, 5_000)
     stream = np.random.default_rng(3).integers(0, 50, (count, 1))
     event, concentrated = Event(epsilon="1", max_change=50), Event(rho="1/2", max_change=50)
     mechanisms = {
@@ -64,7 +69,7 @@ def speed() -> None:
         run = mechanisms[name].start()
         run.push_batch(stream)
         print(f"{name:36} {count / seconds / 1e6:7.1f} million/s   state {len(run.snapshot()):6d} bytes")
-    for steps in (10**4, 10**5, 10**6):
+    for steps in (10**4, 10**5, 10**6)[: scaled(3, 1)]:
         part = stream[:steps]
         seconds = best({"tree": lambda p=part: mechanisms["BinaryTree, n = 10⁹"].start().push_batch(p)})[
             "tree"
@@ -74,7 +79,7 @@ def speed() -> None:
 
 
 def clipped() -> None:
-    stream = train_trips(25_000_000)[:, np.newaxis]
+    stream = train_trips(scaled(25_000_000, 60_000))[:, np.newaxis]
     run = ClippedSum(Event(epsilon="1", max_change=1440), horizon=len(stream), lag=50_000).start()
     tracemalloc.start()
     start, peak = time.perf_counter(), 0
@@ -86,8 +91,8 @@ def clipped() -> None:
     tracemalloc.stop()
 
 
-def errors(runs: int = 3000) -> None:
-    policy, steps = Event(rho="1/2"), 10_000
+def errors(runs: int = scaled(3000, 250)) -> None:
+    policy, steps = Event(rho="1/2"), scaled(10_000, 1_000)
     rows = np.zeros((500, 250), dtype=np.int64)
     print(f"{'mechanism':34} {'closed form':>12} {f'{runs} runs':>12}")
     kinds: dict[str, Callable[[int], Any]] = {
@@ -97,7 +102,7 @@ def errors(runs: int = 3000) -> None:
             policy, columns=d, horizon=steps, method="square-root"
         ),
         "Factorization, 400 bands": lambda d: Factorization(
-            policy, columns=d, horizon=steps, method="banded", bands=400
+            policy, columns=d, horizon=steps, method="banded", bands=scaled(400, 40)
         ),
         "BinaryTree, Honaker": lambda d: BinaryTree(policy, columns=d, horizon=steps),
         "BinaryTree, plain": lambda d: BinaryTree(policy, columns=d, horizon=steps, estimator="plain"),
@@ -134,7 +139,7 @@ def tables() -> None:
         print(
             f"{'m':>8} {'printed IF':>11} {'IF':>6} {'r':>5} {'λ':>5} {'p':>7} {'ε₁/ε':>5}  parts of β: qt lt lap out rt"
         )
-        for lag, printed in PRINTED[name].items():
+        for lag, printed in list(PRINTED[name].items())[: scaled(9, 1)]:
             found = optimise(
                 sample, Event(epsilon="1", delta=DELTA, max_change=bound), horizon=horizon, lag=lag
             )
@@ -170,7 +175,7 @@ def contenders(name: str, count: int) -> dict[str, Any]:
     }
 
 
-def streams(runs: int = 1000) -> None:
+def streams(runs: int = scaled(1000, 1)) -> None:
     for name in STREAMS:
         values = load(name)
         true = int(values.sum())
@@ -191,6 +196,37 @@ def streams(runs: int = 1000) -> None:
                 f"improvement {plain / mean:6.2f}  clip {np.quantile(clips, 0.05):,.0f} … {np.median(clips):,.0f} … "
                 f"{np.quantile(clips, 0.95):,.0f}"
             )
+
+
+def learnt(runs: int = scaled(40, 1)) -> None:
+    """One observation a step; the error of the last running sum against a tree with B, and the learnt clip."""
+    for name, (_, _, bound) in STREAMS.items():
+        values = load(name)[: scaled(10**9, 2_000)]
+        policy, bins, count = Event(epsilon="1", max_change=bound), ValueBins(bound), len(values)
+        tree = BinaryTree(policy, horizon=count)
+        mechanism = ClippedRecords(
+            policy,
+            build=lambda policy, count=count: BinaryTree(policy, horizon=count),
+            bins=bins,
+            learn=scaled(LEARN, 500),
+        )
+        missed, plain, clips = [], [], []
+        parts = [bins.of_steps(values[at : at + 5_000].tolist()) for at in range(0, count, 5_000)]
+        for _ in range(runs):
+            run = mechanism.start()
+            for part in parts:
+                last = run.push_batch(part).values[-1, 0]
+            missed.append(abs(float(last) - int(values.sum())))
+            clips.append(run.clip)
+            plain.append(abs(float(tree.start().push_batch(values).values[-1, 0]) - int(values.sum())))
+        times = np.mean(plain) / np.mean(missed)
+        margin = (
+            times * math.hypot(*(np.std(each) / np.mean(each) for each in (plain, missed))) / math.sqrt(runs)
+        )
+        print(
+            f"{name}: n = {count:,}, {runs} runs: {times:.1f} ± {margin:.1f} times smaller than with B = {bound:,}, "
+            f"median clip {np.median(clips):,.0f}"
+        )
 
 
 def pictures() -> None:
@@ -265,6 +301,11 @@ def averages(plt: Any) -> None:
 
 
 if __name__ == "__main__":
-    {"speed": speed, "errors": errors, "tables": tables, "streams": streams, "pictures": pictures}[
-        sys.argv[1] if len(sys.argv) > 1 else "speed"
-    ]()
+    {
+        "speed": speed,
+        "errors": errors,
+        "tables": tables,
+        "streams": streams,
+        "learnt": learnt,
+        "pictures": pictures,
+    }[sys.argv[1] if len(sys.argv) > 1 else "speed"]()

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 
+from sizes import scaled
+
 from timing import best  # isort: skip  sets the number of threads first
 
 import numpy as np
@@ -74,9 +76,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", action="store_true")
     arguments = parser.parse_args()
-    bench_scalar(100_000 if arguments.small else 1_000_000, arguments.rounds)
-    bench_wide(300 if arguments.small else 1442, 5000 if arguments.small else 25_936, arguments.rounds)
-    rows = scalar(200_000)
+    bench_scalar(scaled(100_000 if arguments.small else 1_000_000, 2_000), arguments.rounds)
+    bench_wide(
+        *((scaled(300, 150), scaled(5000, 200)) if arguments.small else (1442, 25_936)), arguments.rounds
+    )
+    rows = scalar(scaled(200_000, 2_000))
     for window in (120, 12_000):
         policy = tg.WEvent(epsilon="1", w=window)
         seconds = best(

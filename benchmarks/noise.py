@@ -15,15 +15,17 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from sizes import scaled
+
 from timing import best  # isort: skip  sets the number of threads first
 
 import numpy as np
 
 from tidegate.noise import current, gaussian, laplace, laplace_one
 
-N = 1_000_000
-OPENDP_N = 5_000
-SINGLE = 20_000
+N = scaled(1_000_000, 2_000)
+OPENDP_N = scaled(5_000, 20)
+SINGLE = scaled(20_000, 100)
 SCALES = {"1": 1.0, "2": 2.0, "10": 10.0, "1000": 1000.0, "2^20": 2.0**20, "2^30": 2.0**30, "2^40": 2.0**40}
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from optstream_data import DATA, DAY, Integers, W
 from optstream_pictures import pictures
 from optstream_tables import TABLES
+from sizes import scaled
 
 import tidegate as tg
 from tidegate.mechanisms import HierarchicalOptStream, OptStream
@@ -24,7 +25,7 @@ from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_peri
 from tidegate.queries import Hierarchy
 
 
-def best(action: Callable[[], object], repeats: int = 5) -> float:
+def best(action: Callable[[], object], repeats: int = scaled(5, 1)) -> float:
     action()
     times = []
     for _ in range(repeats):
@@ -41,11 +42,11 @@ def waves(periods: int, w: int, columns: int = 1) -> Integers:
 
 def speed() -> None:
     print("| w | equally spaced, periods/s | ns a step | L1, periods/s | ns a step |\n|---|---|---|---|---|")
-    for w in (48, 96, 192, 480, 1440):
+    for w in (48, 96, 192, 480, 1440)[: scaled(5, 1)]:
         # the same noise at all w, so that values near 0 do not make long periods harder
         policy, features = tg.WEvent(epsilon=Fraction(w, 480), w=w), (parts_of_day(w), whole_period(w))
         rates = []
-        for adaptive, steps in ((False, 960_000), (True, 48_000)):
+        for adaptive, steps in ((False, scaled(960_000, 960)), (True, scaled(48_000, 480))):
             mechanism = OptStream(policy, samples=w // 4, features=features, adaptive=adaptive)
             rows, run = waves(steps // w, w), mechanism.start()
             seconds = best(lambda run=run, rows=rows: run.push_batch(rows))  # type: ignore[misc]
@@ -53,7 +54,10 @@ def speed() -> None:
         print(f"| {w} | {' | '.join(rates)} |", flush=True)
     tree = Hierarchy.from_parents({"all": None, **{f"r{number}": "all" for number in range(12)}})
     regions = HierarchicalOptStream(tg.WEvent(epsilon="0.1", w=W), hierarchy=tree, samples=10, features=DAY)
-    for label, rows in (("loads", waves(365, W, 12)), ("values near 0", waves(365, W, 12) // 500)):
+    for label, rows in (
+        ("loads", waves(scaled(365, 4), W, 12)),
+        ("values near 0", waves(scaled(365, 4), W, 12) // 500),
+    ):
         seconds = best(lambda rows=rows: regions.start().push_batch(rows))  # type: ignore[misc]
         print(f"12 regions × 365 days, {label}: {seconds:.2f} s")
     fixed = tg.WEvent(epsilon="1", w=W, mobility="fixed")
@@ -62,17 +66,22 @@ def speed() -> None:
         ("shared adaptive samples", HierarchicalOptStream(fixed, **options)),
         ("samples per leaf", HierarchicalOptStream(fixed, per_leaf=True, **options)),
     ):
-        for kind, rows in (("loads", waves(365, W, 12)), ("values near 0", waves(365, W, 12) // 500)):
+        for kind, rows in (
+            ("loads", waves(scaled(365, 4), W, 12)),
+            ("values near 0", waves(scaled(365, 4), W, 12) // 500),
+        ):
             seconds = best(lambda each=each, rows=rows: each.start().push_batch(rows))  # type: ignore[misc]
             print(f"12 regions × 365 days, {label}, {kind}: {seconds:.2f} s", flush=True)
     run = OptStream(tg.WEvent(epsilon="0.1", w=W), samples=12).start()
-    print(f"one push: {best(lambda: [run.push(5000) for _ in range(480)]) / 480 * 1e6:.0f} µs")
+    print(
+        f"one push: {best(lambda: [run.push(5000) for _ in range(scaled(480, 48))]) / scaled(480, 48) * 1e6:.0f} µs"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", nargs="?", default="speed", choices=["speed", "tables", "pictures", *TABLES])
-    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--runs", type=int, default=scaled(30, 2))
     arguments = parser.parse_args()
     if arguments.part == "speed":
         speed()

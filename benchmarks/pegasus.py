@@ -12,25 +12,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from sizes import SMALL, scaled
 from timing import data_file
 
-from tidegate.datasets.shapes import shape
+from tidegate.datasets import shapes
 from tidegate.mechanisms import BackwardSmoothing, HierarchicalPeGaSus, PeGaSus, SlidingWindowTree, Uniform
 from tidegate.policy import Event
 from tidegate.queries import Consistent, Hierarchy, History, WindowSum
 
-RUNS = 20
+RUNS = scaled(20, 1)
 SINGLE = ("Low_5", "Med_5", "High_5")
 EPSILONS = ("0.1", "0.01")
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 PATIENT = 30  # the other threshold factor that is shown
 
 
+def shape(name: str) -> np.ndarray:
+    """A stream of the shape of one of the paper's; its beginning in a small run."""
+    return shapes.shape(name)[: scaled(10**9, 600)]
+
+
 def best(function: Callable[[], object], times: int = 7) -> float:
     """The least processor time of several calls, after a warm one: other programs do not count."""
     function()
     found = float("inf")
-    for _ in range(times):
+    for _ in range(scaled(times, 1)):
         before = time.thread_time()
         function()
         found = min(found, time.thread_time() - before)
@@ -56,16 +62,16 @@ def speed() -> None:
                     continue
                 mechanism = PeGaSus(Event(epsilon=epsilon), **options)
                 each = []
-                for steps in (10**4, 10**6):
+                for steps in (scaled(10**4, 10**3), scaled(10**6, 10**4)):
                     stream = tiled(name, steps)
                     each.append(best(lambda s=stream, m=mechanism: m.start().push_batch(s)) / steps * 1e9)
                 ratio = each[1] / each[0]
                 row = f"{each[0]:9.0f} {each[1]:9.0f} {ratio:6.2f} {1e3 / each[1]:16.1f}"
                 print(f"{name:>10} {epsilon:>5} {label:>14} {row}")
     run = PeGaSus(Event(epsilon="0.1")).start()
-    alone = best(lambda: [run.push(7) for _ in range(1000)]) / 1000
+    alone = best(lambda: [run.push(7) for _ in range(scaled(1000, 20))]) / scaled(1000, 20)
     print(f"one push: {alone * 1e6:.1f} µs")
-    releases = PeGaSus(Event(epsilon="0.1")).start().push_batch(tiled("Med_5", 10**6))
+    releases = PeGaSus(Event(epsilon="0.1")).start().push_batch(tiled("Med_5", scaled(10**6, 10**4)))
     for window in (4, 256, 4096):
         each = best(lambda w=window: WindowSum(1, w).push_batch(releases), 5)
         print(f"window sum over {window} steps: {1e3 * each:.0f} ns a step")
@@ -113,7 +119,7 @@ def windows() -> None:
     """Figure 5."""
     import matplotlib.pyplot as plt
 
-    sizes = [2**power for power in range(1, 13)]
+    sizes = [2**power for power in range(1, scaled(13, 3))]
     figure, axes = plt.subplots(2, 3, figsize=(12, 6.5), sharex=True)
     for column, name in enumerate(SINGLE):
         counts = shape(name)
@@ -284,7 +290,7 @@ def real_streams() -> None:
     streams["web requests"] = web[[name for name, kind in web.schema.items() if kind.is_numeric()][-1]]
     rows = []
     for name, series in streams.items():
-        counts = np.rint(series.drop_nulls().to_numpy()).astype(np.int64)[:, np.newaxis]
+        counts = np.rint(series.drop_nulls().to_numpy()).astype(np.int64)[: scaled(10**9, 300), np.newaxis]
         for epsilon in EPSILONS:
             policy = Event(epsilon=epsilon)
             several = [
@@ -292,7 +298,7 @@ def real_streams() -> None:
                 *(BackwardSmoothing(policy, back=k) for k in (5, 20)),
             ]
             several += [PeGaSus(policy, threshold_factor=factor) for factor in (5, 10, 20, 30)]
-            runs = RUNS if len(counts) < 30_000 else 5
+            runs = RUNS if len(counts) < 30_000 else scaled(5, 1)
             found = [
                 error(lambda m=m, c=counts: m.start().push_batch(c).values, counts, runs) for m in several
             ]
@@ -318,6 +324,8 @@ def bars(name: str, title: str, columns: list[str], rows: dict[str, list[float]]
 
 
 def save(figure: object, name: str) -> None:
+    if SMALL:  # docs show full runs
+        return
     figure.tight_layout()
     figure.savefig(PICTURES / name, dpi=80)
 

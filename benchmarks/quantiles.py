@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import polars as pl
+from sizes import scaled
 from timing import data_file
 
 from tidegate.ingest.levels import least_squares
@@ -18,10 +19,10 @@ FILES = (
     ("flight_durations_2013", pl.col("sched_dep_local").dt.date(), "air_time_min", 720),
     ("tafeng_baskets", pl.col("date"), "spend_twd", 5000),
 )
-BINS = (8, 12, 16, 24, 32, 48, 64, 100, 150, 256, 1000)
+BINS = (8, 12, 16, 24, 32, 48, 64, 100, 150, 256, 1000)[: scaled(11, 3)]
 NOISE = (1, 4, 12, 24)
 PARTS = ("1/10", "1/4", "1/2", "3/4", "9/10")
-DAYS, REPEATS = 120, 6
+DAYS, REPEATS = scaled(120, 10), scaled(6, 1)
 
 
 def main() -> None:

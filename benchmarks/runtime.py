@@ -16,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from sizes import scaled
 
 from tidegate.config import parse_config
 from tidegate.ingest import StepBlock
@@ -205,7 +206,9 @@ def end_to_end(folder: Path, events: int, most: int, repeats: int) -> tuple[floa
     """Seconds of a release, and of the same aggregation in plain polars."""
     import polars as pl
 
-    path = folder / f"events-{events}.parquet"
+    folder = folder / f"end-{most}"  # releases of its own
+    folder.mkdir()
+    path = folder.parent / f"events-{events}.parquet"
     if not path.exists():
         random = np.random.default_rng(1)  # public sample data
         times = np.sort(random.integers(0, 3_600_000 * 1000, size=events)) * 1000
@@ -239,8 +242,8 @@ def end_to_end(folder: Path, events: int, most: int, repeats: int) -> tuple[floa
     config = parse_config(text, folder / "end.toml")
 
     def release() -> None:
-        for leftover in (*folder.glob("end.ledger*"), folder / "released.csv"):
-            leftover.unlink(missing_ok=True)
+        for leftover in folder.iterdir():
+            leftover.unlink()
         with open_stream(config) as stream:
             intake = config.open(None)
             stream.drive(intake)
@@ -262,16 +265,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--postgres", help="URL of a database in which streams may be made")
     parser.add_argument("--mqtt", help="URL of a broker without a topic")
-    parser.add_argument("--events", type=int, default=0)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--follow", type=int, default=20, help="seconds to follow a growing file")
+    parser.add_argument("--events", type=int, default=scaled(0, 20_000))
+    parser.add_argument("--repeats", type=int, default=scaled(3, 1))
+    parser.add_argument("--follow", type=int, default=scaled(20, 3), help="seconds to follow a growing file")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("TIDEGATE_BENCH_FOLDER")) as name:
         folder = Path(name)
         print(f"the disk, syncs of a page       {syncs(folder):12,.0f} a second")
-        single = rate(folder / "single.ledger", folder, 1000, 1)
+        single = rate(folder / "single.ledger", folder, scaled(1000, 10), 1)
         print(f"SQLite, one step a commit       {single:12,.0f} steps/s   (bar 2,000)")
-        batch = rate(folder / "batch.ledger", folder, 4, 50_000)
+        batch = rate(folder / "batch.ledger", folder, scaled(4, 1), scaled(50_000, 500))
         print(f"SQLite, 50,000 steps a commit   {batch:12,.0f} steps/s   (bar 100,000)")
         if chosen.postgres:
             url = chosen.postgres.partition("#")[0]

@@ -1,6 +1,7 @@
 """Times the service: clients of the live feed, events that are sent, and many streams at once.
 
-``python benchmarks/service.py [clients|ingest|streams]``; everything by default. Services run in processes of their own.
+``python benchmarks/service.py [clients|ingest|streams|page]``; everything by default. Services run in processes of
+their own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import datetime
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +21,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from sizes import scaled
 
 from tidegate.web.tokens import Tokens
 
-CLIENTS, STEPS = 1000, 20
-EVENTS, BATCH, PRODUCERS = 2_000_000, 20_000, 50
-STREAMS = 100
+CLIENTS, STEPS = scaled(1000, 5), scaled(20, 3)
+EVENTS, BATCH, PRODUCERS = scaled(2_000_000, 2_000), scaled(20_000, 200), scaled(50, 3)
+STREAMS = scaled(100, 3)
 TEXT = """\
 [source]
 location = "{location}"
@@ -119,7 +122,7 @@ def clients() -> None:
         folder = Path(place)
         file = configured(folder / "hall.toml")
         with service([file], folder / "tokens.json") as (host, port, process):
-            time.sleep(3)
+            time.sleep(scaled(3, 1))
             idle = memory(process)
             seen: list[list[tuple[int, float]]] = [[] for _ in range(CLIENTS)]
 
@@ -212,7 +215,7 @@ def ingest() -> None:
         size = sum(map(len, batches))
         (folder / "events.jsonl").write_bytes(b"".join(batches))
         with service([file], folder / "tokens.json") as (host, port, process):
-            time.sleep(3)
+            time.sleep(scaled(3, 1))
             idle = memory(process)
 
             async def run() -> tuple[float, int]:
@@ -254,15 +257,15 @@ def streams() -> None:
         folder = Path(place)
         files = [configured(folder / f"s{number:03d}.toml", length=2) for number in range(STREAMS)]
         with service(files, folder / "tokens.json") as (_, _, process):
-            time.sleep(30)
+            time.sleep(scaled(30, 7))
             size = memory(process)
             before = processor(process)
-            time.sleep(10)
-            used = (processor(process) - before) / 10
+            time.sleep(scaled(10, 1))
+            used = (processor(process) - before) / scaled(10, 1)
         events = [json.loads(line) for line in (folder / "service.log").read_text().splitlines()]
         released = [event for event in events if event["event"] == "stream.released"]
         last = max(event["step"] for event in released)
-        late = [event for event in released if last - 12 <= event["step"] < last]
+        late = [event for event in released if last - scaled(12, 2) <= event["step"] < last]
         lags = np.array([event["lag"] for event in late])
         p50, p99 = np.quantile(lags, [0.5, 0.99])
         own = [
@@ -277,9 +280,63 @@ def streams() -> None:
         print(f"  memory {size:.0f} MB in all, {used:.0%} of a processor; load {os.getloadavg()[0]:.0f}")
 
 
+# the page ---------------------------------------------------------------------------------------------------
+
+WATCH = """
+globalThis.drawn = {}; const seen = tidegate.last;
+const look = () => {
+  if (tidegate.last > seen && !(tidegate.last in drawn)) drawn[tidegate.last] = Date.now();
+  requestAnimationFrame(look);
+};
+look();
+"""
+
+
+def page() -> None:
+    """From the commit of a release, as the service logs it, to the frame in which a browser shows it."""
+    driver, program = shutil.which("chromedriver"), shutil.which("chromium")
+    if driver is None or program is None:
+        print("  chromium is not installed; run `make services`, and this part runs as well.")
+        return
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(flag)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        file = configured(folder / "hall.toml", behind=30)
+        browser = webdriver.Chrome(options=options, service=Service(driver))
+        try:
+            with service([file], folder / "tokens.json") as (host, port, _):
+                browser.get(f"http://{host}:{port}/view/hall")
+                while not browser.execute_script("return globalThis.tidegate?.charts().length > 0"):
+                    time.sleep(0.1)
+                browser.execute_script(WATCH)
+                time.sleep(STEPS)
+                drawn = browser.execute_script("return drawn")
+        finally:
+            browser.quit()
+        events = [json.loads(line) for line in (folder / "service.log").read_text().splitlines()]
+        committed = {
+            event["number"]: datetime.datetime.fromisoformat(event["time"]).timestamp()
+            for event in events
+            if event["event"] == "stream.released"
+        }
+    late = [
+        when - 1000 * committed[int(number)] for number, when in drawn.items() if int(number) in committed
+    ]
+    print(
+        f"  {len(late)} releases: drawn {np.median(late):.0f} ms after their commit (median), "
+        f"at most {max(late):.0f} ms; load {os.getloadavg()[0]:.0f}"
+    )
+
+
 def main() -> None:
-    chosen = sys.argv[1:] or ["clients", "ingest", "streams"]
-    for name, work in (("clients", clients), ("ingest", ingest), ("streams", streams)):
+    chosen = sys.argv[1:] or ["clients", "ingest", "streams", "page"]
+    for name, work in (("clients", clients), ("ingest", ingest), ("streams", streams), ("page", page)):
         if name in chosen:
             print(name)
             work()

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sizes import scaled
 from timing import data_file
 
 import tidegate as tg
@@ -27,8 +28,10 @@ from tidegate.policy.promises import Promises
 from tidegate.queries.truncation import SmoothWhereNoisy, truncate
 from tidegate.releases import Releases
 
-STEPS = 157_680
+STEPS = scaled(157_680, 22 * 96)
 DAYS = STEPS // 96 - 1
+HOUSES = scaled(250, 3)
+YEAR = scaled(365, 7) * 96
 DELTA = Fraction(1, 117_716_237)
 GRID = "0.01"
 HIGHEST = 48  # kW: the most that a household can draw, for user-level privacy
@@ -43,7 +46,7 @@ WEEKS = (
 Values = npt.NDArray[np.float64]
 
 
-def best(action: Callable[[], object], repeats: int = 5) -> float:
+def best(action: Callable[[], object], repeats: int = scaled(5, 1)) -> float:
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()
@@ -53,16 +56,16 @@ def best(action: Callable[[], object], repeats: int = 5) -> float:
 
 
 def speed(houses: tuple[Specification, ...]) -> None:
-    declared, clock = households.declared(250)
+    declared, clock = households.declared(HOUSES)
     for name, policy in (
         ("recurring rules", tg.Swellfish(specifications=declared, clock=clock, horizon=STEPS)),
         ("recorded uses", tg.Swellfish(specifications=houses, horizon=STEPS, derived=True)),
     ):
         units = policy.window << 20
-        Promises(policy, units).windowed(1, 2000)
+        Promises(policy, units).windowed(1, 1000)
         took = best(lambda p=policy, u=units: Promises(p, u).windowed(1, STEPS))
         print(
-            f"schedule, {name}: 250 specifications, {policy.count:,} secrets, {STEPS:,} steps: {took:.2f} s"
+            f"schedule, {name}: {HOUSES} specifications, {policy.count:,} secrets, {STEPS:,} steps: {took:.2f} s"
         )
     mechanism = tg.mechanisms.Swellfish(policy, grid=GRID, experiment=True)
     zeros = np.zeros(STEPS)
@@ -72,21 +75,19 @@ def speed(houses: tuple[Specification, ...]) -> None:
         f"release of all steps, every placement checked by the ledger: {took:.2f} s, {STEPS / took:,.0f} steps/s"
     )
     run = mechanism.start()
-    run.push_batch(zeros[:1000])
-    took = best(lambda: [run.push(0) for _ in range(200)]) / 200
+    run.push_batch(zeros[: scaled(1000, 100)])
+    took = best(lambda: [run.push(0) for _ in range(scaled(200, 20))]) / scaled(200, 20)
     print(f"one push with 250 specifications: {took * 1e3:.2f} ms")
-    year = tg.Swellfish(specifications=houses[:1], horizon=365 * 96, derived=True)
+    year = tg.Swellfish(specifications=houses[:1], horizon=YEAR, derived=True)
 
     def optimal() -> Any:
-        return tg.mechanisms.Swellfish(year, grid=GRID, experiment=True, schedule="optimal").scales(
-            1, 365 * 96
-        )
+        return tg.mechanisms.Swellfish(year, grid=GRID, experiment=True, schedule="optimal").scales(1, YEAR)
 
     optimal()
     begin = time.perf_counter()
     scales = optimal()
     took = time.perf_counter() - begin
-    windowed = tg.mechanisms.Swellfish(year, grid=GRID, experiment=True).scales(1, 365 * 96)
+    windowed = tg.mechanisms.Swellfish(year, grid=GRID, experiment=True).scales(1, YEAR)
     gain = np.mean(scales**2) / np.mean(windowed**2)
     print(f"optimal schedule of one household-year: {took:.1f} s, squared error {gain:.3f} of the windowed")
     print(f"largest memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
@@ -192,7 +193,7 @@ def main() -> None:
         "--no-optimal", action="store_true", help="without the optimal schedule of 250 households"
     )
     given = parser.parse_args()
-    houses = households.recorded(250, DAYS)
+    houses = households.recorded(HOUSES, DAYS)
     if not given.no_speed:
         speed(houses)
     loads = None if given.quick else zones()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import tracemalloc
 
+from sizes import scaled
+
 from timing import best  # isort: skip  sets the number of threads first
 
 import numpy as np
@@ -67,7 +69,7 @@ def bench_wide(columns: int, rounds: int) -> None:
 def bench_memory() -> None:
     mechanism = Tide(tg.WEvent(epsilon="0.1", w=120), periods=(48, 336))
     sizes = []
-    for steps in (10_000, 100_000):
+    for steps in (scaled(10_000, 5_000), scaled(100_000, 5_000)):
         run = mechanism.start()
         tracemalloc.start()
         for start in range(0, steps, 5000):
@@ -80,8 +82,8 @@ def bench_memory() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--columns", type=int, default=100_000)
+    parser.add_argument("--steps", type=int, default=scaled(1_000_000, 1_000))
+    parser.add_argument("--columns", type=int, default=scaled(100_000, 50))
     arguments = parser.parse_args()
     bench_wide(arguments.columns, arguments.rounds)
     bench_scalar(arguments.steps, arguments.rounds)

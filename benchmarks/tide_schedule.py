@@ -13,6 +13,8 @@ import argparse
 from fractions import Fraction
 from itertools import combinations
 
+from sizes import scaled
+
 from timing import best as _  # noqa: F401  isort: skip  sets the number of threads first
 
 import numpy as np
@@ -33,7 +35,7 @@ from tidegate.structures.state_space_model import (
     parameters_of,
 )
 
-CYCLES = 60  # windows after which an error has settled
+CYCLES = scaled(60, 6)  # windows after which an error has settled
 STARTS = 4  # sets of steps from which shares are improved
 
 
@@ -74,7 +76,9 @@ def optimum(structure: Structure, parameters: np.ndarray, window: int, whole: fl
             each = np.exp(logs - logs.max())
             return error(structure, parameters, each / each.sum(), whole)
 
-        result = minimize(objective, np.log(shares + 1e-3), method="Nelder-Mead", options={"maxfev": 250})
+        result = minimize(
+            objective, np.log(shares + 1e-3), method="Nelder-Mead", options={"maxfev": scaled(250, 10)}
+        )
         least = min(least, float(result.fun))
     return found[0][0], least
 
@@ -105,7 +109,7 @@ def main() -> None:
             model = (settled, parameters, phases, structure.weight)
             noise = tables.scales[choice, loop.VARIANCE]
             long, longer = (
-                predicted_error(*model, tables.shares, choice, noise, steps, scratch) * steps
+                predicted_error(*model, tables.shares, choice, noise, steps, np.inf, scratch) * steps
                 for steps in (horizon, 2 * horizon)
             )
             even.append((longer - long) / horizon)

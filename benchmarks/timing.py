@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sizes import scaled
+
 for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(variable, "1")
 
@@ -17,7 +19,7 @@ def best(rivals: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[str, flo
     times = dict.fromkeys(rivals, float("inf"))
     for function in rivals.values():
         function()
-    for _ in range(rounds):
+    for _ in range(scaled(rounds, 1)):
         for name, function in rivals.items():
             start = time.perf_counter()
             function()

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import tracemalloc
 
+from sizes import scaled
+
 from timing import best  # isort: skip  sets the number of threads first
 
 import numpy as np
@@ -76,7 +78,7 @@ def bench_wide(name: str, steps: int, columns: int, rounds: int) -> None:
 
 
 def bench_scalar(rounds: int) -> None:
-    steps = 1_000_000
+    steps = scaled(1_000_000, 2_000)
     matrix = scalar(steps)
     mechanisms = {
         kind.__name__: kind(tg.WEvent(epsilon="1", w=W), noise="laplace")
@@ -96,16 +98,16 @@ def bench_growth(rounds: int) -> None:
     """Time a step against the length of the stream and against w."""
     for kind in (BudgetAbsorption, BudgetDistribution):
         parts = {}
-        for steps in (10_000, 100_000, 1_000_000):
+        for steps in (10_000, 100_000, 1_000_000)[: scaled(3, 1)]:
             matrix = scalar(steps)
             mechanism = kind(tg.WEvent(epsilon="1", w=W))
             seconds = best({"t": lambda m=mechanism, x=matrix: m.start().push_batch(x)}, rounds)["t"]
             parts[f"T={steps:,}"] = seconds / steps * 1e9
-        matrix = scalar(300_000)
-        for w in (1, 100, 10_000, 1_000_000):
+        matrix = scalar(scaled(300_000, 2_000))
+        for w in (1, 100, 10_000, 1_000_000)[: scaled(4, 2)]:
             mechanism = kind(tg.WEvent(epsilon="1", w=w))
             seconds = best({"t": lambda m=mechanism, x=matrix: m.start().push_batch(x)}, rounds)["t"]
-            parts[f"w={w:,}"] = seconds / 300_000 * 1e9
+            parts[f"w={w:,}"] = seconds / len(matrix) * 1e9
         print(
             f"growth     {kind.__name__:19s} ns a step: "
             + ", ".join(f"{k} {v:.0f}" for k, v in parts.items())
@@ -120,4 +122,9 @@ if __name__ == "__main__":
     bench_scalar(arguments.rounds)
     bench_growth(arguments.rounds)
     for name, (steps, columns) in SHAPES.items():
-        bench_wide(name, steps, columns // 20 if arguments.small else columns, arguments.rounds)
+        bench_wide(
+            name,
+            scaled(steps, 150),
+            scaled(columns // 20 if arguments.small else columns, 200),
+            arguments.rounds,
+        )

@@ -250,3 +250,31 @@ def test_regions_are_columns_and_parts_of_their_whole(tmp_path: Path) -> None:
         for each in found["releases"]:
             parts = each["values"][at["north"]] + each["values"][at["south"]]
             assert parts == pytest.approx(each["values"][at["coast"]])
+
+
+def test_answers_of_several_queries_reach_webhooks(tmp_path: Path, receiver: Receiver) -> None:
+    """An alarm that is an [[answer]] of one [[query]] is signed and sent once, also over a restart."""
+    path = two_queries(tmp_path).path
+    answer = '\n[[answer]]\nname = "full"\nkind = "alarm"\nquery = "people"\nthreshold = -100000\n'
+    text = path.read_text() + answer
+    path.write_text(text)
+    path.with_suffix(".alarms.toml").write_text(f'[[webhook]]\nurl = "{receiver.url}"\n')
+    queries = parse_queries(text, path)
+    with served([queries], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        until(lambda: len(receiver.taken) >= 2)
+        key = service.publishing.public("hall")
+        columns = httpx.get(f"{address}/streams/hall/people").json()["columns"]
+    events = []
+    for headers, body in receiver.taken:
+        public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key))
+        public.verify(base64.b64decode(headers["Tidegate-Signature"]), body)
+        events.append(json.loads(body))
+    assert {each["alarm"] for each in events} == {"full"}
+    assert [each["state"] for each in events] == ["raised"] * columns
+    assert len({each["id"] for each in events}) == len(events)
+    with served([queries], tokens=tmp_path / "tokens.json") as (_, service):
+        settled(service)
+        senders = [each for channel in service.drivers["hall"].channels.values() for each in channel.senders]
+        until(lambda: all(sender.number == 48 for sender in senders))
+    assert len(receiver.taken) == len(events)
