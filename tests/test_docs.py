@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import pictures
 import tidegate
 from tidegate.cli import main
 from tidegate.cli.reference import reference
@@ -101,6 +102,19 @@ def test_every_picture_is_shown() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     pictures = (ROOT / "docs" / "pictures").glob("**/*.png")
     assert [picture.name for picture in pictures if picture.name not in text] == []
+
+
+def test_pictures_are_as_their_scripts_draw_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every picture has a script; a script, or a picture, that was changed since they were drawn together is noticed."""
+    listed = {name for entry in pictures.made() for name in entry["pictures"]}
+    drawn = {path.name for path in pictures.PICTURES.glob("*.png") if not path.name.startswith("service_")}
+    assert listed == drawn
+    assert pictures.stale() == []
+    entry = pictures.made()[0]
+    monkeypatch.setattr(pictures, "ROOT", tmp_path)
+    (tmp_path / entry["script"]).parent.mkdir(parents=True)
+    (tmp_path / entry["script"]).write_text("draw = 'something else'")
+    assert pictures.digest(entry) != entry["digest"]
 
 
 PROOFS = sorted((ROOT / "docs" / "proofs").glob("*.md"))
