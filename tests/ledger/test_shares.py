@@ -251,7 +251,7 @@ def test_rollback_of_a_share_ends_its_run_only():
         run.push(1)
 
     def fail():
-        with budget.ledger.transaction():
+        with budget.ledger.transaction(unseen=True):
             runs[0].push(1)
             raise ZeroDivisionError
 

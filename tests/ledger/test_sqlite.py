@@ -237,6 +237,34 @@ def test_transaction_commits_charges_and_the_callers_writes_together(path):
         assert (ledger.rows, ledger.spent(), ledger.verify().ok) == (2, 1, True)
 
 
+@pytest.mark.parametrize("failure", ["mine", "database"])
+def test_what_was_handed_out_stays_paid_and_the_callers_writes_do_not(path, failure):
+    """A transaction that fails after a release was handed out is undone but for its charges, whatever has failed."""
+    with SQLiteLedger(path, POLICY, 8) as ledger:
+        ledger.connection.execute("CREATE TABLE releases (step INTEGER)")
+
+        def fail():
+            with ledger.transaction():
+                ledger.charge(1, 3)
+                ledger.connection.execute("INSERT INTO releases VALUES (1)")
+                ledger.handed_out()
+                if failure == "database":
+                    ledger.connection.execute("ROLLBACK")  # as a database does that fails
+                raise OSError("sink")
+
+        with pytest.raises(OSError, match="sink"):
+            fail()
+        assert (ledger.step, ledger.rows, ledger.spent()) == (1, 1, Fraction(3, 8))
+        with contextlib.suppress(ZeroDivisionError), ledger.transaction(unseen=True):
+            ledger.charge(2, 3)
+            ledger.handed_out()
+            raise ZeroDivisionError
+        assert ledger.rows == 1
+    with SQLiteLedger(path) as ledger:
+        assert ledger.connection.execute("SELECT step FROM releases").fetchall() == []
+        assert (ledger.rows, ledger.spent(), ledger.verify().ok) == (1, Fraction(3, 8), True)
+
+
 def test_batch_lent_to_a_loop_is_one_durable_row(path):
     """A recorded batch is on disk; batches of all shapes read back as they were."""
     shapes = [np.ones(10_000, dtype=int), np.arange(9) % 3, np.array([5]), np.array([0, 2**40] * 20)]

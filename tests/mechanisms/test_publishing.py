@@ -468,7 +468,7 @@ def test_a_ledger_that_went_back_is_noticed():
     run = BudgetAbsorption(tg.WEvent(epsilon="40", w=4)).start()
 
     def failing():
-        with run.ledger.transaction():
+        with run.ledger.transaction(unseen=True):
             run.push([123456])
             raise RuntimeError
 
@@ -523,7 +523,7 @@ def test_a_failure_between_two_publications_leaves_no_trace(kind, options, reque
 
 @BOTH
 def test_wide_streams_need_few_vectors(kind):
-    """Beyond input and output: the last publication, a copy of it to go back to, and pieces of noise."""
+    """Beyond input and output: the last publication, a copy of it, pieces of noise, and what intervals learn from."""
     columns, steps = 50_000, 12
     rows = np.outer(np.arange(steps) % 3, np.ones(columns, dtype=np.int64)) * 10**6
     mechanism = kind(tg.WEvent(epsilon="1", w=4), columns=columns)
@@ -535,7 +535,7 @@ def test_wide_streams_need_few_vectors(kind):
     finally:
         tracemalloc.stop()
     assert releases.fresh.sum() > 2
-    assert peak - releases.values.nbytes < 3 * 8 * columns
+    assert peak - releases.values.nbytes < 20 * 8 * columns
 
 
 # dissimilarities that share noise -------------------------------------------------------------------------------

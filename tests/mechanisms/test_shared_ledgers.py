@@ -1,6 +1,7 @@
 """Runs on one ledger: rollbacks, refusals inside of transactions, snapshots of what is shared, steps with numbers."""
 
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def rolled_back(ledger, *work):
     """Do some work in a transaction that fails."""
 
     def failing():
-        with ledger.transaction():
+        with ledger.transaction(unseen=True):
             for each in work:
                 each()
             raise RuntimeError
@@ -70,7 +71,7 @@ def test_a_rollback_inside_a_transaction_that_goes_on_is_noticed(place, tmp_path
         one, other = (
             Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace").start(ledger=ledger) for _ in range(2)
         )
-        with ledger.transaction():
+        with ledger.transaction(unseen=True):
             other.push(1)
             rolled_back(ledger, lambda: one.push(1))
             other.push(1)
@@ -147,12 +148,12 @@ def test_one_that_has_its_ledger_to_itself_may_be_pushed_in_a_transaction(kind, 
     mechanism = kind(POLICY)
     with SQLiteLedger(tmp_path / "l", POLICY, mechanism.units) as ledger:
         run = mechanism.start(ledger=ledger)
-        with ledger.transaction():
+        with ledger.transaction(unseen=True):
             run.push_batch(np.full((5, 1), 9))
             state = run.snapshot()
     with SQLiteLedger(tmp_path / "l", POLICY, mechanism.units) as ledger:
         run = mechanism.start(ledger=ledger, state=state)
-        with ledger.transaction():
+        with ledger.transaction(unseen=True):
             assert run.push([9]).step == 6
 
 
@@ -282,3 +283,40 @@ def test_an_interruption_at_any_line_leaves_no_trace_or_ends_the_run(mechanism, 
                 assert again.verify().ok
                 assert again.step >= 3
     assert line > 30
+
+
+def test_threads_take_turns_with_a_run():
+    """Pushes of one run from many threads at once: every step is released once, and no update of the noise is lost."""
+    mechanism = Uniform(tg.WEvent(epsilon="1", w=60), noise="cube")
+    length = mechanism.sharing.choice.lengths[0]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            run, steps, barrier = mechanism.start(), [], threading.Barrier(4)
+
+            def work(run=run, steps=steps, barrier=barrier):
+                barrier.wait()
+                steps.extend(run.push(0).step for _ in range(6))
+
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(steps) == list(range(1, 25))
+            assert run._noise.state.remaining == -24 % length
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_used_ledger_takes_no_snapshot_of_another():
+    """What was spent is not forgotten by restoring another account, however many rows that has."""
+    policy = tg.WEvent(epsilon="1", w=10)
+    ledger, other = MemoryLedger(policy, 10), MemoryLedger(policy, 10)
+    ledger.charge(1, 10)
+    for _ in range(3):
+        other.charge(1, 0)
+    with pytest.raises(SnapshotError, match="new ledger"):
+        ledger.restore(other.snapshot())
+    assert ledger.spent() == 1

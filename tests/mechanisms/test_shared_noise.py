@@ -267,7 +267,7 @@ def test_a_group_that_was_rolled_back_is_paid_again(kind):
     """3: who does not go back has a group open that nobody has paid for."""
     run = GROUPS.start()
     run.__class__ = kind
-    with contextlib.suppress(RuntimeError), run.ledger.transaction():
+    with contextlib.suppress(RuntimeError), run.ledger.transaction(unseen=True):
         run.push(0)
         raise RuntimeError
     assert run.ledger.spent() == 0
@@ -305,8 +305,9 @@ def test_every_step_has_a_row_before_it_is_drawn(mechanism, tmp_path):
     run.ledger.close()
 
 
-def test_a_step_without_a_row_is_noticed(tmp_path):
+def test_a_step_without_a_row_is_noticed(tmp_path, monkeypatch):
     """4, violated: without rows at cost 0 an old snapshot goes on, and one radius has more values than its group."""
+    monkeypatch.setattr(UniformRun, "_hand_out", lambda run: None)  # which leaves one behind in any case
     run = GROUPS.start(ledger=tmp_path / "ledger")
     run._noise.__class__ = Unrecorded
     run.push(0)

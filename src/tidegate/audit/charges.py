@@ -118,7 +118,7 @@ def _act(ledger: Any, open_ledger: Callable[[], Ledger], taken: Taken, choose: C
             total = max(groups.values()) + sum(levels.values())
             _note(taken, f"step {step}: groups {groups}, levels {levels}", [(step, step, total)])
         elif kind == 5:
-            with suppress(_TakenBack), ledger.transaction():
+            with suppress(_TakenBack), ledger.transaction(unseen=True):
                 ledger.charge(step, amount())
                 raise _TakenBack
         else:

@@ -219,7 +219,7 @@ def taken_back(mechanism: Mechanism, stream: Stream) -> list[Part]:
     """Charges are rolled back with a caller's transaction, another run is charged, and the first run goes on."""
     run: Any = mechanism.start()
     ledger, half = run.ledger, max(1, len(stream) // 2)
-    with suppress(_Interruption, TidegateError), ledger.transaction():
+    with suppress(_Interruption, TidegateError), ledger.transaction(unseen=True):
         run.push_batch(stream[:half])
         raise _Interruption
     other = _begun(mechanism, ledger)

@@ -36,7 +36,7 @@ class Budget:
     >>> visits = Uniform(shares["visits"].policy).start(shares["visits"])
     >>> spend = Uniform(dataclasses.replace(shares["spend"].policy, max_change=50)).start(shares["spend"])
     >>> for step in range(48):
-    ...     with budget.ledger.transaction():  # both charges of a step, or none
+    ...     with budget.ledger.transaction():  # one commit
     ...         releases = visits.push(3), spend.push(120)
     >>> print(budget.ledger.verify())
     ledger verified: 48 steps, no window of 24 steps spent more than 1 (spend 0.75 of 0.75; visits 0.25 of 0.25)

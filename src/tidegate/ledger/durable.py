@@ -117,6 +117,7 @@ class DurableLedger(Ledger):
         self.identity = genesis(meta).hex()[:32]
         self.marked = meta.get("marked") == "1"
         self._format = int(meta["format"])
+        self._pending: list[tuple[Any, ...]] = []  # the rows of the present transaction
         self._load(meta)
         if self.archive and not self.read_only:
             raise LedgerMismatch(
@@ -273,14 +274,17 @@ class DurableLedger(Ledger):
     def _insert(self, row: Row) -> None:
         digest = chained(self._digest, row.message())
         with self.told():
-            self.connection.execute(_INSERT, (self._rows + 1, *row, digest))
+            values = (self._rows + 1, *row, digest)
+            self.connection.execute(_INSERT, values)
+        self._pending.append(values)
         self._rows, self._digest = self._rows + 1, digest
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, unseen: bool = False) -> Iterator[None]:
         """Commit all charges inside, and the caller's writes through `connection`, together or not at all.
 
-        An exception rolls the database and the account back. Transactions nest; the outermost commits.
+        An exception rolls the database and the account back; only what a run has released inside stays paid, if it may
+        have been seen. Transactions nest; the outermost commits. See `Ledger.transaction`.
         """
         if not self._owned():
             self._depth = 0  # whatever an interruption may have left there
@@ -288,11 +292,13 @@ class DurableLedger(Ledger):
             self._check()
             before, rows, digest = self._account.mark(), self._rows, self._digest
             marked, version = self.marked, self._format
-            outer = self._depth  # an interruption may leave another number there
+            outer, seen = self._depth, self._seen  # an interruption may leave other numbers there
+            self._unseen = self._unseen if outer else unseen
             begun = False
             try:
                 self._depth = outer + 1
                 if not outer:
+                    self._pending.clear()
                     self._begin()
                     begun = True
                 yield
@@ -301,6 +307,8 @@ class DurableLedger(Ledger):
             except BaseException:
                 if begun and not self.connection.in_transaction and self._committed(rows):
                     raise  # interrupted after the commit: what is on disk stays charged
+                if self._stays_paid(seen) and (outer or self._paid_again(rows)):
+                    raise
                 self._undo(rows, outer)
                 self._account.undo(before)
                 self._digest, self.marked, self._format = digest, marked, version
@@ -308,6 +316,22 @@ class DurableLedger(Ledger):
                 raise
             finally:
                 self._depth = outer
+
+    def _paid_again(self, rows: int) -> bool:
+        """Roll back what the caller has written, but commit the charges; False where the database cannot."""
+        try:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            self._begin()
+            with self.told():
+                for values in self._pending:
+                    self.connection.execute(_INSERT, values)
+            self._finish(rows)
+        except (
+            Exception
+        ):  # the error that came first is the one to tell; runs hear that their charges are gone
+            return False
+        return True
 
     def _undo(self, rows: int, outer: int) -> None:
         """Take the rows after so many out of the database, with the whole transaction or out of one that goes on."""
@@ -317,6 +341,7 @@ class DurableLedger(Ledger):
             elif self._rows > rows:
                 with self.told():
                     self.connection.execute("DELETE FROM charges WHERE row > ?", (rows,))
+                self._pending[:] = [values for values in self._pending if values[0] <= rows]
 
     def _committed(self, rows: int) -> bool:
         """Whether a transaction that is over, though it failed, was committed; else the database has rolled it back."""

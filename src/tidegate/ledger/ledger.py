@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -99,6 +99,8 @@ class Ledger:
         self._lock = threading.RLock()
         self._batch: Batch | None = None
         self._depth = 0  # of nested transactions
+        self._seen = 0  # how often a run has handed something out
+        self._unseen = False  # whether the outermost transaction hands nothing out before it has ended
         self._users: WeakSet[User] = WeakSet()
         self._holders: dict[str, ref[Holder]] = {}
         self._closed = ""
@@ -141,6 +143,30 @@ class Ledger:
     def in_transaction(self) -> bool:
         """Whether somebody has begun a transaction, which may still take back what is charged in it."""
         return self._depth > 0 and self._owned()
+
+    @property
+    def turn(self) -> AbstractContextManager[Any]:
+        """Held by whoever works with the ledger: others wait."""
+        return self._lock
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether what is released now is handed out by nobody before the present transaction has ended."""
+        return self._unseen and self.in_transaction
+
+    def move(self) -> None:
+        """Add a row that costs nothing, so that no earlier snapshot of anybody suits this ledger any more."""
+        self.charge(max(self.step, 1))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse copies: each would spend the budget anew."""
+        raise LedgerMismatch(
+            "a ledger cannot be copied or pickled; runs that share it are given the same one."
+        )
+
+    def handed_out(self) -> None:
+        """Hear from a run that it hands out what was charged: from now on no exception takes that back."""
+        self._seen += 1
 
     def join(self, user: User) -> None:
         """Let a user hear when charges are taken back; nobody is kept alive by this."""
@@ -495,18 +521,30 @@ class Ledger:
         return Batch(self, whole("count", count, least=0), whole("groups", groups, least=0))
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All charges inside succeed together; an exception takes them all back."""
+    def transaction(self, *, unseen: bool = False) -> Iterator[None]:
+        """Charges that belong together; an exception takes them back, unless a run has released something meanwhile.
+
+        What a run has released inside was seen by its caller, and stays paid.
+
+        Parameters
+        ----------
+        unseen
+            Promises that nothing which is released inside is handed to anybody before the block was left, so that an
+            exception takes everything back. For stores, which write releases and charges in one commit.
+        """
         if not self._owned():
             self._depth = 0  # whatever an interruption may have left there
         with self._lock:
             self._check()
             before, rows, marked, stamp = self._account.mark(), self._rows, self.marked, self._stamp()
-            outer = self._depth  # an interruption may leave another number there
+            outer, seen = self._depth, self._seen  # an interruption may leave other numbers there
+            self._unseen = self._unseen if outer else unseen
             try:
                 self._depth = outer + 1
                 yield
             except BaseException:
+                if self._stays_paid(seen):
+                    raise
                 self._account.undo(before)
                 self._take_back(rows, stamp)
                 self.marked = marked
@@ -555,6 +593,10 @@ class Ledger:
     def _owned(self) -> bool:
         """Whether this thread holds the lock, as it does inside of its transactions."""
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]
+
+    def _stays_paid(self, seen: int) -> bool:
+        """Whether a run has handed something out since."""
+        return self._seen != seen and not self._unseen
 
     def _stamp(self) -> int:
         """What tells rows apart that came to the same place in turn: how often rows were taken back before."""

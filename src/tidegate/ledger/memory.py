@@ -185,9 +185,11 @@ class MemoryLedger(Ledger):
             self._check()
             try:
                 numbers, rows = snapshot["numbers"], int(snapshot["rows"])
-                if (int(numbers[k.LAST]) < self.step and "queries" not in snapshot) or rows < self._rows:
+                stands = int(numbers[k.LAST])
+                other = self.step > 0 and str(snapshot.get("identity", "")) != self._identity
+                if (stands < self.step and "queries" not in snapshot) or rows < self._rows or other:
                     raise SnapshotError(
-                        f"the snapshot stands at step {int(numbers[k.LAST])} and the ledger at step "
+                        f"the snapshot stands at step {stands} and the ledger at step "
                         f"{self.step}; restore into a new ledger, so that nothing spent is forgotten."
                     )
                 self._account.restore(snapshot)

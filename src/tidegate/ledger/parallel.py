@@ -62,6 +62,21 @@ class ParallelLedger(MemoryLedger):
         return any(part.in_transaction for part in self.parts)
 
     @property
+    def rehearses(self) -> bool:
+        """Whether nothing is handed out before the present transaction of some part has ended."""
+        return any(part.rehearses for part in self.parts)
+
+    def move(self) -> None:
+        """Add a row that costs nothing to the first part."""
+        self.parts[0].move()
+
+    def handed_out(self) -> None:
+        """Let all parts hear that what was charged is handed out."""
+        super().handed_out()
+        for part in self.parts:
+            part.handed_out()
+
+    @property
     def crowded_until(self) -> int:
         """The last step whose windows contain what any part has been charged so far."""
         return max(part.crowded_until for part in self.parts)

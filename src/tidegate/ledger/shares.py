@@ -130,6 +130,15 @@ class Share(Ledger):
         """Whether somebody has begun a transaction on the whole."""
         return self.whole.in_transaction
 
+    @property
+    def rehearses(self) -> bool:
+        """Whether nothing is handed out before the present transaction of the whole has ended."""
+        return self.whole.rehearses
+
+    def handed_out(self) -> None:
+        """Let the whole hear that what was charged is handed out."""
+        self.whole.handed_out()
+
     def heard(self) -> None:
         """Let everybody know whose rows the whole has taken back."""
         rows = self.rows if self.current else -1
@@ -304,9 +313,9 @@ class Share(Ledger):
             self._own_digest = (account[ROWS], digest.hex())
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All charges inside, of any share, succeed together."""
-        with self.whole.transaction():
+    def transaction(self, *, unseen: bool = False) -> Iterator[None]:
+        """All charges inside, of any share, belong together; see `Ledger.transaction`."""
+        with self.whole.transaction(unseen=unseen):
             yield
 
     def mark(self) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,7 +41,8 @@ TAKEN_BACK = (
     "start it again from the snapshot that belongs to the ledger."
 )
 
-SUPERSEDED = "another run goes on from a snapshot of this one, whose noise may be gone on with only once; use that run."
+SUPERSEDED = "another run goes on from a snapshot of this one, whose state may be gone on with only once; use that run."
+_NUMBERS = itertools.count(1)
 
 Row = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.int64]
@@ -80,6 +85,8 @@ class Run(ABC):
         header, fields_ = snapshot.unpack(state) if state is not None else ({}, {})
         if state is not None:
             mechanism = _as_begun(mechanism, header)
+            # those of version 0.2 have no name, but are told apart by what is in them
+            header.setdefault("run", hashlib.sha256(state).hexdigest())
         self.mechanism = mechanism
         self.source: Source = current()
         grid = mechanism.grid
@@ -106,8 +113,11 @@ class Run(ABC):
         self.origin: int = header.get("origin", 0) if header else self.step
         self.alone: bool = header.get("alone", True) if header else self.ledger.step == 0
         self._resumed = bool(header)
+        self._name = ""  # by which the ledger knows whoever may go on with this state
         if header:
             self._compare(header)
+            self._name = header["run"]
+            self.ledger.hold(self._name, self)
         if self.source.marked:
             self.ledger.mark()
         self.charges = self.ledger.rows
@@ -212,36 +222,46 @@ class Run(ABC):
                 f"step {step} is out of order: the next step is {self.step + 1}; push steps in order."
             )
         row = self._row(values)
-        self._may_go_on(1)
-        self._unusable = INTERRUPTED  # until all is done: an interruption may come at any place
-        self.step += 1
-        try:
-            release = self._push(row)
-        except BaseException as error:
-            self.step -= 1
-            self._failed(error)
-            raise
-        self.charges = self.ledger.rows
-        self._accompany(release)
-        self._unusable = ""
-        return release
+        with self.ledger.turn:  # one thread at a time
+            self._may_go_on(1)
+            self._unusable = INTERRUPTED  # until all is done: an interruption may come at any place
+            self.step += 1
+            try:
+                release = self._push(row)
+            except BaseException as error:
+                self.step -= 1
+                self._failed(error)
+                raise
+            self._hand_out()
+            self._accompany(release)
+            self._unusable = ""
+            return release
 
     def push_batch(self, matrix: npt.ArrayLike) -> Releases:
         """Release many steps at once: the fast path, with the same distribution as pushing them one by one."""
         rows = self._rows(matrix)
-        self._may_go_on(len(rows))
-        self._unusable = INTERRUPTED
-        try:
-            releases = self._push_batch(rows, self.step + 1)
-        except BaseException as error:
-            self._failed(error)
-            raise
-        self.step += len(rows)
+        with self.ledger.turn:
+            self._may_go_on(len(rows))
+            self._unusable = INTERRUPTED
+            try:
+                releases = self._push_batch(rows, self.step + 1)
+            except BaseException as error:
+                self._failed(error)
+                raise
+            self.step += len(rows)
+            if len(rows):
+                self._hand_out()
+            self._accompany(releases)
+            releases.names = self.names if self.mechanism.outputs == self._columns else None
+            self._unusable = ""
+            return releases
+
+    def _hand_out(self) -> None:
+        """Leave a row behind, so that no earlier snapshot suits the ledger any more; from now on all stays paid."""
+        if self.ledger.rows == self.charges:  # paid before, as a block is
+            self.ledger.move()
         self.charges = self.ledger.rows
-        self._accompany(releases)
-        releases.names = self.names if self.mechanism.outputs == self._columns else None
-        self._unusable = ""
-        return releases
+        self.ledger.handed_out()
 
     @property
     def holds_noise(self) -> bool:
@@ -263,7 +283,15 @@ class Run(ABC):
         each would go on with an account of its own: keep `ledger.snapshot()` too, and restore it first.
         """
         self._may_go_on(0)
+        if self.ledger.in_transaction and not self.ledger.rehearses:
+            raise LedgerMismatch(
+                "a snapshot that is made inside of a transaction may outlive its charges; make it when that has ended."
+            )
+        if not self._name:
+            self._name = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
+        self.ledger.hold(self._name, self)
         header = {
+            "run": self._name,
             "mechanism": type(self.mechanism).__name__,
             "fingerprint": self.mechanism.fingerprint,
             "step": self.step,
@@ -303,6 +331,12 @@ class Run(ABC):
         opened.fit(mechanism.policy, mechanism.units, type(mechanism).__name__)
         return opened
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse copies: both would go on with the same noise and the same account."""
+        raise LedgerMismatch(
+            "a run cannot be copied or pickled; make a snapshot, and start from it when this run is done."
+        )
+
     def _may_go_on(self, steps: int) -> None:
         """Refuse a run that is not used again, and steps beyond the horizon; notice whether others have charged."""
         if self._unusable:
@@ -330,17 +364,20 @@ class Run(ABC):
             self._unusable = ""
 
     @contextmanager
-    def _at_work(self, steps: int = 0) -> Iterator[None]:
+    def _at_work(self, steps: int = 0, *, hands_out: bool = False) -> Iterator[None]:
         """Whatever else a run does besides pushes: one that is interrupted in it is not used again."""
-        self._may_go_on(steps)
-        self._unusable = INTERRUPTED
-        try:
-            yield
-        except BaseException as error:
-            self._failed(error)
-            raise
-        self.charges = self.ledger.rows
-        self._unusable = ""
+        with self.ledger.turn:
+            self._may_go_on(steps)
+            self._unusable = INTERRUPTED
+            try:
+                yield
+            except BaseException as error:
+                self._failed(error)
+                raise
+            if hands_out:
+                self._hand_out()
+            self.charges = self.ledger.rows
+            self._unusable = ""
 
     def _refuse_in_transaction(self) -> None:
         """For runs that decide on raw data: what a decision cost must not be taken back when a refusal has shown it."""

@@ -30,6 +30,7 @@ VALUE = 3  # what was last measured
 STEP = 4  # and when; 0 before anything was
 VARIANCE = 5  # and the variance of its noise
 
+CELLS = 8192  # of releases that are learnt from at once
 UNSEEN = 0.6  # of the variance of noise: one standard error of what 40 faded differences say of a walk
 
 
@@ -122,22 +123,29 @@ class Walk(Uncertainty):
         at = np.flatnonzero(fresh)
         if not len(at):
             return before
-        after = before.copy()
+        state = before.copy()
+        several = max(1, CELLS // shown.values.shape[1])
+        for first in range(0, len(at), several):
+            self._add(state, shown, at[first : first + several])
+        return state
+
+    def _add(self, state: Values, shown: Shown, at: npt.NDArray[np.int64]) -> None:
+        """Learn from some of the measured steps."""
         values, steps = shown.values[at], shown.first_step + at
         variances = self.law.variance(shown.scale[at])
-        moved = np.diff(values, axis=0)
-        noise = variances[1:].sum() + variances[:-1].sum() if self._subtracts else 0.0
-        after[SQUARES] += np.einsum("tc,tc->c", moved, moved) - noise
-        after[GAPS] += steps[-1] - steps[0]
-        after[COUNT] += len(at) - 1
-        known = before[STEP] > 0
+        known = state[STEP] > 0
         if known.any():
-            explained = variances[0] + before[VARIANCE] if self._subtracts else 0.0
-            after[SQUARES] += known * ((values[0] - before[VALUE]) ** 2 - explained)
-            after[GAPS] += known * (steps[0] - before[STEP])
-            after[COUNT] += known
-        after[VALUE], after[STEP], after[VARIANCE] = values[-1], steps[-1], variances[-1]
-        return after
+            explained = variances[0] + state[VARIANCE] if self._subtracts else 0.0
+            state[SQUARES] += known * ((values[0] - state[VALUE]) ** 2 - explained)
+            state[GAPS] += known * (steps[0] - state[STEP])
+            state[COUNT] += known
+        if len(at) > 1:
+            moved = np.diff(values, axis=0)
+            noise = variances[1:].sum() + variances[:-1].sum() if self._subtracts else 0.0
+            state[SQUARES] += np.einsum("tc,tc->c", moved, moved) - noise
+            state[GAPS] += steps[-1] - steps[0]
+            state[COUNT] += len(at) - 1
+        state[VALUE], state[STEP], state[VARIANCE] = values[-1], steps[-1], variances[-1]
 
     @property
     def _subtracts(self) -> bool:

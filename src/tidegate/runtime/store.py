@@ -392,7 +392,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything inside is on disk together when the block is left, or not at all."""
-        with self.ledger.transaction():
+        with self.ledger.transaction(unseen=True):
             yield
 
     def put(

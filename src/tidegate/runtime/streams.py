@@ -142,7 +142,7 @@ class Streams:
 
     def take(self, streams: Sequence[Stream], blocks: Sequence[StepBlock]) -> list[Chunk]:
         """Release a block of each of some queries and commit all of it together; nothing has left yet."""
-        with self.ledger.transaction():
+        with self.ledger.transaction(unseen=True):
             taken = [stream.put(block) for stream, block in zip(streams, blocks, strict=True)]
         for stream, each in zip(streams, taken, strict=True):
             stream.settled(each)

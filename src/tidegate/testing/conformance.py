@@ -11,9 +11,11 @@ example of every mechanism in the catalogue.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import json
+import pickle
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
@@ -535,7 +537,7 @@ def charges_that_were_taken_back_end_the_run(mechanism: Mechanism) -> None:
     try:
         with ExitStack() as stack:
             for part in parts:
-                stack.enter_context(part.transaction())
+                stack.enter_context(part.transaction(unseen=True))
             run.push(rows[5])
             raise RuntimeError
     except RuntimeError:
@@ -548,6 +550,70 @@ def charges_that_were_taken_back_end_the_run(mechanism: Mechanism) -> None:
     _mismatch(run.snapshot)
     if untouched is not None:
         untouched.snapshot()  # whose charges were not taken back goes on
+
+
+@check
+def a_snapshot_is_gone_on_with_once(mechanism: Mechanism) -> None:
+    """Of all that start from one snapshot, and the run that made it, one goes on; and none after a release."""
+    _once(mechanism, None)
+    if mechanism.enforced and not isinstance(mechanism.start().ledger, ParallelLedger):
+        with TemporaryDirectory() as folder:
+            _once(mechanism, Path(folder) / "ledger")
+
+
+def _once(mechanism: Mechanism, path: Path | None) -> None:
+    rows, run = stream(mechanism, 8), mechanism.start(ledger=path)
+    alone = isinstance(run.ledger, ParallelLedger)
+    run.push_batch(rows[:3])
+    other = None if alone else mechanism.start(ledger=run.ledger)
+    state, again = run.snapshot(), run.snapshot()
+
+    def start(state: bytes) -> Run:
+        return mechanism.start(ledger=run.ledger, state=state)
+
+    first = start(state)
+    _mismatch(lambda: run.push(rows[3]))
+    second = start(again)
+    _mismatch(lambda: first.push_batch(rows[3:]))
+    _mismatch(first.snapshot)
+    second.push(rows[3])
+    _mismatch(lambda: start(state))
+    _mismatch(lambda: start(again))
+    second.push(rows[4])
+    if other is not None:
+        other.snapshot()  # who has nothing to do with it goes on
+    verdict = run.ledger.verify()
+    assert verdict.ok or not mechanism.enforced, str(verdict)
+    run.ledger.close()
+
+
+@check
+def what_was_released_in_a_transaction_stays_paid(mechanism: Mechanism) -> None:
+    """A caller's transaction that fails takes no charge back whose release was handed out; snapshots wait for its end."""
+    run, rows = mechanism.start(), stream(mechanism, 8)
+    run.push_batch(rows[:3])
+    parts = run.ledger.parts if isinstance(run.ledger, ParallelLedger) else (run.ledger,)
+    try:
+        with ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(part.transaction())
+            run.push(rows[3])
+            before = run.ledger.rows, run.ledger.spent()
+            _mismatch(run.snapshot)
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    assert (run.ledger.rows, run.ledger.spent()) == before, "what was seen is no longer paid"
+    assert run.push(rows[4]).step == 5
+
+
+@check
+def runs_are_not_copied(mechanism: Mechanism) -> None:
+    """Two copies would go on with the same noise."""
+    run = mechanism.start()
+    for work in (copy.copy, copy.deepcopy, pickle.dumps):
+        _mismatch(lambda work=work: work(run))  # type: ignore[misc]
+        _mismatch(lambda work=work: work(run.ledger))  # type: ignore[misc]
 
 
 @check

@@ -141,7 +141,7 @@ class PanPrivateRun(Run):
         """End the step by the public clock: decide, and publish or approximate."""
         if not self._open:
             raise InvalidInput("no step is open; call open_step() when the public clock begins one.")
-        with self._at_work():
+        with self._at_work(hands_out=True):
             self._refuse_in_transaction()
             release = self._close_step()
             self._accompany(release)
@@ -167,7 +167,6 @@ class PanPrivateRun(Run):
         self._forget_cells()
         self._open, self._intrusions, self._amount = False, 0, 0
         self.step = step
-        self.charges = self.ledger.rows
         latest = int(self._memory[loop.LATEST])
         source = latest if latest > self.origin else 0
         values = np.multiply(self._last, self._grid, dtype=np.float64)
