@@ -305,7 +305,7 @@ def summary(cells: list[dict]) -> None:
         ("causal", "causal", "best causal", 0.72),
         ("smoothed", "smoothed", "best delayed", 0.84),
         ("causal, by the model in hindsight", "hindsight", "best causal", 0.6),
-        ("causal, against plain rivals that share noise", "causal", "best sharing", 1.0),
+        ("causal, against the same rivals with shared noise", "causal", "best sharing", 1.0),
     ):
         ratios = [cell[mine] / cell[rival] for cell in small if not np.isnan(cell[mine])]
         if not ratios:

@@ -9,6 +9,7 @@ from tidegate.audit.copies import widened
 from tidegate.audit.subjects import Configured
 from tidegate.audit.verdicts import CLEAN, VIOLATES
 from tidegate.audit.zoo import find
+from tidegate.audit.zoo.shared_noise import rising
 from tidegate.mechanisms import Mechanism, Sample, Uniform
 from tidegate.policy import User, WEvent
 
@@ -42,7 +43,7 @@ def test_statistics_find_the_loss_of_the_semiorder(mechanism: Mechanism) -> None
 
 @pytest.mark.parametrize(
     "name", ["a group that was not counted", "a group of one step more", "a window one step too long",
-             "one sign for all steps"],
+             "one sign for all steps", "a semiorder that did not wait for its budget"],
 )  # fmt: skip
 def test_wrong_laws_are_caught(name: str) -> None:
     """Each is accused of more than it claims, and of no more than it is known to lose."""
@@ -50,6 +51,14 @@ def test_wrong_laws_are_caught(name: str) -> None:
     verdict = animal.audit(error=1e-9)
     assert verdict.outcome == VIOLATES, str(verdict)
     assert verdict.claim < verdict.loss <= animal.loss * verdict.claim * 1.02
+
+
+def test_a_budget_that_grows_loses_no_more_than_it_is() -> None:
+    """A semiorder that gets its second half later, with the arrivals that it has; new ones are an animal of the zoo."""
+    law = rising(WEvent(epsilon="3", w=2), (2 / 3, 1 / 3, 1 / 3), 2, goes_on=True)
+    verdict = audit(law, testers=("statistical",), steps=3, seconds=4, error=1e-9, seed=7)
+    assert verdict.outcome == CLEAN, str(verdict)
+    assert 0.5 <= verdict.ratio <= 1
 
 
 def test_copies_have_the_noise_of_one_column() -> None:

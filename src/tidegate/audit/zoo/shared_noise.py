@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tidegate.audit import models
 from tidegate.audit.subjects import Callee
 from tidegate.audit.zoo.animal import EXACT, Animal, Floats, Stream
-from tidegate.noise import current
+from tidegate.noise import current, laplace
 from tidegate.noise.shared.cube import Cube
 from tidegate.noise.shared.semiorder import Semiorder
 from tidegate.policy import Policy, User, WEvent
@@ -50,6 +50,35 @@ def sliding(
         return (stream + alter(noise)).T
 
     return Callee(release, policy, 1, "the semiorder", many=True)
+
+
+def rising(policy: Policy, scales: tuple[float, ...], width: int, goes_on: bool) -> Callee:
+    """A semiorder whose budget grows, as Tide's does: each step has its scale, of the same arrivals or of new ones."""
+
+    def release(stream: Stream, count: int) -> Floats:
+        drawn, state, before = [], None, None
+        for step, scale in enumerate(scales[: len(stream)]):
+            law = Semiorder(scale, width, copies=count)
+            if state is None or (scale != before and not goes_on):
+                state = law.start()
+            noise, state = law.draw(current(), f"zoo {step}", 0, state)
+            drawn.append(noise[0])
+            before = scale
+        return (stream + np.array(drawn)).T
+
+    return Callee(release, policy, 1, "a semiorder whose budget grows", many=True)
+
+
+def all_at_once(policy: Policy, own: float, scale: float, width: int) -> Callee:
+    """A measurement with noise of its own, and at once after it a semiorder with the budget of the whole window."""
+
+    def release(stream: Stream, count: int) -> Floats:
+        law = Semiorder(scale, width, copies=count)
+        sliding, _ = law.draw(current(), "zoo", 1, law.start(), len(stream) - 1)
+        first = laplace(current(), "zoo first", 0, own, (1, count))
+        return (stream + np.concatenate([first, sliding])).T
+
+    return Callee(release, policy, 1, "a semiorder that did not wait", many=True)
 
 
 def gone_on_with_twice(policy: Policy, scale: float, length: int) -> Callee:
@@ -91,4 +120,8 @@ def animals() -> list[Animal]:
                lambda: sliding(triples, all_of_it, 2), 2.0, steps=3),
         Animal("one sign for all steps", "a change that goes up and down shows",
                lambda: sliding(pairs, all_of_it, 2, one_sign), math.inf, steps=2),
+        Animal("arrivals drawn anew when the budget grows", "two semiorders in a window, of which one was charged",
+               lambda: rising(pairs, (a_half, all_of_it, all_of_it), 2, goes_on=False), 1.5, steps=3),
+        Animal("a semiorder that did not wait for its budget", "the window of the measurement before it loses ε/2 more",
+               lambda: all_at_once(pairs, a_half, all_of_it, 2), 1.5, steps=3),
     ]  # fmt: skip
