@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import polars as pl
 import zstandard
 
@@ -26,6 +27,7 @@ MOST_SENT = 32 * 2**20  # bytes of a body as it comes
 MOST_BYTES = 128 * 2**20  # bytes of a body when it is unpacked
 MOST_CELLS = 2**25  # records times columns that are read of them: each takes 16 bytes, however short it is
 NAME = "the batch"
+_PIECE = 2**20  # bytes that are looked at together
 
 
 class BadBatch(InvalidInput):
@@ -111,6 +113,8 @@ class Parser:
 
     def parse(self, kind: str, body: bytes) -> pl.DataFrame:
         """The needed columns of a batch, with times as moments; every record has been checked."""
+        if kind in (NDJSON, CSV) and body.count(b"\n") > self.most_rows:
+            raise TooLarge(f"a batch must not have more than {self.most_rows} lines here; send several.")
         if kind == NDJSON:
             frame, line = self._json(body)
         elif kind == CSV:
@@ -122,9 +126,26 @@ class Parser:
         rule, typed = self._check(frame)
         if typed is not None:
             return typed
-        bad = _first_bad(len(frame), lambda count: self._check(frame[:count])[0])
-        assert bad is not None, rule
-        raise BadBatch(bad[1], line(bad[0]))
+        raise self._first_bad(frame, rule, line)
+
+    def _first_bad(self, frame: pl.DataFrame, rule: str | None, line: Callable[[int], int]) -> BadBatch:
+        """The refusal for the first record that breaks a rule, found by halving.
+
+        Each look is at half of what the last one was at, and at the first record, which says how times are written: all
+        of them together take as long as one look at the whole.
+        """
+        good, bad = 0, len(frame)  # records before `good` are fine, and one before `bad` is not
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if self._check(_with_first(frame, good, middle))[0] is None:
+                good = middle
+            else:
+                bad = middle
+        found, _ = self._check(_with_first(frame, good, bad))
+        if found is None:  # it breaks the rule only together with others
+            assert rule is not None
+            return BadBatch(rule)
+        return BadBatch(found, line(good))
 
     # formats ------------------------------------------------------------------------------------------------
 
@@ -135,20 +156,10 @@ class Parser:
             return dialect.parse(piece, self.columns)
 
         try:
-            return read(body), lambda row: _line_of(body, row)
+            frame = read(body)
         except TidegateError:
-            pass
-        lines = body.split(b"\n")
-
-        def check(count: int) -> str | None:
-            try:
-                read(b"\n".join(lines[:count]))
-            except TidegateError:
-                return "it is no JSON object."
-            return None
-
-        bad = _first_bad(len(lines), check)
-        raise BadBatch("it is no JSON object.", 1 if bad is None else bad[0] + 1)
+            raise BadBatch("it is no JSON object.", _first_bad_line(body, read)) from None
+        return frame, lambda row: _line_of(body, row, len(frame))
 
     def _csv(self, body: bytes) -> tuple[pl.DataFrame, Callable[[int], int]]:
         head, _, rest = body.partition(b"\n")
@@ -157,23 +168,18 @@ class Parser:
             dialect.header(head)
         except TidegateError as error:
             raise BadBatch(str(error), 1) from None
-        if b'"' in rest and any(line.count(b'"') % 2 for line in rest.split(b"\n")):
+        if _odd_quotes(rest):
             raise BadBatch("a quoted field must not hold a line break.")
+
+        def read(piece: bytes) -> pl.DataFrame:
+            return dialect.parse(piece, self.columns)
+
         try:
-            return dialect.parse(rest, self.columns), lambda row: _line_of(rest, row) + 1
+            frame = read(rest)
         except TidegateError:
-            pass
-        lines = rest.split(b"\n")
-
-        def check(count: int) -> str | None:
-            try:
-                dialect.parse(b"\n".join(lines[:count]), self.columns)
-            except TidegateError:
-                return "it does not have the fields of the header."
-            return None
-
-        bad = _first_bad(len(lines), check)
-        raise BadBatch("it does not have the fields of the header.", 2 if bad is None else bad[0] + 2)
+            line = _first_bad_line(rest, read) + 1
+            raise BadBatch("it does not have the fields of the header.", line) from None
+        return frame, lambda row: _line_of(rest, row, len(frame)) + 1
 
     def _arrow(self, body: bytes) -> tuple[pl.DataFrame, Callable[[int], int]]:
         outline = attempt(lambda: _outline(body, self.most_rows), lambda: _unreadable("Arrow"))
@@ -237,27 +243,53 @@ def _read_arrow(body: bytes, columns: tuple[str, ...]) -> pl.DataFrame:
         raise ValueError from None
 
 
-def _first_bad(count: int, check: Callable[[int], str | None]) -> tuple[int, str] | None:
-    """The first record with which a batch breaks a rule (from 0), and the rule; found by halving."""
-    rule = check(count)
-    if rule is None:
-        return None
-    good, bad = 0, count  # the first `good` records are fine, the first `bad` are not
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        found = check(middle)
-        if found is None:
+def _with_first(frame: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:
+    return pl.concat([frame[: min(1, begin)], frame[begin:end]])
+
+
+def _first_bad_line(body: bytes, read: Callable[[bytes], object]) -> int:
+    """The number of the first line that cannot be read, from 1, where not all of them can; each look is half as long."""
+    good, bad = 0, len(body)  # lines before `good` can be read, and one before `bad` cannot
+    while True:
+        middle = body.find(b"\n", (good + bad) // 2, bad) + 1
+        if not 0 < middle < bad:
+            middle = body.rfind(b"\n", good, max(good, bad - 1)) + 1
+        if not good < middle < bad:
+            return body.count(b"\n", 0, good) + 1
+        piece = body[good:middle].lstrip(b"\r\n")  # a batch must not begin with an empty line, but a half may
+        try:
+            if piece:
+                read(piece)
             good = middle
-        else:
-            bad, rule = middle, found
-    return bad - 1, rule
+        except TidegateError:
+            bad = middle
 
 
-def _line_of(body: bytes, row: int) -> int:
+def _odd_quotes(body: bytes) -> bool:
+    """Whether a quote that is opened in a line is not closed there."""
+    if b'"' not in body:
+        return False
+    before = np.uint8(0)
+    for begin in range(0, len(body), _PIECE):
+        piece = np.frombuffer(body, np.uint8, min(_PIECE, len(body) - begin), begin)
+        quotes = (np.cumsum(piece == ord('"'), dtype=np.uint8) & 1) ^ before
+        if quotes[piece == ord("\n")].any():
+            return True
+        before = quotes[-1]
+    return bool(before)
+
+
+def _line_of(body: bytes, row: int, rows: int) -> int:
     """The number of the line of a record, from 1; lines without anything are no records."""
-    for number, line in enumerate(body.split(b"\n"), start=1):
-        if line.strip():
-            row -= 1
-        if row < 0:
-            return number
+    if body.count(b"\n") + (not body.endswith(b"\n")) == rows:
+        return row + 1
+    begin = before = 0  # lines before the piece
+    while begin < len(body):
+        end = body.find(b"\n", begin + _PIECE) + 1 or len(body)
+        lines = body[begin:end].removesuffix(b"\n").split(b"\n")
+        for number, line in enumerate(lines, start=before + 1):
+            row -= bool(line.strip())
+            if row < 0:
+                return number
+        begin, before = end, before + len(lines)
     return 1
