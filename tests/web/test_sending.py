@@ -208,7 +208,9 @@ def test_what_is_no_batch_is_refused(hall: Hall) -> None:
 def test_back_pressure(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no room a batch is put off, with a time to try again, and nothing of it is kept."""
     address, token, service = hall
-    monkeypatch.setattr("tidegate.web.spool.MOST_KEPT", 10)
+    driver = service.drivers["hall"]
+    assert isinstance(driver, PostedDriver)
+    monkeypatch.setattr(driver.spool.kept, "most", 10)
     answer = post(address, token, record("a"))
     assert answer.status_code == 429
     assert answer.headers["retry-after"] == "1"

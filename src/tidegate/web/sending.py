@@ -16,6 +16,7 @@ from tidegate.web.operating import DENIED
 from tidegate.web.parsing import MOST_SENT, TYPES, BadBatch, TooLarge, unpack
 from tidegate.web.posted import PostedDriver
 from tidegate.web.reading import JSON, NAME, UNKNOWN, WRONG, Reading
+from tidegate.web.room import Room, Turns
 from tidegate.web.spool import MOST_WAITING, SpoolFailed, SpoolFull
 from tidegate.web.tokens import Tokens
 
@@ -27,6 +28,8 @@ KEY = Parameter(
     required=True,
 )
 MOST_REQUESTS = 200  # batches that are read or parsed at a time
+PARSERS = 2  # of which the holder of one token has at most one at a time
+SECONDS = 60.0  # for a body to come
 LATER = {"Retry-After": "1"}
 
 
@@ -43,9 +46,10 @@ class Sending:
 
     def __init__(self, reading: Reading, tokens: Tokens) -> None:
         self.reading, self.tokens = reading, tokens
-        self.requests = 0
-        self.bytes = 0
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="parse")
+        self.requests = Room(MOST_REQUESTS)
+        self.bytes = Room(MOST_WAITING)
+        self._turns = Turns()
+        self._threads = ThreadPoolExecutor(PARSERS, thread_name_prefix="parse")
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -62,6 +66,7 @@ class Sending:
                 answers={
                     200: (JSON, "The batch is on disk and will be counted once."),
                     404: UNKNOWN,
+                    408: (JSON, "The batch came too slowly."),
                     409: (JSON, "This stream takes no events."),
                     413: (JSON, "The batch is too large."),
                     415: (JSON, "The format is none of those known."),
@@ -86,19 +91,22 @@ class Sending:
         key = request.headers.get("idempotency-key", "")
         if not re.fullmatch(r"[!-~]{1,128}", key):
             raise Refused(400, "the header Idempotency-Key must have 1 to 128 visible characters.")
-        key = (
-            f"{quote(holder.name, safe='')}/{key}"  # keys of others are others, whatever their names contain
-        )
+        who = quote(holder.name, safe="")
+        key = f"{who}/{key}"  # keys of others are others, whatever their names contain
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in TYPES:
             raise Refused(415, f"the content type must be one of {', '.join(TYPES)}.")
-        if self.requests >= MOST_REQUESTS:
+        if not self.requests.fits(who, 1):
             raise Refused(429, "too many batches come at once; send this one again later.", LATER)
-        self.requests += 1
+        self.requests.take(who, 1)
+        parts: list[bytes] = []
         try:
-            body = await self._body(request)
+            await self._body(request, who, parts)
             if not driver.spool.known(key):
-                await self._take(driver, key, kind, body, request.headers.get("content-encoding", ""))
+                async with self._turns.turn(who):
+                    stored = await self._parse(request, driver, who, key, kind, parts)
+                # a client that leaves must not take the batch with it
+                await asyncio.shield(asyncio.wrap_future(stored))
         except BadBatch as error:
             where = {} if error.line is None else {"line": error.line}
             raise Refused(422, str(error), None, rule=error.rule, **where) from None
@@ -110,37 +118,43 @@ class Sending:
             raise Refused(503, str(error), LATER) from None
         except ClientDisconnect:
             raise Refused(400, "the batch did not come to its end.") from None
+        except TimeoutError:
+            raise Refused(
+                408, f"a batch must come within {SECONDS:.0f} seconds; send smaller ones."
+            ) from None
         finally:
-            self.requests -= 1
+            self.requests.give(who, 1)
+            self.bytes.give(who, sum(map(len, parts)))
         return answer({"accepted": True}, headers={"Cache-Control": "no-store"})
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, who: str, parts: list[bytes]) -> None:
+        """Read a body; its parts are counted for their sender as long as they are kept."""
         too_large = TooLarge(f"a batch must not be larger than {MOST_SENT} bytes; send several.")
         announced = request.headers.get("content-length", "0")
         if announced.isdigit() and int(announced) > MOST_SENT:
             raise too_large
-        parts, size = [], 0
-        try:
+        size = 0
+        async with asyncio.timeout(SECONDS):
             async for part in request.stream():
                 size += len(part)
-                self.bytes += len(part)
                 if size > MOST_SENT:
                     raise too_large
-                if self.bytes > MOST_WAITING:
+                if not self.bytes.fits(who, len(part)):
                     raise SpoolFull("more comes than can be put away; send the batch again later.")
+                self.bytes.take(who, len(part))
                 parts.append(part)
-            return b"".join(parts)
-        finally:
-            self.bytes -= size
 
-    async def _take(self, driver: PostedDriver, key: str, kind: str, body: bytes, encoding: str) -> None:
-        driver.spool.refuse_more()
+    async def _parse(
+        self, request: Request, driver: PostedDriver, who: str, key: str, kind: str, parts: list[bytes]
+    ) -> Future[None]:
+        """Check a batch in another thread and hand it to the disk; the future is done when it is there."""
+        driver.spool.refuse_more(who)
+        if await request.is_disconnected():  # while it waited for its turn: nobody would hear the answer
+            raise ClientDisconnect
+        encoding = request.headers.get("content-encoding", "").strip().lower()
 
         def parse() -> Future[None]:
-            frame = driver.parser.parse(kind, unpack(body, encoding.strip().lower()))
-            return driver.spool.put(key, *driver.current(frame))
+            frame = driver.parser.parse(kind, unpack(b"".join(parts), encoding))
+            return driver.spool.put(key, *driver.current(frame), who)
 
-        loop = asyncio.get_running_loop()
-        stored = await loop.run_in_executor(self._threads, parse)
-        # a client that leaves must not take the batch with it
-        await asyncio.shield(asyncio.wrap_future(stored))
+        return await asyncio.get_running_loop().run_in_executor(self._threads, parse)

@@ -26,13 +26,14 @@ import polars as pl
 
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.web.room import Room
 
 _FRAME = struct.Struct("<4sQII")  # magic, number of the batch, length, checksum of what follows
 _ENTRY = struct.Struct("<32sQd")  # digest of the key, number of the batch, when it came
 _MAGIC = b"tide"
 _STEP = "step-"
 MOST_WAITING = 256 * 2**20  # bytes of batches that are not yet on disk
-MOST_KEPT = 16 * 2**30  # bytes of events of open steps
+MOST_KEPT = 16 * 2**30  # bytes of events of open steps, of which one sender alone has half
 KEYS_KEPT = 24 * 3600.0  # seconds after which a key may be forgotten; its events are late by then
 _SHORTEN_EVERY = 600.0  # seconds
 _AT_ONCE = 256  # batches that share one sync of the disk, and one hand-over to the stream
@@ -53,6 +54,7 @@ class _Waiting:
     key: bytes
     pieces: list[tuple[int, pl.DataFrame, bytes]]  # step, its events, the same as bytes
     size: int
+    holder: str
     done: Future[None] = field(default_factory=Future)
 
 
@@ -79,7 +81,8 @@ class Spool:
         self._pending: dict[bytes, _Waiting] = {}
         self._queue: list[_Waiting] = []
         self._waiting = 0  # bytes
-        self._kept = 0  # bytes
+        self.kept = Room(MOST_KEPT)
+        self._shares: dict[int, dict[str, int]] = {}  # bytes of each step, by who sent them
         self._files: dict[int, _File] = {}
         self._shortened = 0.0
         self._broken = ""
@@ -102,29 +105,31 @@ class Spool:
         with self._work:
             return _digest(key) in self._keys
 
-    def put(self, key: str, frame: pl.DataFrame, steps: npt.NDArray[np.int64]) -> Future[None]:
-        """Put a batch away; the future is done when it is on disk, once, whoever asks how often."""
+    def put(
+        self, key: str, frame: pl.DataFrame, steps: npt.NDArray[np.int64], holder: str = ""
+    ) -> Future[None]:
+        """Put a batch of somebody's away; the future is done when it is on disk, once, whoever asks how often."""
         digest = _digest(key)
         pieces = [(step, part, _bytes_of(part)) for step, part in _by_step(frame, steps)]
-        waiting = _Waiting(digest, pieces, sum(len(content) for _, _, content in pieces))
+        waiting = _Waiting(digest, pieces, sum(len(content) for _, _, content in pieces), holder)
         with self._work:
             if digest in self._keys:
                 waiting.done.set_result(None)
                 return waiting.done
             if digest in self._pending:
                 return self._pending[digest].done
-            self.refuse_more(waiting.size)
+            self.refuse_more(holder, waiting.size)
             self._pending[digest] = waiting
             self._queue.append(waiting)
             self._waiting += waiting.size
             self._work.notify()
         return waiting.done
 
-    def refuse_more(self, size: int = 0) -> None:
-        """Refuse where there is no room."""
+    def refuse_more(self, holder: str, size: int = 0) -> None:
+        """Refuse where there is no room, for anybody or for this sender."""
         if self._broken:
             raise SpoolFailed(f"events cannot be put away ({self._broken}); send the batch again later.")
-        if self._closed or self._waiting + size > MOST_WAITING or self._kept + size > MOST_KEPT:
+        if self._closed or self._waiting + size > MOST_WAITING or not self.kept.fits(holder, size):
             raise SpoolFull("more events have come than can be put away; send the batch again later.")
 
     def forget(self, step: int) -> None:
@@ -134,9 +139,10 @@ class Spool:
             done = [each for each in self._files if each <= step]
             for each in done:
                 self._files.pop(each).remove()
+                for holder, size in self._shares.pop(each, {}).items():
+                    self.kept.give(holder, size)
             if done:
                 _sync_folder(self.folder)
-                self._count()
 
     def reload(self, committed: int) -> None:
         """Hand over again everything that is on disk, for a stream that was opened anew."""
@@ -196,12 +202,14 @@ class Spool:
         self._next += len(group)  # a number that failed is never used again
         contents: dict[int, list[bytes]] = {}
         counted: list[pl.DataFrame] = []
+        sizes: list[tuple[int, str, int]] = []
         for number, waiting in zip(numbers, group, strict=True):
             for step, part, content in waiting.pieces:
                 if step > self.floor:  # else it was committed while the batch was on its way: too late
                     head = _FRAME.pack(_MAGIC, number, len(content), zlib.crc32(content))
                     contents.setdefault(step, []).extend((head, content))
                     counted.append(part)
+                    sizes.append((step, waiting.holder, len(head) + len(content)))
         now = time.time()
         entries = [_ENTRY.pack(each.key, number, now) for number, each in zip(numbers, group, strict=True)]
         touched: list[_File] = []
@@ -227,7 +235,8 @@ class Spool:
                 self._keys[waiting.key] = number, now
         for part in counted:
             self.arrived.put(part)
-        self._count()
+        for share in sizes:
+            self._keep(*share)
         self._shorten(now)
 
     def _take_back(self, touched: Sequence[_File]) -> None:
@@ -238,8 +247,10 @@ class Spool:
         except OSError as error:
             self._broken = error.strerror or type(error).__name__
 
-    def _count(self) -> None:
-        self._kept = sum(file.size for file in self._files.values())
+    def _keep(self, step: int, holder: str, size: int) -> None:
+        self.kept.take(holder, size)
+        shares = self._shares.setdefault(step, {})
+        shares[holder] = shares.get(holder, 0) + size
 
     def _shorten(self, now: float) -> None:
         """Forget old keys now and then, but none while events are on disk that may need them."""
@@ -285,8 +296,8 @@ class Spool:
                 highest, last = max(highest, number), end
             self._files[step] = _File(path)
             self._files[step].cut(last)
+            self._keep(step, "", last)  # nobody remembers who sent it; it takes room from all
         _sync_folder(self.folder)
-        self._count()
         self._next = highest + 1
 
 
