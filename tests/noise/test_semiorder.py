@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from tidegate.audit.bounds import at_least, at_most
 from tidegate.errors import InvalidParameter, SnapshotError
@@ -28,7 +29,7 @@ from tidegate.noise.shared import kernels, reference
 from tidegate.noise.shared.choice import SEMIORDER_MOMENTS, best_choice, laplace_choice
 from tidegate.noise.shared.orders import Order, order, widest
 from tidegate.noise.shared.semiorder import Semiorder
-from tidegate.noise.shared.shares import shares
+from tidegate.noise.shared.shares import largest_shares, shares
 from tidegate.testing.entropy import FixedEntropy, zero_noise
 from tidegate.testing.statistics import ALPHA, compare_counts, compare_integers
 
@@ -402,6 +403,58 @@ def test_margins(width: int) -> None:
             assert not fits(simulate(width, steps, scale, n, forget=True)[:, -1])
         if scale < 1:
             assert not fits(simulate(width, steps, scale, n, geometric=True)[:, -1])
+
+
+def survival(width: int, columns: int) -> tuple[Any, Any]:
+    """P(K > 1), P(K > 2), …: at the last step of the first window, and the most from any state a step can enter in."""
+    order = Order(width, columns)
+    value = order.eigenvector(64).values.astype(float)
+    counts = [tuple(int(count) for count in state) for state in order.counts.T]
+    entries = {(at, 0) for at in range(width)}
+    passed = []
+    for state, placed in enumerate(counts):
+        full = [columns if at == 0 and count == columns - 1 else count for at, count in enumerate(placed)]
+        passed.append(next((at for at, count in enumerate(full) if count < columns), width))
+        entries |= {(at, int(order.successors[state, 0])) for at in range(width - passed[-1], width)}
+    left = np.ones((width, order.states))
+    first, most = [], []
+    for _ in range((2 * width - 1) * columns):
+        before, left = left, np.zeros((width, order.states))
+        for state, at in itertools.product(range(order.states), range(width)):
+            nexts = [
+                (choice, int(after)) for choice, after in enumerate(order.successors[state]) if after >= 0
+            ]
+            total = sum(value[after] for _, after in nexts)
+            for choice, after in nexts:
+                moved = at - passed[state] if choice == 0 else at
+                if choice != at and moved >= 0:
+                    left[at, state] += value[after] / total * before[moved, after]
+        first.append(left[width - 1, 0])
+        most.append(max(left[entry] for entry in entries))
+    return np.array(first), np.array(most)
+
+
+@pytest.mark.parametrize(("width", "columns"), [(2, 1), (3, 1), (5, 1), (2, 2), (3, 2), (2, 4)])
+def test_values_are_largest_at_the_end_of_the_first_window(width: int, columns: int) -> None:
+    """By computation over all states: a step is placed at no time later than there, and its shares are those."""
+    first, most = survival(width, columns)
+    assert (most <= first + 1e-12).all()
+    assert np.allclose(1 - np.cumsum(largest_shares(width, columns)), first, atol=1e-9)
+
+
+@pytest.mark.parametrize(("width", "columns"), [(2, 1), (4, 1), (8, 1), (3, 2)])
+def test_intervals_hold_at_every_step(width: int, columns: int) -> None:
+    """From the start on (n = 2^14 runs, α = 1e-9 a step and level); those of values long after the start do not."""
+    n = (1 << 14) // columns
+    law = Semiorder(50.0, width, columns, copies=n)
+    values = np.abs(
+        law.draw(current(), "test", 0, law.start(), 3 * width)[0].reshape(3 * width, n, columns)[:, :, 0]
+    )
+    for level in (0.5, 0.9, 0.99):
+        least = binom.ppf(1e-9, n, level)
+        assert ((values <= law.largest_radius(level)).sum(axis=1) >= least).all()
+        if width > 3:
+            assert (values[width - 1] <= law.radius(level)).sum() < least
 
 
 def test_columns_are_alike() -> None:

@@ -115,13 +115,16 @@ class SpreadLaw:
 class Radius(Protocol):
     """A law of noise on the integers."""
 
-    def radius(self, probability: float) -> int:
-        """The least r with P(|z| ≤ r) ≥ probability."""
+    def largest_radius(self, probability: float) -> int:
+        """The least r with P(|z| ≤ r) ≥ probability at every step."""
 
 
 @dataclass(frozen=True)
 class SharedLaw:
     """Noise that steps share, on a public grid: of each value by itself.
+
+    Intervals are those of the step at which noise is largest, so that they hold at every step. Noise that slides is
+    largest at the end of its first window; later its intervals hold more often than they say.
 
     Parameters
     ----------
@@ -150,7 +153,7 @@ class SharedLaw:
                 raise InvalidParameter(
                     "confidence", confidence, "above 0 and below 1", "write for example 0.9"
                 )
-            half = self._known[confidence] = self.noise.radius(confidence) * self.grid
+            half = self._known[confidence] = self.noise.largest_radius(confidence) * self.grid
         return np.where(np.asarray(scale, dtype=np.float64) > 0, half, np.nan)
 
 

@@ -408,6 +408,8 @@ class Cube:
         """The least r with P(|z| ≤ r) ≥ probability at every step: half the width of an interval."""
         return max(self.moments(length).radius(probability) for length in set(self.lengths))
 
+    largest_radius = radius
+
     def _average(self, number: Callable[[int], float]) -> float:
         total = sum(count * length * number(length) for length, count in Counter(self.lengths).items())
         return total / sum(self.lengths)

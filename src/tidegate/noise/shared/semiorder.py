@@ -29,7 +29,7 @@ from tidegate.noise.scale import Scale, prepare
 from tidegate.noise.shared import kernels, reference
 from tidegate.noise.shared.moments import RoundedGammaMoments
 from tidegate.noise.shared.orders import Order, check_widths, order
-from tidegate.noise.shared.shares import shares
+from tidegate.noise.shared.shares import largest_shares, shares
 
 # Steps of one class that are drawn at once.
 BLOCK_STEPS = 1 << 13
@@ -532,8 +532,23 @@ class Semiorder:
         return self.moments.expected_absolute()
 
     def radius(self, probability: float) -> int:
-        """The least r with P(|z| ≤ r) ≥ probability: half the width of an interval around a release."""
+        """The least r with P(|z| ≤ r) ≥ probability long after the start."""
         return self.moments.radius(probability)
+
+    def largest_radius(self, probability: float) -> int:
+        """The least r with P(|z| ≤ r) ≥ probability at every step: half the width of an interval around a release.
+
+        Values are largest at the last step of the first window, and the radius is that of this step.
+
+        Examples
+        --------
+        >>> law = Semiorder(100.0, width=8)
+        >>> law.radius(0.9), law.largest_radius(0.9)
+        (1096, 1290)
+        """
+        return RoundedGammaMoments(largest_shares(self.width, self.columns), self.prepared.value).radius(
+            probability
+        )
 
 
 def _depth(word: int) -> tuple[int, int]:
