@@ -20,6 +20,7 @@ from tidegate.mechanisms import Uniform as Plain
 from tidegate.mechanisms.plain.uniform import UniformRun
 from tidegate.mechanisms.shared_noise import GroupedNoise
 from tidegate.noise import expected_absolute_laplace
+from tidegate.noise.entropy import UNBUFFERED
 from tidegate.releases import Status
 from tidegate.runtime.durable import DurableRun
 from tidegate.testing.entropy import FixedEntropy, install
@@ -506,6 +507,29 @@ def test_without_secure_deletion_old_secrets_stay(tmp_path):
     database.execute("UPDATE state SET content = ''")
     database.close()
     assert b"radius" * 100 in path.read_bytes()
+
+
+@pytest.mark.parametrize("w", [2, 8, 24])
+def test_single_pushes_draw_ahead_and_nobody_notices(w):
+    """Values, and the state whenever it is asked for, are those of batches; unbuffered entropy draws nothing ahead."""
+    mechanism = Uniform(tg.WEvent(epsilon="1/10", w=w))
+    assert mechanism.sharing.choice.law == "semiorder"
+    ahead = 0
+    for asked in (1, 7, 50):
+        with install(FixedEntropy(asked)):
+            run, other = mechanism.start(), mechanism.start()
+            for step in range(1, 101):
+                value = run.push(3).values.item()
+                ahead = max(ahead, len(run._noise._drawn) - run._noise._used)
+                assert value == other.push_batch([[3]]).values.item()
+                if step % asked == 0:
+                    assert run._noise.state.numbers() == other._noise.state.numbers()
+    assert ahead == (w - 1 if w >= 8 else 0)
+    with install(UNBUFFERED):
+        run = mechanism.start()
+        for _ in range(60):
+            run.push(3)
+            assert not run._noise._drawn
 
 
 # what it costs -------------------------------------------------------------------------------------------------

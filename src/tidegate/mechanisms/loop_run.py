@@ -160,7 +160,8 @@ class LoopRun(Run):
 
     def _push_batch_shared(self, matrix: Matrix, first_step: int, noise: SharedNoise) -> Releases:
         """The same where measurements share noise: whoever draws and fails is not used again, nor are its snapshots."""
-        outputs, kept, state = self._empty(len(matrix)), self._kept(), vars(noise).copy()
+        outputs, kept = self._empty(len(matrix)), self._kept()
+        before, state = noise.state, vars(noise).copy()
         account, stood = None, (self.ledger.rows, self.ledger.step)
         try:
             with self.ledger.begin_batch(len(matrix), noise.most_groups(len(matrix))) as batch:
@@ -171,7 +172,7 @@ class LoopRun(Run):
             if len(matrix) == 1 and not self.ledger.durable:
                 account.record_one(first_step, int(outputs.units[0]), self.ledger)
         except BaseException:
-            drawn = noise.state is not state["state"]
+            drawn = noise.state is not before
             noise.put_back(state)
             self._put_back(kept)
             # what led here may depend on noise, so it stays paid

@@ -24,6 +24,7 @@ from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ledger import Batch, Group, kernels
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.run import Matrix, Row, Run, last_step
+from tidegate.noise.entropy import UNBUFFERED
 from tidegate.noise.law import AnyLaw, SharedLaw
 from tidegate.policy import Policy, Pure
 from tidegate.releases import Measured, Release, Releases
@@ -37,6 +38,7 @@ Integers = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 Saved = dict[str, Any]
 
+LEAST_AHEAD, MOST_AHEAD = 8, 64  # single measurements whose noise is drawn at once: fewer gain nothing
 LOOKED_AHEAD = 256  # steps of a window that is looked at step by step for what others have left of it
 NOISES = ("auto", "laplace", "cube", "semiorder")
 WORTH_IT = 0.9  # of Laplace's variance: noise that gains less is not worth a secret state
@@ -773,9 +775,52 @@ class ScatteredNoise(GroupedNoise):
 
 
 class SlidingNoise(SharedNoise):
-    """The semiorder: one group that reaches on with every measurement, and takes all of a window's budget."""
+    """The semiorder: one group that reaches on with every measurement, and takes all of a window's budget.
+
+    Single measurements take noise that compiled code has drawn for several of them, more of them as long as nobody asks
+    for the state in between: `draw_ahead` of the law says what that is after those that were used. At most a window's
+    measurements are drawn at once: noise of a window that has passed is of use to nobody but an intruder.
+    """
 
     law: Semiorder
+    _drawn: tuple[int, ...] = ()  # noise of the next measurements, and how many have taken theirs
+    _used: int = 0
+    _rest: Callable[[int], Any] | None = None  # the state after so many of them
+    _next: int = 1  # how many to draw the next time
+
+    @property
+    def state(self) -> Any:
+        """The law's state after what was measured; noise that was drawn for more is forgotten."""
+        if self._rest is not None:
+            self.state = self._rest(self._used)
+        self._next = 1
+        return self._state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._state, self._drawn, self._used, self._rest = state, (), 0, None
+
+    def draw_one(self, number: int) -> int:
+        """The noise of the measurement that was paid for, where a step has one value."""
+        used = self._used
+        if used == len(self._drawn):
+            return self._draw_several(number)
+        self._used = used + 1
+        return self._drawn[used]
+
+    def _draw_several(self, number: int) -> int:
+        """The same where nothing is left that was drawn."""
+        count = self._next if self.source is not UNBUFFERED else 1
+        if count == 1:
+            value: int = super().draw_one(number)
+        else:
+            state = self._state if self._rest is None else self._rest(self._used)
+            noise, rest = self.law.draw_ahead(self.source, self.stream, number, state, count)
+            value, *_ = drawn = tuple(noise[:, 0].tolist())
+            self._state, self._drawn, self._used, self._rest = state, drawn, 1, rest
+        most = min(self.law.width * self.law.classes, MOST_AHEAD)
+        self._next = min(2 * count, most) if most >= LEAST_AHEAD else 1
+        return value
 
     @property
     def open(self) -> bool:
