@@ -84,6 +84,7 @@ def rows(work: Path) -> Iterator[tuple[str, str, str]]:
     wheel, archive = next((work / "dist").glob("*.whl")), next((work / "dist").glob("*.tar.gz"))
     for path, kind in ((wheel, "wheel"), (archive, "archive of the sources")):
         yield kind, "", f"{path.stat().st_size / 1e6:.1f} MB"
+    newest = PYTHONS[0]
     for version in PYTHONS:
         if subprocess.run(
             ["uv", "python", "install", "--quiet", version], capture_output=True
@@ -96,6 +97,7 @@ def rows(work: Path) -> Iterator[tuple[str, str, str]]:
                 "not tested: no interpreter of this version could be had",
             )
             continue
+        newest = version
         for path, kind in ((wheel, "wheel"), (archive, "archive")):
             python = environment(work / f"{kind}-{version}", version, str(path))
             command = python.parent / "tidegate"
@@ -105,9 +107,9 @@ def rows(work: Path) -> Iterator[tuple[str, str, str]]:
             exact = run(python, "-c", "import platform; print(platform.python_version())").strip()
             yield kind, f"Python {exact}", "`tidegate doctor`, one `push`"
     for extra in extras():
-        python = environment(work / f"extra-{extra}", PYTHONS[-1], f"tidegate[{extra}] @ {wheel.as_uri()}")
+        python = environment(work / f"extra-{extra}", newest, f"tidegate[{extra}] @ {wheel.as_uri()}")
         run(python, "-c", PARTS[extra], folder=work)
-        yield f"`tidegate[{extra}]` alone", f"Python {PYTHONS[-1]}", "imported and used"
+        yield f"`tidegate[{extra}]` alone", f"Python {newest}", "imported and used"
     yield lowest(work, wheel)
 
 

@@ -414,3 +414,13 @@ def test_killed_drivers_count_every_event_once(spark_ready: None, tmp_path: Path
     assert released(folder) == counts
     assert verify_target(queries.ledger).ok
     assert not [path for path in (folder / "spool").rglob("*") if path.is_file()]
+
+
+def test_the_example_of_the_documentation_runs(tmp_path: Path, spark_ready: None) -> None:
+    """The program of docs/tasks/spark.md, in a process of its own: 24 hours are released, and the account holds."""
+    page = Path(__file__).parents[2] / "docs" / "tasks" / "spark.md"
+    program = page.read_text(encoding="utf-8").split("```py\n")[1].split("```")[0]
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=600, capture_output=True
+    )
+    assert verify_target(tmp_path / "doors.ledger").ok
