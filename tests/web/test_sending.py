@@ -273,6 +273,69 @@ def test_a_torn_end_is_cut_off(tmp_path: Path) -> None:
         again.close()
 
 
+@pytest.fixture
+def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spool:
+    """A spool that forgets keys as soon as it may."""
+    monkeypatch.setattr("tidegate.web.spool._SHORTEN_EVERY", 0.0)
+    monkeypatch.setattr("tidegate.web.spool._FORGET_AT_ONCE", 5)
+    spool = Spool(tmp_path / "s", 0)
+    spool.keep = -1.0
+    return spool
+
+
+def test_old_keys_are_forgotten_while_steps_are_open(forgetful: Spool) -> None:
+    """The journal of a stream that is never without events stays short, and keys of events on disk stay in it."""
+    spool, frame, sizes = forgetful, pl.DataFrame({"unit": ["a"]}), []
+    for step in range(1, 60):
+        spool.put(f"now{step}", frame, np.array([step])).result()
+        spool.put(f"next{step}", frame, np.array([step + 1])).result()
+        spool.forget(step)
+        sizes.append((spool.folder / "keys").stat().st_size)
+    assert max(sizes) <= 48 * 12
+    spool.close()
+    again = Spool(spool.folder, 59)
+    again.reload(59)
+    assert again.arrived.qsize() == 1
+    assert again.known("next59")
+    assert not again.known("now1")
+    again.put("next59", frame, np.array([60])).result()
+    again.reload(59)
+    assert again.arrived.qsize() == 1
+    again.close()
+
+
+@pytest.mark.parametrize("failing", ["pathlib.Path.replace", "tidegate.web.spool.os.open"])
+def test_a_journal_that_cannot_be_shortened_goes_on(
+    forgetful: Spool, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk refuses while old keys are forgotten: what is acknowledged then and later is there after a start."""
+    import os
+
+    spool, frame, real, refused = forgetful, pl.DataFrame({"unit": ["a"]}), os.open, []
+
+    def refuses(path: Any, *more: Any) -> Any:
+        if "keys.new" in str(path):
+            refused.append(path)
+            raise OSError(28, "No space left on device")
+        return real(path, *more)
+
+    spool.put("first", frame, np.array([9])).result()  # its events stay on disk
+    for number in range(4):
+        spool.put(f"{number}", frame, np.array([1])).result()
+    spool.forget(9)
+    monkeypatch.setattr(failing, refuses)
+    for number in range(4, 12):
+        spool.put(f"{number}", frame, np.array([10])).result()
+    assert refused
+    monkeypatch.undo()
+    spool.close()
+    again = Spool(spool.folder, 9)
+    assert all(again.known(f"{number}") for number in range(12))
+    again.reload(9)
+    assert again.arrived.qsize() == 8
+    again.close()
+
+
 def test_events_are_gone_when_their_step_is_committed(tmp_path: Path) -> None:
     """Raw events are on disk until then, and afterwards in no file at all; the count is right."""
     token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")

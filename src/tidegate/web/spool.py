@@ -36,6 +36,8 @@ MOST_WAITING = 256 * 2**20  # bytes of batches that are not yet on disk
 MOST_KEPT = 16 * 2**30  # bytes of events of open steps, of which one sender alone has half
 KEYS_KEPT = 24 * 3600.0  # seconds after which a key may be forgotten; its events are late by then
 _SHORTEN_EVERY = 600.0  # seconds
+_FORGET_AT_ONCE = 10_000  # keys; for fewer the journal is not written again
+_NEW_KEYS = "keys.new"
 _AT_ONCE = 256  # batches that share one sync of the disk, and one hand-over to the stream
 
 
@@ -84,6 +86,7 @@ class Spool:
         self.kept = Room(MOST_KEPT)
         self._shares: dict[int, dict[str, int]] = {}  # bytes of each step, by who sent them
         self._files: dict[int, _File] = {}
+        self._oldest: dict[int, int] = {}  # the number of the first batch in each of them
         self._shortened = 0.0
         self._broken = ""
         self._closed = False
@@ -139,6 +142,7 @@ class Spool:
             done = [each for each in self._files if each <= step]
             for each in done:
                 self._files.pop(each).remove()
+                self._oldest.pop(each, None)
                 for holder, size in self._shares.pop(each, {}).items():
                     self.kept.give(holder, size)
             if done:
@@ -218,6 +222,7 @@ class Spool:
             for step, parts in contents.items():
                 if step not in self._files:
                     self._files[step] = _File(self._path(step))
+                    self._oldest[step] = numbers[0]
                 file = self._files[step]
                 touched.append(file)
                 file.append(b"".join(parts))
@@ -253,24 +258,42 @@ class Spool:
         shares[holder] = shares.get(holder, 0) + size
 
     def _shorten(self, now: float) -> None:
-        """Forget old keys now and then, but none while events are on disk that may need them."""
-        if now - self._shortened < _SHORTEN_EVERY or self._files:
+        """Forget old keys now and then, but none of batches whose events may be on disk."""
+        if now - self._shortened < _SHORTEN_EVERY:
             return
         self._shortened = now
-        old = [key for key, (_, came) in self._keys.items() if now - came > self.keep]
-        if len(old) < 10_000:
+        needed = min(self._oldest.values(), default=self._next)
+        kept = {
+            key: (number, came)
+            for key, (number, came) in self._keys.items()
+            if number >= needed or now - came <= self.keep
+        }
+        if len(self._keys) - len(kept) < _FORGET_AT_ONCE:
             return
+        content = b"".join(_ENTRY.pack(key, number, came) for key, (number, came) in kept.items())
+        path = self.folder / _NEW_KEYS
+        try:
+            path.unlink(missing_ok=True)
+            fresh = _File(path)
+            try:
+                fresh.append(content)
+                path.replace(self._journal.path)
+            except OSError:
+                fresh.remove()
+                raise
+        except OSError:
+            return  # the journal goes on as it is, with keys that could be forgotten
+        fresh.settle()
+        fresh.path, before, self._journal = self._journal.path, self._journal, fresh
+        before.close()
         with self._work:
-            for key in old:
-                del self._keys[key]
-        content = b"".join(_ENTRY.pack(key, number, came) for key, (number, came) in self._keys.items())
-        fresh = _File(self.folder / "keys.new")
-        fresh.append(content)
-        fresh.close()
-        self._journal.close()
-        fresh.path.replace(self._journal.path)
-        _sync_folder(self.folder)
-        self._journal = _File(self._journal.path)
+            self._keys = kept
+        try:
+            _sync_folder(self.folder)
+        except (
+            OSError
+        ) as error:  # after a crash the journal may be the one before, which learns nothing any more
+            self._broken = error.strerror or type(error).__name__
 
     # files --------------------------------------------------------------------------------------------------
 
@@ -279,7 +302,7 @@ class Spool:
 
     def _recover(self) -> None:
         """Take up what is on disk."""
-        (self.folder / "keys.new").unlink(missing_ok=True)
+        (self.folder / _NEW_KEYS).unlink(missing_ok=True)
         content, highest = self._journal.path.read_bytes(), 0
         whole = len(content) - len(content) % _ENTRY.size
         self._journal.cut(whole)  # the end of an entry that was never acknowledged
@@ -293,6 +316,7 @@ class Spool:
                 continue
             last = 0
             for number, _, end in frames(path):
+                self._oldest.setdefault(step, number)
                 highest, last = max(highest, number), end
             self._files[step] = _File(path)
             self._files[step].cut(last)
