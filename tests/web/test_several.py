@@ -102,7 +102,19 @@ def test_pages_metrics_and_operators_see_each_query(hall: Hall) -> None:
     seen = client.get("/operator/streams/hall/visits").json()
     assert seen["history"]["limit"] == 0.75
     assert max(seen["history"]["spent"]) == pytest.approx(0.75)
-    assert client.get("/operator/streams/hall").status_code == 404
+    whole = client.get("/operator/streams/hall").json()
+    assert (whole["budget"]["limit"], whole["budget"]["spent_in_window"], whole["budget"]["part"]) == (
+        "1",
+        "1",
+        1.0,
+    )
+    assert set(whole["sinks"]) == {"people", "visits"}
+    assert len(set(whole["sinks"].values())) == 2
+    assert all("released" in place for place in whole["sinks"].values())
+    assert {"lag", "committed", "backlog", "steps_behind", "sentence", "warnings"} <= set(whole)
+    assert [each["query"] for each in whole["queries"]] == ["people", "visits"]
+    assert whole["queries"][1]["history"] == seen["history"]
+    assert httpx.get(client.base_url.join("/operator/streams/hall")).status_code == 401
     assert client.post("/operator/streams/hall/verify").json()["ok"]
     assert {"/streams/{name}/{query}/live", "/operator/streams/{name}/{query}"} <= set(
         client.get("/openapi.json").json()["paths"]

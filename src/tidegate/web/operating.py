@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,9 @@ from tidegate.exact import show
 from tidegate.runtime.store import verify_target
 from tidegate.web.answers import Route, answer, read_query
 from tidegate.web.channel import Channel
+from tidegate.web.driver import Driver
 from tidegate.web.gate import bearer
-from tidegate.web.reading import JSON, NAME, QUERY, UNKNOWN, WRONG, Reading, describe
+from tidegate.web.reading import JSON, NAME, QUERY, UNKNOWN, WRONG, Reading, describe, shared
 from tidegate.web.tokens import Tokens
 
 HISTORY = 500  # steps of the budget's history
@@ -50,7 +53,7 @@ class Operating:
                     answers={200: (JSON, "All of it."), 404: UNKNOWN, 400: WRONG, **DENIED},
                 )
                 for path, what, parameters in (
-                    ("/operator/streams/{name}", "one stream", (NAME,)),
+                    ("/operator/streams/{name}", "one stream, of several queries together", (NAME,)),
                     ("/operator/streams/{name}/{query}", "one of several queries", (NAME, QUERY)),
                 )
             ),
@@ -69,8 +72,10 @@ class Operating:
         """One stream, for operators."""
         bearer(request, self.tokens, "operator")
         read_query(request, ())
-        channel = self.reading.find(request)
-        return answer(await run_in_threadpool(overlook, channel), headers={"Cache-Control": "no-store"})
+        driver = self.reading.driver(request)
+        whole = driver.queries.listed and "query" not in request.path_params
+        look = partial(together, driver) if whole else partial(overlook, self.reading.find(request))
+        return answer(await run_in_threadpool(look), headers={"Cache-Control": "no-store"})
 
     async def verify(self, request: Request) -> Response:
         """Verification on demand; the stream goes on meanwhile."""
@@ -89,6 +94,39 @@ class Operating:
         return answer(found, headers={"Cache-Control": "no-store"})
 
 
+def together(driver: Driver) -> dict[str, Any]:
+    """What operators see of a stream with several queries: what they spend together, and how each fares."""
+    parts = {name: overlook(channel) for name, channel in driver.channels.items()}
+    channels = driver.channels.values()
+    spent = sum((each.spent for each in channels), Fraction(0))
+    limit = sum((each.limit for each in channels), Fraction(0))
+    whole = shared(driver)
+    budget = {"spent_in_window": show(spent), "part": min(1.0, float(spent / limit))}
+    kept = ("budget", "sink", "history", "plan", "configuration", "warnings")
+    return {
+        **whole,
+        "budget": {**whole["budget"], **budget},
+        **health(driver),
+        "clients": driver.clients,
+        "sinks": {name: part["sink"] for name, part in parts.items()},
+        "warnings": list(dict.fromkeys(words for part in parts.values() for words in part["warnings"])),
+        "queries": [
+            {**short, **{name: parts[short["query"]][name] for name in kept}} for short in whole["queries"]
+        ],
+    }
+
+
+def health(driver: Driver) -> dict[str, Any]:
+    """How a stream fares, whatever its queries are."""
+    return {
+        "sentence": driver.sentence,
+        "lag": driver.lag,
+        "committed": driver.committed,
+        "backlog": driver.backlog,
+        "steps_behind": driver.steps_behind,
+    }
+
+
 def overlook(channel: Channel) -> dict[str, Any]:
     """What operators see of one query."""
     config, board, driver = channel.config, channel.board, channel.driver
@@ -102,9 +140,7 @@ def overlook(channel: Channel) -> dict[str, Any]:
     known = half[np.isfinite(half)]
     return {
         **describe(channel),
-        "sentence": driver.sentence,
-        "lag": driver.lag,
-        "committed": driver.committed,
+        **health(driver),
         "clients": channel.feed.clients,
         "sink": None if config.sink.location == "-" else config.sink.location.rpartition("@")[2],
         "history": {
