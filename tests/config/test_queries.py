@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.composition.optimal import largest_step
 from tidegate.config import ConfigError, parse_config, parse_queries
 from tidegate.config.document import EXAMPLE, SEVERAL
 
@@ -136,3 +137,24 @@ def test_levels_are_said_of_all_or_of_none() -> None:
     text = SEVERAL.replace('share = "1/4"\n', "").replace('share = "1/2"\n', "level = 300.5\n")
     with pytest.raises(ConfigError, match="say its level"):
         parse_queries(text)
+
+
+def test_delta_is_refused_with_the_reason_and_rho_is_divided() -> None:
+    """A part of a window costs no part of ε under (ε, δ); ρ adds up exactly."""
+    with pytest.raises(
+        ConfigError, match="a part of a window no part of ε; drop delta, or write rho"
+    ) as refused:
+        parse_queries(SEVERAL.replace('epsilon = "1"', 'epsilon = "1"\ndelta = "1e-6"'))
+    assert refused.value.line is not None
+    found = parse_queries(SEVERAL.replace('epsilon = "1"', 'rho = "1/2"'))
+    assert [part.policy.rho for part in found.parts] == [Fraction(1, 8), Fraction(1, 8), Fraction(1, 4)]
+    assert sum(part.policy.budget.total for part in found.parts) == found.budget
+
+
+def test_a_few_steps_of_a_window_cost_more_than_their_part_of_an_epsilon_with_delta() -> None:
+    """What the refusal says: at (1, 10⁻⁶) ten of a hundred steps lose more than a tenth of ε by their own bound."""
+    step = largest_step(100, Fraction(1), Fraction(1, 10**6))
+    assert step > Fraction(1, 100)
+    assert 10 * step > Fraction(1, 10)
+    # with a tenth of δ as well: the largest step of ten that stay within a tenth of both is smaller than the one used
+    assert largest_step(10, Fraction(1, 10), Fraction(1, 10**7)) < step

@@ -333,7 +333,13 @@ class _PartReader(FileReader):
             if getattr(protect, name) is not None:
                 raise super().fail(f"{name} belongs to each [[query]]; move it there.", "protect", name)
         if str(protect.delta) != "0":
-            raise self.fail("δ is not divided among queries or editions; drop delta.", "protect", "delta")
+            raise self.fail(
+                "(ε, δ) is not divided among queries or editions, because its steps cost what a whole window of them "
+                "costs together, and a part of a window no part of ε; drop delta, or write rho, which is divided exactly "
+                "and implies an (ε, δ) that `tidegate plan` names.",
+                "protect",
+                "delta",
+            )
         if protect.policy == "swellfish":
             raise self.fail(
                 "the budgets of secrets are not divided among queries or editions; give this policy one [query].",
