@@ -76,7 +76,7 @@ def test_columns_are_taken_by_name(library: str) -> None:
     run.push_batch(module.DataFrame({"north": [1000], "south": [0]}))
     assert run.push_batch(module.DataFrame({"south": [0], "north": [1000]})).values[0, 0] > 900
     assert run.push({"south": 0, "north": 1000}).values[0] > 900
-    with pytest.raises(InvalidInput, match="'east'"):
+    with pytest.raises(InvalidInput, match="'north', 'south'"):
         run.push({"east": 0, "north": 1000})
 
 
@@ -113,3 +113,13 @@ def test_a_restored_run_knows_its_columns() -> None:
     run.push({"north": 1000, "south": 0})
     again = run.mechanism.start(state=run.snapshot())
     assert again.push({"south": 0, "north": 1000}).values.round().tolist() == [1000, 0]
+
+
+@pytest.mark.parametrize("pushed", [{"north": 1, "Mallory": 2}, {"Mallory": 1}])
+def test_a_refusal_names_no_key_that_was_pushed(pushed: dict[str, int]) -> None:
+    """Keys may come from data: only the names that the run knows are said."""
+    run = tg.mechanisms.Uniform(tg.Event(epsilon="1"), columns=2).start()
+    run.push({"north": 1, "south": 2})
+    with pytest.raises(InvalidInput, match="'north', 'south'") as refusal:
+        run.push(pushed)
+    assert "Mallory" not in str(refusal.value)

@@ -95,10 +95,10 @@ def names_of(values: Any) -> tuple[str, ...] | None:
 
 
 def in_order(values: Any, given: tuple[str, ...], wanted: tuple[str, ...]) -> Any:
-    """Named values in the order of the names that a run knows; other names are refused."""
+    """Named values in the order of the names that a run knows; other names, which may be data, are refused unsaid."""
     if len(given) != len(wanted) or set(given) != set(wanted):
         raise InvalidInput(
-            f"the columns are named {_listed(given)} and this run has {_listed(wanted)}; select and rename them."
+            f"this run has the columns {_listed(wanted)} and was given others; select and rename them."
         )
     if isinstance(values, Mapping):
         return [values[name] for name in wanted]

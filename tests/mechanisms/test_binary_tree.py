@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.signal import fftconvolve
 
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BinaryTree, HybridTree
 from tidegate.noise import current, laplace
 from tidegate.policy import Event, Swellfish, User, WEvent
+from tidegate.queries.sums import laplace_radius
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.testing.statistics import ALPHA, compare_counts
 
@@ -181,3 +183,32 @@ def test_noise_that_cannot_be_drawn_is_refused_by_the_constructor():
         BinaryTree(Event(epsilon="1", max_change=2**55), horizon=10)
     with pytest.raises(InvalidParameter, match="coarser grid"):
         HybridTree(Event(epsilon="1", max_change=2**55))
+
+
+def share_within(mechanism, step, radius):
+    """P(|noise| ≤ radius) of a running sum by convolution of the laws of its draws, in grid units."""
+    grid = float(Fraction(mechanism.grid))
+    points = np.arange(-1500, 1501)
+    law = np.zeros(len(points))
+    law[1500] = 1.0
+    for scale, count in zip(*mechanism.noise_terms(step), strict=True):
+        one = np.exp(-np.abs(points) * grid / scale)
+        for _ in range(int(count)):
+            law = fftconvolve(law, one / one.sum(), mode="same")
+    return law[np.abs(points) <= round(radius / grid, 6)].sum()
+
+
+@pytest.mark.parametrize("grid", ["1", "1/4"])
+@pytest.mark.parametrize("epsilon", ["1", "8"])
+@pytest.mark.parametrize("kind", [BinaryTree, HybridTree])
+def test_a_radius_holds_as_often_as_it_says(kind, epsilon, grid):
+    """Computed at every step; the radius of noise that is not on the grid, the wrong version, holds less often."""
+    horizon = {"horizon": 15} if kind is BinaryTree else {}
+    mechanism = kind(Event(epsilon=epsilon), grid=grid, estimator="plain", **horizon)
+    short = 0
+    for step in range(1, 16):
+        for level in (0.5, 0.9, 0.99):
+            assert share_within(mechanism, step, mechanism.radius(step, level)) >= level - 1e-9
+            fine = laplace_radius(*mechanism.noise_terms(step), level)
+            short += share_within(mechanism, step, fine) < level - 0.001
+    assert short > 0

@@ -62,8 +62,8 @@ class BinaryTree(TreeCounter):
     Error
     -----
     Unbiased; standard deviation (Σ_l digit_l(t)·v_l)^½ of one node's, with v_0 = 1 and v_l = b·v_{l−1}/(1 + b·v_{l−1});
-    `expected_error(step)`, `standard_deviation(step)` and `radius(step)` are exact and need no data. Time O(d) a step
-    on average, memory O(d·log n). A release's `scale` is the standard deviation of its running sum.
+    `expected_error(step)`, `standard_deviation(step)` and `radius(step)`, rounded up to the grid, need no data. Time
+    O(d) a step on average, memory O(d·log n). A release's `scale` is the standard deviation of its running sum.
 
     Examples
     --------

@@ -154,10 +154,18 @@ class TreeCounter(Mechanism):
         return laplace_mean_absolute(*self.noise_terms(step))
 
     def radius(self, step: int, confidence: float = 0.95) -> float:
-        """Half the width of a confidence interval around the running sum at a step."""
+        """Half the width of a confidence interval around the running sum at a step, a multiple of the grid.
+
+        That of noise that is not on a grid, rounded up: a sum of draws on the grid lies within it at least as often,
+        since it is that sum less independent symmetric noise, and is most often in the middle of as many points. Of
+        averages of nodes with their children, which are on no grid, the noise is taken as fine.
+        """
         if self._gaussian:
-            return gaussian_radius(self.standard_deviation(step), confidence)
-        return laplace_radius(*self.noise_terms(step), confidence)
+            found = gaussian_radius(self.standard_deviation(step), confidence)
+        else:
+            found = laplace_radius(*self.noise_terms(step), confidence)
+        grid = float(Fraction(self.grid))
+        return math.ceil(found / grid) * grid
 
     def deviation_of(self, weights: npt.ArrayLike) -> float:
         """The standard deviation of Σ_t weights[t−1]·(running sum of step t), for any linear answer."""
