@@ -324,9 +324,9 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
             changing = window - 1 if endless[choice] or endless[present] else 0
             stays = max(age, (STAY_DENSE if dense[choice] else STAY) * window)
             cost = changing * between
-            if endless[choice] and not endless[present]:
-                cost = changing * predicted(choice, np.inf, BEGINNING)
             error = predicted(choice, (least * (stays + changing) - cost) / stays)
+            if endless[choice] and not endless[present] and np.isfinite(error):
+                cost = changing * predicted(choice, np.inf, BEGINNING)
             error = (error * stays + cost) / (stays + changing)
             if error < least:
                 best, least = choice, error
