@@ -100,3 +100,30 @@ def test_the_picture(tmp_path):
     assert main(["plan", "--window", "4", "--level", "50", "--picture", str(file)]) == 0
     assert file.read_bytes().startswith(b"\x89PNG")
     assert file.stat().st_size > 10_000
+
+
+def test_sums_are_planned_at_a_size_that_units_can_add_up_to(tmp_path, capsys):
+    """Where nothing is said of the size of a value, it is what a hundred units add at most, and that is said first."""
+    file = tmp_path / "shop.csv"
+    file.write_text("time,customer,amount\n2026-03-02T10:00,a,5\n")
+    stream = str(tmp_path / "stream.toml")
+    asked = ["--aggregate", "sum", "--value", "amount", "--clip", "0, 1000", "--start", "2026-03-02"]
+    init = [
+        "init",
+        str(file),
+        "--out",
+        stream,
+        "--unit",
+        "customer",
+        "--count",
+        "24",
+        "--window",
+        "4",
+        *asked,
+    ]
+    assert main([*init, "--yes"]) == 0
+    capsys.readouterr()
+    assert main(["plan", stream, "--quick", "--json"]) == 0
+    reasons = json.loads(capsys.readouterr().out)["reasons"]
+    assert reasons[0].startswith("Nothing is known of the size of a value, and 100,000 was taken")
+    assert not any("No choice is accurate" in reason for reason in reasons)

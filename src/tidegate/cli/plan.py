@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -100,7 +101,11 @@ def plan(
     if released is not None:
         stream = read_profile(released, season, public=public)
     else:
-        stream = Description(100.0 if level is None else level, columns, season, daily, weekly, noise, memory)
+        # what a hundred units add at most
+        assumed = 100.0 if config is None else float(100 * Fraction(policy.max_change or 1))
+        stream = Description(
+            assumed if level is None else level, columns, season, daily, weekly, noise, memory
+        )
     kinds = chosen()
     with stages(len(kinds) + 2, quiet=as_json) as tell:
         made = make_plan(policy, stream, runs=1 if quick else 3, curves=not quick, tell=tell, kinds=kinds)
@@ -108,8 +113,8 @@ def plan(
         draw_plan(made, picture)
     facts = facts_of(made, delay)
     if config is not None and released is None and level is None:
-        facts["reasons"].append(
-            "Nothing is known of the size of a value, and 100 was taken: say it with --level."
+        facts["reasons"].insert(
+            0, f"Nothing is known of the size of a value, and {assumed:,.0f} was taken: say it with --level."
         )
     if config is not None and settings.remark:
         facts["reasons"].append(settings.remark)
