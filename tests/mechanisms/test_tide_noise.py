@@ -240,3 +240,22 @@ def test_steps_before_the_first_measurement_are_not_invented():
         assert np.isinf(found.deviation[before]).all()
         assert (found.status[before] == Status.APPROXIMATED).all()
         assert np.abs(found.values).max() < 10**5
+
+
+def test_a_run_goes_on_in_the_middle_of_the_stairs(tmp_path):
+    """Restored every third step from a ledger on disk, a semiorder keeps its parts and gets the others."""
+    mechanism, path = Tide(tg.WEvent(epsilon="2", w=24)), tmp_path / "ledger.db"
+    run, levels = mechanism.start(path), set()
+    for value in (wandering(400)[:90, 0] * 100).tolist():
+        run.push(value)
+        levels.add(int(run.plan[loop.LEVEL]))
+        if run.step > 24 and run.step % 3 == 0:
+            state, plan = run.snapshot(), run.plan.copy()
+            run.ledger.close()
+            run = mechanism.start(path, state)
+            assert np.array_equal(run.plan, plan)
+            assert run.holds_noise == bool(plan[loop.LEFT])
+    assert loop.EIGHTHS in levels
+    assert len(levels) > 3
+    assert run.ledger.verify().ok
+    run.ledger.close()
