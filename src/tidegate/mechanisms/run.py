@@ -85,7 +85,7 @@ class Run(ABC):
         header, fields_ = snapshot.unpack(state) if state is not None else ({}, {})
         if state is not None:
             mechanism = _as_begun(mechanism, header)
-            # those of version 0.2 have no name, but are told apart by what is in them
+            # those of version 0.2 have no name, but are distinguished by what is in them
             header.setdefault("run", hashlib.sha256(state).hexdigest())
         self.mechanism = mechanism
         self.source: Source = current()
