@@ -456,11 +456,14 @@ class Told:
         """The round numbers at the left stand where they belong."""
         if least == most:
             least, most = least - 1, most + 1
-        ticks = self.each(r'<text x="40" y="([\d.]+)" text-anchor="end">(-?[\d,.]+)</text>', part)
+        ticks = self.each(r'<text x="40" y="([\d.]+)" text-anchor="end">(-?[\d,.]+)( [kMG])?</text>', part)
         assert ticks
-        for y, shown in ticks:
+        for y, shown, size in ticks:
             wanted = most - (float(y) - 4 - TOP) / TALL * (most - least)
-            assert number(shown) == pytest.approx(wanted, abs=0.01 * (most - least) + 2 * near)
+            assert len(shown + size) <= 7  # there is no room for more
+            assert number(shown) * {"": 1, " k": 1e3, " M": 1e6, " G": 1e9}[size] == pytest.approx(
+                wanted, abs=0.01 * (most - least) + 2 * near
+            )
 
     def _hovers(
         self,

@@ -18,7 +18,7 @@ from tidegate.config import parse_config
 from tidegate.ingest import StepBlock
 from tidegate.runtime import open_stream
 from tidegate.runtime.card import card
-from tidegate.runtime.pictures import averages, bins_of, moved, png
+from tidegate.runtime.pictures import _grid, averages, bins_of, moved, png
 from tidegate.runtime.report import write_report
 from tidegate.runtime.wording import Words
 
@@ -300,6 +300,18 @@ def test_pieces_of_pictures() -> None:
     indices = np.array([[0, 1], [1, 0]], dtype=np.uint8)
     found = imread(BytesIO(png(indices, [(0, 0, 0), (255, 255, 255)])))
     np.testing.assert_array_equal(found[..., 0] > 0.5, indices == 1)
+
+
+@pytest.mark.parametrize("most", [0.004, 0.7, 3.0, 99.0, 5e3, 9.9e4, 1.4e5, 7e5, 1.6e6, 3.5e8, 2e9, 7e11])
+def test_numbers_at_the_left_have_room(most: float) -> None:
+    """No label is longer than seven characters, and each says the number at which it stands."""
+    found = re.findall(r'y="([\d.]+)" text-anchor="end">(-?[\d,.]+)( [kMG])?<', _grid(-most / 9, most))
+    assert len(found) > 1
+    for y, shown, size in found:
+        assert len(shown + size) <= 7
+        value = float(shown.replace(",", "")) * {"": 1, " k": 1e3, " M": 1e6, " G": 1e9}[size]
+        at = most - (float(y) - 10) / 106 * most * 10 / 9
+        assert value == pytest.approx(at, abs=0.002 * most)
 
 
 def test_unlikely_shapes_have_reports(tmp_path: Path) -> None:

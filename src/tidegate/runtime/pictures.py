@@ -324,13 +324,22 @@ def _grid(least: float, most: float) -> str:
     at = math.ceil(least / step) * step
     while at <= most + 1e-9 * step:
         y = float(up(at))
-        shown = f"{at:,.0f}" if step >= 1 else f"{at:.{-math.floor(math.log10(step))}f}"
+        shown = _short(at, step, max(abs(least), abs(most)))
         found.append(
             f'<path d="M{LEFT} {y:.1f}H{WIDE - RIGHT}" stroke="{FAINT}"/>'
             f'<text x="{LEFT - 4}" y="{y + 4:.1f}" text-anchor="end">{shown}</text>'
         )
         at += step
     return "".join(found)
+
+
+def _short(value: float, step: float, largest: float) -> str:
+    """A number that has room at the left of a picture: in thousands or millions where the largest one is long."""
+    sizes = ((1e9, 1e9, " G"), (1e6, 1e6, " M"), (1e5, 1e3, " k"), (0.0, 1.0, ""))
+    size, letter = next((size, letter) for long, size, letter in sizes if largest >= long)
+    value, step = value / size, step / size
+    decimals = 0 if step >= 1 else -math.floor(math.log10(step) + 1e-9)
+    return f"{value:,.{decimals}f}{letter}"
 
 
 def _dates(times: Times, bins: npt.NDArray[np.int64], below: int = TALL - 4) -> str:
