@@ -5,8 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import os
+import select
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _lock = threading.Lock()
@@ -18,6 +23,39 @@ def log(event: str, **facts: Any) -> None:
     line = json.dumps({"time": now, "event": event, **facts}, ensure_ascii=False, default=str)
     with _lock:
         print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def only_lines() -> Iterator[None]:
+    """Let nothing reach stderr meanwhile that this process does not write through Python.
+
+    A library in another language that fails prints what it pleases, in lines that are no JSON and may quote what was
+    sent. Of those their number is logged.
+    """
+    before, there = sys.stderr, os.dup(2)
+    end, begin = os.pipe()
+    os.dup2(begin, 2)
+    os.close(begin)
+
+    def count() -> None:
+        while select.select([end], [], []):
+            time.sleep(0.1)  # a failure is written in many small pieces
+            if not (content := os.read(end, 65536)):
+                break
+            log("library.failed", lines=content.count(b"\n"))
+        os.close(end)
+
+    reader = threading.Thread(target=count, name="stderr", daemon=True)
+    with os.fdopen(os.dup(there), "w", encoding="utf-8", errors="backslashreplace") as stream:
+        sys.stderr = stream
+        reader.start()
+        try:
+            yield
+        finally:
+            os.dup2(there, 2)  # which ends the pipe
+            os.close(there)
+            reader.join(5)
+            sys.stderr = before
 
 
 class ServerLog(logging.Handler):

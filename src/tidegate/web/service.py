@@ -24,7 +24,7 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.web.answers import Refused, Route
 from tidegate.web.driver import Clock, Driver
 from tidegate.web.gate import LOOPBACK, Gate, failed, refused, unknown
-from tidegate.web.logs import log, quiet_server
+from tidegate.web.logs import log, only_lines, quiet_server
 from tidegate.web.machines import Machines
 from tidegate.web.operating import Operating
 from tidegate.web.pages import Pages
@@ -253,7 +253,8 @@ def serve(
         backlog=2048,
     )
     log("service.started", streams=list(service.drivers), host=settings.host, port=listening.getsockname()[1])
-    Server(config, service, ready).run(sockets=[listening])
+    with only_lines():
+        Server(config, service, ready).run(sockets=[listening])
 
 
 def listen(settings: Settings) -> socket.socket:
