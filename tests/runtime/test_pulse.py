@@ -193,6 +193,25 @@ def test_a_status_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: 
         Pulse(config, print, live=True).begin(stream)
 
 
+def test_a_status_file_replaces_nothing_else(tmp_path: Path) -> None:
+    """An earlier status and an empty file make room; anything else stays, and so does what is no file."""
+    config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
+    place = tmp_path / "status.json"
+    with open_stream(config) as stream:
+        pulse = Pulse(config, print, live=True)
+        place.write_text("")
+        pulse.begin(stream)
+        pulse.begin(stream)
+        place.write_text("time,unit\n")
+        with pytest.raises(InvalidParameter, match="an earlier status file"):
+            pulse.begin(stream)
+        assert place.read_text() == "time,unit\n"
+        place.unlink()
+        place.mkdir()
+        with pytest.raises(InvalidParameter, match="no folder or device"):
+            pulse.begin(stream)
+
+
 def test_a_sink_that_lacks_releases_is_counted(tmp_path: Path) -> None:
     """Its backlog is what was committed and not taken."""
     config = settings(tmp_path)

@@ -63,9 +63,14 @@ def audit(
     from tidegate.audit.auditor import audit as run_audit
     from tidegate.audit.verdicts import CLEAN, Verdict
     from tidegate.errors import InvalidParameter
+    from tidegate.runtime.files import PNG, check_earlier
 
     if bool(mechanism) == (replay is not None):
         raise InvalidParameter("mechanism", mechanism, "given, or else --replay", "name one of the two")
+    if picture is not None:
+        check_earlier("picture", picture, "picture", PNG)
+    if save is not None:
+        check_earlier("save", save, "verdict", b'{\n "version"')
     if not 0 < minutes <= 1440:
         raise InvalidParameter(
             "minutes", minutes, "above 0 and at most a day", "write for example --minutes 0.5"

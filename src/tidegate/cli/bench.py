@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: tidegate bench counts.csv --public --epsilon 0.1,1 --window 24 --season 24 --out compared"
 
+_FILES = ("compared.csv", "compared.tex", "compared.png")
+
 
 def bench(
     file: Annotated[Path, typer.Argument(help="One row a step: CSV or Parquet with columns of numbers.")],
@@ -60,6 +62,8 @@ def bench(
     windows = [_window(word) for word in _words("window", window)]
     epsilons = _words("epsilon", epsilon)
     kinds = chosen(mechanisms)
+    if out is not None and file.resolve() in {(out / name).resolve() for name in _FILES}:
+        raise InvalidParameter("out", str(out), "another folder than that of the file", "name another")
     values = read_values(file, _words("columns", columns) if columns else [])[:steps]
     with stages(len(kinds) * len(epsilons) * len(windows), quiet=as_json) as tell:
         found = compare(
@@ -88,7 +92,7 @@ def bench(
             found.draw(out / "compared.png")
         except OSError as error:
             raise InvalidInput(f"{out} cannot be written: {error.strerror}.") from None
-        written = [str(out / f"compared.{ending}") for ending in ("csv", "tex", "png")]
+        written = [str(out / name) for name in _FILES]
     if as_json:
         facts = {"inside_only": not public, "rows": found.rows, "files": written}
         typer.echo(json.dumps(facts, indent=1))

@@ -143,9 +143,14 @@ def load(
 
 
 def _write(out: Path, frame: Any, format: str, config: str) -> list[str]:
-    """Write events and configuration into a folder."""
+    """Write events and configuration into a folder that has none."""
+    from tidegate.errors import InvalidInput
+
     out.mkdir(parents=True, exist_ok=True)
     events, settings = out / f"events.{format}", out / "tidegate.toml"
+    for path in (events, settings):
+        if path.exists():
+            raise InvalidInput(f"{path} is there already; name another folder with --out, or move it away.")
     if format == "csv":
         frame.write_csv(events, datetime_format="%Y-%m-%dT%H:%M:%SZ")
     else:

@@ -84,8 +84,11 @@ def plan(
     from tidegate.plan.picture import draw_plan
     from tidegate.plan.target import reach, read_target
     from tidegate.policy import Event, WEvent
+    from tidegate.runtime.files import PNG, check_earlier
 
     whole("delay", delay, least=0)
+    if picture is not None:
+        check_earlier("picture", picture, "picture", PNG)
     if picture is not None and quick:
         raise InvalidParameter(
             "picture", str(picture), "absent with --quick", "drop --quick: the curves take a while"

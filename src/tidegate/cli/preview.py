@@ -38,6 +38,7 @@ def preview(
     import shutil
     import tempfile
 
+    from tidegate.config.places import check_output
     from tidegate.config.queries import read_query
     from tidegate.errors import InvalidParameter
     from tidegate.runtime.files import check_report
@@ -50,6 +51,7 @@ def preview(
             "two bounds for a preview, which makes up sums and no single values",
             'write clip = ["0", "100"] in a copy',
         )
+    check_output("report", report, [settings])
     check_report(report)
     folder = Path(tempfile.mkdtemp(prefix="tidegate-preview-"))
     try:

@@ -96,11 +96,7 @@ def release(
         )
     if compare_truth and report is None:
         raise InvalidParameter("compare-truth", True, "used with --report", "write --report report.html")
-    if report is not None:
-        from tidegate.runtime.files import check_report
-
-        for place in (beside(report, part, queries) for part in queries.parts):
-            check_report(place)
+    _check_outputs(queries, report, card)
     begun = time.perf_counter()
     done = run_release(
         queries,
@@ -128,6 +124,23 @@ def release(
         show(done, aside=aside)
     if not done["ledger_ok"]:
         raise typer.Exit(1)
+
+
+def _check_outputs(queries: Queries, report: Path | None, card: Path | None) -> None:
+    """Refuse reports and cards that would replace anything else, before anything is charged."""
+    from tidegate.config.places import check_output
+    from tidegate.errors import InvalidParameter
+    from tidegate.runtime.card import check_card
+    from tidegate.runtime.files import check_report
+
+    if report is not None and card is not None and report.resolve() == card.resolve():
+        raise InvalidParameter("card", str(card), "another file than the report", "name another")
+    for name, path, check in (("report", report, check_report), ("card", card, check_card)):
+        if path is None:
+            continue
+        for place in (beside(path, part, queries) for part in queries.parts):
+            check_output(name, place, queries.parts)
+            check(place)
 
 
 def beside(path: Path, config: Config, queries: Queries) -> Path:

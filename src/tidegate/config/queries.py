@@ -18,6 +18,7 @@ from tidegate.config.answers import read_answers
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
 from tidegate.config.keys import EditionsKeys, ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys, StepsKeys
+from tidegate.config.places import check_places
 from tidegate.config.reader import FileReader, read_config, read_text
 from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, show
@@ -283,7 +284,9 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
                 "fill",
             )
     whole = readers[0].whole()
-    return Queries(tuple(replace(part, whole=whole) for part in parts), whole, listed=True)
+    parts = tuple(replace(part, whole=whole) for part in parts)
+    check_places(reader, parts)
+    return Queries(parts, whole, listed=True)
 
 
 def one(config: Config) -> Queries:

@@ -180,9 +180,12 @@ class FileReader:
     def interpret(self, found: dict[str, Any]) -> Config:
         """A configuration with one query."""
         from tidegate.config.answers import read_answers
+        from tidegate.config.places import check_places
 
         config = self.build(*self.sections(found))
-        return replace(config, answers=read_answers(self, found, config))
+        config = replace(config, answers=read_answers(self, found, config))
+        check_places(self, [config])
+        return config
 
     def sections(self, found: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """All sections with their keys checked, and the mechanism's own parameters."""

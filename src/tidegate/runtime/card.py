@@ -16,6 +16,7 @@ from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, ZeroConcentrated
 from tidegate.runtime.errors import SinkError
+from tidegate.runtime.files import check_earlier
 from tidegate.runtime.learnt import learnt_clip, released_by
 from tidegate.runtime.wording import Words, budget_in_words
 from tidegate.version import __version__
@@ -79,11 +80,16 @@ def card(config: Config) -> dict[str, Any]:
     }
 
 
+def check_card(path: Path) -> None:
+    """Refuse to replace a file that is no card."""
+    check_earlier("card", path, "card", b'{\n  "title"')
+
+
 def write_card(path: Path, config: Config) -> None:
     """Write the card as JSON; an earlier card is replaced, and nothing else."""
+    check_card(path)
+    text = json.dumps(card(config), indent=2, ensure_ascii=False) + "\n"
     try:
-        if path.exists() and not path.read_bytes().startswith(b'{\n  "title"'):
-            raise SinkError(f"{path} holds something else than a card; name another file.")
-        path.write_text(json.dumps(card(config), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SinkError(f"the card {path} cannot be written ({error.strerror}); name another file.") from None

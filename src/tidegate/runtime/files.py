@@ -8,7 +8,8 @@ from pathlib import Path
 from tidegate.errors import InvalidParameter
 from tidegate.noise.entropy import fresh_name
 
-_HTML = b"<!doctype html>"
+HTML = b"<!doctype html>"
+PNG = b"\x89PNG"
 
 
 def unused_name(path: Path) -> Path:
@@ -33,21 +34,38 @@ def earlier_name(path: Path) -> Path:
     return found
 
 
-def check_report(path: Path) -> None:
-    """Refuse to replace a file that is no report: a slip of the pen would cost a ledger or the data."""
+def check_earlier(name: str, path: Path, kind: str, begin: bytes) -> None:
+    """Refuse to replace a file that is no earlier one of its kind: a slip of the pen would cost a ledger or the data.
+
+    Parameters
+    ----------
+    name, path
+        The option or key, and the file that it names.
+    kind
+        What is written there, in words.
+    begin
+        What every file of this kind begins with.
+    """
     try:
+        if path.exists() and not path.is_file():
+            raise InvalidParameter(name, str(path), "a file, and no folder or device", "name another")
         with path.open("rb") as file:
-            begin = file.read(len(_HTML))
+            found = file.read(len(begin))
     except FileNotFoundError:
         return
     except OSError as error:
         raise InvalidParameter(
-            "report", str(path), f"a file that can be written ({error.strerror})", "name another"
+            name, str(path), f"a file that can be written ({error.strerror})", "name another"
         ) from None
-    if begin.lower() not in (b"", _HTML):
+    if found.lower() not in (b"", begin.lower()):
         raise InvalidParameter(
-            "report",
+            name,
             str(path),
-            "a new file or an earlier report, and this one holds something else",
+            f"a new file or an earlier {kind}, and this one holds something else",
             "name another",
         )
+
+
+def check_report(path: Path) -> None:
+    """Refuse to replace a file that is no report."""
+    check_earlier("report", path, "report", HTML)

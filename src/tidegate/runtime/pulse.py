@@ -21,7 +21,7 @@ from tidegate.errors import TidegateError, without_secrets
 from tidegate.exact import show
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import unused_name
+from tidegate.runtime.files import check_earlier, unused_name
 from tidegate.runtime.notify import Notifier
 from tidegate.runtime.stream import Stream
 from tidegate.runtime.streams import Streams
@@ -29,6 +29,7 @@ from tidegate.version import __version__
 
 EVERY = 1.0  # seconds between two looks
 MOVED = 2.0  # seconds by which a clock may be corrected without a word
+_BEGIN = b'{\n  "time"'  # of every status file
 HANGS = 60.0  # seconds without a sign of the loop after which it is said to hang
 
 
@@ -112,6 +113,8 @@ class Pulse:
         """The stream is open; refuse a status file that cannot be written."""
         self._facts = {"state": "running", "stream": stream.ledger.identity[:12]}
         self.measure(stream)
+        if self._path is not None:
+            check_earlier("status", self._path, "status file", _BEGIN)
         try:
             self._write()
         except OSError as error:
