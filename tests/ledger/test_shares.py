@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerError, LedgerMismatch
+from tidegate.exact import show
 from tidegate.ledger import MemoryLedger, divided
 from tidegate.ledger.replay import verify_file
 from tidegate.ledger.sqlite import SQLiteLedger
@@ -280,6 +281,42 @@ def test_smaller_budget_waits_and_larger_one_comes_with_its_own_windows():
     share = budget.amend(a="1", budget="2")["a"]
     assert [share.remaining(step) for step in range(7, 9)] == [Fraction(3, 4), 2]
     assert budget.amount == 2
+
+
+@pytest.mark.parametrize("later", ["1/4", "4"])
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_verdict_speaks_of_every_budget_that_was_in_force(tmp_path, durable, later):
+    """No sentence claims the new budget of windows before it: neither after a cut nor after a raise."""
+    path = tmp_path / "account.db"
+    ledger = SQLiteLedger(path, POLICY, 1) if durable else MemoryLedger(POLICY, 1)
+    ledger.divide({"a": "1"})
+    ledger.share("a").charge(4, 1)
+    ledger.divide({"a": "1"}, budget=Fraction(later))
+    ledger.share("a").charge(9, 1)
+    ledger.divide({"a": "1/2", "b": "1/2"}, budget=Fraction(later))
+    verdict = ledger.verify()
+    words = f"more than 1 in steps 1 to 4 or {show(Fraction(later))} from step 5 on"
+    assert words in str(verdict)
+    assert "straddles a change spent no more than the smallest of its budgets" in str(verdict)
+    assert verdict.spent == 1
+    ledger.close()
+    if durable:
+        assert str(verify_file(path)) == str(verdict)
+
+
+def _cut_and_fail(ledger):
+    ledger.divide({"a": "1"}, budget=Fraction(1, 4))
+    ledger.divide({})
+
+
+def test_budgets_are_those_of_before_when_a_division_is_taken_back():
+    """The sentence speaks of what is in force."""
+    ledger = MemoryLedger(POLICY, 1)
+    ledger.divide({"a": "1"})
+    ledger.share("a").charge(4, 1)
+    with pytest.raises(InvalidParameter), ledger.transaction():
+        _cut_and_fail(ledger)
+    assert "spent more than 1 (a 1 of 1)" in str(ledger.verify())
 
 
 @pytest.fixture(params=["memory", "file"])

@@ -366,6 +366,27 @@ def test_amendments_are_proved_by_the_chain(tmp_path: Path) -> None:
     assert "amendment 2" in verdict.problem
 
 
+def test_a_smaller_budget_is_said_of_later_steps_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the summary, the report, the card and by `ledger verify`; the steps before were promised another one."""
+    file = shop(tmp_path, 20)
+    released(file)
+    amended(tmp_path, ('epsilon = "1"', 'epsilon = "1/4"'), ("count = 20", "count = 40"))
+    card, report = tmp_path / "card.json", tmp_path / "report.html"
+    assert main(["release", str(file), "--json", "--card", str(card), "--report", str(report)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    words = "no window of 8 steps spent more than 1 in steps 1 to 20 or 0.25 from step 21 on"
+    assert words in facts["ledger"]
+    assert facts["fullest_window"] == "1"
+    assert main(["ledger", "verify", str(tmp_path / "tidegate.ledger")]) == 0
+    assert words in capsys.readouterr().out
+    assert words in (tmp_path / "report-orders.html").read_text(encoding="utf-8")
+    history = json.loads((tmp_path / "card-orders.json").read_text(encoding="utf-8"))["privacy"]["history"]
+    assert any(sentence.startswith("Amended from step 21 on: ε = 0.25") for sentence in history)
+    assert any("with ε = 0.25, steps 1 to 20" in sentence for sentence in history)  # a quarter of 1
+
+
 def test_a_followed_stream_with_several_queries(tmp_path: Path) -> None:
     """Steps close by the clock for all queries at once, and a second start goes on."""
     file = shop(tmp_path)

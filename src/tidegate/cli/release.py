@@ -113,7 +113,7 @@ def release(
 
         cards = [beside(card, part, queries) for part in queries.parts]
         for place, part in zip(cards, queries.parts, strict=True):
-            write_card(place, part)
+            write_card(place, part, done["history"])
         done["card"] = ", ".join(map(str, cards))
     done["seconds"] = round(time.perf_counter() - begun, 3)
     # what is said must not mix with what is released
@@ -197,12 +197,12 @@ def run_release(
                 intake.close()
             watcher.stage("checking the ledger")
             verdict = streams.verify()
-            done = _summary(streams, before, verdict)
+            history = history_of(streams.ledger)
+            done = _summary(streams, before, verdict) | {"history": history}
             if report is not None:
                 watcher.stage("writing the report")
                 from tidegate.runtime.report import write_report
 
-                history = history_of(streams.ledger)
                 reports = [beside(report, config, queries) for config in queries.parts]
                 for place, config, stream in zip(reports, queries.parts, streams.streams, strict=True):
                     write_report(
@@ -371,6 +371,9 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")  # a long path is wrapped, never shortened
     facts.add_row("Guarantee", done["guarantee"])
+    for sentence in done.get("history", ()):
+        if sentence.startswith("Amended"):
+            facts.add_row("", f"{sentence} What was released before was promised something else.")
     for assumption in done.get("assumptions", ()):
         facts.add_row("Assumes", assumption)
     off = done.get("accuracy")

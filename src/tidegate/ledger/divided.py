@@ -95,6 +95,8 @@ class _DividedMark(Mark):
     """A moment of a divided account: its own numbers, and those of its queries."""
 
     promises: tuple[tuple[int, Fraction], ...] | None = None
+    budgets: tuple[tuple[int, Fraction], ...] | None = None
+    fullest: Fraction = Fraction(0)
     orphans: Amounts = ()
     queries: Mapping[str, tuple[QueryAccount, Mark]] = {}
     delta: tuple[DividedAccount, Mark] | None = None
@@ -112,6 +114,9 @@ class DividedAccount(Account):
         # the budget of a window, from the step after which it is in force
         self.promises: tuple[tuple[int, Fraction], ...] = ((0, rule.policy.budget.total),)
         self._first_promises = self.promises
+        # for people, and no part of snapshots: the same of all steps, and the fullest window before the last change
+        self.budgets: tuple[tuple[int, Fraction], ...] = self.promises
+        self.fullest = Fraction(0)
         self.orphans: Amounts = ()  # charges that no query has taken over
         self._whole = (rule.units, rule.unit, rule.adds)
         self._rule = rule
@@ -134,6 +139,28 @@ class DividedAccount(Account):
     def budget(self) -> Fraction:
         """What a window may spend that lies in the future."""
         return self.promises[-1][1]
+
+    @property
+    def fullest_now(self) -> Fraction:
+        """What the fullest windows of all queries add up to, since the account was divided as it is."""
+        queries = (self.queries or self._undivided()).values()
+        return sum((query.account[k.WORST] * query.unit for query in queries), Fraction(0))
+
+    @property
+    def budgets_in_words(self) -> str:
+        """What a window may spend, in words: at which steps, where that has changed."""
+        found = [self.budgets[0]]
+        for since, budget in self.budgets[1:]:
+            if budget != found[-1][1]:
+                found.append((since, budget))
+        if len(found) == 1:
+            return show(found[0][1])
+        ends = [since for since, _ in found[1:]]
+        words = [
+            f"{show(budget)} in steps {since + 1} to {end}"
+            for (since, budget), end in zip(found, ends, strict=False)
+        ]
+        return f"{', '.join(words)} or {show(found[-1][1])} from step {ends[-1] + 1} on"
 
     @property
     def steps(self) -> int:
@@ -197,6 +224,8 @@ class DividedAccount(Account):
         return DividedAccount(replace(self._rule, policy=part, units=1, schedule="adaptive"))
 
     def _divide(self, shares: Mapping[str, Fraction], budget: Fraction, now: int) -> None:
+        self.fullest = max(self.fullest, self.fullest_now)
+        self.budgets = (*(each for each in self.budgets if each[0] < now), (now, budget))
         shares = dict(sorted(shares.items()))  # one order, however they were said
         promises = (*self._in_force(now), (now, budget))
         smaller = min(promise for _, promise in promises)
@@ -349,6 +378,7 @@ class DividedAccount(Account):
             return super().mark()
         moment = _DividedMark(*super().mark())
         moment.promises, moment.orphans = self.promises, self.orphans
+        moment.budgets, moment.fullest = self.budgets, self.fullest
         moment.queries = {name: (query, query.account.mark()) for name, query in self.queries.items()}
         moment.delta = None if self.delta is None else (self.delta, self.delta.mark())
         return moment
@@ -360,6 +390,8 @@ class DividedAccount(Account):
         if self.queries or queries:
             self.promises = getattr(mark, "promises", None) or self._first_promises
             self.orphans = getattr(mark, "orphans", ())
+            self.budgets = getattr(mark, "budgets", None) or self._first_promises
+            self.fullest = getattr(mark, "fullest", Fraction(0))
             self.queries = {name: query for name, (query, _) in queries.items()}
             for query, moment in queries.values():
                 query.account.undo(moment)
@@ -417,6 +449,7 @@ class DividedAccount(Account):
             account.restore(each["account"])
             queries[query.name] = query
         self.promises = tuple((int(since), Fraction(promise)) for since, promise in facts["promises"])
+        self.budgets = self.promises
         self.orphans = [(int(first), int(last), Fraction(amount)) for first, last, amount in facts["orphans"]]
         self.queries = queries
         if "delta" in facts:
@@ -446,9 +479,10 @@ def rule_of(query: QueryAccount, whole: Rule) -> Rule:
 
 @dataclass(frozen=True)
 class SharesVerdict(Verdict):
-    """A verdict that speaks of every query's share."""
+    """A verdict that speaks of every query's share, and of the budgets that were in force one after the other."""
 
     queries: tuple[str, ...] = ()
+    amended: bool = False  # whether the budget has changed
 
     def __str__(self) -> str:
         if not self.ok:
@@ -456,19 +490,20 @@ class SharesVerdict(Verdict):
         counted = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         windows = "all steps together" if self.window is None else f"no window of {self.window} steps"
         spent = f"spent {'no more' if self.window is None else 'more'} than {self.budget}"
+        straddling = (
+            "; one that straddles a change spent no more than the smallest of its budgets, or nothing after it"
+            if self.amended
+            else ""
+        )
         mark = "; test entropy was used, so nothing of this run is private" if self.marked else ""
-        return f"ledger verified: {counted}, {windows} {spent} ({'; '.join(self.queries)}){mark}"
+        return f"ledger verified: {counted}, {windows} {spent}{straddling} ({'; '.join(self.queries)}){mark}"
 
 
 def told(verdict: Verdict, account: Account) -> Verdict:
     """The verdict on an account with all its shares; `spent` is what the fullest windows of all queries add up to."""
     if not isinstance(account, DividedAccount) or not account.queries:
         return verdict
-    spent = {query.name: query.account[k.WORST] * query.unit for query in account.queries.values()}
-    lines = [
-        f"{query.name} {show(spent[query.name])} of {show(query.amount)}"
-        for query in account.queries.values()
-    ]
+    lines = [_in_words(query) for query in account.queries.values()]
     lines += [
         f"δ of {query.name} {float(query.account[k.WORST] * query.unit):.3g} of {float(query.amount):.3g}"
         for query in (account.delta.queries.values() if account.delta is not None else ())
@@ -476,15 +511,24 @@ def told(verdict: Verdict, account: Account) -> Verdict:
     ]
     fields = {name: getattr(verdict, name) for name in verdict.__dataclass_fields__}
     fields |= {
-        "spent": sum(spent.values(), Fraction(0)),
-        "budget": show(account.budget),
+        "spent": max(account.fullest_now, account.fullest),
+        "budget": account.budgets_in_words,
         "queries": tuple(lines),
+        "amended": len({budget for _, budget in account.budgets}) > 1,
     }
     fields["place"] = (
         1 if verdict.window is None else max(1, account.last - verdict.window + 1),
         account.last,
     )
     return SharesVerdict(**fields)
+
+
+def _in_words(query: QueryAccount) -> str:
+    """What the fullest window of a query has spent of what it may spend."""
+    spent = query.account[k.WORST] * query.unit
+    if spent <= query.amount:
+        return f"{query.name} {show(spent)} of {show(query.amount)}"
+    return f"{query.name} at most {show(query.amount)}, after {show(spent)} that it took over from before"
 
 
 def _sum(charges: Amounts) -> Fraction:

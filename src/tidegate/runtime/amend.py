@@ -357,9 +357,9 @@ def told_of(ledger: DurableLedger) -> list[str]:
     for part in earlier:
         name = part.query or "the one query that the stream was begun with"
         steps = f"steps {part.since + 1:,} to {part.until:,}"
-        found.append(
-            f"Before that, {name} was released by {part.described['mechanism']['mechanism']}, {steps}."
-        )
+        mechanism = part.described["mechanism"]
+        budget = _budget(mechanism["policy"])
+        found.append(f"Before that, {name} was released by {mechanism['mechanism']} with {budget}, {steps}.")
     if any(amendment.step for amendment in amendments):
         found.append(
             "Windows that straddle an amendment hold the smaller of the budgets in force at any of their steps, and "
@@ -380,6 +380,5 @@ def _in_words(described: Mapping[str, Any]) -> str:
 
 
 def _budget(policy: Mapping[str, Any]) -> str:
-    if policy.get("rho") is not None:
-        return f"ρ = {policy['rho']}"
-    return f"ε = {policy.get('epsilon')}"
+    name = "epsilon" if policy.get("rho") is None else "rho"
+    return f"{'ε' if name == 'epsilon' else 'ρ'} = {show(Fraction(policy[name]))}"

@@ -7,6 +7,7 @@ protection, the neighbours, the model of trust, the parameters and how they were
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from tidegate.version import __version__
 NOT_STATED = "not stated"
 
 
-def card(config: Config) -> dict[str, Any]:
-    """The card as JSON, from the configuration alone."""
+def card(config: Config, history: Sequence[str] = ()) -> dict[str, Any]:
+    """The card as JSON, from the configuration and from how its stream was amended, a sentence each."""
     words, policy, about = Words(config), config.policy, config.about
     budget = config.promise.budget
     return {
@@ -62,6 +63,7 @@ def card(config: Config) -> dict[str, Any]:
                 else {"query": config.name, "share_of_the_budget": show(config.share)}
             ),
             "assumptions": [*config.guarantee.assumptions, *config.assumptions],
+            **({"history": list(history)} if history else {}),
             "parameters_chosen": about.chosen or NOT_STATED,
         },
         "model": "central: the curator sees the events, and everybody else the releases",
@@ -85,10 +87,10 @@ def check_card(path: Path) -> None:
     check_earlier("card", path, "card", b'{\n  "title"')
 
 
-def write_card(path: Path, config: Config) -> None:
+def write_card(path: Path, config: Config, history: Sequence[str] = ()) -> None:
     """Write the card as JSON; an earlier card is replaced, and nothing else."""
     check_card(path)
-    text = json.dumps(card(config), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(card(config, history), indent=2, ensure_ascii=False) + "\n"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

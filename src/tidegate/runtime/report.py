@@ -173,7 +173,7 @@ def _page(page: Page, store: Store, verdict: Verdict) -> Iterator[str]:
         yield _left_out(page, page.left)
     yield _budget(page, store)
     yield _status(page)
-    yield _card(config)
+    yield _card(config, page.history)
     yield _footer(config, verdict)
     yield "</main></body></html>\n"
 
@@ -440,9 +440,9 @@ def _status(page: Page) -> str:
     )
 
 
-def _card(config: Config) -> str:
+def _card(config: Config, history: Sequence[str]) -> str:
     """The card of the deployment, which `release --card` writes as JSON."""
-    found = card(config)
+    found = card(config, history)
     rows = []
     for name, value in found.items():
         inner = value.items() if isinstance(value, dict) else [("", value)]
