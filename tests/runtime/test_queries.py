@@ -16,7 +16,7 @@ import pytest
 from tidegate.cli import main
 from tidegate.config import ConfigError, Queries, parse_queries, read_queries
 from tidegate.config.document import SEVERAL
-from tidegate.errors import LedgerMismatch
+from tidegate.errors import LedgerMismatch, TidegateError
 from tidegate.ingest.keeping import packed, unpacked
 from tidegate.ingest.schema import TextUnits
 from tidegate.ingest.several import read_rows, step_vectors
@@ -364,6 +364,61 @@ def test_amendments_are_proved_by_the_chain(tmp_path: Path) -> None:
     connection.close()
     verdict = verify_target(tmp_path / "tidegate.ledger")
     assert "amendment 2" in verdict.problem
+
+
+@pytest.fixture(scope="module")
+def amended_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shop whose shares were changed, with a query that revises; to be copied."""
+    folder = tmp_path_factory.mktemp("shop")
+    released(shop(folder, 12))
+    amended(folder, ('share = "1/2"', 'share = "1/4"'), ("count = 12", "count = 20"))
+    released(folder / "tidegate.toml")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "SELECT 1",
+        "DELETE FROM amendments",
+        "DELETE FROM amendments WHERE number = 1",
+        "DELETE FROM amendments WHERE number = 2",
+        "UPDATE amendments SET step = step + 1 WHERE number = 2",
+        "UPDATE amendments SET number = 3 WHERE number = 2",
+        "UPDATE amendments SET described = replace(described, '1/4', '1/3') WHERE number = 2",
+        "DELETE FROM parts",
+        "DELETE FROM parts WHERE part = 1",
+        "DELETE FROM parts WHERE part = (SELECT max(part) FROM parts)",
+        "UPDATE parts SET since = 3 WHERE part = (SELECT max(part) FROM parts)",
+        "UPDATE parts SET until = NULL",
+        "UPDATE parts SET query = 'other' WHERE part = 1",
+        "UPDATE parts SET described = '[]' WHERE part = 1",
+        "UPDATE parts SET described = replace(described, 'count', 'cound')",
+        "UPDATE stream_1 SET described = replace(described, 'count', 'cound')",
+        "INSERT INTO revisions_1 VALUES (1, 2, 1)",
+    ],
+)
+def test_damage_of_parts_and_amendments_is_noticed(tmp_path: Path, amended_shop: Path, damage: str) -> None:
+    """By `verify`; a release ends in a sentence that says what to do, or goes on with what is sound."""
+    import sqlite3
+
+    folder = tmp_path / "shop"
+    shutil.copytree(amended_shop, folder)
+    ledger = folder / "tidegate.ledger"
+    with sqlite3.connect(ledger) as connection:
+        connection.execute(damage)
+    connection.close()
+    verdict = verify_target(ledger)
+    assert verdict.ok == (damage == "SELECT 1")
+    assert verdict.ok or verdict.problem.endswith("restore the ledger from a backup.")
+    said = ""
+    try:
+        released(folder / "tidegate.toml")
+    except TidegateError as error:
+        said = str(error)
+    assert not said or ("backup" in said and not verdict.ok)
+    with pytest.raises(TidegateError, match=r"backup|nothing is to be amended"):
+        amend(read_queries(folder / "tidegate.toml"))
 
 
 def test_a_smaller_budget_is_said_of_later_steps_only(

@@ -26,6 +26,7 @@ from tidegate.ledger.shares import Share
 from tidegate.runtime.parts import (
     Amendment,
     amendments_of,
+    check_amendments,
     create_tables,
     end_part,
     parts_of,
@@ -126,6 +127,7 @@ class _Present:
     """What a stream is before it is amended."""
 
     def __init__(self, ledger: DurableLedger) -> None:
+        check_amendments(ledger, whole=False)
         self.amendments = amendments_of(ledger)
         self.parts = [part for part in parts_of(ledger) if part.until is None]
         self.last = max((part.number for part in parts_of(ledger)), default=0)

@@ -6,14 +6,17 @@ Every amendment stands in the ledger's chain of hashes as well, as a row that na
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any
 
+from tidegate.config.queries import ONLY
 from tidegate.errors import LedgerCorrupt
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.rows import decode_text
-from tidegate.runtime.store import Part
+from tidegate.runtime.store import Part, digest_of
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS parts (part {integer} PRIMARY KEY, query TEXT NOT NULL, since {integer} NOT NULL, "
@@ -60,7 +63,7 @@ def parts_of(ledger: DurableLedger) -> list[Part]:
                 until,
                 crowded,
                 None if unit is None else Fraction(unit),
-                json.loads(text),
+                dict(json.loads(text)),
             )
             for number, query, since, until, crowded, unit, text in found
         ]
@@ -75,24 +78,86 @@ def amendments_of(ledger: DurableLedger) -> list[Amendment]:
     )
     try:
         return [
-            Amendment(number, charge, step, fingerprint, json.loads(text))
+            Amendment(number, charge, step, fingerprint, dict(json.loads(text)))
             for number, charge, step, fingerprint, text in found
         ]
     except (ValueError, TypeError):
         raise _damaged() from None
 
 
-def check_amendments(ledger: DurableLedger) -> None:
-    """Refuse amendments that the ledger's chain does not have."""
-    for amendment in amendments_of(ledger):
+def check_amendments(ledger: DurableLedger, *, whole: bool = True) -> None:
+    """Refuse amendments that the ledger's chain does not have, and parts that they do not lead to.
+
+    Parameters
+    ----------
+    ledger
+        Where they stand.
+    whole
+        Whether to look through the whole chain for amendments that are missing.
+    """
+    amendments, base = amendments_of(ledger), ledger.base()
+    archived = 0 if base is None else base.row
+    for amendment in amendments:
         wanted = "SELECT detail FROM charges WHERE row = ? AND kind = 'amend'"
         with ledger.told():
             found = ledger.connection.execute(wanted, (amendment.charge,)).fetchone()
         facts = {} if found is None else decode_text(bytes(found[0]))
-        if (facts.get("configuration"), facts.get("now")) != (amendment.fingerprint, amendment.step):
+        said = (facts.get("configuration"), facts.get("now"))
+        kept = amendment.charge > archived and said != (amendment.fingerprint, amendment.step)
+        if kept or digest_of(amendment.described) != amendment.fingerprint:
             raise LedgerCorrupt(
                 f"amendment {amendment.number} is not that of row {amendment.charge}; restore the ledger from a backup."
             )
+    numbers = [amendment.number for amendment in amendments]
+    first = 1 if amendments and not amendments[0].step else 2  # what one query was begun with has no row
+    if numbers != list(range(first, first + len(numbers))):
+        raise _damaged()
+    if whole:
+        _check_chain(ledger, {each.charge for each in amendments if each.charge > archived})
+    _check_parts(parts_of(ledger), amendments)
+
+
+def _check_chain(ledger: DurableLedger, known: set[int]) -> None:
+    """Refuse a chain that says more about configurations than the amendments do."""
+    with ledger.told():
+        rows = ledger.connection.execute("SELECT row, detail FROM charges WHERE kind = 'amend'").fetchall()
+    for row, detail in rows:  # shares that were changed from Python have no configuration
+        if row not in known and "configuration" in decode_text(bytes(detail)):
+            raise LedgerCorrupt(
+                f"the amendment that row {row} speaks of is missing; restore the ledger from a backup."
+            )
+
+
+def _check_parts(parts: Sequence[Part], amendments: Sequence[Amendment]) -> None:
+    """Refuse parts that are not those of the queries that were in force after each amendment."""
+    numbers = [part.number for part in parts]
+    if not amendments:
+        if parts:
+            raise _damaged()
+        return
+    first = 1 if not amendments[0].step else 0  # the one query that the stream was begun with
+    steps = {0, *(amendment.step for amendment in amendments)}
+    if numbers != list(range(first, first + len(numbers))) or any(
+        part.since not in steps
+        or part.until not in {None, *steps}
+        or (part.until is None) != (part.unit is None)  # the ledger knows that of a part at work
+        for part in parts
+    ):
+        raise _damaged()
+    for amendment, following in zip_longest(amendments, amendments[1:]):
+        if following is not None and following.step == amendment.step:  # it was never at work
+            continue
+        step = amendment.step
+        at_work = [part for part in parts if part.since <= step and (part.until is None or part.until > step)]
+        queries = amendment.described.get("queries", {ONLY: amendment.described})
+        found = {part.query: _without(part.described, "read") for part in at_work}
+        wanted = {name: _without(facts, "share", "column", "value") for name, facts in queries.items()}
+        if len(at_work) != len(wanted) or found != wanted:
+            raise _damaged()
+
+
+def _without(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name not in names}
 
 
 def create_tables(ledger: DurableLedger) -> None:

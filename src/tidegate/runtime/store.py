@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -57,6 +58,23 @@ def _loaded(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _unreadable()
     return found
+
+
+def digest_of(described: dict[str, Any]) -> str:
+    """The fingerprint of a configuration that was stored as JSON."""
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _most_revised(
+    steps: list[Integers], revisions: list[Integers], archived: int
+) -> tuple[Integers, Integers]:
+    """Every step after those in archives that was revised, and how often."""
+    nothing = [np.zeros(0, dtype=np.int64)]
+    step, revision = np.concatenate(steps + nothing), np.concatenate(revisions + nothing)
+    order = np.lexsort((revision, step))[np.searchsorted(np.sort(step), archived, side="right") :]
+    step, revision = step[order], revision[order]
+    last = np.append(step[1:] != step[:-1], True)[: len(step)]
+    return step[last], revision[last]
 
 
 def _unreadable() -> LedgerCorrupt:
@@ -317,6 +335,8 @@ class Store:
                 try:
                     self._chain.verify()
                     number = self._read(check=True).number
+                    self._check_described()
+                    self._check_revisions()
                 finally:
                     connection.execute("ROLLBACK")
         except LedgerCorrupt as error:
@@ -324,6 +344,33 @@ class Store:
         return replace(
             verdict, releases=number, unchained=number if self._chain.start is None else self._chain.start
         )
+
+    def _check_described(self) -> None:
+        """Refuse another description than that of the part, or of the one query that the ledger was begun for."""
+        described, wanted = self.described(), self.part.described
+        if wanted:
+            same = described == wanted
+        else:
+            same = "steps" not in described or digest_of(described) == self.ledger.fingerprint
+        if not same:
+            raise _unreadable()
+
+    def _check_revisions(self) -> None:
+        """Refuse numbers of revisions that are not those of the releases."""
+        chunks = [chunk for chunk in self.chunks(self.archived.number) if chunk.revision.any()]
+        rows = list(self._execute("SELECT first, last, revision FROM {revisions}"))
+        released = _most_revised(
+            [chunk.step[chunk.revision > 0] for chunk in chunks],
+            [chunk.revision[chunk.revision > 0] for chunk in chunks],
+            self.archived.step,
+        )
+        remembered = _most_revised(
+            [np.arange(first, last + 1, dtype=np.int64) for first, last, _ in rows],
+            [np.full(max(last + 1 - first, 0), revision, dtype=np.int64) for first, last, revision in rows],
+            self.archived.step,
+        )
+        if not all(map(np.array_equal, released, remembered)):
+            raise _unreadable()
 
     def last_values(self) -> Values | None:
         """The first release of the last step; None before any."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config import Config, Queries
-from tidegate.errors import InvalidParameter, LedgerMismatch, TidegateError
+from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerMismatch, TidegateError
 from tidegate.ingest import Intake, Several, StepBlock
 from tidegate.ingest.aggregate import valued
 from tidegate.ledger import Verdict
@@ -24,6 +24,7 @@ from tidegate.runtime.outlets import Readers, Watcher
 from tidegate.runtime.parts import (
     Amendment,
     amendments_of,
+    check_amendments,
     create_tables,
     parts_of,
     put_amendment,
@@ -166,6 +167,10 @@ class Streams:
 
     def verify(self) -> Verdict:
         """Replay all charges, and compare all releases, also of parts that have ended, with their links."""
+        try:
+            check_amendments(self.ledger)
+        except LedgerCorrupt as error:
+            return replace(self.ledger.verify(), ok=False, problem=str(error))
         stores = [Store(self.ledger, part=part) for part in parts_of(self.ledger)]
         return with_releases(self.ledger.verify(), stores or [self.streams[0].store])
 
@@ -246,6 +251,11 @@ def opened(queries: Queries, watchers: Mapping[str, Watcher] | None = None) -> S
         ledger = open_durable(queries.ledger)
     try:
         amendments = amendments_of(ledger)
+        check_amendments(ledger, whole=False)
+        if not amendments and ledger.shares and ledger.fingerprint == queries.fingerprint:
+            raise LedgerCorrupt(
+                f"the ledger {ledger.where} lacks what it was begun with; restore it from a backup."
+            )
         if not amendments and ledger.fingerprint == queries.fingerprint:
             parts = _begin(ledger, queries)
         else:
@@ -284,7 +294,7 @@ def _known(queries: Queries) -> tuple[str, bool] | None:
     """What a ledger was begun for, and whether it has parts; None where there is none, or none that can be read."""
     try:
         with open_durable(queries.ledger, read_only=True) as ledger:
-            return ledger.fingerprint, bool(amendments_of(ledger))
+            return ledger.fingerprint, bool(amendments_of(ledger) or parts_of(ledger))
     except TidegateError:
         return None
 
