@@ -105,7 +105,7 @@ def told(path: Path) -> Iterator[None]:
         name = str(getattr(error, "sqlite_errorname", "") or "")
         if name.startswith("SQLITE_FULL"):
             raise LedgerError(
-                f"the disk of the ledger {path} is full; nothing was charged; free some space."
+                f"the disk of the ledger {path} is full; nothing was charged since the last commit; free some space."
             ) from None
         if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
             raise LedgerError(

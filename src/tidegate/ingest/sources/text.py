@@ -506,7 +506,9 @@ def _open(path: Path, name: str) -> io.BufferedReader:
         return path.open("rb")
     except OSError as error:
         reason = error.strerror or type(error).__name__
-    raise SourceUnavailable(f"{name} cannot be opened: {reason}.")
+    raise SourceUnavailable(
+        f"{name} cannot be opened: {reason}; put it there, make it readable, or name another in location of [source]."
+    )
 
 
 def _pause(seconds: float) -> None:
