@@ -92,7 +92,10 @@ class Connection:
             yield
         except self._psycopg.Error as error:
             if isinstance(error, errors.DiskFull):
-                sentence = f"the disk of the ledger {where} is full; nothing was charged since the last commit; free some space."
+                sentence = (
+                    f"the disk of the ledger {where} is full; nothing was charged since the last commit; free "
+                    "some space."
+                )
             elif isinstance(error, errors.ReadOnlySqlTransaction | errors.InsufficientPrivilege):
                 sentence = (
                     f"the ledger {where} cannot be written; give this user the right to, or use another."
