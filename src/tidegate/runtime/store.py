@@ -361,7 +361,7 @@ class Store:
         rows = list(self._execute("SELECT first, last, revision FROM {revisions}"))
         released = _most_revised(
             [chunk.step[chunk.revision > 0] for chunk in chunks],
-            [chunk.revision[chunk.revision > 0] for chunk in chunks],
+            [chunk.revision[chunk.revision > 0].astype(np.int64) for chunk in chunks],
             self.archived.step,
         )
         remembered = _most_revised(
