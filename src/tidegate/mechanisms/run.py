@@ -116,8 +116,9 @@ class Run(ABC):
         self._name = ""  # by which the ledger knows whoever may go on with this state
         if header:
             self._compare(header)
-            self._name = header["run"]
-            self.ledger.hold(self._name, self)
+            self._name = "" if self.ledger.begins_again else header["run"]
+            if self._name:
+                self.ledger.hold(self._name, self)
         if self.source.marked:
             self.ledger.mark()
         self.charges = self.ledger.rows
@@ -287,11 +288,7 @@ class Run(ABC):
             raise LedgerMismatch(
                 "a snapshot that is made inside of a transaction may outlive its charges; make it when that has ended."
             )
-        if not self._name:
-            self._name = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
-        self.ledger.hold(self._name, self)
         header = {
-            "run": self._name,
             "mechanism": type(self.mechanism).__name__,
             "fingerprint": self.mechanism.fingerprint,
             "step": self.step,
@@ -300,6 +297,10 @@ class Run(ABC):
             "alone": self.alone,
             "position": self.ledger.position,
         }
+        if not self.ledger.begins_again:  # else it is part of another run, which has a name
+            self._name = self._name or f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
+            self.ledger.hold(self._name, self)
+            header["run"] = self._name
         if self.names is not None:
             header["names"] = list(self.names)
         state = self._whole_state()
