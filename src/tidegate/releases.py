@@ -163,7 +163,8 @@ class _Published:
         the interval holds. Of a value that was taken from an earlier step, or smoothed, it also has what the stream has
         moved, by a model that was learnt from earlier releases (:mod:`tidegate.mechanisms.uncertainty`, or the
         mechanism's own): such intervals hold as often as they say while a stream moves as it did before, and less often
-        at a jump that nothing has announced. What clipping takes away is in no interval. Infinite while nothing was
+        at a jump that nothing has announced. What clipping or `clamp` takes away is in no interval; what rounding to the
+        grid moves is, but for sums of several rounded values. Infinite while nothing was
         measured; NaN where there is no value.
 
         Parameters

@@ -77,6 +77,7 @@ class Mechanism(ABC):
     clamp
         A public bound, by keyword: values beyond ±clamp are cut to it, values off the grid are rounded, and what is no
         number counts as 0. Without it such values are refused, and whoever sees the refusal learns that there was one.
+        Intervals around releases are for the value that was cut.
 
     Examples
     --------
@@ -239,7 +240,13 @@ class Mechanism(ABC):
         grid = float(Fraction(self.grid))
         if self.spreads:
             return SpreadLaw(self.noise_kind, grid)
-        return Law(self.noise_kind, grid) if self.plain else None
+        return Law(self.noise_kind, grid, self.rounded_by) if self.plain else None
+
+    @property
+    def rounded_by(self) -> float:
+        """By how much a value is moved at most when it is put on the grid, in its unit; 0 where that is refused."""
+        rounds = self.rounding == "nearest" or self.clamp is not None
+        return float(Fraction(self.grid)) / 2 if rounds else 0.0
 
     @property
     def noise_kind(self) -> str:

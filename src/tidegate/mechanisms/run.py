@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -145,6 +146,8 @@ class Run(ABC):
         own = dict(state or {})
         learnt = own.pop("learnt from releases", None)
         self._uncertainty = self.mechanism.uncertainty()
+        if self._uncertainty is not None:
+            self._uncertainty.law = replace(self._uncertainty.law, rounded=self.mechanism.rounded_by)
         if self._uncertainty is not None and learnt is not None:
             self._uncertainty.state = learnt.copy()
         self._begin(own or None)

@@ -131,7 +131,7 @@ class SharingMechanism(Mechanism):
         """How the noise of a fresh value is distributed, where it is nothing but the truth and noise."""
         if self.sharing is None or not self.plain:
             return super().law
-        return SharedLaw(self.sharing.law, float(Fraction(self.grid)))
+        return SharedLaw(self.sharing.law, float(Fraction(self.grid)), self.rounded_by)
 
     def describe(self) -> dict[str, Any]:
         """Identify the configuration exactly; without shared noise as it was described before there was any."""

@@ -25,6 +25,8 @@ class Law:
         "laplace" or "gaussian".
     grid
         The resolution of values, in their own unit.
+    rounded
+        By how much a value may have been rounded before it got noise: intervals are wider by that on both sides.
 
     Examples
     --------
@@ -34,6 +36,7 @@ class Law:
 
     kind: str
     grid: float
+    rounded: float = 0.0
 
     def variance(self, scale: Values) -> Values:
         """The variance of noise that releases show this scale of."""
@@ -53,7 +56,7 @@ class Law:
             else:  # P(|X| > k) = 2·q^(k+1)/(1 + q) ≤ 1 − confidence, as in `discrete_laplace.radius`
                 rest = np.log1p(np.exp(-1.0 / number)) - np.log(2.0) + np.log1p(-confidence)
                 steps = np.maximum(0.0, np.ceil(-number * rest) - 1)
-        found: Values = np.where(number > 0, steps * self.grid, np.nan)
+        found: Values = np.where(number > 0, steps * self.grid + self.rounded, np.nan)
         return found
 
 
@@ -85,6 +88,8 @@ class SpreadLaw:
         The resolution of values, in their own unit.
     factor
         How many times the scale of a release this standard deviation is.
+    rounded
+        As in :class:`Law`.
 
     Examples
     --------
@@ -95,6 +100,7 @@ class SpreadLaw:
     kind: str
     grid: float
     factor: float = 1.0
+    rounded: float = 0.0
 
     def variance(self, scale: Values) -> Values:
         """The variance of noise that releases show this scale of."""
@@ -109,7 +115,7 @@ class SpreadLaw:
         found = spread_radius(deviation, confidence)
         if self.kind == "gaussian":
             found = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
-        return np.where(deviation > 0, np.ceil(found / self.grid) * self.grid, np.nan)
+        return np.where(deviation > 0, np.ceil(found / self.grid) * self.grid + self.rounded, np.nan)
 
 
 class Radius(Protocol):
@@ -132,10 +138,13 @@ class SharedLaw:
         The law, whose scale is its own.
     grid
         The resolution of values, in their own unit.
+    rounded
+        As in :class:`Law`.
     """
 
     noise: Radius
     grid: float
+    rounded: float = 0.0
     _known: dict[float, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def variance(self, scale: Values) -> Values:
@@ -153,7 +162,7 @@ class SharedLaw:
                 raise InvalidParameter(
                     "confidence", confidence, "above 0 and below 1", "write for example 0.9"
                 )
-            half = self._known[confidence] = self.noise.largest_radius(confidence) * self.grid
+            half = self._known[confidence] = self.noise.largest_radius(confidence) * self.grid + self.rounded
         return np.where(np.asarray(scale, dtype=np.float64) > 0, half, np.nan)
 
 
