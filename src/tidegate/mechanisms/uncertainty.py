@@ -34,6 +34,10 @@ CELLS = 8192  # of releases that are learnt from at once
 UNSEEN = 0.6  # of the variance of noise: one standard error of what 40 faded differences say of a walk
 
 
+Single = tuple[int, Values, Status, int, float, Measured | None]
+MOST_WAITING = 256  # single releases that are kept until they are looked at
+
+
 class Shown(NamedTuple):
     """Releases of consecutive steps as arrays: all that intervals are made from."""
 
@@ -62,6 +66,20 @@ class Shown(NamedTuple):
             releases.revised,
         )
 
+    @classmethod
+    def stacked(cls, singles: list[Single]) -> Shown:
+        """Consecutive single releases as one."""
+        first, values, status, source, scale, measured = zip(*singles, strict=True)
+        return cls(
+            first[0],
+            np.array(values),
+            np.array(status, dtype=np.int8),
+            np.array(source, dtype=np.int64),
+            np.array(scale),
+            None if measured[0] is None else Measured(*map(np.array, zip(*measured, strict=True))),
+            None,
+        )
+
     @property
     def steps(self) -> npt.NDArray[np.int64]:
         """The numbers of the steps, T × 1."""
@@ -80,16 +98,43 @@ class Uncertainty(ABC):
     """
 
     rows: ClassVar[int]  # of the state
+    waits: ClassVar[bool] = True  # whether single releases are looked at many at once
 
     def __init__(self, columns: int, law: AnyLaw) -> None:
         self.law = law
-        self.state = np.zeros((self.rows, columns))
+        self._state = np.zeros((self.rows, columns))
+        self._waiting: list[Single] = []
+
+    @property
+    def state(self) -> Values:
+        """All that was learnt so far."""
+        if self._waiting:
+            self._state = self._learnt(self._state, Shown.stacked(self._waiting))
+            self._waiting = []  # another list: radii still hold the old one
+        return self._state
+
+    @state.setter
+    def state(self, state: Values) -> None:
+        self._state, self._waiting = state, []
 
     def follow(self, releases: Release | Releases) -> Radii:
         """Learn from releases; returns half the widths of their intervals, which are worked out when asked for."""
+        if self.waits and isinstance(releases, Release):
+            return self._follow_one(releases)
         shown, before = Shown.of(releases), self.state
         self.state = self._learnt(before, shown)
         return Radii(partial(self._radius, before, shown))
+
+    def _follow_one(self, release: Release) -> Radii:
+        """The same for one release, from which is learnt when it matters: a push takes microseconds."""
+        if len(self._waiting) >= MOST_WAITING:
+            _ = self.state
+        one = (release.step, release.values, release.status, release.source, release.scale, release.measured)
+        self._waiting.append(one)
+        return Radii(partial(self._radius_of_one, self._state, self._waiting, len(self._waiting)))
+
+    def _radius_of_one(self, before: Values, singles: list[Single], count: int, confidence: float) -> Values:
+        return self._radius(before, Shown.stacked(singles[:count]), confidence)[-1:]
 
     @abstractmethod
     def _learnt(self, before: Values, shown: Shown) -> Values:

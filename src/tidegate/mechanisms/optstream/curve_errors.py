@@ -36,6 +36,8 @@ class Curves(Uncertainty):
         Of the noise of the coefficients, in the values' unit squared.
     """
 
+    waits = False  # what is revised is looked at with its step
+
     def __init__(self, columns: int, basis: Values, variances: Values) -> None:
         self.rows = CURVE + basis.shape[1]  # type: ignore[misc]  # as long as a period
         super().__init__(columns, Law("laplace", 1.0))
