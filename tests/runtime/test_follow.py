@@ -199,7 +199,10 @@ def test_from_a_broker_to_a_file(broker: Any, tmp_path: Path) -> None:
         client.loop_stop()
     rows = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
     assert [row[1] for row in rows] == [str(step) for step in range(1, 11)]
-    assert {row[3] for row in rows} <= {"0.0", "4.0"}  # a busy machine may be late, but never counts a unit twice
+    assert {row[3] for row in rows} <= {
+        "0.0",
+        "4.0",
+    }  # a busy machine may be late, but never counts a unit twice
     assert "4" in {row[3] for row in rows}
 
 
