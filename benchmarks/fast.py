@@ -43,6 +43,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
         "Uniform": Uniform(policy, noise="laplace"),
         "Sample": Sample(policy),
         "Fast": Fast(policy, noise="laplace"),
+        "Fast, shared noise": Fast(policy),
         "Fast, no filter": Fast(policy, filter=False, noise="laplace"),
         "Fast, blocks": Fast(policy, blocks=True, noise="laplace"),
         "Blocks of Uniform": Blocks(Uniform(tg.User(epsilon="1/2", horizon=W), noise="laplace")),

@@ -90,7 +90,7 @@ def bench_scalar(rounds: int) -> None:
     }
     times = best({n: (lambda m=m: m.start().push_batch(matrix)) for n, m in mechanisms.items()}, rounds)
     for name, seconds in times.items():
-        bar = "   bar: 3.0" if name.startswith("Budget") and "shared" not in name else ""
+        bar = ("   bar: 1.0" if "shared" in name else "   bar: 3.0") if name.startswith("Budget") else ""
         print(f"scalar     {name:26s} {steps / seconds / 1e6:.1f} million steps/s{bar}")
 
 

@@ -63,7 +63,6 @@ def replicate_publishing(
     draw is left for the caller.
     """
     steps = rows.shape[0]
-    nothing = np.empty((0, 1), dtype=np.int64), np.empty((0, 3), dtype=np.int64), np.zeros(1, dtype=np.int64)
     source = np.empty(steps, dtype=np.int64)
     units = np.zeros(steps, dtype=np.int64)
     begun, opened = Memory(*state), Account(*account)
@@ -86,7 +85,7 @@ def replicate_publishing(
             1,
             rule,
             (score_words[replica], cell_words[replica]),
-            nothing,
+            None,
             work,
             (entries, numbers),
             (memory, paid, last, measured, scales, begun.group_of, begun.squares),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.sampled.fast import Fast
 
 
-NOTHING = tuple([np.zeros(shape, dtype=np.int64) for shape in ((0, 0), 0, (0, 3), 3)])  # of `loop.Randomness`
+NOTHING = tuple([np.zeros(shape, dtype=np.int64) for shape in ((0, 0), 0, (0, 3), 3)])  # of `loop.Shared`
 AHEAD = 1 << 12  # measurements whose shared noise is drawn at once
 
 
@@ -96,8 +96,8 @@ class FastRun(SampledRun):
     def _gaussian(self) -> bool:
         return isinstance(self.mechanism.policy.budget, ZeroConcentrated)
 
-    def _randomness(self, block: Block) -> Any:
-        return (block.drawn.words, *self._ahead)
+    def _randomness(self, block: Block) -> tuple[Any, ...]:
+        return block.drawn.words, None if self._noise is None else self._ahead
 
     def _release_block(self, block: Block) -> None:
         try:

@@ -79,16 +79,16 @@ class SampledRun(LoopRun):
         whole = CELLS // (self._columns * self._period) if self._columns <= INLINE else CELLS // self._period
         return max(1, whole) * self._period
 
-    def _randomness(self, block: Block) -> Any:
+    def _randomness(self, block: Block) -> tuple[Any, ...]:
         """What the loop takes its noise from."""
-        return block.drawn.words
+        return (block.drawn.words,)
 
     def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
         others = (
             self._rule[:],
             self._model[:],
             self._control[:],
-            self._randomness(block),
+            *self._randomness(block),
             self._work[:],
             block.batch.account,
             self._listed,

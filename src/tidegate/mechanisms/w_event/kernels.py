@@ -101,7 +101,10 @@ class Words(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Noise that tests share, steps × groups of columns, and what pays for it; all empty where each has its own."""
+    """Noise that tests share, steps × groups of columns, and what pays for it.
+
+    None is handed over where each has its own: the loop is then compiled without a look at it.
+    """
 
     drawn: Any  # looked at only where it is paid for
     due: Any  # (first, last, units): what is charged, in this order, when the loop comes to their first steps
@@ -255,7 +258,6 @@ def release(
     rule = Rule(*rule)
     # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
     score_words, cell_words = Words(*words)
-    drawn, due, charged = Shared(*shared)
     weights, repaid, given, chosen, scores = Work(*work)
     entries, numbers = Account(*account)
     memory, paid, last, measured, scales, group_of, _ = kept = Memory(*state)
@@ -263,18 +265,21 @@ def release(
     law = constants(rule.score_scale)
     groups = scores.size
     inline = cell_words.shape[1] > 0
-    next_due = _next_due(due, charged)
+    if shared is not None:
+        drawn, due, charged = Shared(*shared)
+        next_due = _next_due(due, charged)
     for index in range(begin, rows.shape[0]):
         step = first_step + index
         row = rows[index]
         if paused == DONE:
-            if step == next_due:
-                cost = due[charged[0], 2]
-                if account_charge_group(entries, numbers, step, due[charged[0], 1], cost) != ACCEPTED:
-                    return index, REFUSED
-                units[index] += cost
-                charged[0] += 1
-                next_due = _next_due(due, charged)
+            if shared is not None:  # noqa: SIM102  one condition is decided by the compiler
+                if step == next_due:
+                    cost = due[charged[0], 2]
+                    if account_charge_group(entries, numbers, step, due[charged[0], 1], cost) != ACCEPTED:
+                        return index, REFUSED
+                    units[index] += cost
+                    charged[0] += 1
+                    next_due = _next_due(due, charged)
             amount = offer(rule, memory, paid, step)
             # on a shared ledger: what cannot be paid is not even considered, so that no refusal tells of a decision
             if amount > 0 and account_remaining(entries, numbers, step) < rule.test_units + amount:
@@ -290,7 +295,7 @@ def release(
                 if rule.measure != GIVEN:  # else the caller has filled in the scores of this one step
                     _scores(row, last, group_of, rule.measure, scores)
                 limit = np.nextafter(rule.whole / amount, np.inf)  # at least the scale that a publication has
-                if drawn.shape[0] > 0:
+                if shared is not None:
                     for group in range(groups):
                         chosen[group] = scores[group] + drawn[index, group] > weights[group] * limit
                 elif paused == SCORE_NOISE:

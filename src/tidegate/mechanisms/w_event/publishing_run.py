@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 UNITS = Outputs._fields.index("units")
-NOTHING = loop.Shared(
-    np.empty((0, 1), dtype=np.int64), np.empty((0, 3), dtype=np.int64), np.zeros(1, dtype=np.int64)
-)
+NOTHING = (
+    np.empty((0, 3), dtype=np.int64),
+    np.zeros(1, dtype=np.int64),
+)  # no group begins after the first step
 
 
 class PublishingRun(LoopRun):
@@ -68,7 +69,7 @@ class PublishingRun(LoopRun):
         if not len(found["paid"]):
             found["paid"] = np.zeros((1, 2), dtype=np.int64)
         self._put_back([found[name] for name in loop.Memory._fields])
-        self._shared = NOTHING
+        self._shared: tuple[npt.NDArray[np.int64], ...] | None = None  # `loop.Shared`
         if mechanism.sharing is not None:
             self.restores = False
             self._noise = begin_noise(self, mechanism.sharing, "dissimilarity", saved)
@@ -122,8 +123,8 @@ class PublishingRun(LoopRun):
         else:
             step, steps = block.first_step, len(block.rows)
             block.outputs[UNITS][0] = self._noise.pay_ahead(step, steps)
-            due, charged = self._noise.due(step, steps) if steps > 1 else NOTHING[1:]
-            self._shared = loop.Shared(self._noise.draw_all(step, steps), due, charged)
+            due = self._noise.due(step, steps) if steps > 1 else NOTHING
+            self._shared = self._noise.draw_all(step, steps), *due
             super()._release_block(block)
         last = block.first_step + len(block.rows) - 1
         if self._regroup_every and last % self._regroup_every == 0:
@@ -150,7 +151,7 @@ class PublishingRun(LoopRun):
             block.first_step,
             self._rule[:],
             (scores.words, cells.words),
-            self._shared[:],
+            self._shared,
             self._work[:],
             block.batch.account,
             self._arrays[:],

@@ -62,10 +62,9 @@ OPENED = 1  # groups that they have opened
 CHARGED = 2  # rows of `groups`
 
 
-class Randomness(NamedTuple):
-    """What the caller draws: random words or, where measurements share noise, the noise of the next of them."""
+class Shared(NamedTuple):
+    """Noise that the next measurements share, and what pays for it; None is handed over where each has its own."""
 
-    words: Any  # 2 × draws; without draws where the caller supplies noise
     noise: Any  # measurements × columns, looked at only where it is paid for
     opens: Any  # which of these measurements open a group
     groups: Any  # (first, last, units) of groups that were charged: the open one, and those that follow
@@ -149,7 +148,8 @@ def release(
     rule: Any,
     model: Any,
     control: Any,
-    randomness: Any,
+    words: Any,
+    shared: Any,
     work: Any,
     account: Any,
     state: Any,
@@ -158,7 +158,6 @@ def release(
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     rule, model, control = Rule(*rule), Model(*model), Control(*control)
     # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
-    words, noise, opens, groups, progress = Randomness(*randomness)
     given, chosen = Work(*work)
     entries, numbers = Account(*account)
     belief, due, counts, last, intervals, errors, taken = Memory(*state)
@@ -169,11 +168,13 @@ def release(
     apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
     inline = words.shape[1] > 0
     changes = np.empty(columns)
+    if shared is not None:  # decided when the loop is compiled
+        noise, opens, groups, progress = Shared(*shared)
     for index in range(begin, rows.shape[0]):
         step = first_step + index
         row = rows[index]
         fresh = 0
-        if rule.shares:
+        if shared is not None:
             fresh = _wanted(rule, due, counts, taken, step, chosen)
             if fresh:
                 used = progress[USED]
