@@ -357,13 +357,14 @@ class Store:
 
     def _check_revisions(self) -> None:
         """Refuse numbers of revisions that are not those of the releases."""
-        chunks = [chunk for chunk in self.chunks(self.archived.number) if chunk.revision.any()]
+        steps: list[Integers] = []
+        revisions: list[Integers] = []
+        for chunk in self.chunks(self.archived.number):  # whose values are not kept
+            revised = chunk.revision > 0
+            steps.append(chunk.step[revised])
+            revisions.append(chunk.revision[revised].astype(np.int64))
         rows = list(self._execute("SELECT first, last, revision FROM {revisions}"))
-        released = _most_revised(
-            [chunk.step[chunk.revision > 0] for chunk in chunks],
-            [chunk.revision[chunk.revision > 0].astype(np.int64) for chunk in chunks],
-            self.archived.step,
-        )
+        released = _most_revised(steps, revisions, self.archived.step)
         remembered = _most_revised(
             [np.arange(first, last + 1, dtype=np.int64) for first, last, _ in rows],
             [np.full(max(last + 1 - first, 0), revision, dtype=np.int64) for first, last, revision in rows],
