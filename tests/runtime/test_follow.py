@@ -76,7 +76,7 @@ def test_a_growing_file(tmp_path: Path) -> None:
     rows = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
     assert [row[1] for row in rows] == ["1", "2", "3", "4"]
     assert [row[2] for row in rows] == ["5.0", "5.0", "0.0", "5.0"]
-    assert {row[3] for row in rows} == {"0"}
+    assert {row[3] for row in rows} == {"0.0"}
 
 
 def test_the_command_stops_in_order(tmp_path: Path) -> None:
