@@ -14,6 +14,7 @@ import tidegate as tg
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BudgetAbsorption, Uniform
 from tidegate.mechanisms.clamping import saturated
+from tidegate.mechanisms.kernels.values import round_to_grid
 from tidegate.testing.entropy import zero_noise
 
 POLICY = tg.Event(epsilon="1")
@@ -135,3 +136,10 @@ def test_single_contributions_saturate_too():
     run.arrive(0, 1e300)
     run.arrive(0, float("nan"))
     assert run.close_step().step == 1
+
+
+@pytest.mark.parametrize("value", [2**52 + 1, 2**53 - 1, -(2**52) - 1, 2**51 + 1, 3])
+def test_large_values_are_rounded_to_themselves(value):
+    """Whole numbers stay what they are beside numbers with fractions, where half a unit more is no float."""
+    rounded, _, usable = round_to_grid(np.array([float(value), 0.25]), 1, 2.0**53)
+    assert (rounded.tolist(), usable) == ([value, 0], True)

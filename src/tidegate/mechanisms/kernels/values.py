@@ -28,7 +28,9 @@ def round_to_grid(values: Any, denominator: int, largest: float) -> Any:
     usable = True
     for at in range(values.size):
         scaled = values[at] * denominator
-        nearest = np.floor(scaled + 0.5)
+        nearest = np.floor(scaled)
+        if scaled - nearest >= 0.5:  # scaled + ½ may be no float
+            nearest += 1.0
         if not (-largest <= nearest <= largest):  # also true of NaN
             usable = False
             continue
