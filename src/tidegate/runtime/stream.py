@@ -659,19 +659,11 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
         if wanted == "auto" and not position.get("newest"):
             whole = False
         layout = replace(
-            layout,
-            intervals=bool(position.get("intervals")),
-            rounds=bool(position.get("rounds")),
-            decimal=bool(position.get("decimal")),
+            layout, intervals=bool(position.get("intervals")), rounds=bool(position.get("rounds"))
         )
         plain = replace(layout, revised=layout.revised and not whole)
         outlet = open_sink(location, plain, format=format, follow=follow, newest=whole)
-    outlet.remembers = {
-        "intervals": layout.intervals,
-        "rounds": layout.rounds,
-        "decimal": layout.decimal,
-        "newest": whole,
-    }
+    outlet.remembers = {"intervals": layout.intervals, "rounds": layout.rounds, "newest": whole}
     return outlet
 
 

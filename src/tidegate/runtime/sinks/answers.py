@@ -17,7 +17,7 @@ from tidegate.releases import Status
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import earlier_name
-from tidegate.runtime.sinks.layout import plain, with_point
+from tidegate.runtime.sinks.layout import plain
 from tidegate.runtime.sinks.rounding import rounded
 from tidegate.runtime.sinks.sink import Position
 from tidegate.runtime.sinks.text import TextFileSink
@@ -130,7 +130,7 @@ class AnswerFileSink(TextFileSink):
             for (step, row), three in zip(rows, plain(shown), strict=True)
         ]
         if not self._json:
-            return _csv([[*line[:3], *map(with_point, line[3:6]), *map(_word, line[6:])] for line in lines])
+            return _csv([[_word(cell) for cell in line] for line in lines])
         encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
         return b"".join(encode(dict(zip(self._fields, line, strict=True))).encode() + b"\n" for line in lines)
 

@@ -8,7 +8,7 @@ import io
 import json
 import math
 import zoneinfo
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -59,9 +59,6 @@ class Layout:
         Whether digits are left out that the noise has made meaningless; not so where a stream was begun with all.
     guarantee
         The fingerprint of the configuration that was promised, for sinks that name it beside each release.
-    decimal
-        Whether every number of a CSV file has a point and none an exponent, so that a column has one form; files that
-        were begun by earlier versions stay as they are.
     """
 
     labels: tuple[str, ...]
@@ -78,7 +75,6 @@ class Layout:
     intervals: bool = True
     rounds: bool = False
     guarantee: str = ""
-    decimal: bool = True
 
     def __post_init__(self) -> None:
         others = {*self._before, *self._after, *self._ends}
@@ -178,11 +174,8 @@ class Layout:
 
     def csv(self, chunk: Chunk) -> bytes:
         """Lines of CSV."""
-        text, rows = io.StringIO(), self.rows(chunk)
-        if self.decimal:
-            at = [index for index, kind in enumerate(self.kinds) if kind == "number"]
-            rows = (_with_points(row, at) for row in rows)
-        csv.writer(text, lineterminator="\n").writerows(rows)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(self.rows(chunk))
         return text.getvalue().encode()
 
     def csv_file(self, chunk: Chunk) -> bytes:
@@ -215,26 +208,6 @@ class Layout:
     def json_lines(self, chunk: Chunk) -> bytes:
         """Lines of JSON."""
         return b"".join(self.objects(chunk))
-
-
-def _with_points(row: list[Any], at: Sequence[int]) -> list[Any]:
-    for index in at:
-        row[index] = with_point(row[index])
-    return row
-
-
-def with_point(number: float | int | None) -> str | None:
-    """A number with a point and without an exponent.
-
-    Examples
-    --------
-    >>> with_point(12), with_point(0.00001), with_point(-3.25), with_point(None)
-    ('12.0', '0.00001', '-3.25', None)
-    """
-    if number is None:
-        return None
-    text = repr(float(number))
-    return text if "e" not in text else np.format_float_positional(float(number), trim="0")
 
 
 def plain(values: Values) -> list[list[Any]]:
