@@ -272,7 +272,7 @@ class Told:
             assert level == typical
         for words, percent in self.each(r"<li>([^<]*): off by ([\d,.]+)% of a value on average", part):
             wanted = 100 * self._tried(html.unescape(words), number(typical))
-            assert number(percent) == pytest.approx(wanted, rel=0.3), words
+            assert number(percent) == pytest.approx(wanted, rel=0.4), (words, percent, wanted)
 
     def _drowned(self, halves: dict[str, float], more: float) -> list[str]:
         """Columns in which the noise, times so much, is larger than the numbers."""
@@ -565,7 +565,11 @@ class Told:
             )
         else:
             assert shown[2] == "–"
-        assert number(shown[3]) == pytest.approx(float(np.nanquantile(off, 0.95)), abs=2 * near, rel=0.05)
+        written_to = float(
+            np.max(np.abs(values - np.trunc(values)) < 1e-9)
+        )  # some are written as whole numbers
+        wide = 2 * near + written_to / 2
+        assert number(shown[3]) == pytest.approx(float(np.nanquantile(off, 0.95)), abs=wide, rel=0.05)
 
     def left_out(self) -> None:
         """How many records there are, which shares count nowhere, and how far that is from the file."""
@@ -653,9 +657,12 @@ class Told:
 @cache
 def relative_error(config: str, stream: Description, steps: int) -> float:
     """How far a configuration's releases of a made-up stream are off, as a part of its values."""
-    truth = stream.sample(steps, 1)
-    released = parse_config(config, Path("other.toml")).mechanism.start().push_batch(truth).values
-    return float(np.abs(released - truth).mean() / np.abs(truth).mean())
+    mechanism, found = parse_config(config, Path("other.toml")).mechanism, []
+    for seed in (1, 2, 3):
+        truth = stream.sample(steps, seed)
+        released = mechanism.start().push_batch(truth).values
+        found.append(float(np.abs(released - truth).mean() / np.abs(truth).mean()))
+    return float(np.mean(found))
 
 
 def number(text: str) -> float:

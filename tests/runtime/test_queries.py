@@ -250,7 +250,7 @@ def test_queries_come_and_go(tmp_path: Path) -> None:
         told = "\n".join(told_of(ledger))
     assert "Amended from step 21 on" in told
     assert "Amended from step 41 on" in told
-    assert "customers was released by Uniform, steps 1 to 20" in told
+    assert "customers was released by Uniform with ε = 0.25, steps 1 to 20" in told
 
 
 @pytest.mark.parametrize("mechanism", ["BudgetAbsorption", "BudgetDistribution", "PeGaSus", "Tide", "Sample"])
