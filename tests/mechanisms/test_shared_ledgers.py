@@ -317,6 +317,12 @@ def test_a_used_ledger_takes_no_snapshot_of_another():
     ledger.charge(1, 10)
     for _ in range(3):
         other.charge(1, 0)
-    with pytest.raises(SnapshotError, match="new ledger"):
-        ledger.restore(other.snapshot())
+    empty = MemoryLedger(policy, 10).snapshot()
+    twin = MemoryLedger(policy, 10)
+    twin.restore({**empty, "identity": ledger.known_as})  # as if it had been restored before the charge
+    for _ in range(3):
+        twin.charge(1, 0)
+    for account in (other, twin):
+        with pytest.raises(SnapshotError, match="new ledger"):
+            ledger.restore(account.snapshot())
     assert ledger.spent() == 1

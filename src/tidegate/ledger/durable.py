@@ -327,9 +327,7 @@ class DurableLedger(Ledger):
                 for values in self._pending:
                     self.connection.execute(_INSERT, values)
             self._finish(rows)
-        except (
-            Exception
-        ):  # the error that came first is the one to tell; runs hear that their charges are gone
+        except Exception:  # the first error is the one to raise; runs hear that their charges are gone
             return False
         return True
 

@@ -146,9 +146,8 @@ class LoopRun(Run):
         except BaseException as error:
             try:
                 self._given_up(error, first_step, outputs)
-            except (
-                BaseException
-            ):  # a charge that failed: what was drawn is seen by nobody, and nobody goes on with it
+            except BaseException:
+                # a charge that failed: what was drawn is seen by nobody, and nobody goes on with it
                 self.taken_back()
                 raise
             finally:

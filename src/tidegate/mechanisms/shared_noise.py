@@ -364,9 +364,8 @@ class LentAccount:
     def __init__(self, batch: Batch, unit: Fraction) -> None:
         self._batch, self.unit = batch, unit
         self._begun: list[Group] = []
-        self._due: list[
-            tuple[Integers, Integers]
-        ] = []  # by compiled loops: groups, and how many they charged
+        # of compiled loops: groups, and how many they charged
+        self._due: list[tuple[Integers, Integers]] = []
         self._extended: dict[Group, Group] = {}  # as they are now, as they were
 
     def remaining(self, step: int | None = None) -> Fraction:

@@ -45,9 +45,8 @@ FAMILIAR = (
 EARLIER = 2  # so many times fewer, and stronger, measurements than before need not wait
 CLEARLY = 0.97  # a choice is given up for one that is predicted to be so much better
 LEAST_VARIANCE = 1e-6  # of noise, in squared grid units: the filter divides by it
-SETTLED = (
-    2  # windows after which a semiorder is thought of, which is not easily left again; one if it is dense
-)
+# windows after which a semiorder is thought of, which is not easily left again; one if it is dense
+SETTLED = 2
 BEGINNING = 5.0  # times the variance, in the mean over the window in which a semiorder gets its budget
 STAY = 8  # windows that a change to or from a semiorder is judged by, or as many steps as were seen so far
 STAY_DENSE = 32  # the same for one that measures every step, which is never far from right

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
 
 UNITS = Outputs._fields.index("units")
-NOTHING = (
-    np.empty((0, 3), dtype=np.int64),
-    np.zeros(1, dtype=np.int64),
-)  # no group begins after the first step
+# no group begins after the first step
+NOTHING = (np.empty((0, 3), dtype=np.int64), np.zeros(1, dtype=np.int64))
 
 
 class PublishingRun(LoopRun):
