@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import typer.main
 
 import tidegate
-from tidegate.cli import app, demo, main
+from tidegate.cli import COMMANDS, demo, main
+from tidegate.cli.reference import whole
 from tidegate.errors import InvalidInput
 
 
@@ -24,7 +24,7 @@ def commands() -> Iterator[tuple[str, ...]]:
             for name, child in children.items():
                 yield from walk(child, (*words, name))
 
-    yield from walk(typer.main.get_command(app), ())
+    yield from walk(whole(), ())
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -37,6 +37,25 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "demo" in done.stdout
+
+
+def test_the_list_of_commands_says_what_the_commands_say() -> None:
+    """Its lines are written apart, so that no command is loaded for them; each is the first sentence of its command."""
+    said = {
+        name: " ".join(command.help.partition("\n\n")[0].split())
+        for name, command in whole().commands.items()
+    }
+    assert said == COMMANDS
+
+
+def test_only_the_command_that_is_called_is_loaded() -> None:
+    """The other modules, and what they import, cost nothing."""
+    script = (
+        "import sys; from tidegate.cli import COMMANDS, main; main(['doctor', '--help']); "
+        "print(*(name for name in COMMANDS if f'tidegate.cli.{name}' in sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == "doctor\n"
 
 
 def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,62 +8,74 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from tidegate.cli import (
-    amend,
-    audit,
-    bench,
-    check,
-    completion,
-    datasets,
-    demo,
-    doctor,
-    explain,
-    init,
-    ledger,
-    new,
-    plan,
-    preview,
-    release,
-    repro,
-    serve,
-    tune,
-    verify,
-)
 from tidegate.errors import TidegateError, without_secrets
 from tidegate.system import check_system
 from tidegate.version import __version__
 
+# What the list of commands says of each; modules of the same names are loaded when they are called. A test compares.
+COMMANDS = {
+    "demo": "Release the occupancy of a made-up campus under w-event privacy and draw it.",
+    "init": "Write a commented configuration for a file of events.",
+    "plan": "Predict the error of every mechanism from public knowledge, and recommend one.",
+    "check": "Check a configuration, its source, ledger and sink: everything that `release` would refuse at its start.",
+    "explain": "Say in sentences what is published, who is protected when and how well, and what is taken for granted.",
+    "preview": "Release a made-up stream under a configuration, and write the report that the real one would have.",
+    "tune": "Choose most, clip, edges and level from the data under differential privacy, and write the lines.",
+    "release": "Release the stream of a configuration, and go on where an earlier start was stopped.",
+    "amend": "Let a stream be what its configuration says now: other queries, columns, mechanisms, shares or budget.",
+    "audit": "Search for a pair of streams and an event that refute a privacy claim.",
+    "bench": "Compare mechanisms on a stream of your own: errors with intervals over runs, at once and delayed.",
+    "verify": "Recompute every window of a published account, and compare it with what was seen before.",
+    "doctor": "Print versions and optional parts, and try noise and ledger for a moment.",
+    "completion": "Print a script that completes commands and options in a shell; docs/install.md says where it goes.",
+    "serve": "Serve streams over HTTP, or manage tokens.",
+    "ledger": "Look at a ledger, verify it, back it up, put it back or prune it.",
+    "new": "Skeletons of your own mechanisms.",
+    "repro": "The papers' experiments: what is claimed, and what the sound implementation gives.",
+    "datasets": "Sample streams: make one, or load a public one that you have downloaded.",
+}
 # Pretty exceptions print local variables, and a local variable may be a record.
-app = typer.Typer(
-    name="tidegate",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
-app.command("init", epilog=init.EXAMPLE)(init.init)
-app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
-app.command("check", epilog=check.EXAMPLE)(check.check)
-app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
-app.command("preview", epilog=preview.EXAMPLE)(preview.preview)
-app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
-app.command("release", epilog=release.EXAMPLE)(release.release)
-app.command("amend", epilog=amend.EXAMPLE)(amend.amend)
-app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
-app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
-app.command("verify", epilog=verify.EXAMPLE)(verify.verify)
-app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
-app.command("completion", epilog=completion.EXAMPLE)(completion.completion)
-app.add_typer(serve.app, name="serve")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(new.app, name="new")
-app.add_typer(repro.app, name="repro")
-app.add_typer(datasets.app, name="datasets")
+_SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+COMPLETION = "_TIDEGATE_COMPLETE"  # a shell that asks how a word goes on sets it
+
+
+def load(name: str) -> Any:
+    """The command of a name, from its module: a function of the same name, or an ``app`` of several commands."""
+    module, alone = import_module(f"tidegate.cli.{name}"), typer.Typer(**_SETTINGS)
+    if hasattr(module, "app"):
+        alone.add_typer(module.app, name=name)
+    else:
+        alone.command(name, epilog=module.EXAMPLE)(getattr(module, name))
+    return get_group(alone).commands[name]
+
+
+class _LoadedWhenCalled(TyperGroup):
+    """Commands by name and summary; the one that is called, or completed, is loaded."""
+
+    def __init__(self, **attributes: Any) -> None:
+        attributes["commands"] = {
+            name: TyperCommand(name=name, help=summary) for name, summary in COMMANDS.items()
+        }
+        super().__init__(**attributes)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else load(name), rest
+
+
+app = typer.Typer(name="tidegate", cls=_LoadedWhenCalled, **_SETTINGS)
 
 
 def _version(wanted: bool) -> None:
@@ -72,7 +84,10 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog=demo.EXAMPLE, invoke_without_command=True)
+@app.callback(
+    epilog="Example: tidegate demo --out week --weeks 1 --epsilon 1/2 --window 12",
+    invoke_without_command=True,
+)
 def _root(
     context: typer.Context,
     version: Annotated[
@@ -99,8 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         check_system()
-        if completion.VARIABLE in os.environ:
-            completion.prepare()
+        if COMPLETION in os.environ:
+            import_module("typer.completion").completion_init()
         code = app(
             args=None if arguments is None else list(arguments), prog_name="tidegate", standalone_mode=False
         )

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli import COMPLETION
+
 EXAMPLE = "Example: tidegate completion bash"
 SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_TIDEGATE_COMPLETE"  # a shell that asks sets it
 
 
 def completion(
@@ -26,12 +27,5 @@ def completion(
             "shell", shell, "bash, zsh or fish", "write for example `tidegate completion bash`"
         )
     make = import_module("typer.completion").get_completion_script
-    script = make(prog_name="tidegate", complete_var=VARIABLE, shell=shell)
+    script = make(prog_name="tidegate", complete_var=COMPLETION, shell=shell)
     typer.echo(json.dumps({"shell": shell, "script": script}) if as_json else script)
-
-
-def prepare() -> None:
-    """Let the command line answer a shell that asks how a word goes on."""
-    from importlib import import_module
-
-    import_module("typer.completion").completion_init()

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer.main
 
-from tidegate.cli import app
+from tidegate.cli import COMMANDS, app, load
 
 HEAD = """\
 # Commands
@@ -28,7 +28,14 @@ stderr, and only to a terminal.
 
 def reference() -> str:
     """All commands with their options, as Markdown."""
-    return HEAD + "".join(_command("tidegate", typer.main.get_command(app)))
+    return HEAD + "".join(_command("tidegate", whole()))
+
+
+def whole() -> Any:
+    """The command line with every command loaded."""
+    root = typer.main.get_group(app)
+    root.commands = {name: load(name) for name in COMMANDS}
+    return root
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
