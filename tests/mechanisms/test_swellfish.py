@@ -428,6 +428,7 @@ def test_the_optimal_schedule_does_not_know_the_joint_promise():
         ({"specifications": [HOUSE]}, {"share": 2}, "above 0 and at most 1"),
         ({"specifications": [HOUSE]}, {"gap_change": 1}, "say what fills gaps"),
         ({"specifications": [HOUSE]}, {"gap_change": 9, "fill": 0}, "raise the baseline"),
+        ({"specifications": [HOUSE]}, {"gap_change": 1, "fill": "released"}, "fill with a public number"),
         ({"specifications": [HOUSE]}, {"rounding": "nearest"}, 'write allowance="1"'),
         ({"specifications": [HOUSE], "delta": "0.1", "promise": "joint"}, {}, "drop delta"),
         ({"specifications": [Specification((Secret("0.5", 1, "always", 1),), "h")]}, {}, 'write height="1"'),

@@ -61,6 +61,8 @@ def test_printed_variants_say_what_they_lose():
         (tg.Event(epsilon=1, max_change=2), tg.Event(epsilon=1)),
         (tg.Event(epsilon=1), tg.Event(epsilon=1, mobility="fixed")),
         (tg.Event(epsilon=1), tg.Event(rho="1/2")),
+        (tg.WEvent(epsilon=1, w=3), tg.WEvent(epsilon=1, w=3, touches=2)),
+        (tg.WEvent(epsilon=1, w=3, touches=2), tg.WEvent(epsilon=1, w=3, touches=1)),
     ],
 )
 def test_comparison(stronger, weaker):
@@ -69,6 +71,17 @@ def test_comparison(stronger, weaker):
     assert promise(stronger).implies(promise(stronger))
     assert not promise(weaker).implies(promise(stronger))
     assert not promise(stronger, calibration="paper").implies(promise(weaker))
+
+
+def test_several_units_are_compared_with_their_like():
+    """A window's guarantee says nothing of two windows or two units, even with the budget that they have together."""
+    one, two = (promise(tg.WEvent(epsilon=epsilon, w=24)) for epsilon in (1, 2))
+    assert one.over(steps=48).implies(two.over(steps=48))
+    assert one.for_tuples(2).implies(two.for_tuples(2))
+    for several in (one.over(steps=48), one.for_tuples(2)):
+        assert not two.implies(several)
+        assert not several.implies(two)
+        assert several.implies(several)
 
 
 def test_frozen_and_comparable():

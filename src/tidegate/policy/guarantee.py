@@ -103,11 +103,14 @@ class Guarantee:
         mine, theirs = self.policy, other.policy
         if self.calibration != "sound" or not self.budget.within(other.budget):
             return False
+        if self.unit != other.unit and (self.unit, other.unit) != (mine.unit(), theirs.unit()):
+            return False  # what covers several units is compared with its like only
         same_change = (
             mine.adjacency == theirs.adjacency
             and Fraction(mine.max_change) >= Fraction(theirs.max_change)
             and (mine.mobility == "moving" or theirs.mobility == "fixed")
             and (mine.signed or not theirs.signed)
+            and (mine.touches is None or (theirs.touches is not None and mine.touches >= theirs.touches))
         )
         if not same_change or "Swellfish" in (type(mine).__name__, type(theirs).__name__):
             return same_change and mine == theirs

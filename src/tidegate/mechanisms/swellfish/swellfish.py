@@ -61,7 +61,8 @@ class Swellfish(Mechanism):
         None refuses missing readings.
     gap_change
         By how much a filled reading can differ from the true one, at most. If given, and no more than the height of
-        every baseline secret, a gap is hidden like the baseline event: filled steps get noise like all others.
+        every baseline secret, a gap is hidden like the baseline event: filled steps get noise like all others. Only
+        with a public number for `fill`: a released value lies as far from the true one as its noise says.
     experiment
         Accepts specifications that were derived from recorded use; nothing of such a run protects anybody.
 
@@ -216,6 +217,13 @@ class Swellfish(Mechanism):
             if self.fill is None:
                 raise InvalidParameter(
                     "gap_change", self.gap_change, "absent without fill", "say what fills gaps"
+                )
+            if self.fill == "released":
+                raise InvalidParameter(
+                    "gap_change",
+                    self.gap_change,
+                    'absent with fill="released", whose noise is no reading of anybody',
+                    "fill with a public number, or drop gap_change to leave gaps unprotected",
                 )
 
     @property
