@@ -304,6 +304,27 @@ def test_a_verdict_speaks_of_every_budget_that_was_in_force(tmp_path, durable, l
         assert str(verify_file(path)) == str(verdict)
 
 
+def test_an_amendment_counts_the_same_charges_whatever_is_still_known(tmp_path, monkeypatch):
+    """Opened from a checkpoint an account knows less of the past than one that was replayed from the first row."""
+    monkeypatch.setattr("tidegate.ledger.durable.CHECKPOINT_ROWS", 7)
+    path = tmp_path / "account.db"
+    ledger = SQLiteLedger(path, POLICY, 1)
+    ledger.divide({"a": "1/2", "b": "1/2"})
+    ledger.share("a").fit(dataclasses.replace(POLICY, epsilon="1/2"), 7, "A")  # old charges are of sevenths
+    for step in range(1, 4):
+        ledger.share("a").charge(step, 1)
+    for step in range(4, 60):
+        ledger.share("a").charge(step, 0)
+    ledger.close()
+    ledger = SQLiteLedger(path)
+    ledger.divide({"c": "1"})
+    for step in range(60, 70):
+        ledger.share("c").charge(step, int(step % 4 == 0))
+    ledger.close()
+    verdict = verify_file(path)
+    assert verdict.ok, verdict
+
+
 def _cut_and_fail(ledger):
     ledger.divide({"a": "1"}, budget=Fraction(1, 4))
     ledger.divide({})

@@ -19,7 +19,7 @@ import numpy as np
 
 from tidegate.config import Queries, parse_queries
 from tidegate.errors import TidegateError
-from tidegate.runtime import open_streams, stream, streams
+from tidegate.runtime import open_streams, pruning, stream, streams
 from tidegate.runtime.amend import amend
 from tidegate.runtime.parts import amendments_of
 from tidegate.runtime.store import open_durable
@@ -116,12 +116,15 @@ def receipts(folder: Path) -> None:
     path.with_suffix(".tmp").rename(path)
 
 
-def variant(folder: Path, target: str, number: int) -> Queries:
-    """The configuration of one phase."""
+def variant(folder: Path, target: str, number: int, *, grows: bool = False) -> Queries:
+    """The configuration of one phase; outputs that only grow are those of releases that may be archived."""
     queries, epsilon = VARIANTS[number]
     ledger = f'ledger = "{target}"\n' if target else ""
     protect = f'[protect]\nepsilon = "{epsilon}"\nwindow = {WINDOW}\n{ledger}'
-    text = HEAD.format(count=PHASE * (number + 1)) + queries + ANSWERS + protect
+    head = HEAD.format(count=PHASE * (number + 1))
+    if grows:
+        head = head.replace('"released.csv"', '"released.csv"\nrevisions = "all"')
+    text = head + queries + ("" if grows else ANSWERS) + protect
     return parse_queries(text, folder / "tidegate.toml")
 
 
@@ -140,13 +143,13 @@ def work(order: dict[str, Any]) -> None:
     receipts(folder)
     with nullcontext() if order.get("fresh_noise") else fixed_entropy(11):
         for number in range(len(VARIANTS)):
-            queries = variant(folder, target, number)
+            queries = variant(folder, target, number, grows="archives" in order)
             phase = known(queries)
             if phase > number:
                 continue
             if phase < number:
                 amend(queries)
-            release(queries)
+            release(queries, folder / "archives" if order.get("archives") else None)
 
 
 def work_on_old(order: dict[str, Any]) -> None:
@@ -163,9 +166,12 @@ def work_on_old(order: dict[str, Any]) -> None:
         release(queries)
 
 
-def release(queries: Queries) -> None:
-    """Release everything up to the end of a phase, a few steps at a time."""
+def release(queries: Queries, archives: Path | None = None) -> None:
+    """Release everything up to the end of a phase, a few steps at a time, and archive what no window needs."""
     with open_streams(queries) as running:
+        if archives is not None:
+            archives.mkdir(exist_ok=True)
+            running.archive_into(archives, keep=WINDOW)
         intake = running.queries.open(running.position)
         if hasattr(intake.source, "piece"):
             intake.source.piece = 15_000
@@ -179,6 +185,7 @@ def main() -> None:
     stream.SYNC_EVERY = streams.SYNC_EVERY = (
         0.0  # record what sinks have taken at once, so that this is cut into, too
     )
+    pruning.SPARE = 0  # nothing is spared for sinks, so that short streams are pruned
     with fixed_entropy(1):
         for number in range(len(VARIANTS)):
             for part in variant(Path(), "", number).parts:

@@ -17,12 +17,13 @@ from tests.runtime.test_queries import released, shop
 
 from tidegate.config import Config, ConfigError, parse_config
 from tidegate.config.document import EXAMPLE, SEVERAL
-from tidegate.config.queries import parse_queries, read_queries
+from tidegate.config.queries import one, parse_queries, read_queries
 from tidegate.errors import TidegateError
 from tidegate.runtime import open_stream, open_streams
 from tidegate.runtime.amend import amend
 from tidegate.runtime.store import Store, open_durable
-from tidegate.runtime.stream import answer_sinks, prune_stream
+from tidegate.runtime.stream import answer_sinks
+from tidegate.runtime.streams import prune_streams
 
 WORKER = Path(__file__).with_name("killed_worker.py")
 QUESTIONS = """
@@ -269,11 +270,11 @@ def test_releases_that_answers_are_made_from_are_not_archived(tmp_path: Path) ->
     """One sentence, whether the stream is running or not; without answers it is pruned as ever."""
     config = asked(tmp_path)
     release(config)
-    with pytest.raises(TidegateError, match="made from all releases"):
-        prune_stream(config, tmp_path)
-    with open_stream(config) as stream, pytest.raises(TidegateError, match="made from all releases"):
+    with pytest.raises(TidegateError, match="is made from all releases"):
+        prune_streams(one(config), tmp_path)
+    with open_stream(config) as stream, pytest.raises(TidegateError, match="is made from all releases"):
         stream.prune(tmp_path)
-    assert prune_stream(settings(tmp_path), tmp_path) is None
+    assert prune_streams(one(settings(tmp_path)), tmp_path) is None
 
 
 RECEIPT = """

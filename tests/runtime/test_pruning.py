@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sqlite3
 from pathlib import Path
@@ -16,6 +17,8 @@ import tidegate as tg
 from tidegate.cli import main
 from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, LedgerMismatch
 from tidegate.ledger import SQLiteLedger
+from tidegate.ledger.amendments import add_specification, specifications_of, withdraw_specification
+from tidegate.policy import Secret, Specification
 from tidegate.runtime import pruning
 from tidegate.runtime.copies import back_up, restore
 from tidegate.runtime.heads import Head, check_head
@@ -25,6 +28,10 @@ from tidegate.runtime.stream import Stream
 from tidegate.testing import fixed_entropy
 
 POLICY = tg.WEvent(epsilon="1", w=6)
+HOME = Secret(1, 1, "always", "1", "home")
+HOUSES = tg.Swellfish(
+    specifications=[Specification((HOME, Secret(4, 3, "always", "1/2", "oven")), "house")], longest=5
+)
 MECHANISMS = {
     "Uniform": lambda: tg.mechanisms.Uniform(POLICY, columns=2),
     "BudgetAbsorption": lambda: tg.mechanisms.BudgetAbsorption(POLICY, columns=2),
@@ -33,6 +40,7 @@ MECHANISMS = {
     "SlidingWindowTree": lambda: tg.mechanisms.SlidingWindowTree(POLICY, columns=2),
     "OptStream": lambda: tg.mechanisms.OptStream(POLICY, columns=2, samples=2),
     "Tide": lambda: tg.mechanisms.Tide(POLICY, columns=2),
+    "Swellfish": lambda: tg.mechanisms.Swellfish(HOUSES, columns=2),
 }
 
 
@@ -199,7 +207,7 @@ def test_a_crash_between_archive_and_ledger_loses_nothing(
         for _ in range(30):
             run.push([1, 2])
         with monkeypatch.context() as broken:
-            broken.setattr(pruning.Store, "archive", lambda *_: 1 / 0)
+            broken.setattr(pruning.Store, "forget", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 run.prune(tmp_path / "archives", keep=6)
         assert run.push([1, 2]).step == 31
@@ -207,7 +215,7 @@ def test_a_crash_between_archive_and_ledger_loses_nothing(
     shutil.rmtree(tmp_path / "archives")
     (tmp_path / "archives").mkdir()
     with tg.open(MECHANISMS["Uniform"](), tmp_path / "run.ledger") as run, monkeypatch.context() as broken:
-        broken.setattr(pruning.Store, "archive", lambda *_: 1 / 0)
+        broken.setattr(pruning.Store, "forget", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run.prune(tmp_path / "archives", keep=6)
     with tg.open(MECHANISMS["Uniform"](), tmp_path / "run.ledger") as run:
@@ -215,6 +223,62 @@ def test_a_crash_between_archive_and_ledger_loses_nothing(
         assert moved is not None
         assert not moved.archive.made
     assert verify_archives([moved.archive.path], tmp_path / "run.ledger") == ""
+
+
+def test_an_archive_of_an_interrupted_pruning_is_a_beginning_of_the_next(tmp_path: Path) -> None:
+    """Steps came in between, so that both begin alike; the longer one must have all rows of the other."""
+    (tmp_path / "archives").mkdir()
+    for each in (tmp_path / "run.ledger", tmp_path / "other.ledger"):
+        with tg.open(MECHANISMS["Uniform"](), each) as run, pytest.MonkeyPatch.context() as broken:
+            for _ in range(30):
+                run.push([1, 2])
+            broken.setattr(pruning.Store, "forget", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                run.prune(tmp_path / "archives", keep=6)
+            run.push([1, 2])
+    with tg.open(MECHANISMS["Uniform"](), tmp_path / "run.ledger") as run:
+        assert run.prune(tmp_path / "archives", keep=6) is not None
+    archives = sorted((tmp_path / "archives").glob("run.*"))
+    assert len(archives) == 2
+    assert verify_archives(archives, tmp_path / "run.ledger") == ""
+    (stranger,) = (tmp_path / "archives").glob("other.*")
+    assert "does not go on" in verify_archives([stranger, archives[1]], tmp_path / "run.ledger")
+
+
+def test_specifications_come_and_go_around_prunings(tmp_path: Path) -> None:
+    """Rows that changed who is protected are forgotten; what they changed is in force, and refuses what it refused."""
+    pump, story = Secret(8, 5, "always", "1/4", "pump"), random.Random(5)
+    paths = [tmp_path / "pruned.ledger", tmp_path / "whole.ledger"]
+    for path in paths:
+        SQLiteLedger(path, HOUSES, 1000).close()
+    for number in range(1, 8):
+        amounts = [story.randint(0, 60) for _ in range(story.randint(6, 15))]
+        guests = []
+        for path in paths:
+            with SQLiteLedger(path, read_only=False) as ledger:
+                for amount in amounts:
+                    ledger.charge(ledger.step + 1, amount)
+                if number > 1:
+                    withdraw_specification(ledger, f"guest {number - 1}")
+                add_specification(ledger, Specification((HOME, pump), f"guest {number}"))
+                if path == paths[0]:
+                    ledger.prune(ledger.head[0] - story.randint(0, 5), {})
+                assert ledger.verify().ok
+                present = [each.label for each in specifications_of(ledger) if each.ends > ledger.step]
+                guests.append(
+                    (sorted(present), [ledger.remaining(ledger.step + ahead) for ahead in range(1, 9)])
+                )
+        assert guests[0] == guests[1]
+    one, other = map(verify_target, paths)
+    assert one.ok
+    assert (one.steps, one.spent, one.place) == (other.steps, other.spent, other.place)
+    assert "are in archives" in str(one)
+    connection = sqlite3.connect(paths[0])
+    assert connection.execute("SELECT count(*) FROM charges WHERE kind = 'amend'").fetchone()[0] < 6
+    connection.execute("UPDATE base SET facts = replace(facts, 'guest 1', 'guest 9')")
+    connection.commit()
+    connection.close()
+    assert not verify_target(paths[0]).ok
 
 
 def test_what_cannot_be_pruned_is_one_sentence(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.ledger import Verdict
+from tidegate.runtime.pruning import verify_archives
 from tidegate.runtime.store import verify_target
 
 OLD = Path(__file__).parents[1] / "ledger" / "fixtures" / "0.1.0" / "stream"
@@ -203,3 +207,50 @@ def test_killed_at_random_and_amended_twice(
         assert verdict.steps == 3 * PHASE
         if killed >= KILLS:
             return
+
+
+def test_killed_at_random_while_it_is_pruned(worker: Worker, targets: Targets, tmp_path: Path) -> None:
+    """Whatever the moment: the transcript of a stream that was never pruned, and archives and ledger are one account."""
+    chance, killed = random.Random(12), 0
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    assert not worker.start(whole, "", archives=False)
+    wanted = told(verify_target(whole / "tidegate.ledger"))
+    for number in itertools.count():
+        folder, target = tmp_path / str(number), targets()
+        folder.mkdir()
+        while True:
+            how = {"lines": chance.randint(1, 12_000)} if killed < KILLS else {}
+            if not worker.start(folder, target, archives=True, **how):
+                break
+            killed += 1
+        assert outputs(folder) == outputs(whole)
+        archives, ledger = sorted((folder / "archives").iterdir()), target or str(folder / "tidegate.ledger")
+        assert verify_archives(archives, ledger) == ""
+        verdict = verify_target(ledger)
+        assert told(verdict) == wanted
+        assert f"rows 1 to {verdict.archived} are in archives" in str(verdict)
+        assert verdict.archived > 0
+        for archive in archives:
+            assert_nothing_to_go_on_from(archive)
+        if killed >= KILLS:
+            return
+
+
+def told(verdict: Verdict) -> tuple[Any, ...]:
+    """What a verdict says about all windows, wherever the rows are."""
+    assert verdict.ok, str(verdict)
+    return verdict.steps, verdict.spent, verdict.budget, verdict.releases
+
+
+def assert_nothing_to_go_on_from(archive: Path) -> None:
+    """States of mechanisms hold noise that nobody may see; rows of open steps are raw."""
+    connection = sqlite3.connect(archive)
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    streams = [name for name in tables if re.fullmatch(r"stream(_[0-9]+)?", name)]
+    assert len(streams) >= 3
+    for name in streams:
+        assert set(connection.execute(f"SELECT position, state FROM {name}")) == {(None, None)}
+    for name in ("kept", "arrivals"):
+        assert name not in tables or connection.execute(f"SELECT count(*) FROM {name}").fetchone() == (0,)
+    connection.close()

@@ -111,13 +111,13 @@ def prune(
     added to it. `tidegate ledger verify --archive` proves that archives and ledger are one account from the first row on.
     """
     from tidegate.cli.progress import stages
-    from tidegate.config import read_config
-    from tidegate.runtime.stream import prune_stream
+    from tidegate.config import read_queries
+    from tidegate.runtime.streams import prune_streams
 
-    settings = read_config(config)
+    settings = read_queries(config)
     with stages(1, quiet=as_json) as begin:
         begin("archiving and replaying all charges")
-        found = prune_stream(settings, archives, keep=keep)
+        found = prune_streams(settings, archives, keep=keep)
     if as_json:
         facts = {
             "archive": None if found is None else str(found.archive.path),

@@ -337,6 +337,13 @@ class Account:
 
     # snapshots
 
+    def history(self) -> dict[str, Any]:
+        """What an archive leaves to remember besides the snapshot, ready for JSON: nothing of most accounts."""
+        return {}
+
+    def recall(self, history: Mapping[str, Any]) -> None:
+        """Know again what `history` said, after `restore`."""
+
     def snapshot(self) -> dict[str, Any]:
         """The account as plain arrays; equal charges at equal distances are one run."""
         rows = self.rows()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.errors import SnapshotError, TidegateError
+from tidegate.errors import LedgerError, TidegateError
 from tidegate.ledger.account import Account
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.rows import account_from, decode_text, encode_text
@@ -72,7 +72,8 @@ class Base(NamedTuple):
         """Set an account to what the archived rows add up to."""
         try:
             account.restore(account_from(self.account))
-        except (SnapshotError, ValueError, zlib.error, struct.error):
+            account.recall(self.facts.get("history", {}))
+        except (LedgerError, ValueError, KeyError, TypeError, zlib.error, struct.error):
             raise _damaged() from None
 
     def put(self, connection: Any) -> None:

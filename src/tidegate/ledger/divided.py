@@ -193,16 +193,20 @@ class DividedAccount(Account):
         budget: Fraction,
         now: int,
         deltas: Mapping[str, Fraction] | None = None,
+        units: Mapping[str, int] | None = None,
+        delta_units: Mapping[str, int] | None = None,
     ) -> None:
         """From the step after `now` on have these queries, with their shares of this budget.
 
         A query that goes on with no smaller a part keeps its own charges, if all others then fit beside it. All other
         charges of the windows that straddle the change are handed to the other queries, in proportion to their
         shares and rounded up; each of them is granted anything only when its part of them has left enough.
-        `deltas` are shares of δ in the same way; without them queries that go on keep theirs.
+        `deltas` are shares of δ in the same way; without them queries that go on keep theirs. `units` are those of the
+        queries after it, where a row says so, and empty where they are to be found; without them all charges that are
+        known count, however old, as in rows of version 0.2.
         """
         self._check_division(shares, budget, now)
-        self._divide(shares, budget, now)
+        self._divide(shares, budget, now, units)
         present = {} if self.delta is None else self.delta.queries
         if deltas is None:
             deltas = {name: query.share for name, query in present.items() if name in shares}
@@ -213,7 +217,7 @@ class DividedAccount(Account):
             self.delta = self.delta or self._new_delta()
             if deltas != {name: query.share for name, query in present.items()}:
                 self.delta._check_parts(deltas)
-                self.delta._divide(deltas, self.delta.budget, now)
+                self.delta._divide(deltas, self.delta.budget, now, delta_units)
 
     def _new_delta(self) -> DividedAccount:
         """An account of δ, with the windows of this one; δ adds as ε does."""
@@ -223,7 +227,18 @@ class DividedAccount(Account):
         part = Part(Pure(policy.budget.delta), policy.window, policy.horizon)
         return DividedAccount(replace(self._rule, policy=part, units=1, schedule="adaptive"))
 
-    def _divide(self, shares: Mapping[str, Fraction], budget: Fraction, now: int) -> None:
+    @property
+    def units_of_queries(self) -> dict[str, int]:
+        """Into how many units each query's amount is divided."""
+        return {name: query.units for name, query in self.queries.items()}
+
+    def _divide(
+        self,
+        shares: Mapping[str, Fraction],
+        budget: Fraction,
+        now: int,
+        units: Mapping[str, int] | None = None,
+    ) -> None:
         self.fullest = max(self.fullest, self.fullest_now)
         self.budgets = (*(each for each in self.budgets if each[0] < now), (now, budget))
         shares = dict(sorted(shares.items()))  # one order, however they were said
@@ -248,8 +263,11 @@ class DividedAccount(Account):
             if name in kept and share * budget == before[name].amount:
                 after[name] = replace(before[name], share=share)
                 continue
+            if units is not None:
+                charges = self._recent(charges, now)
             charges = [(first, last, portion * amount) for first, last, amount in charges]
-            after[name] = self._query(name, share, budget, smaller, now, charges)
+            known = None if units is None else units.get(name)
+            after[name] = self._query(name, share, budget, smaller, now, charges, known)
             after[name].account.state[k.STEPS] = charged  # the steps of all are counted on
             if name in before:
                 after[name].account.state[ROWS] = before[name].account[ROWS]
@@ -306,13 +324,34 @@ class DividedAccount(Account):
         window = self[k.WINDOW]
         return [charge for charge in charges if not window or charge[1] > now + 1 - window]
 
+    def _recent(self, charges: Amounts, now: int) -> Amounts:
+        """Those of the last window, one a step: which older ones an account still knows is chance."""
+        window, steps, groups = self[k.WINDOW], dict[int, Fraction](), []
+        for first, last, amount in charges:
+            if window and last <= now - window:
+                continue
+            if first == last:
+                steps[first] = steps.get(first, Fraction(0)) + amount
+            else:
+                groups.append((first, last, amount))
+        return [(step, step, amount) for step, amount in sorted(steps.items())] + sorted(groups)
+
     def _query(
-        self, name: str, share: Fraction, budget: Fraction, smaller: Fraction, now: int, charges: Amounts
+        self,
+        name: str,
+        share: Fraction,
+        budget: Fraction,
+        smaller: Fraction,
+        now: int,
+        charges: Amounts,
+        known: int | None,
     ) -> QueryAccount:
         """A query that begins with charges that were made before it."""
         amount = share * budget
         parts = [each / amount for _, _, each in charges] + [smaller / budget]
-        units = min(math.lcm(*(part.denominator for part in parts)), FINEST)
+        units = known or min(math.lcm(*(part.denominator for part in parts)), FINEST)
+        if not 0 < units <= FINEST:
+            raise LedgerMismatch(f"the {units} units of the query {name!r} are not between 1 and {FINEST}.")
         account = Account(self[k.WINDOW] or None, 0, self[k.HORIZON] or None)
         query = QueryAccount(name, share, amount, share * smaller, units, now, account)
         _set_limits(query)
@@ -399,6 +438,19 @@ class DividedAccount(Account):
             self.delta = None if of_delta is None else of_delta[0]
             if of_delta is not None:
                 of_delta[0].undo(of_delta[1])
+
+    def history(self) -> dict[str, Any]:
+        """What verdicts tell of windows before the present division."""
+        if not self.queries:
+            return {}
+        budgets = [[since, str(budget)] for since, budget in self.budgets]
+        return {"budgets": budgets, "fullest": str(self.fullest)}
+
+    def recall(self, history: Mapping[str, Any]) -> None:
+        """Know it again."""
+        if "budgets" in history:
+            self.budgets = tuple((int(since), Fraction(budget)) for since, budget in history["budgets"])
+            self.fullest = Fraction(history["fullest"])
 
     def snapshot(self) -> dict[str, Any]:
         """The account as plain arrays; its queries as text in one of them."""
@@ -495,8 +547,8 @@ class SharesVerdict(Verdict):
             if self.amended
             else ""
         )
-        mark = "; test entropy was used, so nothing of this run is private" if self.marked else ""
-        return f"ledger verified: {counted}, {windows} {spent}{straddling} ({'; '.join(self.queries)}){mark}"
+        queries = "; ".join(self.queries)
+        return f"ledger verified: {counted}, {windows} {spent}{straddling} ({queries}){self.remarks}"
 
 
 def told(verdict: Verdict, account: Account) -> Verdict:

@@ -35,6 +35,7 @@ from tidegate.ledger.rows import (
     account_from,
     chained,
     decode_batch,
+    decode_text,
     genesis,
     row_of,
 )
@@ -150,7 +151,7 @@ class DurableLedger(Ledger):
             replay = Replay(database, self.rule, self._account, 0, genesis(meta))
             replay.row, replay.digest = self._load_checkpoint(replay.digest, base)
             self._checkpoint_row = replay.row
-            self._load_amendments(replay.row)
+            self._load_amendments(replay.row, base)
             replay.to(rows)
             if head is None or tuple(head) != (rows, self._account.last, replay.digest):
                 raise BadRowError(rows, f"the head of the ledger does not belong to its last row, {rows}.")
@@ -198,10 +199,14 @@ class DurableLedger(Ledger):
         found = self.connection.execute("SELECT 1 FROM charges WHERE kind = 'format' LIMIT 1").fetchone()
         return self._format if found is None else file.FORMAT
 
-    def _load_amendments(self, row: int) -> None:
+    def _load_amendments(self, row: int, base: Base | None) -> None:
         """Changes of Swellfish specifications up to the checkpoint, which keeps only charges."""
+        if self._account.plain:
+            return
+        if base is not None:
+            self._account.recall(base.facts["history"])
         wanted = "SELECT detail FROM charges WHERE kind = 'amend' AND row <= ? ORDER BY row"
-        for (detail,) in self.connection.execute(wanted, (row,)) if not self._account.plain else ():
+        for (detail,) in self.connection.execute(wanted, (row,)):
             self._account.amend(amendment_of(decode_batch(detail)))  # type: ignore[attr-defined]
 
     @property
@@ -420,11 +425,6 @@ class DurableLedger(Ledger):
         facts
             What else is remembered about what they were charged for, ready for JSON.
         """
-        if not self._account.plain:
-            raise LedgerError(
-                f"the ledger {self.where} is not pruned: who is protected by its policy may change, and all of these "
-                "changes are needed; keep it whole."
-            )
         with self.transaction(), self.told():
             account = self.rule.account()
             meta = file.read_meta(self.connection, self.where)
@@ -434,13 +434,54 @@ class DurableLedger(Ledger):
             except BadRowError as error:
                 raise LedgerCorrupt(f"the ledger {self.where} is damaged: {error}") from None
             known = {**facts, "step": account.last, "marked": self.marked, "format": self._format}
+            known["history"] = account.history()
+            known["learnt"] = self._learnt_until(row)
             content = account_bytes(account)
+            self._check_goes_on(Base(row, replay.digest, content, known, 0))
             self.connection.execute(TABLE.format(**self.types))
             step = max(self.step, 1)
             self._record("prune", Charge(step, step), base_name(row, replay.digest, content, known))
             Base(row, replay.digest, content, known, self._rows).put(self.connection)
             self.connection.execute("DELETE FROM charges WHERE row <= ?", (row,))
             self._write_checkpoint()
+
+    def _check_goes_on(self, base: Base) -> None:
+        """Refuse a base from which the rows after it do not lead to the present account."""
+        account = self.rule.account()
+        base.restore(account)
+        Replay(self.connection, self.rule, account, base.row, base.hash).to(self._rows)
+        if account_bytes(account) != account_bytes(self._account):
+            raise LedgerError(
+                f"the ledger {self.where} is not pruned at row {base.row}: an amendment of version 0.2 after it counts "
+                "charges from before it; prune again when that is older than the steps that are kept."
+            )
+
+    def _learnt_until(self, row: int) -> dict[str, Any]:
+        """What was learnt last, by scope, in rows up to one or in archives before them."""
+        base = self.base()
+        found = {} if base is None else dict(base.facts.get("learnt", {}))
+        wanted = "SELECT scope, detail FROM charges WHERE kind = 'learnt' AND row <= ? ORDER BY row"
+        for scope, detail in self.connection.execute(wanted, (row,)):
+            found[scope] = decode_text(bytes(detail))
+        return found
+
+    def last_learnt(self, scope: str) -> dict[str, Any] | None:
+        """What was learnt last under a scope; None where nothing was."""
+        with self._lock:
+            self._check()
+            with self.told():
+                found: dict[str, Any] | None = self._learnt_until(self._rows).get(scope)
+                return found
+
+    def last_row(self, query: str) -> tuple[int, bytes] | None:
+        """The last charge of a query and its hash."""
+        wanted = (
+            "SELECT row, hash FROM charges WHERE (scope = ? OR substr(scope, 1, ?) = ?) "
+            "AND kind NOT IN ('query', 'learnt') ORDER BY row DESC LIMIT 1"
+        )
+        values = (query, len(query) + 1, f"{query}:")
+        found = self.connection.execute(wanted, values).fetchone()
+        return None if found is None else (int(found[0]), bytes(found[1]))
 
     def verify(self) -> Verdict:
         """Replay the whole account from the first row; the verdict names the first bad row, if any."""

@@ -163,6 +163,11 @@ class Verdict:
                 f"spent more than {self.budget} (the fullest, steps {self.place[0]} to {self.place[1]}, "
                 f"spent {show(self.spent)})"
             )
+        return f"ledger verified: {counted}, {windows} {amount}{self.remarks}"
+
+    @property
+    def remarks(self) -> str:
+        """What else has to be said of an account that holds; empty for most."""
         mark = "; test entropy was used, so nothing of this run is private" if self.marked else ""
         older = (
             f"; releases 1 to {self.unchained} have no hashes, as of an earlier version"
@@ -170,7 +175,7 @@ class Verdict:
             else ""
         )
         archived = f"; rows 1 to {self.archived} are in archives" if self.archived else ""
-        return f"ledger verified: {counted}, {windows} {amount}{mark}{older}{archived}"
+        return f"{mark}{older}{archived}"
 
 
 class Overspent(NamedTuple):

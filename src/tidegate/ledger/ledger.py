@@ -214,6 +214,10 @@ class Ledger:
             return {}
         return {name: query.share for name, query in account.queries.items()}
 
+    def last_row(self, query: str) -> tuple[int, bytes] | None:
+        """The last charge of a query and its hash, where rows are on disk."""
+        return None
+
     def divide(
         self,
         shares: Mapping[str, ExactLike],
@@ -264,12 +268,15 @@ class Ledger:
         configuration: str | None,
     ) -> None:
         now = self.step
-        account.divide(shares, budget, now, deltas)
+        account.divide(shares, budget, now, deltas, {}, {})
         change: dict[str, object] = {
             "now": now,
             "budget": str(budget),
             "shares": {name: str(share) for name, share in shares.items()},
+            "units": account.units_of_queries,
         }
+        if account.delta is not None:
+            change["delta_units"] = account.delta.units_of_queries
         if deltas is not None:
             change["deltas"] = {name: str(share) for name, share in deltas.items()}
         if configuration is not None:

@@ -150,7 +150,8 @@ def place_amendment(account: Account, row: Row) -> bool:
         deltas = change.get("deltas")
         if deltas is not None:
             deltas = {name: Fraction(share) for name, share in deltas.items()}
-        account.divide(shares, Fraction(change["budget"]), change["now"], deltas)
+        units, of_delta = change.get("units"), change.get("delta_units")
+        account.divide(shares, Fraction(change["budget"]), change["now"], deltas, units, of_delta)
         return True
     return False
 

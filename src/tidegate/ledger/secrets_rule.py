@@ -198,6 +198,14 @@ class SecretsAccount(Account):
         begin = low if low == 1 else low + self[k.WINDOW] - 1
         return self.promises.check(low, begin, charged)[0] is None and self[SHARE] <= FULL_SHARE
 
+    def history(self) -> dict[str, Any]:
+        """Every change of specifications: which promises are in force follows from them."""
+        return {"amendments": self.amendments}
+
+    def recall(self, history: Mapping[str, Any]) -> None:
+        """Let the changes be in force again."""
+        self._amend_anew(list(history["amendments"]))
+
     def snapshot(self) -> dict[str, Any]:
         """The account as plain arrays, and the changes of specifications as text in one of them."""
         text = json.dumps(self.amendments, sort_keys=True, ensure_ascii=False).encode()
@@ -223,10 +231,8 @@ class SecretsVerdict(Verdict):
         counted = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         share = f"{100 * float(self.spent):.4g} % of its ε, ending at step {self.place[1]}"
         fullest = f"the fullest lost {share}" if self.spent else "nothing was spent"
-        mark = "; test entropy was used, so nothing of this run is private" if self.marked else ""
-        return (
-            f"ledger verified: {counted}, every placement of every secret kept its promise ({fullest}){mark}"
-        )
+        promise = "every placement of every secret kept its promise"
+        return f"ledger verified: {counted}, {promise} ({fullest}){self.remarks}"
 
 
 def told(verdict: Verdict, account: Account) -> Verdict:

@@ -102,18 +102,12 @@ class Share(Ledger):
     @property
     def position(self) -> str:
         """What names this moment: of the whole in memory; in a database the hash of this query's last row."""
-        connection = getattr(self.whole, "connection", None)
-        if connection is None:
+        if not self.whole.durable:
             return self.whole.position
         rows = self.rows
         if self._own_digest[0] != rows:
-            wanted = (
-                "SELECT hash FROM charges WHERE (scope = ? OR substr(scope, 1, ?) = ?) "
-                "AND kind NOT IN ('query', 'learnt') ORDER BY row DESC LIMIT 1"
-            )
-            values = (self.name, len(self.name) + 1, f"{self.name}:")
-            found = connection.execute(wanted, values).fetchone() if rows else None
-            self._own_digest = (rows, "" if found is None else bytes(found[0]).hex())
+            found = self.whole.last_row(self.name) if rows else None
+            self._own_digest = (rows, "" if found is None else found[1].hex())
         return f"{rows}.{self._own_digest[1]}"
 
     @property

@@ -27,7 +27,7 @@ from tidegate.mechanisms.run import Pushed
 from tidegate.noise.law import spread_radius
 from tidegate.releases import Radii, Release, Releases, Values
 from tidegate.runtime.chunks import CONFIDENCE, Chunk, joined
-from tidegate.runtime.pruning import Pruned, prune
+from tidegate.runtime.pruning import Pruned, Pruning, prune
 from tidegate.runtime.store import Progress, Store, open_store, stored_fingerprint
 
 Result = TypeVar("Result", Release, Releases)
@@ -278,7 +278,7 @@ class DurableRun:
         with self._lock:
             run = self._standing()
             try:
-                return prune(self._store, run, Path(archives), keep=keep)
+                return prune([Pruning(self._store, run)], Path(archives), keep=keep)
             except BaseException:
                 self._run = None
                 with suppress(TidegateError):

@@ -13,27 +13,19 @@ from tidegate.ledger.file import APPLICATION, SCHEMA, told
 from tidegate.ledger.postgres import PostgresLedger
 from tidegate.runtime import kept
 from tidegate.runtime.chain import TABLE as LINKS
+from tidegate.runtime.parts import TABLES as PARTS
+from tidegate.runtime.parts import parts_of
 from tidegate.runtime.store import TABLES, Part
 
 PAGE = 1000  # rows that are fetched at once
 # tables, and the column by which large ones are read in pages; rows of open steps stay where they are
-_COPIED = {
-    "meta": "",
-    "charges": "row",
-    "head": "",
-    "checkpoint": "",
-    "stream": "",
-    "releases": "number",
-    "revisions": "",
-    "sinks": "",
-    "links": "number",
-    "identity": "",
-}
+_COPIED = {"meta": "", "charges": "row", "head": "", "checkpoint": "", "identity": ""}
+_OF_A_PART = {"stream": "", "releases": "number", "revisions": "", "sinks": "", "links": "number"}
 
 
 def export(ledger: PostgresLedger, fresh: Path) -> None:
     """Write a ledger that nobody else drives, without rows of open steps, into an empty file, and on disk."""
-    words = {**Part().tables, **SQLiteLedger.types}
+    words, parts = dict(SQLiteLedger.types), parts_of(ledger)
     with told(fresh):
         writer = sqlite3.connect(fresh, isolation_level=None)
         try:
@@ -42,12 +34,19 @@ def export(ledger: PostgresLedger, fresh: Path) -> None:
             writer.execute("PRAGMA synchronous=FULL")
             writer.executescript(SCHEMA)
             writer.execute("BEGIN")
-            for table in (*TABLES, LINKS, *kept.TABLES):
-                writer.execute(table.format_map(words))
             copied = dict(_COPIED)
+            for table in kept.TABLES:
+                writer.execute(table.format_map(words))
+            for part in parts or [Part()]:
+                for table in (*TABLES, LINKS):
+                    writer.execute(table.format_map({**words, **part.tables}))
+                copied |= {part.tables[name]: key for name, key in _OF_A_PART.items()}
+            more = PARTS if parts else {}
             if ledger.base() is not None:
-                writer.execute(base.TABLE.format_map(words))
-                copied["base"] = ""
+                more = {**more, "base": base.TABLE}
+            for name, table in more.items():
+                writer.execute(table.format_map(words))
+                copied[name] = ""
             for table, key in copied.items():
                 _fill(writer, ledger, table, key)
             writer.execute("COMMIT")

@@ -7,13 +7,10 @@ from fractions import Fraction
 from tidegate.config import Config
 from tidegate.errors import TidegateError
 from tidegate.exact import show
-from tidegate.ledger.rows import decode_text
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.policy import Policy
 from tidegate.runtime.store import open_durable
-
-_ROWS = "SELECT detail FROM charges WHERE kind = 'learnt' AND scope = ? ORDER BY row DESC LIMIT 1"
 
 
 def learnt_clip(config: Config) -> str | None:
@@ -25,12 +22,10 @@ def learnt_clip(config: Config) -> str | None:
         return show(learning.clip * Fraction(config.query.grid))
     try:
         with open_durable(config.ledger, read_only=True) as ledger:
-            scope = f"{config.name}: learn" if ledger.shares else "learn"
-            with ledger.told():
-                found = ledger.connection.execute(_ROWS, (scope,)).fetchone()
+            found = ledger.last_learnt(f"{config.name}: learn" if ledger.shares else "learn")
     except TidegateError:
         return None
-    return None if found is None else str(decode_text(bytes(found[0]))["clip"])
+    return None if found is None else str(found["clip"])
 
 
 def learnt_nothing(config: Config) -> str:

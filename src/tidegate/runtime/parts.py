@@ -5,6 +5,7 @@ Every amendment stands in the ledger's chain of hashes as well, as a row that na
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +19,12 @@ from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.rows import decode_text
 from tidegate.runtime.store import Part, digest_of
 
-_TABLES = (
-    "CREATE TABLE IF NOT EXISTS parts (part {integer} PRIMARY KEY, query TEXT NOT NULL, since {integer} NOT NULL, "
-    "until {integer}, crowded {integer} NOT NULL, unit TEXT, described TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS amendments (number {integer} PRIMARY KEY, charge {integer} NOT NULL, "
+TABLES = {
+    "parts": "CREATE TABLE IF NOT EXISTS parts (part {integer} PRIMARY KEY, query TEXT NOT NULL, "
+    "since {integer} NOT NULL, until {integer}, crowded {integer} NOT NULL, unit TEXT, described TEXT NOT NULL)",
+    "amendments": "CREATE TABLE IF NOT EXISTS amendments (number {integer} PRIMARY KEY, charge {integer} NOT NULL, "
     "step {integer} NOT NULL, fingerprint TEXT NOT NULL, described TEXT NOT NULL)",
-)
+}
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ def check_amendments(ledger: DurableLedger, *, whole: bool = True) -> None:
     """
     amendments, base = amendments_of(ledger), ledger.base()
     archived = 0 if base is None else base.row
+    if base is not None and base.facts.get("amended", "") != amendments_digest(ledger, base.at):
+        raise _damaged()
     for amendment in amendments:
         wanted = "SELECT detail FROM charges WHERE row = ? AND kind = 'amend'"
         with ledger.told():
@@ -115,6 +118,16 @@ def check_amendments(ledger: DurableLedger, *, whole: bool = True) -> None:
     if whole:
         _check_chain(ledger, {each.charge for each in amendments if each.charge > archived})
     _check_parts(parts_of(ledger), amendments)
+
+
+def amendments_digest(ledger: DurableLedger, until: int | None = None) -> str:
+    """Stands for all amendments that rows of the ledger up to one have made; empty where there are none."""
+    found = [
+        [each.number, each.charge, each.step, each.fingerprint]
+        for each in amendments_of(ledger)
+        if until is None or each.charge < until
+    ]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest() if found else ""
 
 
 def _check_chain(ledger: DurableLedger, known: set[int]) -> None:
@@ -162,7 +175,7 @@ def _without(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 def create_tables(ledger: DurableLedger) -> None:
     """Make room for parts; only inside of a transaction."""
-    for table in _TABLES:
+    for table in TABLES.values():
         ledger.connection.execute(table.format_map(ledger.types))
 
 

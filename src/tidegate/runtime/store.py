@@ -161,15 +161,29 @@ class Archived:
     anchor: Anchor | None = None
 
     @classmethod
-    def of(cls, ledger: DurableLedger) -> Archived:
-        """As the ledger's base tells."""
+    def of(cls, ledger: DurableLedger, part: int = 0) -> Archived:
+        """As the ledger's base tells of a part."""
         with ledger.told():
             base = ledger.base()
-        if base is None or "number" not in base.facts:
+        facts = {} if base is None else base.facts
+        if part:  # those of the one query that a stream was begun with stand by themselves
+            facts = facts.get("parts", {}).get(str(part), {})
+        if "number" not in facts:
             return cls()
-        facts = base.facts
         anchor = Anchor(facts["number"], bytes.fromhex(facts["link"]), facts["start"])
         return cls(facts["number"], facts["last"], facts["revision"], anchor)
+
+    def facts(self) -> dict[str, Any]:
+        """What a base remembers of a part, ready for JSON."""
+        if self.anchor is None:
+            return {}
+        return {
+            "number": self.number,
+            "link": self.anchor.hash.hex(),
+            "start": self.anchor.start,
+            "last": self.step,
+            "revision": self.revision,
+        }
 
 
 class Store:
@@ -197,7 +211,7 @@ class Store:
         self.ledger = ledger
         self.part = part or Part()
         self._words = {**self.part.tables, **ledger.types}
-        self.archived = Archived() if self.part.number else Archived.of(ledger)
+        self.archived = Archived.of(ledger, self.part.number)
         if described is not None:
             text = json.dumps(described, sort_keys=True, ensure_ascii=False)
             with self.transaction():
@@ -474,39 +488,43 @@ class Store:
         """Tell what the last transaction has made of the stream."""
         self._progress = progress
 
-    def archive(self, number: int, rows: int, step: int) -> None:
-        """Forget releases up to a number, which an archive has; only inside of a transaction.
+    def archived_at(self, number: int, step: int) -> Archived:
+        """What is archived when the releases up to a number are.
 
         Parameters
         ----------
         number
             The last of them, which ended a commit.
-        rows
-            The last row of the ledger that is forgotten with them.
         step
             The last step that they released.
         """
-        link = self._chain.link_at(number)
         wanted = "SELECT coalesce(max(revision), 0) FROM {revisions} WHERE last <= ?"
         revision = max(self.archived.revision, self._execute(wanted, (step,)).fetchone()[0])
-        start = self._chain.start or 0
-        facts = {
-            "number": number,
-            "link": link.hash.hex(),
-            "start": start,
-            "last": step,
-            "revision": revision,
-        }
-        self.ledger.prune(rows, facts)
-        self._execute("DELETE FROM {releases} WHERE number <= ?", (number,))
-        self._execute("DELETE FROM {links} WHERE number < ?", (number,))
-        self._execute("DELETE FROM {revisions} WHERE last <= ?", (step,))
-        self.archived = Archived.of(self.ledger)
+        anchor = Anchor(number, self._chain.link_at(number).hash, self._chain.start or 0)
+        return Archived(number, step, revision, anchor)
+
+    def forget(self, archived: Archived) -> None:
+        """Forget what an archive has, after the ledger's base has it; only inside of a transaction."""
+        self._execute("DELETE FROM {releases} WHERE number <= ?", (archived.number,))
+        self._execute("DELETE FROM {links} WHERE number < ?", (archived.number,))
+        self._execute("DELETE FROM {revisions} WHERE last <= ?", (archived.step,))
+        self.archived = archived
         self._chain = self._links()
 
-    def link_rows(self, number: int) -> int:
-        """The last row of the ledger when a release was committed that ended its commit."""
-        return self._chain.link_at(number).rows
+    def chained(self, number: int) -> bool:
+        """Whether a release is in the chain of hashes; those of version 0.1 are not."""
+        return self._chain.start is not None and number > self._chain.start
+
+    def link_hash(self, number: int) -> bytes:
+        """The hash of the commit that ended with a release."""
+        return self._chain.link_at(number).hash
+
+    def first_row_needed(self, archived: Archived) -> int | None:
+        """The first row of the ledger that the links after archived releases name; None where there are none."""
+        after = (self._chain.start or 0) if archived.anchor is None else archived.number
+        wanted = "SELECT min(rows) FROM {links} WHERE number > ?"
+        found = self._execute(wanted, (after,)).fetchone()[0]
+        return None if found is None else int(found)
 
     def put_revisions(self, steps: Integers, revisions: Integers) -> None:
         """Remember how often steps were revised; neighbours that were revised equally often share a row."""

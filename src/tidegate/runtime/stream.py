@@ -35,12 +35,12 @@ from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import LedgerIsOlder, SinkUnavailable
 from tidegate.runtime.gaps import Gaps
 from tidegate.runtime.outlets import Nobody, Outlet, Watcher
-from tidegate.runtime.pruning import Pruned, kept_steps, prune
+from tidegate.runtime.pruning import Archiving, Pruned, Pruning, prune
 from tidegate.runtime.receipts import ENDING, Receipt
 from tidegate.runtime.sinks import Sink, open_sink
 from tidegate.runtime.sinks.answers import AnswerFileSink, Beside
 from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.store import Progress, Store, open_store, stored_fingerprint
+from tidegate.runtime.store import Progress, Store, stored_fingerprint
 
 # these decide on raw data what they charge: a refusal would tell of it, so they wait until there can be none
 DECIDING = (PublishingRun, PanPrivateRun)
@@ -95,8 +95,7 @@ class Stream:
         self._outlets: list[Outlet] = []
         self._sinks = list(sinks)
         self._synced = time.monotonic()
-        self._archives: tuple[Path, int] | None = None
-        self._tried = 0  # the step at which pruning was last thought of
+        self._archiving: Archiving | None = None
         known = (progress.position or {}).get("gaps")
         self._gaps = Gaps.read(known) if known is not None else None  # from the first missing reading on
 
@@ -263,7 +262,8 @@ class Stream:
                 commit(block.position)
             if time.monotonic() - self._synced >= SYNC_EVERY:
                 self.sync()
-            self._prune_if_due()
+            if self._archiving is not None:
+                self._archiving.when_due([self.pruning])
 
     def take(self, block: StepBlock) -> Chunk:
         """Release a block of steps and commit it with everything that belongs to it; nothing has left yet."""
@@ -431,27 +431,19 @@ class Stream:
 
     def archive_into(self, archives: Path, *, keep: int | None = None) -> None:
         """Prune from time to time while the stream is driven; parameters as for `prune`."""
-        if not archives.is_dir():
-            raise InvalidParameter(
-                "archives", str(archives), "a folder that exists", "make it, on another disk at best"
-            )
-        self._archives = archives, kept_steps(self.store, keep)
+        self._archiving = Archiving([self.pruning], archives, keep)
 
-    def _prune_if_due(self) -> None:
-        """Prune when twice as many steps have come together as are kept."""
-        if self._archives is None:
-            return
-        archives, keep = self._archives
-        if self.step - max(self.store.archived.step, self._tried) >= 2 * keep:
-            self._tried = self.step - keep  # where a sink needs all of it, the next attempt has time
-            self.prune(archives, keep=keep)
+    @property
+    def pruning(self) -> Pruning:
+        """What of it may be archived; refused where an output is made from all releases."""
+        for outlet in self._outlets:
+            refuse_whole(outlet.sink, str(self.ledger.where))
+        sent = min((outlet.recorded for outlet in self._outlets), default=self.store.progress.number)
+        return Pruning(self.store, self._run, sent)
 
     def prune(self, archives: Path, *, keep: int | None = None) -> Pruned | None:
         """Move what no window and no sink needs any more into an archive; see `pruning.prune`."""
-        if any(isinstance(outlet.sink, AnswerFileSink) for outlet in self._outlets):
-            raise _needed_by_answers(str(self.store.ledger.where))
-        sent = min((outlet.recorded for outlet in self._outlets), default=self.store.progress.number)
-        return prune(self.store, self.run, archives, keep=keep, sent=sent)
+        return prune([self.pruning], archives, keep=keep)
 
     # sinks --------------------------------------------------------------------------------------------------
 
@@ -611,31 +603,12 @@ def open_stream(
     return streams.streams[0]
 
 
-def prune_stream(config: Config, archives: Path, *, keep: int | None = None) -> Pruned | None:
-    """Prune the ledger of a configuration whose stream is not running; see `pruning.prune`."""
-    if config.answers:
-        raise _needed_by_answers(config.ledger)
-    config = as_begun(config)
-    mechanism = config.mechanism
-    store = open_store(config.ledger, config.policy, mechanism.units, config.fingerprint, config.describe())
-    try:
-        stream = Stream(store, mechanism, last_step=config.steps.count)
-        sink = configured_sink(config, stream, follow=False)
-        sent, _ = store.sink(sink.name)
-        moved = prune(store, stream.run, archives, keep=keep, sent=sent)
-        if moved is not None and not is_url(config.ledger):  # a server makes room by itself
-            with store.ledger.told():
-                store.ledger.connection.execute("VACUUM")
-        return moved
-    finally:
-        store.discard()
-
-
-def _needed_by_answers(where: str) -> LedgerError:
-    return LedgerError(
-        f"the answers of this stream are made from all releases in the ledger {where}, so none of them is archived; drop "
-        "[[answer]] if it must become smaller."
-    )
+def refuse_whole(sink: Sink, ledger: str) -> None:
+    """Refuse to archive releases that an output is made from as a whole."""
+    if sink.whole:
+        raise LedgerError(
+            f"{sink.name} is made from all releases in the ledger {ledger}, so none of them is archived; {sink.whole}."
+        )
 
 
 def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:

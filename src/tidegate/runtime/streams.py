@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config import Config, Queries
-from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerMismatch, TidegateError
+from tidegate.errors import LedgerCorrupt, LedgerMismatch, TidegateError
 from tidegate.ingest import Intake, Several, StepBlock
 from tidegate.ingest.aggregate import valued
 from tidegate.ledger import Verdict
 from tidegate.ledger.durable import DurableLedger
+from tidegate.ledger.postgres_connection import is_url
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.clock import check_clock
 from tidegate.runtime.errors import StreamChanged
@@ -30,6 +31,7 @@ from tidegate.runtime.parts import (
     put_amendment,
     put_part,
 )
+from tidegate.runtime.pruning import Archiving, Pruned, prune
 from tidegate.runtime.store import (
     Part,
     Position,
@@ -39,7 +41,15 @@ from tidegate.runtime.store import (
     refuse_change,
     with_releases,
 )
-from tidegate.runtime.stream import SYNC_EVERY, Stream, answer_sinks, as_begun, configured_sink, receipt_of
+from tidegate.runtime.stream import (
+    SYNC_EVERY,
+    Stream,
+    answer_sinks,
+    as_begun,
+    configured_sink,
+    receipt_of,
+    refuse_whole,
+)
 
 
 class Streams:
@@ -59,6 +69,7 @@ class Streams:
         placed = dict(zip((config.name for config in queries.parts), self.streams, strict=True))
         self._editions = [[placed[config.name] for config in edition] for edition in queries.editions]
         self._synced = time.monotonic()
+        self._archiving: Archiving | None = None
         reached = [{stream.step for stream in edition} for edition in self._editions]
         behind = [max(steps) for steps in reached]
         if any(len(steps) > 1 for steps in reached) or sorted(behind, reverse=True) != behind:
@@ -123,10 +134,7 @@ class Streams:
                 stream.send(chunk)
                 stream.watcher.released(chunk)
             intake.commit(block.position)
-            if time.monotonic() - self._synced >= SYNC_EVERY:
-                self._synced = time.monotonic()
-                for stream in self.streams:
-                    stream.sync()
+            self._from_time_to_time()
 
     def advance(self, blocks: Sequence[StepBlock]) -> None:
         """Release a block of each query, all of them in one commit, and hand the releases to the sinks."""
@@ -136,10 +144,16 @@ class Streams:
         for stream, chunk in zip(self.streams, self.take(self.streams, blocks), strict=True):
             stream.send(chunk)
             stream.watcher.released(chunk)
+        self._from_time_to_time()
+
+    def _from_time_to_time(self) -> None:
+        """Let sinks make sure of what they took, and prune if it is time."""
         if time.monotonic() - self._synced >= SYNC_EVERY:
             self._synced = time.monotonic()
             for stream in self.streams:
                 stream.sync()
+        if self._archiving is not None:
+            self._archiving.when_due([stream.pruning for stream in self.streams])
 
     def take(self, streams: Sequence[Stream], blocks: Sequence[StepBlock]) -> list[Chunk]:
         """Release a block of each of some queries and commit all of it together; nothing has left yet."""
@@ -155,15 +169,15 @@ class Streams:
             stream.finish(stopped)
 
     def archive_into(self, archives: Path, *, keep: int | None = None) -> None:
-        """Prune from time to time while the stream is driven; see `Stream.archive_into`."""
-        if self.ledger.shares:
-            raise InvalidParameter(
-                "archives",
-                str(archives),
-                "absent where a stream has several queries or was amended",
-                "drop it",
-            )
-        self.streams[0].archive_into(archives, keep=keep)
+        """Prune from time to time while the stream is driven; see `pruning.prune`."""
+        if len(self.streams) == 1:
+            self.streams[0].archive_into(archives, keep=keep)
+        else:
+            self._archiving = Archiving([stream.pruning for stream in self.streams], archives, keep)
+
+    def prune(self, archives: Path, *, keep: int | None = None) -> Pruned | None:
+        """Move what no window and no sink needs any more into an archive; see `pruning.prune`."""
+        return prune([stream.pruning for stream in self.streams], archives, keep=keep)
 
     def verify(self) -> Verdict:
         """Replay all charges, and compare all releases, also of parts that have ended, with their links."""
@@ -222,9 +236,8 @@ def open_streams(
             most = streams.queries.first.steps_keys.catch_up
             now = (clock or time.time)()
             check_clock(queries.first.steps, streams.step, now, most=most, backfill=backfill)
-        pairs = list(zip(streams.queries.parts, streams.streams, strict=True))
-        placed = {config.name: (config, stream.store) for config, stream in pairs}
-        for config, stream in pairs:
+        placed = _placed(streams)
+        for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
             outlet = configured_sink(config, stream, follow=follow) if sink else Readers()
             place = receipt_of(config, outlet)
             derived = answer_sinks(config, stream.store, placed)
@@ -233,6 +246,28 @@ def open_streams(
         streams.close()
         raise
     return streams
+
+
+def _placed(streams: Streams) -> dict[str, tuple[Config, Store]]:
+    """All queries with their stores, for answers about two of them."""
+    pairs = zip(streams.queries.parts, streams.streams, strict=True)
+    return {config.name: (config, stream.store) for config, stream in pairs}
+
+
+def prune_streams(queries: Queries, archives: Path, *, keep: int | None = None) -> Pruned | None:
+    """Prune the ledger of a configuration whose stream is not running; see `pruning.prune`."""
+    with opened(queries) as streams:
+        wanted = []
+        for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
+            sink = configured_sink(config, stream, follow=config.source.follow)
+            for each in (sink, *answer_sinks(config, stream.store, _placed(streams))):
+                refuse_whole(each, queries.ledger)
+            wanted.append(replace(stream.pruning, sent=stream.store.sink(sink.name)[0]))
+        moved = prune(wanted, archives, keep=keep)
+        if moved is not None and not is_url(queries.ledger):  # a server makes room by itself
+            with streams.ledger.told():
+                streams.ledger.connection.execute("VACUUM")
+        return moved
 
 
 def opened(queries: Queries, watchers: Mapping[str, Watcher] | None = None) -> Streams:

@@ -49,6 +49,8 @@ class AnswerFileSink(TextFileSink):
         Another query that the question is about as well.
     """
 
+    whole = "drop [[answer]] if it must become smaller"
+
     def __init__(
         self,
         path: str | Path,

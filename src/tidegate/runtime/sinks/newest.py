@@ -20,6 +20,7 @@ from tidegate.runtime.files import sync_folder, unused_name
 from tidegate.runtime.sinks.sink import Position, Sink
 
 Encode = Callable[[Chunk], bytes]
+WHOLE = 'name another location with revisions = "all" in [sink], so that rows are only added'
 
 
 class NewestFileSink(Sink):
@@ -35,6 +36,8 @@ class NewestFileSink(Sink):
     encode
         Turns releases into the whole content of the file.
     """
+
+    whole = WHOLE
 
     def __init__(self, path: str | Path, encode: Encode) -> None:
         self.path: Path = Path(path)
@@ -130,6 +133,8 @@ class NewestFileSink(Sink):
 
 class NewestOutputSink(Sink):
     """Standard output with the newest release of every step of which something is new since the last start."""
+
+    whole = WHOLE
 
     def __init__(self, encode: Encode) -> None:
         super().__init__("standard output")

@@ -24,6 +24,8 @@ _KINDS = {"text": pl.String(), "whole": pl.Int64(), "number": pl.Float64()}
 class ParquetFileSink(Sink):
     """A single file, written as a whole when the input has ended; it appears under its name when complete."""
 
+    whole = "name a folder in [sink], to which files are added"
+
     def __init__(self, path: str | Path, layout: Layout) -> None:
         self.path: Path = Path(path)
         super().__init__(f"file {self.path.resolve()}", self.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
@@ -32,7 +32,11 @@ class Sink(ABC):
     ----------
     vouched
         Whether it is known that what the path holds came from this stream's ledger.
+    whole
+        What to do if releases are to be archived, where it is made from all of them; empty where it only grows.
     """
+
+    whole: ClassVar[str] = ""
 
     def __init__(self, name: str, path: Path | None = None) -> None:
         self.name = name
