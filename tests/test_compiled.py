@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,7 +43,9 @@ def test_a_changed_callee_in_another_file_is_noticed(tmp_path: Path) -> None:
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").touch()
     (package / "__init__.py").touch()
-    shutil.copy(Path(compiled.__file__), package / "compiled.py")
+    for name in ("compiled.py", "light_compiler.py"):
+        text = (compiled.PACKAGE / name).read_text(encoding="utf-8")
+        (package / name).write_text(text.replace("from tidegate", "from fake"), encoding="utf-8")
     callee = package / "one" / "kernels.py"
     callee.write_text(CALLEE.format(added=1))
     (package / "two" / "kernels.py").write_text(CALLER)
@@ -99,3 +100,23 @@ numba.np.linalg.ensure_blas()
 assert "scipy.linalg" in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+
+
+def test_a_first_push_loads_machine_code_only():
+    """What Numba knows of types and functions is not looked at before something is compiled, which works as ever."""
+    script = """
+import numba.core.base
+import tidegate as tg
+from tidegate import light_compiler
+looks = []
+refresh = numba.core.base.BaseContext.refresh
+numba.core.base.BaseContext.refresh = lambda self: (looks.append(1), refresh(self))
+mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24))
+mechanism.start().push(12)
+print(len(looks))
+assert light_compiler.numba.njit(lambda x: x + 1)(1) == 2 and looks
+"""
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, check=True, timeout=300)  # fills the cache, if nothing else has
+    done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    assert done.stdout == "0\n"

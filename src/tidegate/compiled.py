@@ -16,11 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
-from numba.core import config as numba_config
+from tidegate.light_compiler import Cache, config, numba
 
 PACKAGE = Path(__file__).parent
-config: Any = numba_config  # its attributes are set at run time
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -52,6 +50,8 @@ def kernel(function: _F) -> _F:
     previous = config.CACHE_DIR
     config.CACHE_DIR = cache_folder()
     try:
-        return cast(_F, numba.njit(cache=True, nogil=True)(function))
+        compiled = numba.njit(nogil=True)(function)
+        compiled._cache = Cache(function)
+        return cast(_F, compiled)
     finally:
         config.CACHE_DIR = previous

@@ -1,13 +1,30 @@
-"""Load Numba without `scipy.linalg`, which it imports only to see whether it is there: an eighth of a second of a start.
+"""Start Numba with what running compiled code needs, and leave what compiling needs until something is compiled.
 
-SciPy is a dependency of Tidegate, so it is there. Functions that need it import it when they are compiled, as before.
+Machine code that comes from the disk needs Numba's run time and its symbols. Before Numba loads the first of it, it looks
+at more: at `scipy.linalg`, to see whether it is there (an eighth of a second; Tidegate depends on SciPy, so it is),
+and at all that it knows of types and functions (another eighth). Both are loaded when something is compiled, as before.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Nothing that is imported is garbage: looking for it again and again costs a tenth of the start."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def load() -> None:
@@ -26,4 +43,20 @@ def load() -> None:
         linalg.ensure_blas = ensure
 
 
-load()
+with _without_collection():
+    load()
+    numba: Any = import_module("numba")
+    config: Any = import_module("numba.core.config")
+    caching: Any = import_module("numba.core.caching")
+    runtime: Any = import_module("numba.core.runtime")
+    import_module("numba.cpython.hashing")  # has symbols of its own, as the run time has
+
+
+class Cache(caching.FunctionCache):  # type: ignore[misc]
+    """Machine code on disk; loading it does not make ready for compiling, which a compilation does by itself."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The function of a signature from the disk; None if it is not there."""
+        runtime.rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from os import PathLike
 
-from tidegate import light_compiler  # noqa: F401  before the first kernel
 from tidegate.ledger.batch import Batch
 from tidegate.ledger.events import Charge, Group, Verdict
 from tidegate.ledger.ledger import Ledger
