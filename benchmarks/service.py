@@ -17,8 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sizes import scaled
@@ -135,12 +137,12 @@ def clients() -> None:
                 await asyncio.sleep(2)
                 for each in seen:
                     each.clear()
-                begun = sum(os.times()[:2])
-                await asyncio.sleep(STEPS)
+                begun, used = time.perf_counter(), sum(os.times()[:2])
+                while min(map(len, seen)) < STEPS:  # a release a second
+                    await asyncio.sleep(0.1)
+                share = (sum(os.times()[:2]) - used) / (time.perf_counter() - begun)
                 busy = memory(process)
-                print(
-                    f"  the clients themselves took {(sum(os.times()[:2]) - begun) / STEPS:.0%} of a processor"
-                )
+                print(f"  the clients themselves took {share:.0%} of a processor")
                 for task in tasks:
                     task.cancel()
                 return busy
@@ -252,18 +254,31 @@ def ingest() -> None:
 # many streams -----------------------------------------------------------------------------------------------
 
 
+def releases(log: Path) -> list[dict[str, Any]]:
+    """What the service has logged about releases so far."""
+    events = [json.loads(line) for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    return [event for event in events if event["event"] == "stream.released"]
+
+
+def fewest(log: Path, files: list[Path]) -> int:
+    """Releases of the stream that has the fewest so far."""
+    found = Counter(event["stream"] for event in releases(log))
+    return min(found[file.stem] for file in files)
+
+
 def streams() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        log, wanted = folder / "service.log", scaled(16, 4)
         files = [configured(folder / f"s{number:03d}.toml", length=2) for number in range(STREAMS)]
         with service(files, folder / "tokens.json") as (_, _, process):
-            time.sleep(scaled(30, 7))
+            while fewest(log, files) < wanted:
+                time.sleep(0.5)
             size = memory(process)
             before = processor(process)
             time.sleep(scaled(10, 1))
             used = (processor(process) - before) / scaled(10, 1)
-        events = [json.loads(line) for line in (folder / "service.log").read_text().splitlines()]
-        released = [event for event in events if event["event"] == "stream.released"]
+        released = releases(log)
         last = max(event["step"] for event in released)
         late = [event for event in released if last - scaled(12, 2) <= event["step"] < last]
         lags = np.array([event["lag"] for event in late])
@@ -315,15 +330,13 @@ def page() -> None:
                 while not browser.execute_script("return globalThis.tidegate?.charts().length > 0"):
                     time.sleep(0.1)
                 browser.execute_script(WATCH)
-                time.sleep(STEPS)
-                drawn = browser.execute_script("return drawn")
+                while len(drawn := browser.execute_script("return drawn")) < STEPS:
+                    time.sleep(0.5)
         finally:
             browser.quit()
-        events = [json.loads(line) for line in (folder / "service.log").read_text().splitlines()]
         committed = {
             event["number"]: datetime.datetime.fromisoformat(event["time"]).timestamp()
-            for event in events
-            if event["event"] == "stream.released"
+            for event in releases(folder / "service.log")
         }
     late = [
         when - 1000 * committed[int(number)] for number, when in drawn.items() if int(number) in committed

@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from sizes import SMALL, scaled
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 COLUMNS, STEPS, LENGTH = 20, 24, 3600
@@ -120,8 +122,8 @@ def peak_megabytes() -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=2_000_000)
-    parser.add_argument("--units", type=int, default=100_000)
+    parser.add_argument("--events", type=int, default=scaled(2_000_000, 2_000))
+    parser.add_argument("--units", type=int, default=scaled(100_000, 100))
     parser.add_argument("--format", choices=("json", "parquet"), default="json")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--memory", default="2g", help="of the JVM, in which driver and executors are")
@@ -141,13 +143,15 @@ def main() -> int:
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": given.memory,
             "spark.local.dir": name,
+            **scaled({}, {"spark.sql.shuffle.partitions": "2"}),
         }.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
-        warm = made(session, 100_000, 1000, folder, given.format)
-        plain(warm)
-        bounded(warm, folder / "warm")
+        if not SMALL:
+            warm = made(session, 100_000, 1_000, folder, given.format)
+            plain(warm)
+            bounded(warm, folder / "warm")
         frame = made(session, given.events, given.units, folder, given.format)
         begun, used = time.perf_counter(), processor_seconds()
         assert plain(frame) == given.events

@@ -2,17 +2,20 @@
 
 Every supported Python, every extra alone, and the lowest versions that pyproject.toml allows, each in an environment of
 its own. It needs `uv` and a package index; what it found goes into docs/install.md. Not in CI: it fetches a gigabyte.
+With TIDEGATE_SMALL set only the wheel is tried, with libraries of the Python that runs this, and nothing is written.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,9 +55,10 @@ SUBSET = (
 BLOCK = re.compile(r"(?<=<!-- install-check -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
-def run(*command: str | Path, folder: Path = ROOT) -> str:
-    """What a command prints; its failure ends the check with what it said."""
+def run(*command: str | Path, folder: Path = ROOT, path: Path | None = None) -> str:
+    """What a command prints, with modules from a path; its failure ends the check with what it said."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PYTHONPATH": str(path)} if path else {}
     done = subprocess.run(
         [str(each) for each in command], cwd=folder, env=environment, capture_output=True, text=True
     )
@@ -78,12 +82,40 @@ def environment(folder: Path, python: str, what: str, *options: str) -> Path:
     return interpreter
 
 
+def built(work: Path) -> tuple[Path, Path]:
+    """The wheel and the archive."""
+    return next((work / "dist").glob("*.whl")), next((work / "dist").glob("*.tar.gz"))
+
+
+def sizes(wheel: Path, archive: Path) -> Iterator[tuple[str, str, str]]:
+    """How large they are."""
+    for path, kind in ((wheel, "wheel"), (archive, "archive of the sources")):
+        yield kind, "", f"{path.stat().st_size / 1e6:.1f} MB"
+
+
+def few(work: Path) -> Iterator[tuple[str, str, str]]:
+    """The same of the wheel, away from its sources, with libraries that are here; without `uv` and an index."""
+    run(sys.executable, "-m", "hatchling", "build", "--directory", work / "dist")
+    wheel, archive = built(work)
+    yield from sizes(wheel, archive)
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(work / "site")
+    place = run(
+        sys.executable, "-c", "import tidegate; print(tidegate.__file__)", folder=work, path=work / "site"
+    )
+    if not place.startswith(str(work)):
+        sys.exit(f"{place.strip()} was tried in place of the wheel")
+    run(sys.executable, "-m", "tidegate", "--version", folder=work, path=work / "site")
+    run(sys.executable, "-m", "tidegate", "doctor", folder=work, path=work / "site")
+    run(sys.executable, "-c", PUSH, folder=work, path=work / "site")
+    yield "wheel", f"Python {platform.python_version()}", "`tidegate doctor`, one `push`"
+
+
 def rows(work: Path) -> Iterator[tuple[str, str, str]]:
     """What was installed, where, and what was tried there."""
     run("uv", "build", "--quiet", "--out-dir", work / "dist", ROOT)
-    wheel, archive = next((work / "dist").glob("*.whl")), next((work / "dist").glob("*.tar.gz"))
-    for path, kind in ((wheel, "wheel"), (archive, "archive of the sources")):
-        yield kind, "", f"{path.stat().st_size / 1e6:.1f} MB"
+    wheel, archive = built(work)
+    yield from sizes(wheel, archive)
     newest = PYTHONS[0]
     for version in PYTHONS:
         if subprocess.run(
@@ -137,6 +169,11 @@ def lowest(work: Path, wheel: Path) -> tuple[str, str, str]:
 
 def main() -> None:
     """Check everything, print it, and write it into the page."""
+    if os.environ.get("TIDEGATE_SMALL"):
+        with tempfile.TemporaryDirectory() as folder:
+            for row in few(Path(folder)):
+                print(*row, sep=" · ", flush=True)
+        return
     if not shutil.which("uv"):
         sys.exit("install-check needs uv: pip install uv")
     lines = ["| installed | where | tried |", "|---|---|---|"]

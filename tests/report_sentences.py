@@ -226,7 +226,7 @@ class Told:
         assert [html.unescape(title) for (title,) in titles] == [self.card["title"]] * 2
         if found := re.fullmatch(r"[^\d]*, every (.*)", self.card["title"]):
             assert lasting(found[1]) == self.length
-        steps, step, columns = self.one(r"\. ([\d,]+) steps? \(([^)]*)\) × ([\d,]+) columns?")
+        steps, step, columns = self.one(r"\. ([\d,]+) steps? of ([\w, ]+) × ([\d,]+) columns?")
         assert (number(steps), number(columns)) == (self.steps, len(self.labels))
         assert lasting(step) == self.length
         begin, end = self.one(rf"from ({LONG}) to ({LONG})")

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from tidegate.cli import doctor, main
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_sound_installation(capsys: pytest.CaptureFixture[str]) -> None:
@@ -14,6 +19,16 @@ def test_a_sound_installation(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["ok"]
     assert facts["trials"] == {"noise": "works", "ledger": "works"}
     assert set(facts["optional"]) == set(doctor.OPTIONAL)
+
+
+def test_every_extra_is_known() -> None:
+    """What users can install is looked for, with the libraries of pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert set(doctor.OPTIONAL) == set(extras) - {"bench", "docs", "test"}
+    for part, (libraries, _) in doctor.OPTIONAL.items():
+        assert {re.split(r"[\[<>=]", wanted)[0] for wanted in extras[part]} == set(libraries)
+    assert {re.split(r"[<>=]", wanted)[0] for wanted in project["dependencies"]} == set(doctor.NEEDED)
 
 
 def test_what_is_missing_has_a_remedy(

@@ -89,6 +89,21 @@ def test_preview_costs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert sorted(file.name for file in tmp_path.iterdir()) == ["preview.html", "tidegate.toml"]
 
 
+def test_one_row_a_step_is_not_gone_on_with_by_all_revisions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A finite input that is followed later: the sentence says what the file is, and its remedy works."""
+    settings(tmp_path, ('name = "Uniform"', 'name = "Tide"'))
+    command = ["release", str(tmp_path / "tidegate.toml")]
+    assert main(command) == 0
+    assert main([*command, "--until", "now"]) == 2
+    assert "has one row a step, with its newest value" in capsys.readouterr().err
+    (out,) = (each for each in tmp_path.glob("*.csv") if each.name != "events.csv")
+    out.rename(tmp_path / "earlier.csv")
+    assert main([*command, "--until", "now"]) == 0
+    assert "revision" in out.read_text().splitlines()[0]
+
+
 def test_until_now_releases_what_has_closed_and_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

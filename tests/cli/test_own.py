@@ -110,11 +110,40 @@ def test_bench_compares_on_a_stream_of_ones_own(at_hand, tmp_path, capsys):
     table = (tmp_path / "out" / "compared.csv").read_text()
     assert table.startswith("# INSIDE ONLY")
     assert table.count("Sample") >= 2
-    assert r"\begin{tabular}" in (tmp_path / "out" / "compared.tex").read_text()
+    latex = (tmp_path / "out" / "compared.tex").read_text()
+    assert r"\begin{tabular}" in latex
+    assert "e+" not in latex
     assert (tmp_path / "out" / "compared.png").stat().st_size > 10_000
     assert main([*asked[:-1], "--public", "--columns", "a"]) == 0
     assert "INSIDE" not in capsys.readouterr().out
     assert "INSIDE" not in (tmp_path / "out" / "compared.csv").read_text()
+
+
+def test_bench_reads_what_separates_the_columns(tmp_path, capsys):
+    """A semicolon between the columns, as for `init`."""
+    (tmp_path / "c.csv").write_text("hour;people\n" + "".join(f"h{n};{n % 7}\n" for n in range(50)))
+    asked = [
+        "bench",
+        str(tmp_path / "c.csv"),
+        "--mechanisms",
+        "Uniform",
+        "--runs",
+        "2",
+        "--window",
+        "4",
+        "--json",
+    ]
+    assert main([*asked, "--columns", "people"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"]
+
+
+def test_bench_refuses_negative_values(tmp_path, capsys):
+    """Releases are cut at 0, so that errors of negative values would be those of something else."""
+    (tmp_path / "c.csv").write_text("a,b\n5,-7319064\n")
+    assert main(["bench", str(tmp_path / "c.csv"), "--mechanisms", "Uniform", "--runs", "2"]) == 2
+    said = capsys.readouterr().err
+    assert "below 0" in said
+    assert "7319064" not in said
 
 
 @pytest.mark.parametrize(

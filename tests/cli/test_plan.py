@@ -102,28 +102,73 @@ def test_the_picture(tmp_path):
     assert file.stat().st_size > 10_000
 
 
+def shop(folder, *asked):
+    """A configuration of receipts, of which a statistic is asked."""
+    file, stream = folder / "shop.csv", folder / "stream.toml"
+    file.write_text("time,customer,amount\n2026-03-02T10:00,a,5\n")
+    options = f"--out {stream} --unit customer --count 24 --window 4 --value amount --start 2026-03-02 --yes"
+    assert main(["init", str(file), *options.split(), *asked]) == 0
+    return str(stream)
+
+
 def test_sums_are_planned_at_a_size_that_units_can_add_up_to(tmp_path, capsys):
     """Where nothing is said of the size of a value, it is what a hundred units add at most, and that is said first."""
-    file = tmp_path / "shop.csv"
-    file.write_text("time,customer,amount\n2026-03-02T10:00,a,5\n")
-    stream = str(tmp_path / "stream.toml")
-    asked = ["--aggregate", "sum", "--value", "amount", "--clip", "0, 1000", "--start", "2026-03-02"]
-    init = [
-        "init",
-        str(file),
-        "--out",
-        stream,
-        "--unit",
-        "customer",
-        "--count",
-        "24",
-        "--window",
-        "4",
-        *asked,
-    ]
-    assert main([*init, "--yes"]) == 0
+    stream = shop(tmp_path, "--aggregate", "sum", "--clip", "0, 1000")
     capsys.readouterr()
     assert main(["plan", stream, "--quick", "--json"]) == 0
     reasons = json.loads(capsys.readouterr().out)["reasons"]
     assert reasons[0].startswith("Nothing is known of the size of a value, and 100,000 was taken")
     assert not any("No choice is accurate" in reason for reason in reasons)
+
+
+def test_means_are_planned_in_their_own_unit(tmp_path, capsys):
+    """The error is that of a mean of so many records, and falls with their number; it was that of the sum behind it."""
+    stream = shop(tmp_path, "--aggregate", "mean", "--clip", "0, 1000")
+    capsys.readouterr()
+    found = []
+    for records in ("100", "400"):
+        assert main(["plan", stream, "--quick", "--json", "--level", records]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert facts["reasons"][0].startswith(f"These are errors of a mean of {records} records")
+        assert "of half of the clip" in facts["reasons"][1]
+        plain = [each for each in facts["predictions"] if each["mechanism"] == "Uniform"]
+        found.append(min(each["absolute_error"] for each in plain))
+        assert min(each["relative_error"] for each in plain) == pytest.approx(found[-1] / 500, rel=0.2)
+    # Δ is 1000, over a window of 4: noise of about 4,000 at most, of which each of 100 records has a part
+    assert 10 < found[0] < 45
+    assert found[1] == pytest.approx(found[0] / 4, rel=0.2)
+
+
+def test_a_plan_for_quantiles_says_whose_errors_it_has(tmp_path, capsys):
+    """They are those of counts in bins; what was released, which are quantiles, is no profile of them."""
+    stream = shop(tmp_path, "--aggregate", "quantile", "--clip", "0, 1000")
+    assert "read from counts in" in capsys.readouterr().out  # `init` gave their error in the unit of values
+    assert main(["release", stream]) == 0
+    capsys.readouterr()
+    assert main(["plan", stream, "--quick", "--json"]) == 0
+    reasons = json.loads(capsys.readouterr().out)["reasons"]
+    assert any("errors of the counts in" in reason and "preview" in reason for reason in reasons)
+    assert reasons[0].startswith("Nothing is known of the size of a value")
+    assert main(["plan", stream, "--released", str(tmp_path / "released.csv")]) == 2
+    assert "absent for means and quantiles" in capsys.readouterr().err
+
+
+def test_the_level_of_the_file_is_known(tmp_path, capsys):
+    """`tune` writes it: neither a plan nor a preview asks for it again."""
+    stream = shop(tmp_path, "--aggregate", "sum", "--clip", "0, 1000")
+    text = (tmp_path / "stream.toml").read_text().replace("[mechanism]", "[mechanism]\nlevel = 3000")
+    (tmp_path / "stream.toml").write_text(text)
+    capsys.readouterr()
+    assert main(["plan", stream, "--quick", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert not any("Nothing is known" in reason for reason in facts["reasons"])
+    made_up = facts["expected_absolute_error"] / facts["expected_relative_error"]
+    assert made_up == pytest.approx(3000, rel=0.2)
+    report = str(tmp_path / "preview.html")
+    assert main(["preview", stream, "--report", report]) == 0
+    assert "with about 3,000 a value" in capsys.readouterr().out
+    (tmp_path / "stream.toml").write_text(text.replace("level = 3000", ""))
+    assert main(["preview", stream, "--report", report]) == 0
+    shown = capsys.readouterr().out
+    assert "with about 100,000 a value" in shown
+    assert "say it with --level" in shown

@@ -101,10 +101,29 @@ def test_a_second_look_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     file = shop(tmp_path)
     tuned(file, capsys)
     before = file.read_text()
+    for other in (["--epsilon", "1/2"], ["--epsilon", "1", "--largest", "500"]):
+        assert main(["tune", str(file), *other, "--write"]) == 2
+        assert "tuned on before" in capsys.readouterr().err
+    file.write_text(before.replace('aggregate = "sum"', 'aggregate = "mean"'))
     assert main(["tune", str(file), "--epsilon", "1"]) == 2
     assert "tuned on before" in capsys.readouterr().err
-    assert file.read_text() == before
     assert main(["ledger", "verify", str(tmp_path / "tidegate.tuned.ledger")]) == 0
+
+
+def test_the_same_command_again_is_free(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `tune` advises works: with --write it chooses again from what was released, and looks at no record."""
+    file = shop(tmp_path)
+    first = tuned(file, capsys)
+    (tmp_path / "events.csv").rename(tmp_path / "away.csv")  # without the data the choice is the same
+    assert main(["tune", str(file), "--epsilon", "1", "--write"]) == 0
+    assert "nothing more was spent" in capsys.readouterr().out
+    assert read_config(file).query.clip == (0, 50)
+    assert tuned(file, capsys) == first
+    narrow = tuned(file, capsys, "--keep", "0.5")["query"]
+    assert narrow["most"] == "1"
+    account = tmp_path / "tidegate.tuned.ledger"
+    assert main(["ledger", "show", str(account), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 1
 
 
 def test_one_unit_changes_each_histogram_by_one(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def read_values(file: Path, columns: list[str]) -> npt.NDArray[np.float64]:
     """Columns of numbers of a file, steps × columns."""
     import polars as pl
 
+    from tidegate.config.writer import header_separator
     from tidegate.errors import InvalidInput, InvalidParameter
 
     if not file.is_file():
@@ -134,7 +135,7 @@ def read_values(file: Path, columns: list[str]) -> npt.NDArray[np.float64]:
         frame = (
             pl.read_parquet(file)
             if file.suffix == ".parquet"
-            else pl.read_csv(file, infer_schema_length=None)
+            else pl.read_csv(file, infer_schema_length=None, separator=header_separator(file))
         )
     except Exception:  # polars quotes the file's contents
         raise InvalidInput(f"{file} cannot be read as CSV or Parquet; give one row a step.") from None
@@ -149,7 +150,9 @@ def read_values(file: Path, columns: list[str]) -> npt.NDArray[np.float64]:
             )
     wanted = columns or [name for name in numbers if name != "step"]
     if not wanted or not frame.height:
-        raise InvalidInput(f"{file} has no column of numbers, or no row; give one row a step.")
+        raise InvalidInput(
+            f"{file} has no column of numbers with a decimal point, or no row; give one row a step."
+        )
     return frame.select(pl.col(wanted).cast(pl.Float64).fill_null(float("nan"))).to_numpy()
 
 
@@ -164,7 +167,7 @@ def _print(found: Comparison) -> None:
         epsilon, window, statistic = setting
         table = Table(title=f"ε = {epsilon}, w = {window}, {statistic}", title_justify="left")
         table.add_column("mechanism")
-        for name in ("error", "±", "of the mean", "oracle", "runs"):
+        for name in ("error", "±", "relative", "oracle", "runs"):
             table.add_column(name, justify="right")
         for row in found.of(setting):
             table.add_row(
@@ -178,5 +181,6 @@ def _print(found: Comparison) -> None:
         console.print(table)
     typer.echo(
         "error: mean absolute error of one value with the parameters of a plan, ± half of its 95 % interval; "
-        "oracle: with the best parameters in hindsight; delayed: values that came later."
+        "relative: the mean of error over value, or over 0.1 % of a step's total where the value is smaller; "
+        "oracle: with the best parameters in hindsight; delayed: values that came later. Releases below 0 count as 0."
     )

@@ -15,6 +15,7 @@ OPTIONAL = {  # part of the package: what it needs, and for what
     "mqtt": (("paho-mqtt",), "events from an MQTT broker"),
     "kafka": (("confluent-kafka",), "events and releases in topics of Apache Kafka"),
     "postgres": (("psycopg",), "ledgers, events and releases in PostgreSQL"),
+    "spark": (("pyspark", "pyarrow"), "events that Apache Spark reads; needs Java 17 as well"),
     "web": (("starlette", "uvicorn", "httptools", "uvloop", "zstandard"), "the service, `tidegate serve`"),
 }
 DRAWS = 20_000

@@ -225,6 +225,11 @@ def in_words(config: Config, wrong: float) -> str:
             f"A mean of n records of a step will be off by {most} {shown}/n, in the unit of {value}; a count, by "
             f"{wrong * query.ticks / query.count_weight:.3g}."
         )
+    if query.aggregate == "quantile":
+        return (
+            f"Quantiles are read from counts in {len(query.columns):,} bins, each off by {most} {shown}; "
+            "`tidegate preview` shows what that makes of a quantile."
+        )
     units = {
         "count": "events",
         "histogram": "events",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -40,7 +39,10 @@ def plan(
     max_change: Annotated[str, typer.Option(help="By how much one unit can change one step (Δ).")] = "1",
     adjacency: Annotated[str, typer.Option(help="add-remove or replace.")] = "add-remove",
     level: Annotated[
-        float | None, typer.Option(help="The mean of one column and step, roughly; 100 if nothing is known.")
+        float | None,
+        typer.Option(
+            help="The mean of one column and step, roughly; of a mean, how many records; 100 if nothing is known."
+        ),
     ] = None,
     columns: Annotated[int, typer.Option(help="The number of columns.")] = 1,
     season: Annotated[
@@ -99,25 +101,41 @@ def plan(
     if config is not None:
         settings = read_settings(config, query)
         policy, columns, season = settings.policy, settings.columns, settings.season
+        if released is not None and not settings.measures_values:
+            raise InvalidParameter(
+                "released",
+                str(released),
+                "absent for means and quantiles, which are not what is measured",
+                "describe the stream with --level",
+            )
         released = (settings.released if level is None else None) if released is None else released
+    weight = settings.count_weight if config is not None else None  # of one record, where a mean is asked for
+    records = 100.0 if level is None else level
     stream: Stream
     if released is not None:
         stream = read_profile(released, season, public=public)
     else:
-        # what a hundred units add at most
-        assumed = 100.0 if config is None else float(100 * Fraction(policy.max_change or 1))
-        stream = Description(
-            assumed if level is None else level, columns, season, daily, weekly, noise, memory
-        )
+        size = level if level is not None else (100.0 if config is None else settings.level)
+        if weight is not None:
+            size = records * weight
+        stream = Description(size, columns, season, daily, weekly, noise, memory)
     kinds = chosen()
     with stages(len(kinds) + 2, quiet=as_json) as tell:
         made = make_plan(policy, stream, runs=1 if quick else 3, curves=not quick, tell=tell, kinds=kinds)
+    if weight is not None:
+        made = made.of_means(records)
     if picture is not None:
         draw_plan(made, picture)
     facts = facts_of(made, delay)
-    if config is not None and released is None and level is None:
+    if weight is not None:
         facts["reasons"].insert(
-            0, f"Nothing is known of the size of a value, and {assumed:,.0f} was taken: say it with --level."
+            0,
+            f"These are errors of a mean of {records:,.0f} records; twice as many halve them. "
+            "Say with --level how many records a step has.",
+        )
+    elif config is not None and released is None and level is None and not settings.level_is_said:
+        facts["reasons"].insert(
+            0, f"Nothing is known of the size of a value, and {size:,.0f} was taken: say it with --level."
         )
     if config is not None and settings.remark:
         facts["reasons"].append(settings.remark)
@@ -132,7 +150,9 @@ def plan(
             for one in found
         ]
         words = "; or by ".join(map(str, found))
-        facts["reasons"].append(f"An error of {wanted:.2%} of the mean value would be reached by {words}.")
+        facts["reasons"].append(
+            f"An error of {100 * wanted:g}% of {made.part_of} would be reached by {words}."
+        )
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
@@ -146,25 +166,40 @@ class Settings(NamedTuple):
     columns: int
     season: int | None
     released: Path | None
+    level: float
+    level_is_said: bool
     remark: str = ""
+    count_weight: float | None = None
+    measures_values: bool = True
 
 
-def read_settings(file: Path, query: str | None = None) -> Settings:
+def read_settings(file: Path, name: str | None = None) -> Settings:
     """Policy, columns and clock of a configuration, and the file of its releases if there is one."""
     from tidegate.config.queries import read_query
-    from tidegate.runtime.accuracy import step_seconds
+    from tidegate.runtime.accuracy import likely_level, step_seconds
     from tidegate.runtime.learnt import at_what_was_learnt
 
-    config = read_query(file, query, follow=True)  # a plan needs no end
+    config = read_query(file, name, follow=True)  # a plan needs no end
     day = 86_400 / step_seconds(config)
     season = int(day) if day.denominator == 1 and day >= 2 else None
     out = Path(config.locate(config.sink.location))
     known = (
         out.suffix in (".csv", ".parquet") and out.is_file() and out.with_name(out.name + ".receipt").exists()
     )
-    policy = at_what_was_learnt(config)
+    policy, query = at_what_was_learnt(config), config.query.applied
+    likely = likely_level(config, policy)
+    if query.aggregate == "mean":  # means are not what is measured
+        return Settings(
+            policy, query.width, season, None, *likely, "", query.count_weight / query.ticks, False
+        )
+    if query.aggregate == "quantile":
+        remark = (
+            f"These are errors of the counts in {len(query.columns):,} bins that the quantiles are read from; by how "
+            "much a quantile moves, `tidegate preview` shows."
+        )
+        return Settings(policy, query.width, season, None, *likely, remark, None, False)
     return Settings(
-        policy, config.query.applied.width, season, out if known else None, _of_learning(config, policy)
+        policy, query.width, season, out if known else None, *likely, _of_learning(config, policy)
     )
 
 
@@ -265,7 +300,7 @@ def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None, 
     from rich.console import Console
     from rich.table import Table
 
-    from tidegate.plan.predict import number, settings_of
+    from tidegate.plan.predict import number, percent, settings_of
 
     console = Console()
     table = Table(
@@ -276,7 +311,8 @@ def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None, 
     )
     table.add_column("mechanism")
     table.add_column("parameters")
-    for name in ("error", "of the mean", "delay"):
+    part = "of the mean" if made.part_of == "the mean value" else f"of {made.part_of}"
+    for name in ("error", part, "delay"):
         table.add_column(name, justify="right")
     best = made.best(delay=delay)
     seen: set[tuple[str, int]] = set()
@@ -286,7 +322,7 @@ def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None, 
         seen.add((p.name, p.delay))
         told = ", ".join(f"{name}={value}" for name, value in p.parameters.items())
         style = "bold" if p is best else ""
-        table.add_row(p.name, told, number(p.absolute), f"{p.relative:.1%}", str(p.delay or "–"), style=style)
+        table.add_row(p.name, told, number(p.absolute), percent(p.relative), str(p.delay or "–"), style=style)
     console.print(table)
     more = len(made.predictions) - table.row_count
     if more:

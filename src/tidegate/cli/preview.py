@@ -25,8 +25,12 @@ def preview(
         str | None, typer.Option(help="Which of several queries of the configuration is shown.")
     ] = None,
     level: Annotated[
-        float, typer.Option(help="The mean of one column and step, roughly: your guess.")
-    ] = 100.0,
+        float | None,
+        typer.Option(
+            help="The mean of one column and step, roughly; of a mean, how many records. By default the level of the "
+            "configuration, or what a hundred units add at most."
+        ),
+    ] = None,
     report: Annotated[Path, typer.Option(help="The report of the made-up stream.")] = Path("preview.html"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
@@ -41,6 +45,8 @@ def preview(
     from tidegate.config.places import check_output
     from tidegate.config.queries import read_query
     from tidegate.errors import InvalidParameter
+    from tidegate.plan.predict import number
+    from tidegate.runtime.accuracy import likely_level
     from tidegate.runtime.files import check_report
 
     settings = read_query(config, query)
@@ -53,17 +59,22 @@ def preview(
         )
     check_output("report", report, [settings])
     check_report(report)
+    likely, said = likely_level(settings)
+    size = likely if level is None else level
     folder = Path(tempfile.mkdtemp(prefix="tidegate-preview-"))
     try:
-        done = run_preview(settings, level, folder, report)
+        done = run_preview(settings, size, folder, report)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if as_json:
         typer.echo(json.dumps(done, indent=2, ensure_ascii=False))
         return
-    typer.echo(
-        f"Made up {done['steps']:,} steps with about {level:g} a value, and released them. {done['in_words']}."
-    )
+    of = "records of each mean" if settings.query.aggregate == "mean" else "a value"
+    typer.echo(f"Made up {done['steps']:,} steps with about {number(size)} {of}, and released them.")
+    if done["in_words"]:
+        typer.echo(f"{done['in_words']}.")
+    if level is None and not said:
+        typer.echo("How large values really are is not known: say it with --level.")
     typer.echo(f"The report is in {report}. Nothing was read, and nothing was spent.")
 
 

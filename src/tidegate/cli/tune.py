@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tidegate.config import Config
+    from tidegate.mechanisms import Uniform
 
 EXAMPLE = "Example: tidegate tune tidegate.toml --epsilon 1/10 --write"
 
@@ -29,14 +36,13 @@ def tune(
 
     Every unit is counted once in a histogram of each parameter, with noise; the choice is made from the noisy histograms.
     The whole input is looked at, so each unit loses ε once, whatever the window of the stream is. The account is kept in
-    a ledger beside the configuration, and a second look is refused. `tidegate preview` chooses nothing and is free.
+    a ledger beside the configuration. Asked again with the same ε and largest value, the command chooses from what was
+    released then, which is free; a second look at the data is refused. `tidegate preview` chooses nothing and is free.
     """
-    import numpy as np
-
-    import tidegate as tg
     from tidegate.config import parse_config, read_config
-    from tidegate.config.tuning import choose, facts, ledger_of, read_traits, tuning
-    from tidegate.errors import InvalidInput, InvalidParameter
+    from tidegate.config.tuning import choose, facts, ledger_of, shape
+    from tidegate.errors import InvalidParameter
+    from tidegate.exact import show
 
     if not 0.5 <= keep < 1:
         raise InvalidParameter("keep", keep, "at least 0.5 and below 1", "write for example --keep 0.95")
@@ -45,29 +51,52 @@ def tune(
             "largest", largest, "above 0 and below 1e15", "write for example --largest 500"
         )
     settings = read_config(config)
-    account = ledger_of(settings)
-    if account.exists():
-        raise InvalidInput(
-            f"these data were tuned on before, as {account} says, and every look at them costs each unit again; write "
-            "the lines of the first time, or tune on other people's data."
-        )
-    found = read_traits(settings, largest)
-    row = np.concatenate([trait.cells() for trait in found])
-    mechanism = tuning(len(row), epsilon, len(found), settings.policy.adjacency)
-    with tg.open(mechanism, account) as run:
-        released = run.push(row).values
-    tuned = choose(settings, found, released, mechanism, keep)
+    account, histograms = ledger_of(settings), shape(settings, largest)
+    mechanism, released, again = measured(settings, histograms, epsilon, largest)
+    tuned = choose(settings, histograms, released, mechanism, keep)
     if write:
         text = config.read_text(encoding="utf-8")
         changed = tuned.written_into(text)
         parse_config(changed, config)  # refuses what `release` would refuse
         config.write_text(changed, encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps({**facts(tuned), "written": write, "ledger": str(account)}, indent=2))
+        typer.echo(
+            json.dumps({**facts(tuned), "again": again, "written": write, "ledger": str(account)}, indent=2)
+        )
         return
     typer.echo(tuned.text())
-    typer.echo(
-        f"\nChosen from about {tuned.units:,.0f} units, each of which lost ε = {tuned.epsilon} by it, beside what the "
-        f"stream costs; the account is in {account}."
-    )
-    typer.echo(f"The lines are in {config}." if write else f"Put them into {config}, or run it with --write.")
+    price = f"about {tuned.units:,.0f} units, each of which lost ε = {show(tuned.epsilon)} by it"
+    if again:
+        typer.echo(f"\nChosen from what was released earlier of {price}; nothing more was spent.")
+    else:
+        typer.echo(f"\nChosen from {price}, beside what the stream costs; the account is in {account}.")
+    if write:
+        typer.echo(f"The lines are in {config}. Next: tidegate release {config}")
+    else:
+        typer.echo(f"Put them into {config}, or run the same command with --write, which costs nothing more.")
+
+
+def measured(
+    config: Config, histograms: dict[str, tuple[float, ...]], epsilon: str, largest: float
+) -> tuple[Uniform, npt.NDArray[np.float64], bool]:
+    """The noisy histograms: of the data for a price, or as they were released before, for nothing."""
+    import numpy as np
+
+    import tidegate as tg
+    from tidegate.config.tuning import cell_names, ledger_of, read_traits, tuning
+    from tidegate.errors import InvalidInput, LedgerMismatch
+
+    account, names = ledger_of(config), cell_names(config, histograms)
+    mechanism = tuning(len(names), epsilon, len(histograms), config.policy.adjacency)
+    try:
+        with tg.open(mechanism, account, names=names) as run:
+            again = run.step > 0
+            if not again:
+                run.push(np.concatenate([trait.cells() for trait in read_traits(config, largest)]))
+            return mechanism, run.releases().values[0], again
+    except LedgerMismatch:
+        raise InvalidInput(
+            f"these data were tuned on before, as {account} says, with another input, ε, largest value, unit or "
+            "aggregate, and every look at them costs each unit again; give what was given then, which is free, or tune "
+            "on other people's data."
+        ) from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +17,7 @@ from tidegate.config.config import Config
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, show
 from tidegate.ingest.columns import Intervals
-from tidegate.ingest.tuning import Trait, traits
+from tidegate.ingest.tuning import Trait, cells, traits
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.policy import User
 
@@ -72,8 +73,8 @@ def tuning(columns: int, epsilon: ExactLike, parts: int, adjacency: str = "add-r
     return Uniform(policy, columns=columns, noise="laplace")
 
 
-def read_traits(config: Config, largest: float) -> list[Trait]:
-    """What is looked at of each unit of a configuration's input."""
+def shape(config: Config, largest: float) -> dict[str, tuple[float, ...]]:
+    """The histograms of a tuning and the ends of their cells; a query of which nothing can be tuned is refused."""
     if config.query.aggregate == "given":
         raise InvalidInput(
             "the input is already aggregated, so that no unit can be seen; there is nothing to tune."
@@ -85,12 +86,28 @@ def read_traits(config: Config, largest: float) -> list[Trait]:
             "two bounds to be tuned: one that is learnt is paid for by the stream itself",
             'write clip = ["0", "100"], which tune replaces, or leave it as it is and do not tune',
         )
+    return cells(config.schema, config.query, largest)
+
+
+def cell_names(config: Config, histograms: Mapping[str, tuple[float, ...]]) -> list[str]:
+    """What the account of a tuning calls its cells, so that it answers for this statistic and no other."""
+    place = hashlib.sha256(config.source.location.encode()).hexdigest()[:8]  # an address may have a password
+    counted = f"{config.query.aggregate} by {config.schema.unit or 'record'} of {place}"
+    return [f"{counted}: {name} to {end:.10g}" for name, ends in histograms.items() for end in ends]
+
+
+def read_traits(config: Config, largest: float) -> list[Trait]:
+    """What is looked at of each unit of a configuration's input."""
     with config.open(follow=False).source as source:
         return traits(source, config.schema, config.steps, config.query, largest)
 
 
 def choose(
-    config: Config, found: Sequence[Trait], released: npt.NDArray[np.float64], noise: Uniform, keep: float
+    config: Config,
+    histograms: Mapping[str, tuple[float, ...]],
+    released: npt.NDArray[np.float64],
+    noise: Uniform,
+    keep: float,
 ) -> Tuned:
     """Parameters from the released histogram alone.
 
@@ -98,48 +115,49 @@ def choose(
     ----------
     config
         The configuration, of which everything is public.
-    found
-        The traits, of which only names and ends are looked at.
+    histograms
+        Their names, and the public ends of their cells.
     released
-        The noisy cells of all traits, one after the other.
+        The noisy cells of all histograms, one after the other.
     noise
         What they were released with.
     keep
         The part of units that no bound should cut.
     """
-    cells, start = {}, 0
-    for trait in found:
-        cells[trait.name] = np.array(trait.ends), released[start : start + len(trait.ends)]
-        start += len(trait.ends)
-    units = float(np.mean([counts.sum() for _, counts in cells.values()]))
+    noisy, start = {}, 0
+    for name, ends in histograms.items():
+        noisy[name] = np.array(ends), released[start : start + len(ends)]
+        start += len(ends)
+    units = float(np.mean([counts.sum() for _, counts in noisy.values()]))
     error = float(noise.noise_error or 0.0)
     if units < FEWEST * error:
         raise InvalidInput(
             f"there are too few units for ε = {show(Fraction(noise.policy.epsilon or 0))}: about {max(units, 0):.0f}, "
-            f"and the noise is {error:.0f} a cell; nothing was written, and the budget of the tuning is spent."
+            f"and the noise is {error:.0f} a cell; nothing was written, and the budget of the tuning is spent: choose "
+            "the bounds from what is publicly known."
         )
     query: dict[str, str] = {}
     lines: dict[str, dict[str, str]] = {"query": query}
     if config.schema.unit is not None:
-        query["most"] = str(round(quantile(*cells["most"], keep, error)))
-    if "high" in cells:
-        low, high = (quantile(*cells[name], keep, error) for name in ("low", "high"))
+        query["most"] = str(round(quantile(*noisy["most"], keep, error)))
+    if "high" in noisy:
+        low, high = (quantile(*noisy[name], keep, error) for name in ("low", "high"))
         query["clip"] = f'["{_exact(-low)}", "{_exact(high if high > -low else 1.0)}"]'
-    if "edges" in cells and isinstance(config.query.columns, Intervals):
+    if "edges" in noisy and isinstance(config.query.columns, Intervals):
         wanted = len(config.query.columns.edges) - 1
         query["edges"] = (
-            "[" + ", ".join(f'"{_exact(edge)}"' for edge in _edges(*cells["edges"], wanted)) + "]"
+            "[" + ", ".join(f'"{_exact(edge)}"' for edge in _edges(*noisy["edges"], wanted)) + "]"
         )
     if (
         config.mechanism_keys.name == "auto"
         and config.steps.count is not None
         and config.query.aggregate != "mean"
     ):
-        ends, counts = cells["total"]
+        totals, counts = noisy["total"]
         sure = counts > SURE * error
-        mean = float(np.sum(0.75 * ends[sure] * counts[sure])) / (config.steps.count * config.query.width)
-        if "high" in cells:
-            mean *= quantile(*cells["high"], 0.5, error)
+        mean = float(np.sum(0.75 * totals[sure] * counts[sure])) / (config.steps.count * config.query.width)
+        if "high" in noisy:
+            mean *= quantile(*noisy["high"], 0.5, error)
         lines["mechanism"] = {"level": str(_rough(mean))}
     cost = Fraction(noise.policy.epsilon or 0)
     lines["about"] = {"chosen": f'"tuned with ε = {show(cost)}"'}

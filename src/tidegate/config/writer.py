@@ -96,7 +96,10 @@ def input_columns(location: str | Path, *, format: str = "auto", separator: str 
             raise refusal
         return {name: _json_words(value) for name, value in found.items()}
     text = attempt(
-        lambda: line.decode("utf-8-sig"), NotUtf8(f"{path.name!r} is not UTF-8 text; convert it first.")
+        lambda: line.decode("utf-8-sig"),
+        NotUtf8(
+            f"{path.name!r} is not UTF-8 text; convert it first, for example with iconv -f ISO-8859-1 -t UTF-8."
+        ),
     )
     names = [name.strip() for name in next(csv.reader([text.rstrip("\r\n")], delimiter=separator), [])]
     check_header(names, (), repr(path.name))

@@ -204,8 +204,8 @@ def numbers(series: pl.Series, name: str) -> npt.NDArray[Any]:
     if kind.is_integer() and series.null_count() == 0 and kind != pl.UInt64:
         return series.cast(pl.Int64).to_numpy()
     refusal = NotNumeric(
-        f"the column {name!r} holds something that is not a number; correct the input or declare another "
-        "column."
+        f"the column {name!r} holds something that is not a number with a decimal point; correct the input or "
+        "declare another column."
     )
     if isinstance(kind, pl.String):
         stripped = series.str.strip_chars()

@@ -69,23 +69,32 @@ def traits(source: Source, schema: Schema, steps: Steps, query: Query, largest: 
     by_unit = often.group_by("unit").agg(
         pl.col("often").max().alias("most"), pl.col("often").sum().alias("all")
     )
-    found = [
-        Trait("most", by_unit["most"].cast(pl.Float64).to_numpy(), tuple(map(float, COUNTS))),
-        Trait("total", by_unit["all"].cast(pl.Float64).to_numpy(), TOTALS),
-    ]
-    if "value" in table.columns and (valued(query) or isinstance(query.columns, Intervals)):
-        ends = ladder(float(1 / query.ticks), largest)
+    values: dict[str, Floats] = {
+        "most": by_unit["most"].cast(pl.Float64).to_numpy(),
+        "total": by_unit["all"].cast(pl.Float64).to_numpy(),
+    }
+    if "value" in table.columns:
         with_values = table.drop_nulls("value").group_by("unit")
-        if isinstance(query.columns, Intervals):
-            typical = with_values.agg(pl.col("value").median())["value"].to_numpy()
-            mirrored = tuple(-end for end in reversed(ends))
-            found.append(Trait("edges", typical, (*mirrored, 0.0, *ends)))
-        else:
-            extremes = with_values.agg(
-                pl.col("value").max().alias("high"), pl.col("value").min().alias("low")
-            )
-            found.append(Trait("high", np.maximum(extremes["high"].to_numpy(), 0.0), (0.0, *ends)))
-            found.append(Trait("low", np.maximum(-extremes["low"].to_numpy(), 0.0), (0.0, *ends)))
+        found = with_values.agg(
+            pl.col("value").median().alias("edges"),
+            pl.col("value").max().alias("high"),
+            (-pl.col("value").min()).alias("low"),
+        )
+        values["edges"] = found["edges"].to_numpy()
+        values |= {name: np.maximum(found[name].to_numpy(), 0.0) for name in ("high", "low")}
+    return [Trait(name, values[name], ends) for name, ends in cells(schema, query, largest).items()]
+
+
+def cells(schema: Schema, query: Query, largest: float) -> dict[str, tuple[float, ...]]:
+    """The upper ends of each histogram's cells: public, whatever the data are."""
+    found: dict[str, tuple[float, ...]] = {"most": tuple(map(float, COUNTS)), "total": TOTALS}
+    if schema.value is None:
+        return found
+    ends = ladder(float(1 / query.ticks), largest)
+    if isinstance(query.columns, Intervals):
+        return {**found, "edges": (*(-end for end in reversed(ends)), 0.0, *ends)}
+    if valued(query):
+        return {**found, "high": (0.0, *ends), "low": (0.0, *ends)}
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.plan.predict import Plan, number, settings_of
+from tidegate.plan.predict import Plan, number, percent, settings_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ def draw_plan(plan: Plan, file: Path) -> None:
     best = plan.best()
     figure.suptitle(
         f"Expected error at {settings_of(plan.policy)}: {best.name} is off by {number(best.absolute)} "
-        f"({best.relative:.1%} of the mean)",
+        f"({percent(best.relative)} of {plan.part_of})",
         fontsize=11,
     )
     figure.savefig(file)

@@ -107,6 +107,8 @@ class Plan:
         For each mechanism pairs of ε or w and the error.
     concentrated
         For an (ε, δ): the choice with the least error, at once, whose ρ implies it; see `concentrated_policy`.
+    part_of
+        What relative errors are parts of.
 
     Examples
     --------
@@ -122,6 +124,30 @@ class Plan:
     by_epsilon: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     by_window: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     concentrated: Prediction | None = None
+    part_of: str = "the mean value"
+
+    def of_means(self, records: float) -> Plan:
+        """The same for means of so many records: a sum's error is divided among them.
+
+        Sums are measured around the middle of the clip, so errors are parts of half of it, beyond which no mean can be.
+        """
+
+        def divided(found: Prediction) -> Prediction:
+            return dataclasses.replace(
+                found, absolute=found.absolute / records, uncertainty=found.uncertainty / records
+            )
+
+        def curve(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+            return [(at, error / records) for at, error in points]
+
+        return dataclasses.replace(
+            self,
+            predictions=tuple(map(divided, self.predictions)),
+            by_epsilon={name: curve(points) for name, points in self.by_epsilon.items()},
+            by_window={name: curve(points) for name, points in self.by_window.items()},
+            concentrated=self.concentrated and divided(self.concentrated),
+            part_of="half of the clip",
+        )
 
     def best(self, *, delay: int = 0) -> Prediction:
         """The recommended choice among those that are not later than `delay` steps: plain ones win ties."""
@@ -135,7 +161,7 @@ class Plan:
         best = self.best(delay=delay)
         said = [
             f"{describe(best)} is expected to be off by {number(best.absolute)} on average, "
-            f"{best.relative:.1%} of the mean value."
+            f"{percent(best.relative)} of {self.part_of}."
         ]
         plain = {p.name: p for p in reversed(self.predictions) if p.name in PLAIN}
         for name, other in plain.items():
@@ -196,6 +222,17 @@ def describe(prediction: Prediction) -> str:
     """A mechanism and its parameters in a few words."""
     told = ", ".join(f"{name}={value}" for name, value in prediction.parameters.items())
     return f"{prediction.name} ({told})" if told else prediction.name
+
+
+def percent(part: float) -> str:
+    """A part of something; one that says nothing, because there is hardly anything, has no digits.
+
+    Examples
+    --------
+    >>> percent(0.051), percent(5e8)
+    ('5.1%', 'over 1,000%')
+    """
+    return f"{part:.1%}" if part <= 10 else "over 1,000%"
 
 
 def number(value: float) -> str:

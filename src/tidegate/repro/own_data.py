@@ -89,7 +89,8 @@ class Comparison:
                 r"\begin{tabular}{lrrr}",
                 r"mechanism & error & oracle & relative \\ \hline",
                 *(
-                    rf"{row['mechanism']} & ${row['error']:.4g} \pm {row['half']:.2g}$ & ${row['oracle']:.4g}$ & "
+                    rf"{row['mechanism']} & ${digits(row['error'], 4)} \pm {digits(row['half'], 2)}$ & "
+                    rf"${digits(row['oracle'], 4)}$ & "
                     rf"${100 * row['relative']:.1f}\,\%$ \\"
                     for row in self.of(setting)
                 ),
@@ -146,10 +147,26 @@ def _draw_setting(panel: Axes, rows: list[Row], longest: int) -> None:
     panel.set_xlabel("mean absolute error", fontsize=8)
 
 
+def digits(value: float, count: int) -> str:
+    """A number with so many digits that mean something, and never an exponent, as tables have it.
+
+    Examples
+    --------
+    >>> digits(3104.353, 4), digits(898.41, 2), digits(0.01234, 2), digits(0.0, 2)
+    ('3104', '900', '0.012', '0')
+    """
+    return np.format_float_positional(float(f"{value:.{count}g}"), trim="-")
+
+
 def to_units(values: npt.NDArray[np.float64], grid: Fraction, cap: float = 2.0**50) -> Matrix:
     """Values in units of the grid; refuses what is no number."""
     if not np.isfinite(values).all():
         raise InvalidInput("a value of the stream is missing or no number; fill it, or leave its column out.")
+    if values.min(initial=0.0) < 0:
+        raise InvalidInput(
+            "a value of the stream is below 0, where all releases are cut for the comparison; add a public constant to "
+            "its column, or leave it out."
+        )
     units = np.rint(values * float(1 / grid))
     if np.abs(units).max(initial=0.0) > cap:
         raise InvalidInput("a value of the stream is too large for the grid; choose a coarser one.")

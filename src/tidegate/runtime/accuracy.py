@@ -120,6 +120,19 @@ def what_would_help(config: Config, found: Accuracy) -> list[Remedy]:
     return remedies(policy, described, seconds, build)
 
 
+def likely_level(config: Config, policy: Policy | None = None) -> tuple[float, bool]:
+    """The mean of one value, and whether the configuration says it: else a hundred records, or what a hundred units add.
+
+    Of a mean it is how many records a step has. The policy is that of the configuration, if no other is given.
+    """
+    said = config.parameters.get("level")
+    if config.query.aggregate in ("mean", "quantile"):
+        return 100.0, False
+    if said is not None:
+        return float(str(said)), True
+    return float(100 * Fraction((policy or config.policy).max_change or 1)), False
+
+
 def step_seconds(config: Config) -> Fraction:
     """The length of a step; a day is a day, also the one on which summer time begins."""
     steps = config.steps

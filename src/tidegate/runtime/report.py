@@ -190,7 +190,7 @@ def _headline(page: Page, found: Accuracy | None) -> str:
     by = f", published by {html.escape(config.about.publisher)}" if config.about.publisher else ""
     return (
         f"{off}Protected: {html.escape(words.protected)}. {steps:,} step{'' if steps == 1 else 's'} "
-        f"({html.escape(words.step)}) × {columns:,} column{'' if columns == 1 else 's'}, from "
+        f"of {html.escape(words.span(1))} × {columns:,} column{'' if columns == 1 else 's'}, from "
         f"{begin:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} ({html.escape(config.steps.zone)}), "
         f"released by {released_by(config.mechanism)}{by}.{_learnt(config)} {html.escape(words.edition)}".rstrip()
     )
@@ -297,7 +297,8 @@ def _stream(page: Page) -> Iterator[str]:
         words += ", and the true values in grey"
     if rest:
         words += f". The {len(chosen)} columns with the largest released totals of {len(chosen) + rest:,}"
-    yield f"<p>{words}. Rest the pointer on a picture to read values.</p>\n" + _gaps(labels, answers)
+    hint = "<span class=screen>Rest the pointer on a picture to read values.</span>"
+    yield f"<p>{words}. {hint}</p>\n" + _gaps(labels, answers)
     yield "<div class=many>\n"
     for column in chosen:
         one = Series(
@@ -372,11 +373,15 @@ def _left_out(page: Page, left: LeftOut) -> str:
     query = page.config.query
     unit = html.escape(Words(page.config).unit)
     rows = [
-        ("dropped", left.dropped, "outside of the clock or of all columns, or incomplete"),
-        ("bounded", left.bounded, f"beyond {_several(query.most, 'contribution')} of one {unit} in a step"),
+        ("dropped", left.dropped, "of all records: outside of the clock or of all columns, or incomplete"),
+        (
+            "bounded",
+            left.bounded,
+            f"of those that remain: beyond {_several(query.most, 'contribution')} of one {unit} in a step",
+        ),
     ]
     if query.clip is not None:
-        rows.append(("clipped", left.clipped, "values outside of the clip, which count as its end"))
+        rows.append(("clipped", left.clipped, "of all values: outside of the clip, which count as its end"))
     body = "".join(f"<tr><td>{name}<td>{share:.1%}<td>{meaning}" for name, share, meaning in rows)
     far = ""
     if left.unbounded is not None and page.truth is not None and left.unbounded.sum():
@@ -391,7 +396,7 @@ def _left_out(page: Page, left: LeftOut) -> str:
     )
     return (
         f"<section class=inside><h2>What was left out (not for publication)</h2>\n<p>Of {left.records:,} records:</p>"
-        f"<table class=words><tr><th>share<th>of records<th>why{body}</table>{far}{advice}</section>\n"
+        f"<table class=words><tr><th>left out<th>share<th>of what, and why{body}</table>{far}{advice}</section>\n"
     )
 
 

@@ -32,7 +32,7 @@ from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law
 from tidegate.releases import Release, Releases
 from tidegate.runtime.chunks import Chunk, joined
-from tidegate.runtime.errors import LedgerIsOlder, SinkUnavailable
+from tidegate.runtime.errors import LedgerIsOlder, SinkError, SinkUnavailable
 from tidegate.runtime.gaps import Gaps
 from tidegate.runtime.outlets import Nobody, Outlet, Watcher
 from tidegate.runtime.pruning import Archiving, Pruned, Pruning, prune
@@ -631,6 +631,11 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
     if position is not None:
         if wanted == "auto" and not position.get("newest"):
             whole = False
+        elif follow and stream.revises and position.get("newest") and Path(location).exists():
+            raise SinkError(
+                f"{config.sink.location} has one row a step, with its newest value, because its input was not followed; "
+                "move it away, and it is written anew with all revisions, or name another location in [sink]."
+            )
         layout = replace(
             layout, intervals=bool(position.get("intervals")), rounds=bool(position.get("rounds"))
         )

@@ -19,9 +19,15 @@ STYLE = "\n".join(
         ".many{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:18px 24px}",
         ".many figure,.small{margin:8px 0 0}.small,.many figure:only-child{max-width:640px}figcaption{font-size:14px}",
         "details summary{cursor:pointer;color:#0b6e8f;font-size:14px}summary h2{display:inline;color:#1d2733}",
-        "details table{font-size:13px}details td,details th{padding:2px 8px}td{overflow-wrap:anywhere}",
-        "@media print{body{background:#fff;font-size:12px}main{max-width:none;padding:0}section{border:0;padding:8px 0;",
-        "break-inside:avoid}.many figure{break-inside:avoid}details:not([open]){display:none}}",
+        "details table{font-size:13px}details td,details th{padding:2px 8px}td,th{overflow-wrap:break-word;hyphens:auto}",
+        "details td{overflow-wrap:anywhere;hyphens:manual}",
+        # telephones: everything stays on the screen, and the words of a picture grow as the picture shrinks
+        "@media screen and (max-width:600px){main{padding:16px 12px 32px}h1{font-size:24px}section{padding:14px 12px}",
+        "table{font-size:13px}td,th{padding:5px 5px 5px 0}figure svg{font-size:16px;overflow:visible}",
+        "details td,details th{padding:2px 6px 2px 0}}",
         "footer{color:#5b6672;font-size:14px}code{font-size:13px}",
+        "@media print{body{background:#fff;font-size:12px}main{max-width:none;padding:0}section{border:0;padding:8px 0;",
+        "break-inside:avoid}.many figure{break-inside:avoid}details:not([open]),.screen{display:none}",
+        ".quiet,footer,figcaption{font-size:10px}.promise{font-size:14px}h1{font-size:24px}h2{font-size:16px}}",
     )
 )

@@ -32,10 +32,11 @@ class Words:
         stem, query, value = self.config.path.stem, self.config.query, self.config.schema.value
         if self.config.about.title or stem not in ("tidegate", "stream"):
             return self.config.about.title or stem
+        names = query.own_labels
         measured = {
             "sum": f"the sum of {value}",
             "mean": f"the mean of {value}",
-            "quantile": f"{value} by rank",
+            "quantile": f"{names[0] if len(names) == 1 else 'quantiles'} of {value}",
         }
         words = measured.get(query.aggregate, self.counted or "private releases")
         return f"{words[:1].upper()}{words[1:]}, every {self.step}"

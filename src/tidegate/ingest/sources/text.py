@@ -86,7 +86,9 @@ class Dialect(ABC):
         try:
             piece.decode()
         except UnicodeDecodeError:
-            return NotUtf8(f"{self.name} is not UTF-8 text; convert it first.")
+            return NotUtf8(
+                f"{self.name} is not UTF-8 text; convert it first, for example with iconv -f ISO-8859-1 -t UTF-8."
+            )
         return UnreadableInput(
             f"{self.name} cannot be read as {what}; check it with another tool and correct it."
         )
