@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from tidegate.audit.copies import widened
+from tidegate.audit.courses import AT_ONCE, Course, Part, Refused, Stream
 from tidegate.audit.publishing import MEASURED, PublishingReplicas
 from tidegate.audit.subjects import Callee, Configured, Failure
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.uniform import Uniform
@@ -103,6 +106,23 @@ def test_copies_of_a_hierarchy_keep_the_order_of_nodes() -> None:
     assert many.shape == (700, 3 * mechanism.outputs)
     assert np.allclose(np.median(many[:, : mechanism.outputs], axis=0), alone.values[0], atol=30)
     assert np.ptp(many[:, : mechanism.outputs], axis=0).max() < 100
+
+
+def test_transcripts_of_refused_runs_have_the_length_of_the_others() -> None:
+    """Where some runs are refused in the middle, and so show less, all transcripts are brought to one length."""
+    turns = iter([False, True] * 50)
+
+    def drive(mechanism: Mechanism, stream: Stream) -> list[Part]:
+        begun = AT_ONCE.drive(mechanism, stream[:2])
+        return [*begun, Refused(2)] if next(turns) else [*begun, *AT_ONCE.drive(mechanism, stream[2:])]
+
+    mechanism = BackwardSmoothing(Event(epsilon="1"), back=2)
+    sampled = Configured(mechanism, course=Course("refused now and then", drive))
+    stream = np.array([[0], [10**6], [2 * 10**6], [3 * 10**6]])
+    first = sampled.sample(stream, 7)
+    for shown in (sampled.sample(stream, count) for count in (5, 20_001, 3)):
+        assert shown.shape[1] == first.shape[1]
+        assert np.abs(shown[:, 0]).max() < 1000
 
 
 def test_failures_have_a_kind() -> None:

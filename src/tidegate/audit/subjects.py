@@ -291,16 +291,20 @@ class Configured:
                 made = widened(self.mechanism, copies)
                 assert made is not None
                 wide = self._cache[copies] = made
-            seen = self.course.transcript(wide, np.tile(stream, (1, copies)), marks=False)
+            parts = self.course.drive(wide, np.tile(stream, (1, copies)))
+            rows, rest = laid_out(parts, wide.outputs, marks=False)
             # steps × (kinds × copies × outputs) → copies × (steps × kinds × outputs)
             outputs = self.mechanism.outputs
-            kinds = seen.shape[1] // (copies * outputs)
-            if forest is not None and wide.forest is not None:  # nodes stand level by level
-                order = places(forest, wide.forest, copies)
-                seen = seen.reshape(len(seen), kinds, -1)[:, :, order]
-            shaped = seen.reshape(len(seen), kinds, copies, outputs)
-            pieces.append(np.moveaxis(shaped, 2, 0).reshape(copies, -1))
-        return np.concatenate(pieces)[:count]
+            shown = []
+            for seen in (rows, rest.reshape(-1, copies * outputs)):
+                kinds = seen.shape[1] // (copies * outputs)
+                if forest is not None and wide.forest is not None:  # nodes stand level by level
+                    order = places(forest, wide.forest, copies)
+                    seen = seen.reshape(len(seen), kinds, len(order))[:, :, order]
+                shaped = seen.reshape(len(seen), kinds, copies, outputs)
+                shown.append(np.moveaxis(shaped, 2, 0).reshape(copies, -1))
+            pieces.append(np.concatenate(shown, axis=1))
+        return self._even(pieces, len(stream))[:count]
 
     def _by_periods(self, stream: Stream, count: int) -> Floats:
         most = max(1, TILED // stream.size)
@@ -318,14 +322,19 @@ class Configured:
         rows: list[Floats] = []
         marks = self.layout(len(stream)).shown > 0
         for _ in range(count):
-            rows.append(self.course.transcript(self.mechanism, stream, marks=marks).reshape(-1))
+            rows.append(self.course.transcript(self.mechanism, stream, marks=marks).reshape(1, -1))
             if late is not None and len(rows) >= FEWEST and late():
                 break
-        # a refusal leaves fewer numbers: all transcripts are brought to the length of the longest of the first sample
-        length = self._lengths.setdefault(len(stream), max(map(len, rows)))
-        even = np.full((len(rows), length), np.nan)
-        for kept, row in zip(even, rows, strict=True):
-            kept[: len(row)] = row[:length]
+        return self._even(rows, len(stream))
+
+    def _even(self, pieces: list[Floats], steps: int) -> Floats:
+        """All transcripts, also where a refusal leaves fewer numbers: with as many as the first ones had at most."""
+        length = self._lengths.setdefault(steps, max(piece.shape[1] for piece in pieces))
+        even = np.full((sum(map(len, pieces)), length), np.nan)
+        first = 0
+        for piece in pieces:
+            even[first : first + len(piece), : piece.shape[1]] = piece[:, :length]
+            first += len(piece)
         return even
 
 

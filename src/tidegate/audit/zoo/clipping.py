@@ -141,7 +141,7 @@ def animals() -> list[Animal]:
         Animal("clipped sum, 25 % too much", "near miss: the tree's budget is too large",
                lambda: ThinTree(two, **small), 1.25, steps=4, seconds=40),
         Animal("clipped too late", "values up to B, noise for the threshold",
-               lambda: BoundForgotten(two, **small), 4.0, steps=4),
+               lambda: BoundForgotten(two, **small), 4.0, steps=4, seconds=40),
         Animal("threshold of ties", "printed: a quantile that jumps from 0 to the bound",
                lambda: released(Threshold(approximate("4", 400), sample=60, exceeding="1/2", method="smooth",
                                           calibration="paper", too_low=0.1), "Threshold, printed"), 47.0, PAIR,
