@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tidegate.ingest.errors import InputChanged
+from tidegate.ingest.errors import InputChanged, SourceUnavailable
 from tidegate.ingest.sources.source import Batch, Position
 from tidegate.ingest.sources.text import TextSource
 
@@ -114,6 +115,49 @@ def test_a_start_does_not_apply_an_old_position_to_a_new_file(
     begin(path, *([7] * read), 8, 9)
     found = until_idle(follow(path, position))[0]
     assert found == [time for time in expected if time != 7][:-2] + [7] * read + [8, 9]
+
+
+@pytest.mark.parametrize("dated", [False, True])
+@pytest.mark.parametrize("running", [False, True])
+def test_files_that_were_rotated_one_after_the_other_are_all_read(
+    running: bool, dated: bool, tmp_path: Path
+) -> None:
+    """By a run that looked away for a while, and at a start; each once, whatever rotation calls them."""
+    path = tmp_path / "events.csv"
+    begin(tmp_path / "events.csv.9", 1)  # read long ago
+    os.utime(tmp_path / "events.csv.9", (100, 100))
+    (tmp_path / "events.csv.lock").touch()
+    begin(path, 2)
+    batches = follow(path)
+    assert until_idle(batches)[0] == [2]
+    position = until_idle(batches)[1]
+    write(path, 3)
+    for number, times in enumerate([(4, 5), (6,), (7, 8)], start=1):
+        os.utime(path, (1000 * number, 1000 * number))
+        if dated:
+            path.rename(path.with_name(f"events.csv-2026030{number}"))
+        else:
+            for old in range(number - 1, 0, -1):
+                path.with_name(f"events.csv.{old}").rename(path.with_name(f"events.csv.{old + 1}"))
+            path.rename(path.with_name("events.csv.1"))
+        begin(path, *times)
+    again = batches if running else follow(path, position)
+    assert until_idle(again)[0] == [3, 4, 5, 6, 7, 8]
+    write(path, 9)
+    assert until_idle(again)[0] == [9]
+
+
+def test_a_file_that_was_packed_before_it_was_read_is_missed(tmp_path: Path) -> None:
+    """Its records are not left out in silence."""
+    path = tmp_path / "events.csv"
+    begin(path, 1)
+    position = until_idle(follow(path))[1]
+    os.utime(path, (1000, 1000))
+    path.rename(tmp_path / "events.csv.2")
+    (tmp_path / "events.csv.1.gz").write_bytes(b"packed")
+    begin(path, 3)
+    with pytest.raises(SourceUnavailable, match=r"'events\.csv\.1\.gz' was packed"):
+        until_idle(follow(path, position))
 
 
 def test_a_file_that_was_not_rotated_is_gone_on_with(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 from pathlib import Path
 
 from tidegate.ingest.sources.source import Position
 
+_ROTATED = re.compile(r"[.\-_][^/]*\d.*")
 _SHOWN = 1024  # bytes at the beginning, and as many before the offset, by which a file is known again
 
 
@@ -48,6 +50,32 @@ def moved(path: Path, position: Position) -> Path | None:
         return next((one for one in entries if one.stat().st_dev == position["device"]), None)
     except (OSError, KeyError):
         return None
+
+
+def rotated_since(path: Path, file: io.BufferedReader) -> list[Path]:
+    """The files that had a path's name after an open one and have another now, those that were left first first.
+
+    Rotation adds something with a digit to the name (``.1``, ``-20260301``), and who left a file later wrote to it
+    later. A packed file, which cannot be read, is among them.
+    """
+    left = os.fstat(file.fileno())
+    try:
+        now = path.stat()
+        if os.path.samestat(now, left):
+            return []  # emptied in place
+        with os.scandir(path.parent) as found:
+            named = [entry for entry in found if _ROTATED.fullmatch(entry.name.removeprefix(path.name))]
+            files = [(entry.stat(), Path(entry.path)) for entry in named if entry.name.startswith(path.name)]
+    except OSError:
+        return []
+    since = [
+        (status.st_mtime_ns, other)
+        for status, other in files
+        if status.st_mtime_ns > left.st_mtime_ns
+        and not os.path.samestat(status, left)
+        and not os.path.samestat(status, now)
+    ]
+    return [other for _, other in sorted(since)]
 
 
 def _digest(file: io.BufferedReader, offset: int) -> str:

@@ -28,7 +28,7 @@ from tidegate.ingest.errors import (
     attempt,
 )
 from tidegate.ingest.schema import check_header
-from tidegate.ingest.sources.places import known_again, moved, place, same_file
+from tidegate.ingest.sources.places import known_again, moved, place, rotated_since, same_file
 from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
 
 PIECE = 16 * 2**20  # bytes that are parsed at once
@@ -37,6 +37,7 @@ MOST_COLUMNS = 100_000
 SEPARATORS = (",", ";", "\t", "|")
 _BOM = b"\xef\xbb\xbf"
 # Polars unpacks whatever begins like gzip, zlib or zstd, to any size, and such a beginning may also be text
+PACKERS = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4")  # what they leave of a file cannot be followed
 PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
 
 
@@ -317,7 +318,8 @@ class TextSource(Source):
 
     Positions are byte offsets of whole lines, with what shows which file they belong to. A followed file may be
     rotated: renamed, with a new one under its name, or emptied. What its writer had still put into the old file is
-    read before the new one is begun, at a start as well if the old one is still in the same folder.
+    read before the new one is begun, at a start as well if the old one is still in the same folder; files that had
+    the name in between and were renamed as well (``.1``, ``-20260301``) are read in the order of their last changes.
 
     Parameters
     ----------
@@ -383,7 +385,8 @@ class TextSource(Source):
             while True:
                 with file:
                     yield from self._follow(file, known, columns, patience)
-                file, known = _open(self.path, self.name), None
+                    between = rotated_since(self.path, file)
+                known, file = None, _open(self._readable(between[0]) if between else self.path, self.name)
         with _open(self.path, self.name) as file:
             yield from self._finite(file, position or None, columns)
 
@@ -449,6 +452,15 @@ class TextSource(Source):
                 return file, position
             file.close()
         return _open(self.path, self.name), None
+
+    def _readable(self, path: Path) -> Path:
+        """A file that was rotated before it was read, unless it has been packed since."""
+        if path.suffix.lower() in PACKERS:
+            raise SourceUnavailable(
+                f"{path.name!r} was packed before it was read as {self.name}; unpack it beside the others, "
+                "with its time, or move it away to go on without it."
+            )
+        return path
 
     def _follow(
         self,
