@@ -408,6 +408,14 @@ class DurableLedger(Ledger):
                 return base.hash.hex()
             return None if found is None else bytes(found[0]).hex()
 
+    @property
+    def restored(self) -> bool:
+        """Whether it is a copy that was put back and has been compared with no head, nor with the output's receipt."""
+        return False
+
+    def compared(self) -> None:
+        """Forget that it was put back: a receipt has shown that it is the newest."""
+
     def base(self) -> Base | None:
         """What the rows go on from, where the first of them were archived."""
         try:

@@ -201,6 +201,11 @@ def create(path: Path, meta: Mapping[str, str]) -> None:
         os.close(folder)
 
 
+def mark_restored(connection: sqlite3.Connection, restored: bool = True) -> None:
+    """Note beside the account that a file is a copy which was put back and has been compared with nothing."""
+    connection.execute(f"PRAGMA user_version={int(restored)}")
+
+
 def look(path: Path) -> None:
     """Refuse a file that is visibly no ledger, before SQLite touches it."""
     with path.open("rb") as stream:

@@ -99,6 +99,18 @@ class SQLiteLedger(DurableLedger):
         with file.told(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
 
+    @property
+    def restored(self) -> bool:
+        """Whether it is a copy that was put back and has been compared with no head, nor with the output's receipt."""
+        with file.told(self.path):
+            return bool(self.connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def compared(self) -> None:
+        """Forget that it was put back: a receipt has shown that it is the newest."""
+        if self.restored and not self.read_only:
+            with file.told(self.path):
+                file.mark_restored(self.connection, restored=False)
+
     def discard(self) -> None:
         """Close, and remove the file if nothing was ever charged to it."""
         charged = self._rows > 0 and (self.step > 0 or not self.shares)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, LedgerMismatch
 from tidegate.ledger import SQLiteLedger, Verdict
-from tidegate.ledger.file import PRIVATE, connect, told
+from tidegate.ledger.file import PRIVATE, connect, mark_restored, told
 from tidegate.ledger.postgres import Place, is_url
 from tidegate.runtime.files import sync_folder, unused_name
 from tidegate.runtime.heads import Head, check_head, head_of
@@ -108,7 +108,7 @@ def restore(copy: Path, place: Path, heads: Sequence[Head] = ()) -> Copied:
     refuse_database(str(place))
     _refuse_taken(place)
     with _unfinished(place) as fresh:
-        _copy(copy.resolve(), fresh)
+        _copy(copy.resolve(), fresh, None if heads else mark_restored)
         verdict, head = _checked(fresh, copy)
         with SQLiteLedger(copy, read_only=True) as ledger:
             if ledger.archive:

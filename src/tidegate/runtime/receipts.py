@@ -140,12 +140,19 @@ class Receipt:
         LedgerIsOlder
             When the ledger is an older copy of the one that the sink was written from.
         """
+        ledger = self._store.ledger
         if self._before is None:
+            if ledger.restored:
+                raise LedgerIsOlder(
+                    f"the ledger {ledger.where} is a copy that was put back, and the receipt {self.path} of its output, "
+                    "which would show whether it is the newest, is missing; put the receipt back, or restore the copy "
+                    "again with --head."
+                )
             return False
         origin, written = self._before
         if not self.matches:
             return written.number > 0
-        ledger, progress = self._store.ledger, self._store.progress
+        progress = self._store.progress
         same = written.rows == 0 or ledger.hash_of(written.rows) == written.head
         if written.number > progress.number or not same:
             raise LedgerIsOlder(
@@ -153,6 +160,7 @@ class Receipt:
                 f"{written.step}: it is an older copy that has forgotten what was spent; put the newest copy back, or "
                 f"move the ledger away and begin a new stream with --begin-anew, after which {cost([origin] * 2)}."
             )
+        ledger.compared()
         return False
 
     def refuse(self, sink: str) -> AnotherStream:
