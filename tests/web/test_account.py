@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
-from tests.web.helpers import finite, served, settled
+from tests.web.helpers import TEXT, finite, in_two_queries, served, settled, write_events
 
 from tidegate.cli import main
-from tidegate.config.queries import one
-from tidegate.errors import LedgerCorrupt
+from tidegate.config.queries import Queries, one, parse_queries
+from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError
 from tidegate.ledger.published import check_published, published_head
+from tidegate.runtime import pruning
 from tidegate.runtime.amend import amend
-from tidegate.web import Service
+from tidegate.runtime.pruning import verify_archives
+from tidegate.runtime.store import verify_target
+from tidegate.runtime.streams import prune_streams
+from tidegate.web import Service, Settings, board
 
 Account = tuple[str, Service, Path]
 
@@ -176,3 +181,59 @@ def test_an_amended_stream_is_no_rollback(tmp_path: Path) -> None:
             check_published(forged, rows, releases, [before])
         with pytest.raises(LedgerCorrupt, match="rolled back"):
             check_published(head, rows, releases, [replace(now, number=25)])
+
+
+def pruned_and_served(
+    folder: Path, configs: list[Queries], seen: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Serve a stream in parts; everybody checks the account from its first row after each of them."""
+    for config in configs:
+        with served([config], tokens=folder / "tokens.json") as (address, service):
+            settled(service)
+            assert main(["verify", f"{address}/streams/hall", "--seen", seen]) == 0, capsys.readouterr().out
+            capsys.readouterr()
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+def test_an_account_that_is_pruned_is_published_from_its_first_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], queries: int
+) -> None:
+    """What is archived is read from the archives: rows, releases, and what windows have spent."""
+    monkeypatch.setattr(pruning, "SPARE", 0)
+    monkeypatch.setattr(board, "KEPT_CELLS", 1)  # readers are answered from disk
+    write_events(tmp_path)
+    (tmp_path / "archives").mkdir()
+    text = TEXT.format(folder=tmp_path)
+    if queries == 2:
+        text = in_two_queries(text) + '[sink]\nlocation = "released.csv"\n'
+
+    def until(count: int, run: str = 'archives = "archives"\nkeep = 4\n') -> Queries:
+        written = text.replace("count = 48", f"count = {count}") + f"[run]\n{run}"
+        (tmp_path / "hall.toml").write_text(written)
+        return parse_queries(written, tmp_path / "hall.toml")
+
+    seen = str(tmp_path / "heads.json")
+    pruned_and_served(tmp_path, [until(count) for count in (12, 24, 36, 48)], seen, capsys)
+    ledger = tmp_path / "hall.ledger"
+    assert verify_target(ledger).archived > 0
+    archives = sorted((tmp_path / "archives").iterdir())
+    assert verify_archives(archives, ledger) == ""
+    place = "hall/people" if queries == 2 else "hall"
+    with served([until(48)], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        found = httpx.get(f"{address}/streams/{place}/releases", params={"format": "json"}).json()
+        channel = service.drivers["hall"].first
+        spent = channel.spent_by(np.arange(1, 49))
+    assert len(found["releases"]) == 48
+    # steps share noise that is paid when it begins, so that the first window is full at once
+    np.testing.assert_allclose(spent, np.full(48, 1 / 4 if queries == 2 else 1))
+    with pytest.raises(LedgerError, match=r"name their folder as archives in \[run\]"):
+        Service([until(48, "")], Settings(port=0))
+    archives[0].rename(tmp_path / "elsewhere")
+    with pytest.raises(LedgerError, match=r"row 1 of the ledger .* is in no archive"):
+        Service([until(48)], Settings(port=0))
+    (tmp_path / "others").mkdir()
+    if queries == 2:  # the account of a stream with an output of its own may be published nowhere
+        return
+    with pytest.raises(InvalidParameter, match="the folder that"):
+        prune_streams(until(48), tmp_path / "others", keep=4)

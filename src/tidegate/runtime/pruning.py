@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, TidegateError, without_secrets
+from tidegate.errors import InvalidParameter, LedgerCorrupt, TidegateError, without_secrets
 from tidegate.exact import whole
 from tidegate.ledger import SQLiteLedger
 from tidegate.ledger.base import ARCHIVE
@@ -27,7 +27,6 @@ from tidegate.mechanisms import Run
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.copies import Copied, back_up, named_copy
 from tidegate.runtime.exported import export
-from tidegate.runtime.outlets import Readers
 from tidegate.runtime.parts import amendments_digest, parts_of
 from tidegate.runtime.store import Archived, Part, Store, open_durable, verify_target
 
@@ -144,11 +143,6 @@ def prune(queries: Sequence[Pruning], archives: Path, *, keep: int | None = None
         How many of the last steps stay, at least a window; by default twice a window, and at least 1,000.
     """
     ledger = queries[0].store.ledger
-    if queries[0].store.sink(Readers().name)[1] is not None:
-        raise LedgerError(
-            f"a service publishes the account of the ledger {ledger.where} from its first row, so nothing of it "
-            "is archived; keep it whole."
-        )
     check_folder(archives)
     last = min(query.store.progress.step for query in queries) - kept_steps(ledger, keep)
     parts = [*queries, *_ended(ledger)]

@@ -247,20 +247,35 @@ class Store:
         """What one unit of its charges is."""
         return self.account.unit if self.part.unit is None else self.part.unit
 
-    def window_units(self, steps: Integers) -> Integers:
-        """What the window that ends at each of some steps was charged, in units; the steps are in order."""
+    def window_units(self, steps: Integers, rows: Sequence[Row] | None = None) -> Integers:
+        """What the window that ends at each of some steps was charged, in units; the steps are in order.
+
+        `rows` are all that were charged to these windows, where some of them are in archives.
+        """
         if not len(steps):
             return np.zeros(0, dtype=np.int64)
         first, last = int(steps[0]), int(steps[-1])
-        rule, query = self.account.rule, self.part.query
-        # groups reach less than two windows further than the steps of their row
-        early = 0 if rule.policy.window is None else first - 3 * rule.policy.window
-        wanted = f"SELECT {', '.join(Row._fields)} FROM charges WHERE last > ? AND first <= ? ORDER BY row"
-        with self.ledger.told():
-            found = self.ledger.connection.execute(wanted, (max(early, self.part.since, 0), last)).fetchall()
-        rows = (Row(*columns) for columns in found)
+        if rows is None:
+            rows = list(self.charges(self.first_step_needed(steps), last).values())
+        query = self.part.query
         own = (row for row in rows if not query or row.scope.partition(":")[0] == query)
-        return window_units(own, rule, first, last)[steps - first]
+        return window_units(own, self.account.rule, first, last)[steps - first]
+
+    def first_step_needed(self, steps: Integers) -> int:
+        """The first step whose charges may count in the windows that end at some steps, which are in order."""
+        window = self.account.rule.policy.window
+        # groups reach less than two windows further than the steps of their row
+        early = 0 if window is None else int(steps[0]) - 3 * window
+        return max(early, self.part.since, 0) + 1
+
+    def charges(self, first: int, last: int) -> dict[int, Row]:
+        """All rows here that have charged any of some steps, by their numbers."""
+        wanted = (
+            f"SELECT row, {', '.join(Row._fields)} FROM charges WHERE last >= ? AND first <= ? ORDER BY row"
+        )
+        with self.ledger.told():
+            found = self.ledger.connection.execute(wanted, (first, last)).fetchall()
+        return {int(number): Row(*columns) for number, *columns in found}
 
     @property
     def progress(self) -> Progress:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config import Config, Queries
-from tidegate.errors import LedgerCorrupt, LedgerMismatch, TidegateError
+from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerMismatch, TidegateError
 from tidegate.ingest import Intake, Several, StepBlock
 from tidegate.ingest.aggregate import valued
 from tidegate.ledger import Verdict
@@ -254,15 +254,30 @@ def _placed(streams: Streams) -> dict[str, tuple[Config, Store]]:
     return {config.name: (config, stream.store) for config, stream in pairs}
 
 
+def _refuse_hidden(store: Store, archives: Path, config: Config) -> None:
+    """Refuse a folder in which a service would not find what it publishes from the first row on."""
+    known = None if config.run.archives is None else Path(config.locate(config.run.archives))
+    served = store.sink(Readers().name)[1] is not None
+    if served and (known is None or known.resolve() != archives.resolve()):
+        raise InvalidParameter(
+            "archives",
+            str(archives),
+            "the folder that [run] names, because a service publishes this account from its first row",
+            f'write archives = "{archives}" in [run]' if known is None else f"give {known}",
+        )
+
+
 def prune_streams(queries: Queries, archives: Path, *, keep: int | None = None) -> Pruned | None:
     """Prune the ledger of a configuration whose stream is not running; see `pruning.prune`."""
     with opened(queries) as streams:
         wanted = []
         for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
             sink = configured_sink(config, stream, follow=config.source.follow)
+            _refuse_hidden(stream.store, archives, config)
             for each in (sink, *answer_sinks(config, stream.store, _placed(streams))):
                 refuse_whole(each, queries.ledger)
-            wanted.append(replace(stream.pruning, sent=stream.store.sink(sink.name)[0]))
+            sent, served = stream.store.sink(sink.name), stream.store.sink(Readers().name)
+            wanted.append(replace(stream.pruning, sent=(sent if served[1] is None else served)[0]))
         moved = prune(wanted, archives, keep=keep)
         if moved is not None and not is_url(queries.ledger):  # a server makes room by itself
             with streams.ledger.told():

@@ -45,7 +45,7 @@ class Channel:
         names = tuple(part.name for part in driver.queries.parts) if query else ()
         self.board = Board(config, self._past, read_alarms(config, query, names))
         self.encoder = Encoder(driver.name, config, self.unit, query)
-        self.board.load(stream.store.chunks())
+        self.board.load(driver.archives.chunks(stream.store))
         self.feed = Feed(self.board, self.encoder)
         beside = config.path.with_suffix(f".{query}.hooks.json" if query else ".hooks.json")
         self.senders = list(senders(self.board.alarms.hooks, self.board, self.encoder, driver.key, beside))
@@ -54,12 +54,12 @@ class Channel:
     @contextmanager
     def _past(self, number: int) -> Iterator[Iterator[Chunk]]:
         with self.driver.reader() as ledger:
-            yield Store(ledger, part=self.part).chunks(number)
+            yield self.driver.archives.chunks(Store(ledger, part=self.part), number)
 
     def spent_by(self, steps: Integers) -> Values:
         """What the window that ends at each of some steps has spent, as the ledger has it."""
         with self.driver.reader() as ledger:
-            units = Store(ledger, part=self.part).window_units(steps).astype("f8")
+            units = self.driver.archives.window_units(Store(ledger, part=self.part), steps).astype("f8")
         return units * float(self.unit)
 
     @property
@@ -71,7 +71,7 @@ class Channel:
     def take_up(self, stream: Stream) -> None:
         """Go on after a failure, with what was committed and not yet seen."""
         self.account = stream.store.account
-        for chunk in stream.store.chunks(self.board.number):
+        for chunk in self.driver.archives.chunks(stream.store, self.board.number):
             self.released(chunk)
         self.spent = self.account.spent()
 

@@ -16,6 +16,7 @@ from tidegate.ingest import Intake
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.published import signing_key
 from tidegate.runtime import Chunk, Streams, open_streams
+from tidegate.runtime.archives import Archives
 from tidegate.runtime.store import open_durable
 from tidegate.web.channel import Channel
 from tidegate.web.logs import log
@@ -87,6 +88,8 @@ class Driver:
         self._streams: Streams | None = None
         self._reading = threading.Lock()
         self._reader: DurableLedger | None = None
+        archives = config.run.archives
+        self.archives = Archives(None if archives is None else Path(config.locate(archives)))
         self._open()
 
     @property
@@ -115,8 +118,12 @@ class Driver:
         )
         self._streams = streams
         try:
+            folder = self.archives.folder
+            if folder is not None:
+                streams.archive_into(folder, keep=self.config.run.keep)
             if not self.channels:
                 self.queries = streams.queries
+                self.archives.check(streams.ledger)
                 self.key = signing_key(self.config.path.with_suffix(".key"))
                 self.channels = self._channels(streams)
             for channel, stream in zip(self.channels.values(), streams.streams, strict=True):
@@ -174,6 +181,7 @@ class Driver:
             if self._reader is not None:
                 self._reader.close()
                 self._reader = None
+            self.archives.close()
 
     @property
     def ended(self) -> bool:

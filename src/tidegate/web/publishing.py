@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.ledger.published import PAGE, public_text, published_head, published_rows
+from tidegate.ledger.published import PAGE, public_text, published_head
 from tidegate.web.answers import Parameter, Route, answer, read_query
 from tidegate.web.channel import Channel
 from tidegate.web.encoding import numbers
@@ -117,7 +117,7 @@ class Publishing:
 
         def read() -> list[list[Any]]:
             with driver.reader() as ledger:
-                return published_rows(ledger, after)
+                return driver.archives.rows(ledger, after)
 
         found = await run_in_threadpool(read)
         return answer({"columns": COLUMNS, "rows": found}, headers={"Cache-Control": "no-cache"})
