@@ -163,8 +163,7 @@ class Run(ABC):
         releases.law = self.mechanism.law
         if self._uncertainty is None:
             return
-        radii = self._uncertainty.follow(releases)
-        releases.radii = radii if isinstance(releases, Releases) else radii.rows(0)
+        releases.radii = self._uncertainty.follow(releases)
         if releases.revised is not None:
             releases.revised.radii = self._uncertainty.revised(releases.revised)
 

@@ -123,7 +123,8 @@ class Uncertainty(ABC):
             return self._follow_one(releases)
         shown, before = Shown.of(releases), self.state
         self.state = self._learnt(before, shown)
-        return Radii(partial(self._radius, before, shown))
+        radii = Radii(partial(self._radius, before, shown))
+        return radii.rows(0) if isinstance(releases, Release) else radii
 
     def _follow_one(self, release: Release) -> Radii:
         """The same for one release, from which is learnt when it matters: a push takes microseconds."""
@@ -134,7 +135,7 @@ class Uncertainty(ABC):
         return Radii(partial(self._radius_of_one, self._state, self._waiting, len(self._waiting)))
 
     def _radius_of_one(self, before: Values, singles: list[Single], count: int, confidence: float) -> Values:
-        return self._radius(before, Shown.stacked(singles[:count]), confidence)[-1:]
+        return np.asarray(self._radius(before, Shown.stacked(singles[:count]), confidence)[-1])
 
     @abstractmethod
     def _learnt(self, before: Values, shown: Shown) -> Values:
