@@ -1,6 +1,8 @@
 """Accuracy of Tide on public streams, against the papers' mechanisms with the best parameters in hindsight.
 
     python benchmarks/tide_accuracy.py [DATA_FOLDER] [--only NAME] [--skip NAME] [--epsilon 0.1 1] [--window 24 120]
+    python benchmarks/tide_accuracy.py [DATA_FOLDER] --rho 0.0001 0.02
+    python benchmarks/tide_accuracy.py [DATA_FOLDER] --delta 1e-6 --epsilon 0.1 1
 
 --made-up takes a generated stream instead of the public ones.
 
@@ -10,13 +12,16 @@ the periods (day and week in steps) and nothing else. Then the medians of the ra
 many steps the 90 % intervals cover. --hindsight adds what the same model could reach if it knew everything:
 hyper-parameters from the raw stream, and the best even schedule. DATA_FOLDER (or TIDEGATE_DATA)
 holds the public streams; none of them is part of the project. Rivals are slow to run: --rivals FILE keeps
-their errors.
+their errors. --rho takes budgets of zCDP instead of ε: everybody has Gaussian noise, and rivals are Uniform, Sample
+and Fast.
+--delta compares Tide with the ρ that implies (ε, δ) with Tide that has ε alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -42,6 +47,7 @@ from tidegate.mechanisms import (
     Tide,
     Uniform,
 )
+from tidegate.plan.predict import concentrated_policy
 from tidegate.structures.kernels import state_space, tracking
 from tidegate.structures.state_space_model import Prior, Size, Structure, estimate, parameters_of
 from tidegate.structures.state_space_tracker import Tracker
@@ -105,7 +111,8 @@ def some(window: int) -> list[int]:
     )
 
 
-def causal_rivals(policy: tg.WEvent, columns: int, noise: str = "laplace") -> Iterator[tuple[str, Mechanism]]:
+def sampling_rivals(policy: tg.WEvent, columns: int, noise: str = "auto") -> Iterator[tuple[str, Mechanism]]:
+    """Those that take ρ as well."""
     w, wide = policy.w, columns > 16
     yield "Uniform", Uniform(policy, columns=columns, noise=noise)
     for k in some(w):
@@ -114,6 +121,10 @@ def causal_rivals(policy: tg.WEvent, columns: int, noise: str = "laplace") -> It
             yield f"Fast {k}", Fast(policy, columns=columns, samples=k, noise=noise)
             still = Fast(policy, columns=columns, samples=k, adaptive=False, noise=noise)
             yield f"Fast {k} still", still
+
+
+def causal_rivals(policy: tg.WEvent, columns: int, noise: str = "laplace") -> Iterator[tuple[str, Mechanism]]:
+    yield from sampling_rivals(policy, columns, noise)
     yield "BD", BudgetDistribution(policy, columns=columns, noise=noise)
     yield "BA", BudgetAbsorption(policy, columns=columns, noise=noise)
     yield "RescueDP", RescueDP(policy, columns=columns)  # its groups of columns share nothing
@@ -232,6 +243,54 @@ def of_tide(policy: tg.WEvent, stream: Stream, runs: int) -> dict[str, float]:
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
+def with_rho(found: Iterator[tuple[str, Stream]], rhos: list[str], windows: list[int], runs: int) -> None:
+    """Tide and its rivals with Gaussian noise: the ratios of errors, and what intervals cover."""
+    rows = []
+    for name, stream in found:
+        for rho, w in itertools.product(rhos, windows):
+            policy = tg.WEvent(rho=rho, w=w)
+            ours = of_tide(policy, stream, runs)
+            rivals = of_rivals(sampling_rivals, policy, stream[0], runs)
+            winner = min(rivals, key=rivals.__getitem__)
+            row = ours["causal"] / rivals[winner], ours["causal"] / rivals["Uniform"], ours["covered"]
+            rows.append((float(Fraction(rho)), *row))
+            print(
+                f"{name:32s} ρ={rho:6s} w={w:3d}  Tide {ours['causal']:9.4g} / {ours['smoothed']:9.4g}  "
+                f"Uniform {rivals['Uniform']:9.4g}  best {rivals[winner]:9.4g} ({winner:13s})  ratios "
+                f"{row[0]:.2f} {row[1]:.2f}  covered {ours['covered']:.2f} {ours['covered smoothed']:.2f}  "
+                f"measured {ours['fresh']:.2f}",
+                flush=True,
+            )
+    table = np.array(rows)
+    for rho in sorted(set(table[:, 0])):
+        rival, uniform, _ = table[table[:, 0] == rho, 1:].T
+        print(
+            f"ρ = {rho:g}: {rival.size} cells, Tide / best rival {np.median(rival):.2f} (worst {rival.max():.2f}), "
+            f"/ Uniform {np.median(uniform):.2f} (worst {uniform.max():.3f})   bar: 1.10"
+        )
+    print(f"covered: {table[:, 3].min():.2f} to {table[:, 3].max():.2f}, median {np.median(table[:, 3]):.2f}")
+
+
+def with_delta(found: Iterator[tuple[str, Stream]], given: argparse.Namespace) -> None:
+    """What an (ε, δ) gains that is promised by ρ, against ε alone."""
+    ratios: dict[tuple[str, int], list[float]] = {}
+    for name, stream in found:
+        for epsilon, w in itertools.product(given.epsilon, given.window):
+            other = concentrated_policy(tg.WEvent(epsilon=epsilon, delta=given.delta, w=w))
+            policies = other, tg.WEvent(epsilon=epsilon, w=w)
+            gaussian, pure = (of_tide(policy, stream, given.runs)["causal"] for policy in policies)
+            ratios.setdefault((epsilon, w), []).append(gaussian / pure)
+            print(
+                f"{name:32s} ε={epsilon:5s} w={w:3d}  ρ={float(other.rho):g} {gaussian:9.4g}  "
+                f"ε alone {pure:9.4g}  ratio {gaussian / pure:.2f}",
+                flush=True,
+            )
+    for (epsilon, w), each in ratios.items():
+        print(
+            f"ε = {epsilon}, w = {w}: median {np.median(each):.2f}, from {min(each):.2f} to {max(each):.2f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -241,6 +300,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="streams whose name contains this")
     parser.add_argument("--skip", help="no streams whose name contains this, such as wide")
     parser.add_argument("--epsilon", nargs="+", default=["0.01", "0.1", "1"])
+    parser.add_argument("--rho", nargs="+", help="budgets of zCDP instead, and Gaussian noise")
+    parser.add_argument("--delta", help="compare ε alone with the ρ that implies it with this δ")
     parser.add_argument("--window", nargs="+", type=int, default=[24, 48, 120, 240])
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--hindsight", action="store_true", help="and the model with all knowledge")
@@ -253,9 +314,19 @@ def main() -> None:
         return
     known = json.loads(given.rivals.read_text()) if given.rivals and given.rivals.exists() else {}
     cells = []
-    for name, stream in made_up() if given.made_up else streams(given.folder):
-        if given.only not in name or (given.skip and given.skip in name):
-            continue
+    everything = made_up() if given.made_up else streams(given.folder)
+    wanted = (
+        (name, stream)
+        for name, stream in everything
+        if given.only in name and not (given.skip and given.skip in name)
+    )
+    if given.rho:
+        with_rho(wanted, given.rho, given.window, given.runs)
+        return
+    if given.delta:
+        with_delta(wanted, given)
+        return
+    for name, stream in wanted:
         knowing = Hindsight(stream) if given.hindsight and stream[0].shape[1] == 1 else None
         for epsilon in given.epsilon:
             for w in given.window:

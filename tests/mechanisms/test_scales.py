@@ -403,9 +403,7 @@ def of_run(m):
     releases = m.start().push_batch(rows[:end])
     grid = Fraction(m.grid)
     each = [
-        Fraction(moved(m)) * grid / Fraction(float(release.scale))
-        if release.status is tg.Status.FRESH
-        else Fraction(0)
+        once(moved(m) * grid, release.scale, m.policy) if release.status is tg.Status.FRESH else Fraction(0)
         for release in releases
     ]
     for release, lost in zip(releases, each, strict=True):

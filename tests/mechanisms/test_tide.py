@@ -38,18 +38,25 @@ def mean_error(releases, truth):
     return float(np.abs(releases.values - truth[begin : begin + len(releases.values)]).mean())
 
 
-@given(st.integers(1, 400), st.booleans(), st.booleans(), st.integers(1, 50), st.integers(1, 10))
-def test_shares_are_exact_and_scales_cover_them(window, sliding, drifting, tenths, sensitivity):
-    """k charges never exceed the budget, scales are at least Δ over the exact share, the opening is paid for."""
-    epsilon = Fraction(tenths, 10)
-    tables = choices(window, sliding, drifting, sensitivity, epsilon)
+@given(
+    st.integers(1, 400),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 50),
+    st.integers(1, 10),
+    st.booleans(),
+)
+def test_shares_are_exact_and_scales_cover_them(window, sliding, drifting, tenths, sensitivity, gaussian):
+    """k charges never exceed the budget, scales lose no more than the exact share, the opening is paid for."""
+    total = Fraction(tenths, 10)
+    tables = choices(window, sliding, drifting, sensitivity, total, gaussian=gaussian)
     rows, units = tables.rows, tables.units
     opening, second = tables.shares[-2:, loop.CHARGE]
     for at, (number, _, charge, *_) in enumerate(tables.shares):
         if at < 3 * rows:
             assert 0 < number * charge <= units
-        share = epsilon * Fraction(int(charge), units)
-        assert Fraction(float(tables.scales[at, loop.SCALE])) >= sensitivity / share
+        lost = sensitivity / Fraction(float(tables.scales[at, loop.SCALE]))
+        assert (lost**2 / 2 if gaussian else lost) <= total * Fraction(int(charge), units)
     for number, _, charge, *_ in tables.shares[rows : 2 * rows]:
         assert number * charge + (opening if window >= 16 else 0) <= units
     for number, _, charge, *_ in tables.shares[2 * rows : 3 * rows]:
@@ -105,12 +112,13 @@ def test_no_window_is_ever_overspent(window, epsilon, seed):
     assert releases.fresh[releases.units > 0].all()  # other fresh ones belong to a group that has paid
 
 
-@pytest.mark.parametrize("noise", ["laplace", "semiorder"])
+@pytest.mark.parametrize("noise", ["laplace", "semiorder", "gaussian"])
 def test_decisions_depend_on_measurements_only(monkeypatch, noise):
     """Two raw streams with equal measurements have equal schedules, states and releases, whatever lies between."""
     import tidegate.mechanisms.tide.run as module
 
-    policy = tg.WEvent(epsilon="0.5", w=24)
+    gaussian = noise == "gaussian"
+    policy = tg.WEvent(rho="0.001", w=24) if gaussian else tg.WEvent(epsilon="0.5", w=24)
     one = daily(400, 24)
     other = one + np.random.default_rng(3).integers(-2000, 2000, one.shape)
     target = np.random.default_rng(4).normal(5000, 10, 400).astype(np.int64)
@@ -131,7 +139,7 @@ def test_decisions_depend_on_measurements_only(monkeypatch, noise):
         monkeypatch.setattr(module.TideNoise, "draw", supply_shared)
         monkeypatch.setattr("tidegate.mechanisms.loop_run.INLINE", 0)
         monkeypatch.setattr(module, "INLINE", 0)
-        run = Tide(policy, periods=(24,), harmonics=2, noise=noise).start()
+        run = Tide(policy, periods=(24,), harmonics=2, noise="auto" if gaussian else noise).start()
         return run, run.push_batch(rows)
 
     (first, a), (second, b) = measured_as_told(one), measured_as_told(other)
@@ -142,8 +150,8 @@ def test_decisions_depend_on_measurements_only(monkeypatch, noise):
     assert np.array_equal(a.revised.values, b.revised.values)
     states = first._numbers(), second._numbers()
     assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
-    assert 0 < a.fresh.sum() < 400
-    assert (first.plan[loop.NUMBER] > 0) == (noise == "semiorder")
+    assert gaussian or 0 < a.fresh.sum() < 400  # with ρ every step is worth a measurement here
+    assert (first.plan[loop.NUMBER] > 0) == (noise != "laplace")
 
 
 def test_better_than_uniform_and_sample_on_a_daily_stream():
@@ -287,16 +295,72 @@ def test_many_small_columns_share_what_they_know():
         tg.Event(epsilon="0.1"),
         tg.User(epsilon="50", horizon=1000),
         tg.WEvent(epsilon="1", w=24, adjacency="replace"),
+        tg.Event(rho="0.01"),
+        tg.User(rho="5", horizon=1000),
+        tg.WEvent(rho="0.01", w=24, adjacency="replace"),
     ],
 )
 def test_policies(policy):
-    """Event, user-level and replace policies all stay within their budget and give estimates."""
+    """Event, user-level and replace policies all stay within their budget and give estimates, with ρ as well."""
     truth = np.repeat(daily(1000, 24), 2, axis=1)
     run = Tide(policy, columns=2, periods=(24,)).start()
     releases = run.push_batch(truth)
     assert run.ledger.verify().ok
     assert np.isfinite(releases.values).all()
     assert mean_error(releases, truth) < 1.15 * Uniform(policy, columns=2, noise="laplace").expected_error()
+
+
+def test_gaussian_noise_loses_no_more_than_rho():
+    """In every window Σ Δ²/(2σ²) over measured steps is at most ρ, by the released scales, and nearly all of it."""
+    mechanism = Tide(tg.WEvent(rho="0.001", w=24, adjacency="replace"), columns=2, periods=(24,))
+    truth = np.repeat(daily(1000, 24), 2, axis=1)
+    run = mechanism.start()
+    releases = run.push_batch(truth)
+    assert run.ledger.verify().ok
+    assert not mechanism.shares_noise
+    lost = mechanism.step_losses(releases)
+    windows = np.convolve(lost, np.ones(24))
+    assert 0.9 * 0.001 < windows.max() <= 0.001 * (1 + 1e-9)
+    assert np.allclose(lost, releases.units / run.ledger.units * 0.001, rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [1, 30])
+def test_gaussian_noise_is_gaussian(columns):
+    """Measurements of nothing, in units of σ, have the moments of a normal number (α = 1e-6 each, n of 384 and more)."""
+    mechanism = Tide(tg.WEvent(rho="0.001", w=4), columns=columns, noise="auto")
+    with fixed_entropy("gaussian tide"):
+        run = mechanism.start()
+        run.push_batch(np.zeros((4000, columns), dtype=np.int64))
+    memory = run._tracker.memory
+    rows = int(memory["clock"][t.ROWS])
+    z = (memory["history_values"][:rows] / np.sqrt(memory["history_noise"][:rows, np.newaxis])).ravel()
+    beyond = 4.9 / np.sqrt(z.size)  # standard errors of a normal number, two-sided
+    assert z.size >= 200
+    assert abs((z**2).mean() - 1) < beyond * np.sqrt(2)
+    if columns > 1:
+        assert abs((z**4).mean() - 3) < beyond * np.sqrt(96)
+        laplace = np.random.default_rng(1).laplace(
+            0, np.sqrt(0.5), z.size
+        )  # the wrong noise of this variance
+        assert abs((laplace**4).mean() - 3) > beyond * np.sqrt(96)
+
+
+def test_with_rho_it_is_better_than_uniform_and_sample():
+    """With ρ as with ε: clearly better where the model holds, no worse than Uniform where nothing can be predicted."""
+    policy = tg.WEvent(rho="0.0005", w=48)
+    truth = daily(4000)
+    ours = mean_error(Tide(policy, periods=(48, 336)).start().push_batch(truth), truth)
+    others = [kind(policy).start().push_batch(truth) for kind in (Uniform, Sample)]
+    assert ours < 0.6 * min(mean_error(other, truth) for other in others)
+    wild = np.random.default_rng(5).integers(0, 10**6, (2000, 1))
+    ours = mean_error(Tide(policy, periods=(48,)).start().push_batch(wild), wild)
+    assert ours < 1.1 * Uniform(policy).expected_error()
+
+
+def test_with_rho_no_noise_is_shared():
+    """Laws of pure ε are refused where ρ is given."""
+    with pytest.raises(InvalidParameter, match="noise"):
+        Tide(tg.WEvent(rho="1", w=24), noise="cube")
 
 
 def test_event_level_measures_every_step_with_all_of_the_budget():

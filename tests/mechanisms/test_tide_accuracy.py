@@ -58,3 +58,15 @@ def test_a_small_run(accuracy, monkeypatch, capsys):
         "covered smoothed",
     ):
         assert words in shown
+
+
+def test_a_small_run_with_rho(accuracy, monkeypatch, capsys):
+    """Gaussian noise for everybody, and what an (ε, δ) gains; one rival of each kind."""
+    monkeypatch.setattr(accuracy, "some", lambda window: [window])
+    small = ["tide_accuracy", "--made-up", "--window", "24", "--runs", "1"]
+    for more in (["--rho", "0.001"], ["--delta", "1e-6", "--epsilon", "0.1"]):
+        monkeypatch.setattr(sys, "argv", small + more)
+        accuracy.main()
+    shown = capsys.readouterr().out
+    for words in ("made up", "ρ = 0.001: 1 cells, Tide / best rival", "covered: ", "ε = 0.1, w = 24: median"):
+        assert words in shown

@@ -8,8 +8,9 @@ import pytest
 from tests.runtime.helpers import release, settings
 
 import tidegate as tg
+from tidegate.config.auto import chosen_earlier
 from tidegate.errors import LedgerMismatch, SnapshotError
-from tidegate.mechanisms import Blocks, Mechanism, Uniform
+from tidegate.mechanisms import Blocks, Mechanism, Tide, Uniform
 from tidegate.runtime import as_begun, open_stream
 from tidegate.runtime.errors import StreamChanged
 
@@ -89,10 +90,14 @@ def test_what_was_named_otherwise_is_refused(tmp_path: Path) -> None:
 def test_what_was_chosen_automatically_stays(tmp_path: Path) -> None:
     """A stream whose mechanism was chosen when nothing shared noise keeps it, also where another would be chosen now."""
     rho = (('epsilon = "1"', 'rho = "1"'), ('name = "Uniform"', 'name = "auto"'))
-    config = settings(tmp_path, *rho)  # no Tide for ρ
-    assert as_begun(config) is config
+    chosen = settings(tmp_path, *rho)
+    assert isinstance(chosen.mechanism, Tide)
+    assert as_begun(chosen) is chosen
+    config = replace(chosen, mechanism=chosen_earlier(chosen))  # there was no Tide for ρ
+    assert isinstance(config.mechanism, Uniform)
     release(config)
     assert as_begun(config) is config
+    assert as_begun(chosen).mechanism.fingerprint == config.mechanism.fingerprint
     other = replace(config, mechanism=Uniform(config.policy, columns=2, clamp=7))  # what a new plan may find
     assert as_begun(other).mechanism.fingerprint == config.mechanism.fingerprint
     assert (

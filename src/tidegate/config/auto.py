@@ -86,7 +86,8 @@ def choose(
     # days have a week, too: measured once a week they would all look like the same weekday
     week = 7 if day == 1 else None if season is None else 7 * season
     periods = [p for p in (season, week) if p is not None and 2 <= p <= LONGEST_PERIOD]
-    if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in Tide.budgets:
+    budgets = Tide.budgets if shared else ("Pure",)  # Tide took no ρ before
+    if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in budgets:
         return Uniform(policy, **shape) if shared else Uniform(policy, noise="laplace", **shape)
     tide = Tide(policy, periods=tuple(periods), nonnegative=nonnegative, **shape)
     if level is None or not nonnegative:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tidegate.mechanisms.shared_noise import Held
 from tidegate.mechanisms.tide.kernels import loop
+from tidegate.noise import gaussian
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.tide.run import TideRun
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 STREAM = "tide/shared"
 DRAWN_AHEAD = 256  # values, at most: a loop that pauses for each group would be slow
+GAUSSIAN_CELLS = 1 << 14  # the same for Gaussian noise, of all columns together
 AT_LEAST = 16  # of a semiorder that goes on, for runs that take one step at a time
 
 
@@ -107,10 +109,14 @@ class TideNoise(Held):
     def draw(self, steps: int) -> None:
         """Noise for the measurement in hand, and for some of those that `steps` more steps may bring."""
         plan, taken, choices = self.run.plan, self.taken, self.run.mechanism.choices
-        row = int(plan[loop.TAKEN])
+        row, source, at = int(plan[loop.TAKEN]), self.run.source, int(plan[loop.NUMBER])
+        taken[loop.POSITION], taken[loop.POOL_ROW] = 0, row
         number, span, _, length, *_ = choices.shares[row].tolist()
         coming = min(DRAWN_AHEAD, 1 + steps * number // span)
-        law, source, at = self._law(row), self.run.source, int(plan[loop.NUMBER])
+        if choices.gaussian:
+            self._draw_gaussian(at, row, coming)
+            return
+        law = self._law(row)
         if length == loop.ENDLESS:
             begun = law.start() if not plan[loop.PLACED] else self.state
             assert begun is not None
@@ -124,7 +130,16 @@ class TideNoise(Held):
             ends = [end for end in accumulate(islice(cycle(lengths), DRAWN_AHEAD)) if end <= coming]
             state = law.restore([place, *(0 for _ in law.start().numbers()[1:])])
             self.pool, _ = law.draw(source, STREAM, at, state, max([lengths[0], *ends]))
-        taken[loop.POSITION], taken[loop.END], taken[loop.POOL_ROW] = 0, len(self.pool), row
+        taken[loop.END] = len(self.pool)
+
+    def _draw_gaussian(self, at: int, row: int, coming: int) -> None:
+        """Noise of their own for the next measurements, as long as they follow one row of the tables."""
+        columns, choices = self.pool.shape[1], self.run.mechanism.choices
+        followed = row < 3 * choices.rows  # an opening is measured once
+        count = max(1, min(coming, GAUSSIAN_CELLS // columns)) if followed else 1
+        sigma = float(choices.scales[row, loop.SCALE])
+        self.pool = gaussian(self.run.source, self.run.stream, at, sigma, (count, columns))
+        self.taken[loop.END] = count
 
     def kept(self) -> tuple[Any, ...]:
         """A copy of all that changes."""

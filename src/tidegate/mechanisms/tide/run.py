@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tidegate.errors import BudgetExceeded
 from tidegate.ledger import Batch
-from tidegate.mechanisms.loop_run import INLINE, Block, LoopRun
+from tidegate.mechanisms.loop_run import INLINE, Block, Drawn, LoopRun
 from tidegate.mechanisms.mechanism import Matrix, State
 from tidegate.mechanisms.tide.kernels import loop
 from tidegate.mechanisms.tide.noise import TideNoise
@@ -38,7 +38,7 @@ class TideRun(LoopRun):
         shares[:, loop.CHARGE] *= self.ledger.units // mechanism.units
         self._block = mechanism.revision // 2
         keep = 2 * self._block
-        self._tracker = Tracker(mechanism.structure, self._columns, keep)
+        self._tracker = Tracker(mechanism.structure, self._columns, keep, laplace=not tables.gaussian)
         self._rule = loop.Rule(
             opens_until=self.origin + mechanism.policy.steps_charged,
             dense=tables.dense,
@@ -49,6 +49,9 @@ class TideRun(LoopRun):
             window=mechanism.policy.window or 0,
             grid=self._grid,
             nonnegative=mechanism.nonnegative,
+            gaussian=tables.gaussian,
+            beyond=loop.BEYOND_GAUSSIAN if tables.gaussian else loop.BEYOND_LAPLACE,
+            deviation=loop.OF_GAUSSIAN if tables.gaussian else loop.OF_LAPLACE,
             shares=shares,
             scales=tables.scales,
         )
@@ -210,10 +213,16 @@ class TideRun(LoopRun):
         )
         return index, reason
 
+    def _draw(self, block: Block) -> Any:
+        """No words where the loop draws nothing itself."""
+        if not self._tables.gaussian:
+            return super()._draw(block)
+        return Drawn(self.source, self.stream, block.first_step, len(block.rows), 0)
+
     def _help(self, block: Block, index: int, reason: int) -> None:
         if reason == loop.FIT:
             self._refit(block.first_step + index - self._first)
-        elif self._tables.laws[int(self.plan[loop.TAKEN])] is not None:
+        elif self._tables.gaussian or self._tables.laws[int(self.plan[loop.TAKEN])] is not None:
             self._pool.draw(len(block.rows) - index - 1)
         else:
             super()._help(block, index, reason)
@@ -300,8 +309,8 @@ class TideRun(LoopRun):
             return None
         revised = self._empty_revised(keep)
         tracker, rule = self._tracker, self._rule
-        public = self.step, keep, rule.grid, rule.nonnegative
-        loop.revise(*public, tracker.book[:], tracker.season[:], self._rings, revised[:])
+        learnt = tracker.book[:], tracker.season[:]
+        loop.revise(self.step, keep, rule[:], *learnt, self._rings, revised[:])
         last = loop.Revised._make([*(array[keep - rest :] for array in revised[:5]), revised.count])
         ends = np.full(rest, self.step)
         kinds: Kinds = [(0, tracker.memory["kind"].copy())]

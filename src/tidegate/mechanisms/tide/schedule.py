@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.exact import float_up
+from tidegate.exact import float_up, sqrt_up
 from tidegate.mechanisms.shared_noise import WORTH_IT, Sharing, drawable
 from tidegate.mechanisms.tide.kernels import loop
 from tidegate.mechanisms.tide.kernels.forecast import (
@@ -18,7 +18,7 @@ from tidegate.mechanisms.tide.kernels.forecast import (
     predicted_silence,
     predicted_smoothed,
 )
-from tidegate.noise import check_scale, variance_laplace
+from tidegate.noise import check_scale, variance_gaussian, variance_laplace
 from tidegate.structures.kernels import tracking as t
 from tidegate.structures.kernels.state_space import phases_from
 from tidegate.structures.state_space_tracker import Tracker
@@ -69,7 +69,8 @@ class Choices:
         group has (0: each has noise of its own), how many of a semiorder a window may contain, of how many groups in
         turn how many have one measurement more, and where the stairs of a semiorder are.
     scales
-        The scale of Laplace noise with the same variance, the variance, and the noise as the filter takes it; grid units.
+        The scale of Laplace noise with the same variance (with ρ the standard deviation), the variance, and the noise as
+        the filter takes it; grid units.
     laws
         The law of each row whose measurements share noise.
     rows
@@ -80,6 +81,8 @@ class Choices:
         How many of the choices have Laplace noise: the first ones, one for each k.
     dense
         The choice for a time in which the model does not fit.
+    gaussian
+        Whether the budget is ρ, and all noise Gaussian.
     """
 
     units: int
@@ -89,6 +92,7 @@ class Choices:
     rows: int
     plain: int
     dense: int
+    gaussian: bool = False
 
     @property
     def shared(self) -> bool:
@@ -133,6 +137,7 @@ def choices(
     columns: int = 1,
     copies: int = 1,
     kinds: tuple[str, ...] = (),
+    gaussian: bool = False,
 ) -> Choices:
     """The tables for a policy, for streams with public periods or without any.
 
@@ -143,15 +148,18 @@ def choices(
     periodic
         Whether there are public periods.
     sensitivity, epsilon
-        Δ in grid units, and ε of a window.
+        Δ in grid units, and ε of a window; ρ where noise is Gaussian.
     columns, copies
         Columns that a unit may be in, and columns that have noise of their own because it stays in one.
     kinds
         Laws that measurements may share, besides noise of their own: "cube", "semiorder".
+    gaussian
+        Whether the budget is ρ.
     """
     units = DIVISOR * 32 * window if window < 2**30 else 32 * window
     opening = (OPENING_SHARE if sliding else FINITE_OPENING) if window >= SHORTEST_OPENED else Fraction(0)
     numbers = numbers_of_measurements(window)
+    own = _gaussian_noise if gaussian else _laplace_noise
     offered = _shared_choices(numbers, columns, copies, kinds, sliding) if kinds else []
     least, most = epsilon * (1 - 4 * opening), epsilon
     shared = [
@@ -181,7 +189,7 @@ def choices(
                 law = Sharing(choice, sensitivity, epsilon * charge * parts / units, copies)
             laws.append(law)
             shares.append((number, span, charge, *_shape(choice)))
-            scales.append(_noise(law, Fraction(sensitivity * units) / (epsilon * charge)))
+            scales.append(own(sensitivity, epsilon * charge / units) if law is None else _shared_noise(law))
     for at, (_, choice) in enumerate(choices_of):
         if choice is not None and choice.law == "semiorder":
             stairs = len(shares)
@@ -190,13 +198,13 @@ def choices(
                 law = Sharing(choice, sensitivity, epsilon * charge / units, copies)
                 laws.append(law)
                 shares.append((*shares[at][:2], charge, *shares[at][3:]))
-                scales.append(_noise(law, Fraction(0)))
+                scales.append(_shared_noise(law))
             shares[at] = (*shares[at][:-1], stairs)
     for share in (opening, second):
         charge = int(share * units) or units // window
         laws.append(None)
         shares.append((window, window, charge, *_shape(None)))
-        scales.append(_noise(None, Fraction(sensitivity * units) / (epsilon * charge)))
+        scales.append(own(sensitivity, epsilon * charge / units))
     dense = [0, *(at for at, (number, _) in enumerate(choices_of) if number == window)]
     lasting = [at for at in dense if shares[at][loop.LENGTH] < loop.ENDLESS]
     return Choices(
@@ -207,6 +215,7 @@ def choices(
         len(choices_of),
         len(numbers),
         min(lasting, key=lambda at: scales[at][loop.VARIANCE]),
+        gaussian,
     )
 
 
@@ -220,13 +229,24 @@ def _shape(choice: Choice | None) -> tuple[int, int, int, int, int]:
     return loop.ENDLESS, choice.width * choice.share, 1, 0, 0
 
 
-def _noise(law: Sharing | None, exact: Fraction) -> tuple[float, float, float]:
-    """A row of `Choices.scales`; Laplace noise has the scale `exact` or more."""
-    if law is None:
-        scale = float_up(exact)
-        check_scale(scale)  # refuses, while nothing is charged, what noise could not be drawn for
-        variance = max(variance_laplace(scale), LEAST_VARIANCE)
-        return scale, variance, variance
+def _laplace_noise(sensitivity: int, epsilon: Fraction) -> tuple[float, float, float]:
+    """A row of `Choices.scales` for a measurement with so much of ε."""
+    scale = float_up(sensitivity / epsilon)
+    check_scale(scale)  # refuses, while nothing is charged, what noise could not be drawn for
+    variance = max(variance_laplace(scale), LEAST_VARIANCE)
+    return scale, variance, variance
+
+
+def _gaussian_noise(sensitivity: int, rho: Fraction) -> tuple[float, float, float]:
+    """A row of `Choices.scales` for a measurement with so much of ρ."""
+    sigma = sqrt_up(sensitivity**2 / (2 * rho))
+    check_scale(sigma)
+    variance = max(variance_gaussian(sigma), LEAST_VARIANCE)
+    return sigma, variance, variance
+
+
+def _shared_noise(law: Sharing) -> tuple[float, float, float]:
+    """A row of `Choices.scales` for a measurement that shares its noise."""
     if law.scale < COARSE:
         variance = law.law.variance()
     else:
@@ -267,6 +287,7 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
     shares, plain = tables.shares[: tables.rows], tables.plain
     gaps = shares[:, loop.SPAN] / shares[:, loop.MEASUREMENTS]
     variance = tables.scales[: tables.rows, loop.VARIANCE]
+    heard_as = -variance if tables.gaussian else tables.scales[: tables.rows, loop.KNOWN_AS]
     endless = shares[:, loop.LENGTH] == loop.ENDLESS
     window = int(shares[0, loop.MEASUREMENTS])
     size = tracker.size
@@ -290,7 +311,7 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
     def predicted(choice: int, limit: float, more: float = 1.0) -> float:
         error = 0.0
         for model, weight in zip(models, weights, strict=True):
-            rule = (tables.shares, choice, more * tables.scales[choice, loop.KNOWN_AS], horizon)
+            rule = (tables.shares, choice, more * heard_as[choice], horizon)
             if smoothed:
                 error += weight * predicted_smoothed(
                     *model, now, structure.once, *rule, tracker.keep, scratch

@@ -9,16 +9,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.ledger import Ledger
+from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.shared_noise import NOISES, Sharing, SharingMechanism, columns_apart
 from tidegate.mechanisms.tide.kernels.loop import SCALE
 from tidegate.mechanisms.tide.run import TideRun
 from tidegate.mechanisms.tide.schedule import Choices, choices
-from tidegate.noise import expected_absolute_laplace
-from tidegate.policy import Event, Policy, User, WEvent
+from tidegate.noise import expected_absolute_gaussian, expected_absolute_laplace
+from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
+from tidegate.releases import Releases
 from tidegate.structures.state_space_model import Structure, read_periods
 from tidegate.structures.state_space_tracker import SINGLE
 
@@ -56,7 +61,7 @@ class Tide(SharingMechanism):
         configuration file derives it from its query.
     noise
         "auto": measurements share noise where the model says that it gains. "laplace": each has noise of its own. "cube",
-        "semiorder": they may share this kind.
+        "semiorder": they may share this kind. With ρ each has Gaussian noise of its own, and there is nothing to choose.
 
     Privacy
     -------
@@ -69,7 +74,8 @@ class Tide(SharingMechanism):
     loses its share, a semiorder all of ε in every window that it meets, or, while it has a part of its budget only, as
     much as it was charged. So a window is charged with the opening and
     whatever has noise of its own inside of it, and once with each group that meets it; the ledger allows no more than ε.
-    The state of a run is secret then (docs/noise.md). Proof: docs/proofs/tide.md.
+    The state of a run is secret then (docs/noise.md). With ρ a measurement that costs the part s of the budget has
+    discrete Gaussian noise of variance Δ²/(2sρ), and no window is charged with more than ρ. Proof: docs/proofs/tide.md.
 
     Error
     -----
@@ -103,6 +109,7 @@ class Tide(SharingMechanism):
     nonnegative: bool = False
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
+    budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
 
     def validate(self) -> None:
         """Check the model and the delay."""
@@ -112,6 +119,10 @@ class Tide(SharingMechanism):
         wanted = few if self.harmonics is None else self.harmonics
         put(self, "harmonics", tuple(wanted) if isinstance(wanted, Sequence) else wanted)
         put(self, "harmonics", self.structure.harmonics)
+        if self.noise not in NOISES:
+            raise InvalidParameter("noise", self.noise, " or ".join(map(repr, NOISES)), 'write noise="auto"')
+        if self.noise not in ("auto", "laplace") and isinstance(self.policy.budget, ZeroConcentrated):
+            raise InvalidParameter("noise", self.noise, "'auto' where rho is given", "drop it")
         _ = self.choices  # built here, so that what it refuses is refused before anything is charged
         usual = self.policy.steps_charged if isinstance(self.policy, WEvent) and self.policy.w > 1 else 0
         delay = usual if self.delay is None else whole("delay", self.delay, least=0, most=2**20)
@@ -125,8 +136,6 @@ class Tide(SharingMechanism):
                 "'now', or 'revised' where there is a delay",
                 "write aim='now' or give a delay",
             )
-        if self.noise not in NOISES:
-            raise InvalidParameter("noise", self.noise, " or ".join(map(repr, NOISES)), 'write noise="auto"')
         if not isinstance(self.nonnegative, bool):
             raise InvalidParameter("nonnegative", self.nonnegative, "True or False", "choose one of them")
 
@@ -140,7 +149,9 @@ class Tide(SharingMechanism):
     def choices(self) -> Choices:
         """How many measurements a window may have, and what each costs."""
         policy = self.policy
-        kinds = {"laplace": (), "auto": ("cube", "semiorder")}.get(self.noise, (self.noise,))
+        gaussian = isinstance(policy.budget, ZeroConcentrated)
+        auto = () if gaussian else ("cube", "semiorder")
+        kinds = {"laplace": (), "auto": auto}.get(self.noise, (self.noise,))
         apart = columns_apart(policy, self.columns)
         return choices(
             policy.steps_charged,
@@ -151,6 +162,7 @@ class Tide(SharingMechanism):
             1 if apart else self.columns,
             self.columns if apart else 1,
             kinds,
+            gaussian,
         )
 
     @property
@@ -195,8 +207,13 @@ class Tide(SharingMechanism):
         tables = self.choices
         law = tables.laws[tables.dense]
         scale = float(tables.scales[tables.dense, SCALE])
-        expected = expected_absolute_laplace(scale) if law is None else law.law.expected_absolute()
+        own = expected_absolute_gaussian if tables.gaussian else expected_absolute_laplace
+        expected = own(scale) if law is None else law.law.expected_absolute()
         return expected * float(Fraction(self.grid))
+
+    def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
+        """What each measured step lost, from its scale; measurements that share noise lose together."""
+        return None if self.shares_noise else noise_losses(self, releases)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> TideRun:
         """Begin, or go on with, a run."""
@@ -215,6 +232,7 @@ class Tide(SharingMechanism):
             cls(WEvent(epsilon="4", w=10), columns=3, periods=(24,), harmonics=2, nonnegative=True),
             cls(WEvent(epsilon="2", w=12), periods=(24,), harmonics=2, noise="laplace"),
             cls(WEvent(epsilon="2", w=12), periods=(24,), harmonics=2),
+            cls(WEvent(rho="1/2", w=20), columns=2, periods=(24,), harmonics=2),
             cls(WEvent(epsilon="1/3", w=24, adjacency="replace"), columns=20, grid="0.5", delay=7),
             cls(
                 User(epsilon="2", horizon=6000), periods=(24, 168), harmonics=(3, 2), delay=10, aim="revised"

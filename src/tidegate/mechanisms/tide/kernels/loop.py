@@ -84,7 +84,7 @@ SHARES = 8
 ENDLESS = 1 << 60
 
 # columns of `scales`
-SCALE = 0  # of Laplace noise with this variance, in grid units
+SCALE = 0  # of Laplace noise with this variance, in grid units; the standard deviation of Gaussian noise
 VARIANCE = 1
 KNOWN_AS = 2  # the noise as the filter takes it: the variance, negative where it is shared
 SCALES = 3
@@ -102,7 +102,9 @@ WAIT, PAID, OVERSPENT = 0, 1, 2
 
 SUSPECT = 4.0  # squared standardised innovations, recent mean, that raise the alarm
 CALM = 1.5  # and that end it
-BEYOND_NOISE = 12.0  # scales; noise is larger at 6 of a million measurements
+# scales that noise exceeds at 6 of a million measurements, and that are its standard deviation
+BEYOND_LAPLACE, OF_LAPLACE = 12.0, 2.0**0.5
+BEYOND_GAUSSIAN, OF_GAUSSIAN = 4.5, 1.0
 PATIENCE = 16  # measurements, at least, between an estimate and the next that an alarm may cause
 
 
@@ -120,6 +122,11 @@ class Rule(NamedTuple):
     window: int  # steps after which budget comes back; 0: never
     grid: float
     nonnegative: bool
+    gaussian: (
+        bool  # whether noise that is not shared is Gaussian, which is drawn ahead and taken out of the pool
+    )
+    beyond: float  # scales that no noise exceeds
+    deviation: float  # scales that are the standard deviation of noise
     shares: Any  # tables with a row for each choice, whole numbers
     scales: Any  # and real ones
 
@@ -129,7 +136,7 @@ class Work(NamedTuple):
 
     given: Any  # the noise of each column
     measured: Any  # its value with it
-    pool: Any  # SECRET: noise of the next measurements that share it, one row each
+    pool: Any  # SECRET: noise of the next measurements that share it, or have Gaussian noise, one row each
     taken: Any  # what of it is used, and which groups were charged; whole numbers, above
     marks: Any  # the last steps of an open semiorder
     begun: Any  # the groups of this batch: first step, last step, units
@@ -334,21 +341,25 @@ def _reach_on(plan: Any, work: Any, account: Any, step: int) -> Any:
 
 
 @kernel
-def _take(rule: Any, plan: Any, work: Any, step: int) -> None:
+def _take(plan: Any, work: Any) -> None:
     """Take the noise of a measurement out of the pool."""
-    taken, marks, row = work.taken, work.marks, plan[GROUP_ROW]
-    at = taken[POSITION]
+    at = work.taken[POSITION]
     for column in range(work.given.size):
         work.given[column] = work.pool[at, column]
         work.pool[at, column] = 0
-    taken[POSITION] = at + 1
-    breadth = rule.shares[row, BREADTH]
+    work.taken[POSITION] = at + 1
+    plan[NUMBER] += 1
+
+
+@kernel
+def _place(rule: Any, plan: Any, work: Any, step: int) -> None:
+    """Count a measurement of the open group."""
+    breadth = rule.shares[plan[GROUP_ROW], BREADTH]
     if breadth:
-        marks[plan[PLACED] % breadth] = step
+        work.marks[plan[PLACED] % breadth] = step
     else:
         plan[LEFT] -= 1
     plan[PLACED] += 1
-    plan[NUMBER] += 1
     plan[GROUP_LAST] = step
 
 
@@ -408,10 +419,11 @@ def release(
                     if taken[BEGUN] > begun:
                         units[index] = work.begun[begun, 2]
                     charged[index] = 0 if shared else shares[row, CHARGE]
+                    pooled = shared or rule.gaussian
                     empty = taken[POSITION] >= taken[END] or taken[POOL_ROW] != row
-                    if empty if shared else not inline:
+                    if empty if pooled else not inline:
                         return index, NOISE
-                if answer == PAID and not shared:
+                if answer == PAID and not shared and not rule.gaussian:
                     part, factor, shift = constants(scales[choice, SCALE])
                     for column in range(columns):
                         at = index * columns + column
@@ -421,7 +433,10 @@ def release(
                         given[column] = noise
         if fresh and paused != FIT:
             if shares[plan[TAKEN], LENGTH] > 0:
-                _take(rule, plan, work, step)
+                _take(plan, work)
+                _place(rule, plan, work, step)
+            elif rule.gaussian:
+                _take(plan, work)
             for column in range(columns):
                 measured[column] = float(rows[index, column] + given[column])
             take_in(book, step, season, scales[plan[TAKEN], KNOWN_AS], measured, room)
@@ -446,7 +461,7 @@ def release(
         shown = values[index]
         shown[:] = measured if raw else believed
         if fresh:
-            _let_stand(measured, scale[index], grid, kind, shown, deviations[index])
+            _let_stand(rule, measured, scale[index], kind, shown, deviations[index])
         for column in range(columns):
             shown[column] = (max(shown[column], 0.0) if rule.nonnegative else shown[column]) * grid
         if keep:
@@ -454,39 +469,39 @@ def release(
             kept_units[at], kept_scale[at], kept_source[at] = units[index], scale[index], source[index]
             kept_measured[at] = measured
             if step % rule.block == 0 and step >= keep:
-                revise(step, rule.block, grid, rule.nonnegative, book, season, kept, revised)
+                revise(step, rule.block, rule, book, season, kept, revised)
     return rows.shape[0], DONE
 
 
 @kernel
-def _let_stand(measured: Any, scale: float, grid: float, kind: Any, values: Any, deviations: Any) -> None:
+def _let_stand(rule: Any, measured: Any, scale: float, kind: Any, values: Any, deviations: Any) -> None:
     """Where a value is further from its measurement than noise can explain, the measurement is the better one.
 
     The model takes what comes once for noise; `scale` and deviations are in the unit of releases. Columns of a class
     have one deviation, so that it becomes wider for all of them.
     """
     for column in range(values.size):
-        if abs(values[column] - measured[column]) * grid > BEYOND_NOISE * scale:
+        if abs(values[column] - measured[column]) * rule.grid > rule.beyond * scale:
             values[column] = measured[column]
-            deviations[kind[column]] = max(deviations[kind[column]], np.sqrt(2.0) * scale)
+            deviations[kind[column]] = max(deviations[kind[column]], rule.deviation * scale)
 
 
 @kernel
 def revise(
     last: int,
     length: int,
-    grid: float,
-    nonnegative: bool,
+    rule: Any,
     book: Any,
     season: Any,
     kept: Any,
     revised: Any,
 ) -> None:
     """Write the smoothed values of the `length` oldest of the kept steps behind what `revised` has."""
-    book, season, kept, revised = Book(*book), Season(*season), Kept(*kept), Revised(*revised)
+    rule, book, season = Rule(*rule), Book(*book), Season(*season)
+    kept, revised = Kept(*kept), Revised(*revised)
     kept_units, kept_scale, kept_source, kept_measured = kept
     values, deviations, source, scale, units, count = revised
-    keep, kind = kept_units.size, book.kind
+    keep, kind, grid = kept_units.size, book.kind, rule.grid
     at = count[0]
     part, doubt = values[at : at + length], deviations[at : at + length]
     rings = (
@@ -508,10 +523,10 @@ def revise(
             claimed = rest * rest * doubted(book, c, predicted) + (1.0 - rest) * known
             doubt[row, c] = np.sqrt(max(claimed, 0.0)) * WIDER * grid
         if kept_source[place] == last - keep + 1 + row:  # it was measured
-            _let_stand(kept_measured[place], kept_scale[place], grid, kind, part[row], doubt[row])
+            _let_stand(rule, kept_measured[place], kept_scale[place], kind, part[row], doubt[row])
         for column in range(part.shape[1]):
             value = part[row, column]
-            part[row, column] = (max(value, 0.0) if nonnegative else value) * grid
+            part[row, column] = (max(value, 0.0) if rule.nonnegative else value) * grid
         if kept_source[place] == 0:  # nothing had been measured yet, and nothing was believed but the prior
             part[row] = 0.0
             doubt[row] = np.inf
