@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from tidegate.cli import main
+from tidegate.errors import InvalidParameter
 from tidegate.repro import Experiment, Judgement, Outcome, experiments, report, streams
 from tidegate.repro.experiment import MissingData, Table
 from tidegate.repro.report import listed, markdown, page
@@ -125,6 +126,22 @@ def test_a_failure_stops_only_its_experiment(tmp_path):
     judged, failed = run_all([good, bad], tmp_path, workers=1)
     assert judged.judgement is not None
     assert failed.skipped == "failed with ValueError: no such road"
+
+
+def test_a_folder_that_another_run_uses_is_refused(tmp_path):
+    """Each would take away what the other has begun, a fresh one at once."""
+    drafts, kept = tmp_path / "unfinished", []
+
+    def measure(setting):
+        kept.append(len(list(drafts.iterdir())))
+        with pytest.raises(InvalidParameter, match="that no other run uses"):
+            run_all([experiment], tmp_path, workers=1, fresh=True)
+        return [{"x": setting["x"], "mechanism": "A", "error": 1.0}]
+
+    experiment = made_up(measure)
+    (result,) = run_all([experiment], tmp_path, workers=1)
+    assert kept == [0, 1]
+    assert result.judgement is not None
 
 
 def test_words_become_lists():

@@ -205,6 +205,25 @@ def test_a_followed_table_draws_its_keys(database: Any, key: str) -> None:
             attempt(source)
 
 
+def test_a_sequence_with_a_cache_needs_a_settling_time(database: Any) -> None:
+    """A session may write rows with keys of its cache when larger ones have settled: they would never be read."""
+    database.sql(
+        "CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY (CACHE 50) PRIMARY KEY, time timestamptz, "
+        "unit text, place text)"
+    )
+    with (
+        TableSource(database.url("events"), COLUMNS, follow=True) as source,
+        pytest.raises(InvalidParameter, match=r"50 keys at once.*CACHE 1, or write a settle"),
+    ):
+        source.check()
+    for settle, follow in ((60.0, True), (10.0, False)):
+        with TableSource(database.url("events"), COLUMNS, follow=follow, settle=settle) as source:
+            source.check()
+    database.sql("ALTER TABLE events ALTER id SET CACHE 1")
+    with TableSource(database.url("events"), COLUMNS, follow=True) as source:
+        source.check()
+
+
 def test_rights_that_following_needs(database: Any) -> None:
     """SELECT on table and sequence; in a partitioned table nobody but the owner writes keys."""
     roles = database.sql("SELECT rolname FROM pg_roles WHERE rolname IN ('table_reader', 'table_sender')")

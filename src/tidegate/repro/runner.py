@@ -14,11 +14,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.errors import InvalidParameter
 from tidegate.repro.experiment import Experiment, Judgement, MissingData, Outcome, Row, Table, experiments
 
 if TYPE_CHECKING:
@@ -85,6 +87,35 @@ def run_all(
     tell: Tell = lambda progress: None,
 ) -> list[Result]:
     """Run experiments; what an interrupted run of the same settings has left is used, unless `fresh`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        return _run_all(chosen, folder, small=small, workers=workers, fresh=fresh, tell=tell)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Refuse a folder that another run uses: each would take away what the other has begun."""
+    import fcntl  # other systems may read results
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidParameter(
+            "folder",
+            str(folder),
+            "a folder that no other run uses",
+            "wait for it, or name another with --results",
+        ) from None
+    else:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _run_all(
+    chosen: Sequence[Experiment], folder: Path, *, small: bool, workers: int, fresh: bool, tell: Tell
+) -> list[Result]:
     began = time.perf_counter()
     parts = folder / "unfinished"
     if fresh and parts.exists():

@@ -23,6 +23,7 @@ PAGE = 64 * 2**20  # bytes of them, whatever their fields hold
 FIELD = 65_536  # bytes of a field; a row with a longer one is no event
 MANY = 2_000_000  # keys that may still be followed by smaller ones, before they are looked through
 ANSWER = 300.0  # seconds that the server may take for one answer
+SETTLE = 10.0  # seconds, by default, from the drawing of a key to the first row of its transaction
 RETRY = 1.0  # seconds between two attempts at a server that is away
 _OLDEST = 130_000  # the first version with snapshots of 64 bits
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -34,7 +35,7 @@ WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"""
 _UNIQUE = """SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = %s AND indisvalid AND indkey[0] = %s
 AND (%s OR indisunique AND indnkeyatts = 1 AND indpred IS NULL))"""
 _SEQUENCE = """SELECT s.seqrelid, s.seqincrement > 0 AND NOT s.seqcycle, pg_is_in_recovery(),
-has_sequence_privilege(s.seqrelid, 'SELECT') OR has_sequence_privilege(s.seqrelid, 'USAGE')
+has_sequence_privilege(s.seqrelid, 'SELECT') OR has_sequence_privilege(s.seqrelid, 'USAGE'), s.seqcache
 FROM pg_sequence s WHERE s.seqrelid = pg_get_serial_sequence(%s, %s)::regclass"""
 _CHOOSERS = """SELECT EXISTS (
 SELECT FROM pg_partition_tree(%(table)s) p JOIN pg_class c ON c.oid = p.relid, aclexplode(c.relacl) a
@@ -154,7 +155,7 @@ class TableSource(Source):
         columns: Sequence[str],
         *,
         follow: bool = False,
-        settle: float = 10.0,
+        settle: float = SETTLE,
         rows: int = ROWS,
     ) -> None:
         self.address = TableAddress(url, ("key",))
@@ -256,6 +257,16 @@ class TableSource(Source):
                 "drawn from a growing sequence of its own in a table that is followed, because a sender who chooses keys "
                 "could hide the rows of others",
                 "make it GENERATED ALWAYS AS IDENTITY or bigserial, or name another with &key= in the location",
+            )
+        if (
+            found[4] > 1 and self.settle <= SETTLE
+        ):  # a session keeps what it has drawn for as long as it lasts
+            raise InvalidParameter(
+                "key",
+                self.key,
+                f"drawn one by one where settle is at most {SETTLE:g} seconds: its sequence gives each session "
+                f"{found[4]} keys at once, whose rows may come when larger keys have settled",
+                "set the sequence to CACHE 1, or write a settle above the longest time that a session keeps keys",
             )
         if found[2]:
             raise SourceUnavailable(
