@@ -10,14 +10,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tidegate import process
 from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, SnapshotError, TidegateError
 from tidegate.exact import whole
 from tidegate.ledger import file
 from tidegate.ledger.base import TABLE, BadBaseError, Base, base_name, is_archive, read_base
-from tidegate.ledger.events import Charge, Group, Verdict
+from tidegate.ledger.events import Charge, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.replay import (
@@ -216,41 +215,9 @@ class DurableLedger(Ledger):
 
     # charging
 
-    def charge(
-        self,
-        step: int,
-        units: int = 0,
-        *,
-        scope: str = "",
-        groups: Mapping[str, int] | None = None,
-        levels: Mapping[str, int] | None = None,
-    ) -> None:
-        """Charge one step; on disk before this returns. See `Ledger.charge`."""
-        with self.transaction():
-            super().charge(step, units, scope=scope, groups=groups, levels=levels)
-
-    def charge_batch(
-        self,
-        first: int,
-        units: ArrayLike,
-        *,
-        groups: ArrayLike | None = None,
-        extended: ArrayLike | None = None,
-        scope: str = "",
-    ) -> None:
-        """Charge consecutive steps, all or none; one row, on disk before this returns. See `Ledger.charge_batch`."""
-        with self.transaction():
-            super().charge_batch(first, units, groups=groups, extended=extended, scope=scope)
-
-    def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
-        """Charge a group of steps; on disk before this returns. See `Ledger.charge_group`."""
-        with self.transaction():
-            return super().charge_group(first, last, units, scope=scope)
-
-    def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
-        """Let a group reach on; on disk before this returns. See `Ledger.extend_group`."""
-        with self.transaction():
-            return super().extend_group(group, last, scope=scope)
+    def _charging(self, first: int) -> AbstractContextManager[None]:
+        """A charge is on disk before its method returns."""
+        return self.transaction()
 
     def mark(self) -> None:
         """Record, in the chain, that test entropy was used."""

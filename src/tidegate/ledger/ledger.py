@@ -358,6 +358,14 @@ class Ledger:
 
     # charging
 
+    def _charging(self, first: int) -> AbstractContextManager[Any]:
+        """What surrounds every charge, to steps from `first` on: nobody else charges meanwhile."""
+        return self._lock
+
+    def _charged_quickly(self, step: int, units: int) -> bool:
+        """Charge one plain amount on a short path, where there is one and nothing is unusual; whether it was done."""
+        return False
+
     def charge(
         self,
         step: int,
@@ -374,7 +382,10 @@ class Ledger:
         BudgetExceeded
             When a window that contains the step would be overspent. Nothing is charged then.
         """
-        with self._lock:
+        plain = groups is None and levels is None and type(step) is int and type(units) is int
+        if plain and self._charged_quickly(step, units):  # as for nearly every push in memory
+            return
+        with self._charging(step):
             self._check()
             charge = Charge(step, step, units, scope, groups or {}, levels or {})
             self._place(charge)
@@ -410,7 +421,7 @@ class Ledger:
         """
         amounts = whole_units(units)
         first = whole("first", first, most=MOST_STEPS)
-        with self._lock:
+        with self._charging(first):
             self._check()
             if not len(amounts):
                 return
@@ -472,7 +483,7 @@ class Ledger:
         >>> ledger.spent()
         Fraction(1, 2)
         """
-        with self._lock:
+        with self._charging(first):
             self._check()
             charge = Charge(first, last, units, scope)
             self._within_horizon(charge.last)
@@ -501,9 +512,9 @@ class Ledger:
         LedgerMismatch
             When there is no such group in the present window.
         """
-        with self._lock:
+        first, end, units = group
+        with self._charging(end + 1):
             self._check()
-            first, end, units = group
             charge = Charge(end + 1, whole("last", last, least=end + 1, most=MOST_STEPS), units, scope)
             self._within_horizon(charge.last)
             refusal = self._account.place_extension((first, end, self.rule.cost(units)), charge.last)

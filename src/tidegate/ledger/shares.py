@@ -9,13 +9,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import ArrayLike
-
 from tidegate.errors import BudgetExceeded, LedgerError, LedgerMismatch
 from tidegate.exact import ExactLike, positive, show
 from tidegate.ledger.account import Account
 from tidegate.ledger.divided import ROWS, DividedAccount, QueryAccount, rule_of
-from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Charge, Group, Verdict
+from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Charge, Verdict
 from tidegate.ledger.kernels import Integers, account_place
 from tidegate.ledger.ledger import Holder, Ledger
 from tidegate.ledger.memory import MemoryLedger
@@ -175,68 +173,35 @@ class Share(Ledger):
         """A charge and its row are made together: in a database by a transaction."""
         return nullcontext() if self._in_memory else self.whole.transaction()
 
-    def _opens(self, first: int) -> None:
+    @contextmanager
+    def _charging(self, first: int) -> Iterator[None]:
         since = self._since
-        if first <= since:
-            raise LedgerError(
-                f"step {first} cannot be charged to the query {self.name!r}, which is in force from step {since + 1} on."
-            )
-
-    def charge(
-        self,
-        step: int,
-        units: int = 0,
-        *,
-        scope: str = "",
-        groups: Mapping[str, int] | None = None,
-        levels: Mapping[str, int] | None = None,
-    ) -> None:
-        """Charge one step; see `Ledger.charge`."""
-        # the path of every push in memory: one plain amount; whatever is unusual falls through to the general path
-        if self._in_memory and groups is None and levels is None and type(step) is int and type(units) is int:
-            with self._lock:
-                account, whole = self._bound, self.whole
-                if (
-                    self._epoch is epoch()
-                    and not whole._closed
-                    and whole._batch is self._batch is None
-                    and self.current
-                    and self._since < step <= MOST_STEPS
-                    and 0 <= units <= MOST_UNITS
-                    and account_place(account.entries, account.state, step, units) == 0
-                ):
-                    whole._rows += 1
-                    account.state[ROWS] += 1
-                    return
         with self._lock, self._together():
-            self._opens(step)
-            super().charge(step, units, scope=scope, groups=groups, levels=levels)
+            if first <= since:
+                raise LedgerError(
+                    f"step {first} cannot be charged to the query {self.name!r}, "
+                    f"which is in force from step {since + 1} on."
+                )
+            yield
 
-    def charge_batch(
-        self,
-        first: int,
-        units: ArrayLike,
-        *,
-        groups: ArrayLike | None = None,
-        extended: ArrayLike | None = None,
-        scope: str = "",
-    ) -> None:
-        """Charge consecutive steps; see `Ledger.charge_batch`."""
-        with self._lock, self._together():
-            self._opens(first)
-            super().charge_batch(first, units, groups=groups, extended=extended, scope=scope)
-
-    def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
-        """Charge a group of steps; see `Ledger.charge_group`."""
-        with self._lock, self._together():
-            self._opens(first)
-            return super().charge_group(first, last, units, scope=scope)
-
-    def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
-        """Let a group reach on; see `Ledger.extend_group`."""
-        with self._lock, self._together():
-            self._opens(group[1] + 1)
-            return super().extend_group(group, last, scope=scope)
+    def _charged_quickly(self, step: int, units: int) -> bool:
+        if not self._in_memory:
+            return False
+        with self._lock:
+            account, whole = self._bound, self.whole
+            if (
+                self._epoch is epoch()
+                and not whole._closed
+                and whole._batch is self._batch is None
+                and self.current
+                and self._since < step <= MOST_STEPS
+                and 0 <= units <= MOST_UNITS
+                and account_place(account.entries, account.state, step, units) == 0
+            ):
+                whole._rows += 1
+                account.state[ROWS] += 1
+                return True
+        return False
 
     def charge_delta(self, first: int, last: int, delta: ExactLike, *, scope: str = "") -> None:
         """Charge δ to the steps first to last: it counts once in every window that meets them, and adds up.
