@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.helpers import Targets
 
 Require = Callable[[str, str], None]
 SILENT = logging.getLogger("tests.silent")
@@ -159,6 +160,15 @@ class Broker:
             self.process.kill()
             self.process.wait(10)
             self.process = None
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def targets(request: pytest.FixtureRequest) -> Targets:
+    """Makes a new place for a ledger; "" lets the worker use a file in the folder."""
+    if request.param == "sqlite":
+        return lambda: ""
+    server = request.getfixturevalue("postgres")
+    return lambda: str(server.new_stream())
 
 
 @pytest.fixture

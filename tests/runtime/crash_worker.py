@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from fractions import Fraction
 from pathlib import Path
@@ -106,7 +107,7 @@ def work(order: dict[str, Any]) -> None:
             cut_at(running, sinks[0], cut, order["at"])
         running.open_sinks(sinks)
         position = store.progress.position
-        running.drive(intake(folder, position) if order["real"] else blocks(store.progress.step, steps))
+        running.drive(intake(folder, position) if order.get("real") else blocks(store.progress.step, steps))
         running.finish()
         running.close()
 
@@ -197,16 +198,8 @@ def trace_until(lines: int) -> None:
     sys.settrace(each_call)
 
 
-def main() -> None:
-    """Fork a child for every line of standard input."""
-    stream.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too
-    with fixed_entropy(1):
-        for mechanism in MECHANISMS.values():
-            warm = mechanism.start()
-            warm.push([1, 2])
-            warm.push_batch(counts())
-    with suppress(ImportError):
-        importlib.import_module("psycopg")  # not in every child anew
+def follow_orders(work: Callable[[dict[str, Any]], None]) -> None:
+    """Fork a child for every line of standard input, and say how each has ended."""
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)
@@ -231,6 +224,19 @@ def main() -> None:
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         answer = {"killed": killed, "code": -1 if killed else os.WEXITSTATUS(status)}
         print(json.dumps({**answer, "seconds": time.perf_counter() - begun}), flush=True)
+
+
+def main() -> None:
+    """Get ready for what children need, and wait for orders."""
+    stream.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too
+    with fixed_entropy(1):
+        for mechanism in MECHANISMS.values():
+            warm = mechanism.start()
+            warm.push([1, 2])
+            warm.push_batch(counts())
+    with suppress(ImportError):
+        importlib.import_module("psycopg")  # not in every child anew
+    follow_orders(work)
 
 
 if __name__ == "__main__":

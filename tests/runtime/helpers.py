@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from tidegate.config import Config, parse_config
 from tidegate.ingest import StepBlock
 from tidegate.runtime import Stream, open_stream
 
+Targets = Callable[[], str]  # makes a new place for a ledger
 TEXT = """\
 [source]
 location = "{folder}/events.csv"
@@ -115,3 +119,42 @@ def _length(size: int) -> bytes:
         found += bytes([low | 128 if size else low])
         if not size:
             return found
+
+
+class Worker:
+    """A process that forks children, which are killed.
+
+    Parameters
+    ----------
+    script
+        What it runs: a file beside this one.
+    """
+
+    def __init__(self, script: str) -> None:
+        command = [sys.executable, str(Path(__file__).with_name(script))]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._line() == "ready"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def start(self, folder: Path, target: str, **order: Any) -> dict[str, Any]:
+        """One start of a child; how it ended."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"folder": str(folder), "target": target, **order}) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._line())
+        if "error" in answer:
+            self._line()  # how the child ended, which must not be taken for the next one's answer
+        assert "error" not in answer, answer
+        assert answer["killed"] or answer["code"] == 0, answer
+        return answer
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(10)
+        self.process.stdout.close()

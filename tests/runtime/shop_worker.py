@@ -6,11 +6,6 @@ Reads one JSON object a line from standard input and answers with one, as crash_
 from __future__ import annotations
 
 import importlib
-import json
-import os
-import signal
-import sys
-import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -194,28 +189,8 @@ def main() -> None:
                 warm.push_batch(np.ones((3, part.mechanism.columns), dtype=np.int64))
     with suppress(ImportError):
         importlib.import_module("psycopg")  # not in every child anew
-    print("ready", flush=True)
-    for line in sys.stdin:
-        order = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            try:
-                if order.get("lines"):
-                    importlib.import_module("crash_worker").trace_until(order["lines"])
-                (work_on_old if order.get("old") else work)(order)
-                sys.settrace(None)
-                code = 0
-            except BaseException as error:
-                sys.settrace(None)
-                print(json.dumps({"error": repr(error)}), flush=True)
-                code = 3
-            os._exit(code)
-        if order.get("seconds") is not None:
-            time.sleep(order["seconds"])
-            os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        print(json.dumps({"killed": killed, "code": -1 if killed else os.WEXITSTATUS(status)}), flush=True)
+    follow = importlib.import_module("crash_worker").follow_orders
+    follow(lambda order: (work_on_old if order.get("old") else work)(order))
 
 
 if __name__ == "__main__":

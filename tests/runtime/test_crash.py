@@ -3,73 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.helpers import Targets, Worker
 
 from tidegate.runtime.store import verify_target
 
-WORKER = Path(__file__).with_name("crash_worker.py")
 POINTS = ("before commit", "between commit and sink", "in the middle of a line", "between sink and record")
-Targets = Callable[[], str]
-
-
-class Worker:
-    """The process that forks the children that are killed."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._line() == "ready"
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def start(self, folder: Path, target: str, **order: Any) -> dict[str, Any]:
-        """One start; returns whether it was killed."""
-        assert self.process.stdin is not None
-        order = {"folder": str(folder), "target": target, "real": False, **order}
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._line())
-        if "error" in answer:
-            self._line()  # how the child ended, which must not be taken for the next one's answer
-        assert "error" not in answer, answer
-        assert answer["killed"] or answer["code"] == 0, answer
-        return answer
-
-    def close(self) -> None:
-        """Let it end."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(10)
-        self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
     """One worker for all tests of this file."""
-    found = Worker()
+    found = Worker("crash_worker.py")
     yield found
     found.close()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def targets(request: pytest.FixtureRequest) -> Targets:
-    """Makes a new place for a ledger; "" lets the worker use a file in the folder."""
-    if request.param == "sqlite":
-        return lambda: ""
-    server = request.getfixturevalue("postgres")
-    return lambda: str(server.new_stream())
 
 
 @pytest.fixture(scope="module")

@@ -7,82 +7,35 @@ from __future__ import annotations
 
 import csv
 import itertools
-import json
 import os
 import random
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.helpers import Targets, Worker
 
 from tidegate.ledger import Verdict
 from tidegate.runtime.pruning import verify_archives
 from tidegate.runtime.store import verify_target
 
 OLD = Path(__file__).parents[1] / "ledger" / "fixtures" / "0.1.0" / "stream"
-WORKER = Path(__file__).with_name("shop_worker.py")
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "20"))
 PHASE, WINDOW = 20, 6
 PROMISES = (Fraction(1), Fraction(1, 2), Fraction(1))
-Targets = Callable[[], str]
-
-
-class Worker:
-    """The process that forks the children that are killed."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._line() == "ready"
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def start(self, folder: Path, target: str, **order: Any) -> bool:
-        """One start; whether it was killed."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"folder": str(folder), "target": target, **order}) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self._line())
-        if "error" in answer:
-            self._line()
-        assert "error" not in answer, answer
-        assert answer["killed"] or answer["code"] == 0, answer
-        return bool(answer["killed"])
-
-    def close(self) -> None:
-        """Let it end."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(10)
-        self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
     """One worker for all tests of this file."""
-    found = Worker()
+    found = Worker("shop_worker.py")
     yield found
     found.close()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def targets(request: pytest.FixtureRequest) -> Targets:
-    """Makes a new place for a ledger; "" lets the worker use a file in the folder."""
-    if request.param == "sqlite":
-        return lambda: ""
-    server = request.getfixturevalue("postgres")
-    return lambda: str(server.new_stream())
 
 
 def answers(folder: Path) -> dict[str, bytes]:
@@ -100,7 +53,7 @@ def outputs(folder: Path) -> dict[str, bytes]:
 def promised(worker: Worker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What a stream without interruption releases with the same entropy."""
     folder = tmp_path_factory.mktemp("promised")
-    assert not worker.start(folder, "")
+    assert not worker.start(folder, "")["killed"]
     found, answered = outputs(folder), answers(folder)
     assert len(answered) == 12
     assert all(len(content.splitlines()) > PHASE for content in answered.values())
@@ -168,7 +121,7 @@ def test_a_stream_of_version_0_1_is_amended_under_kills(worker: Worker, tmp_path
         shutil.copytree(OLD, folder)
         while True:
             how = {"lines": chance.randint(1, 20_000)} if number and killed < KILLS else {}
-            if not worker.start(folder, "", old=True, **how):
+            if not worker.start(folder, "", old=True, **how)["killed"]:
                 break
             killed += 1
         found = (folder / "out-first.from-7.csv").read_bytes()
@@ -195,7 +148,7 @@ def test_killed_at_random_and_amended_twice(
                 if chance.random() < 0.8
                 else {"seconds": 0.4 * chance.random()}
             )
-            was_killed = worker.start(folder, target, **(how if killed < KILLS else {}))
+            was_killed = worker.start(folder, target, **(how if killed < KILLS else {}))["killed"]
             for name, there in outputs(folder).items():
                 assert promised[name].startswith(there), f"{name} after {how}"
             if not was_killed:
@@ -214,14 +167,14 @@ def test_killed_at_random_while_it_is_pruned(worker: Worker, targets: Targets, t
     chance, killed = random.Random(12), 0
     whole = tmp_path / "whole"
     whole.mkdir()
-    assert not worker.start(whole, "", archives=False)
+    assert not worker.start(whole, "", archives=False)["killed"]
     wanted = told(verify_target(whole / "tidegate.ledger"))
     for number in itertools.count():
         folder, target = tmp_path / str(number), targets()
         folder.mkdir()
         while True:
             how = {"lines": chance.randint(1, 12_000)} if killed < KILLS else {}
-            if not worker.start(folder, target, archives=True, **how):
+            if not worker.start(folder, target, archives=True, **how)["killed"]:
                 break
             killed += 1
         assert outputs(folder) == outputs(whole)

@@ -13,7 +13,22 @@ from tidegate.queries.query import Aggregate, Answers, Query
 from tidegate.releases import Release, Releases
 
 
-class Jump(Query):
+class _Alarm(Query):
+    """An alarm at a threshold."""
+
+    def __init__(
+        self,
+        columns: int,
+        window: int,
+        threshold: float,
+        smoother: str = "median",
+        aggregate: Aggregate | None = None,
+    ) -> None:
+        super().__init__(columns, window, smoother, aggregate)
+        self.threshold = float(threshold)
+
+
+class Jump(_Alarm):
     """Alarm where the count differs by at least `threshold` from that `window` − 1 steps ago: a jump or drop.
 
     The earlier count is estimated with its group as of now. There is no alarm before `window` steps have
@@ -36,22 +51,11 @@ class Jump(Query):
     (True, False)
     """
 
-    def __init__(
-        self,
-        columns: int,
-        window: int,
-        threshold: float,
-        smoother: str = "median",
-        aggregate: Aggregate | None = None,
-    ) -> None:
-        super().__init__(columns, window, smoother, aggregate)
-        self.threshold = float(threshold)
-
     def _answer(self, followed: Followed) -> Answers:
         return np.abs(followed.latest - followed.oldest) >= self.threshold  # NaN compares as False
 
 
-class LowSignal(Query):
+class LowSignal(_Alarm):
     """Alarm where the sum over the last `window` steps is below `threshold`, once there are so many steps.
 
     Parameters
@@ -70,17 +74,6 @@ class LowSignal(Query):
     >>> bool(alarms[20, 0]), bool(alarms[50, 0])
     (False, True)
     """
-
-    def __init__(
-        self,
-        columns: int,
-        window: int,
-        threshold: float,
-        smoother: str = "median",
-        aggregate: Aggregate | None = None,
-    ) -> None:
-        super().__init__(columns, window, smoother, aggregate)
-        self.threshold = float(threshold)
 
     def _answer(self, followed: Followed) -> Answers:
         return (followed.sums < self.threshold) & ~np.isnan(followed.oldest)

@@ -65,7 +65,7 @@ class NewestFileSink(Sink):
             os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
             fresh.unlink()
         except OSError as error:
-            raise self._refused(error) from None
+            raise self._not_written(error) from None
         return 0
 
     def write(self, chunk: Chunk) -> None:
@@ -84,7 +84,7 @@ class NewestFileSink(Sink):
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self._refused(error) from None
+            raise self._not_written(error) from None
         if there and _digest(there) != self._digest and (not chunks or there != self._content(chunks)):
             raise self._foreign()
 
@@ -105,7 +105,7 @@ class NewestFileSink(Sink):
         except OSError as error:
             with suppress(OSError):
                 fresh.unlink(missing_ok=True)
-            raise self._refused(error) from None
+            raise self._not_written(error) from None
         self._digest = digest
 
     def sync(self) -> Position:
@@ -114,21 +114,6 @@ class NewestFileSink(Sink):
 
     def _content(self, chunks: Iterable[Chunk]) -> bytes:
         return self._encode(latest(joined(chunks, 0)))
-
-    def _foreign(self) -> SinkError:
-        remedy = (
-            "move it away, and it is written anew from the store, or name another location in [sink]"
-            if self.vouched
-            else "put back the ledger that it was released from if that was lost or is an older copy, or name another "
-            "location in [sink], or begin a new stream with --begin-anew, whose budget adds to the one of that file"
-        )
-        return SinkError(f"{self.path} holds something else than this stream has released; {remedy}.")
-
-    def _refused(self, error: OSError) -> SinkError:
-        return SinkError(
-            f"{self.path} cannot be written ({error.strerror or type(error).__name__}); nothing is lost: what was "
-            "committed is sent at the next start."
-        )
 
 
 class NewestOutputSink(Sink):

@@ -65,6 +65,23 @@ class Sink(ABC):
                 f"{self.path} cannot be renamed ({error.strerror}); move it away yourself."
             ) from None
 
+    def _foreign(self) -> SinkError:
+        """What stands there was not written by this stream, or not from this ledger."""
+        remedy = (
+            "move it away, and it is written anew from the store, or name another location in [sink]"
+            if self.vouched
+            else "put back the ledger that it was released from if that was lost or is an older copy, or name another "
+            "location in [sink], or begin a new stream with --begin-anew, whose budget adds to the one of that file"
+        )
+        return SinkError(f"{self.path} holds something else than this stream has released; {remedy}.")
+
+    def _not_written(self, error: OSError) -> SinkError:
+        """The disk takes nothing."""
+        return SinkError(
+            f"{self.path} cannot be written ({error.strerror or type(error).__name__}); nothing is lost: what was "
+            "committed is sent at the next start."
+        )
+
     def resume(self, number: int, position: Position | None) -> int:
         """Prepare to go on after the number that `sync` last vouched for; returns the number to go on after.
 

@@ -60,14 +60,14 @@ class TextFileSink(Sink):
                 self._offset = offset
             return number
         except OSError as error:
-            raise self._refused(error) from None
+            raise self._not_written(error) from None
 
     def write(self, chunk: Chunk) -> None:
         """Append what is not there yet."""
         try:
             self._append(self._lines(chunk))
         except OSError as error:
-            raise self._refused(error) from None
+            raise self._not_written(error) from None
 
     def settled(self) -> None:
         """Refuse a file that holds more than was ever released."""
@@ -84,7 +84,7 @@ class TextFileSink(Sink):
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise self._refused(error) from None
+            raise self._not_written(error) from None
         return {"offset": self._offset}
 
     def abandon(self) -> None:
@@ -141,21 +141,6 @@ class TextFileSink(Sink):
             if part.strip(b"\0"):
                 return
         file.truncate(offset)
-
-    def _foreign(self) -> SinkError:
-        remedy = (
-            "move it away, and it is written anew from the store, or name another location in [sink]"
-            if self.vouched
-            else "put back the ledger that it was released from if that was lost or is an older copy, or name another "
-            "location in [sink], or begin a new stream with --begin-anew, whose budget adds to the one of that file"
-        )
-        return SinkError(f"{self.path} holds something else than this stream has released; {remedy}.")
-
-    def _refused(self, error: OSError) -> SinkError:
-        return SinkError(
-            f"{self.path} cannot be written ({error.strerror or type(error).__name__}); nothing is lost: what was "
-            "committed is sent at the next start."
-        )
 
 
 class StandardOutputSink(Sink):
