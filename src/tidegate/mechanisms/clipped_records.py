@@ -214,6 +214,10 @@ class ClippedRecords(Mechanism):
             float_up(tests * self.changed / found),
         )
 
+    def first_scale(self, clip: int) -> float:
+        """The noise scale of the sums of the sample, where values are clipped at so many grid units; rounded up."""
+        return float_up(Fraction(self.at(clip).sensitivity * self.policy.steps_charged) / self.epsilons[2])
+
     @property
     def room(self) -> int:
         """How many records of the sample are left above the threshold at least, so that noise does not decide."""
@@ -469,12 +473,10 @@ class ClippedRecordsRun(Run):
         above = np.append(sample.sum(), sample.sum() - np.cumsum(sample))
         self._limit = mechanism.clip_of(above, self.source, step)
         if mechanism.sums_of_sample:
-            released, whole_sample = mechanism.at(self._limit), self._sample[np.newaxis]
+            whole_sample = self._sample[np.newaxis]
             sums = bins.clipped(whole_sample, self._limit)
             total = mechanism.made.measured(sums, bins.totals(whole_sample), self._limit)[0]
-            scale = float_up(
-                Fraction(released.sensitivity * mechanism.policy.steps_charged) / mechanism.epsilons[2]
-            )
+            scale = mechanism.first_scale(self._limit)
             noise = laplace(self.source, "sums of the sample", step, scale, total.shape)
             self._first = (total + noise) * self._grid
             self._first_variance = variance_laplace(scale) * self._grid**2
