@@ -8,11 +8,15 @@ import pytest
 from tests.runtime.helpers import release, settings
 
 import tidegate as tg
+from tidegate.config import Config
 from tidegate.config.auto import chosen_earlier
+from tidegate.config.queries import one
 from tidegate.errors import LedgerMismatch, SnapshotError
 from tidegate.mechanisms import Blocks, Mechanism, Tide, Uniform
 from tidegate.runtime import as_begun, open_stream
+from tidegate.runtime.amend import amend
 from tidegate.runtime.errors import StreamChanged
+from tidegate.runtime.store import verify_target
 
 LAPLACE = ('name = "Uniform"', 'name = "Uniform"\nnoise = "laplace"')
 AUTO = ('name = "Uniform"', 'name = "Uniform"\nnoise = "auto"')
@@ -104,3 +108,30 @@ def test_what_was_chosen_automatically_stays(tmp_path: Path) -> None:
         as_begun(replace(other, mechanism_keys=settings(tmp_path).mechanism_keys)).mechanism
         == other.mechanism
     )
+
+
+@pytest.mark.parametrize(("method", "bins"), [("tree", 64), ("histogram", 24)])
+def test_quantiles_of_version_0_2_say_how_they_go_on(tmp_path: Path, method: str, bins: int) -> None:
+    """There "auto" was a tree from 64 bins on, else bins alone; the sentence names the line to write, or to amend."""
+    lines = [
+        f"2026-03-02T{hour:02d}:{minute},w{minute},{minute}" for hour in range(12) for minute in range(10, 60)
+    ]
+    (tmp_path / "events.csv").write_text("\n".join(["time,unit,amount", *lines]) + "\n")
+
+    def asked(more: str, count: int) -> Config:
+        query = f'aggregate = "quantile"\nquantiles = ["3/4"]\nclip = ["0", "100"]\nbins = {bins}\n{more}'
+        return settings(
+            tmp_path,
+            ('column = "place"\n', 'value = "amount"\n'),
+            ('aggregate = "distinct"\ncolumns = ["north", "south"]\n', query),
+            ("count = 12", f"count = {count}"),
+        )
+
+    release(asked(f'method = "{method}"\n', 6))
+    with pytest.raises(StreamChanged, match=f'write method = "{method}" in the query.*`tidegate amend`'):
+        open_stream(asked("", 12))
+    release(asked(f'method = "{method}"\n', 8))
+    amend(one(asked("", 12)))
+    release(asked("", 12))
+    assert verify_target(tmp_path / "tidegate.ledger").steps == 12
+    assert len((tmp_path / "out.from-9.csv").read_text().splitlines()) == 5

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from tidegate.structures.hierarchy import Hierarchy
 
 Values = npt.NDArray[np.float64]
 MOST_BINS = 10_000
-EARLY = 0.05  # by how much less noise, as a logarithm, bins alone have to have
+EARLY = 0.07  # by how much less noise, as a logarithm, bins alone have to have
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,20 @@ def _parts(labels: tuple[str, ...]) -> list[str]:
     """The part of the range that each bin is in."""
     fan = fan_out(len(labels))
     return [f"part {at // fan + 1}" for at in range(len(labels))]
+
+
+def method_of(described: Mapping[str, Any]) -> str | None:
+    """The method by which a query that was stored as JSON counts; None where it asks for no quantiles.
+
+    Examples
+    --------
+    >>> method_of({"aggregate": "quantile"}), method_of({"aggregate": "count"})
+    ('histogram', None)
+    """
+    if described.get("aggregate") != "quantile":
+        return None
+    levels = described.get("levels")
+    return "histogram" if levels is None else "tree" if "all" in levels["names"] else "parts"
 
 
 def parts_pay(bins: int, fractions: Sequence[Fraction]) -> bool:

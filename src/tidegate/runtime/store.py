@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, TidegateError, check_scheme
+from tidegate.ingest.quantiles import method_of
 from tidegate.ledger import Ledger, SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
@@ -686,6 +687,7 @@ def _explain(target: str | PathLike[str], described: dict[str, Any]) -> None:
 def refuse_change(name: str, before: Any, now: Any, key: str = "") -> None:
     """Say which part of a description differs, if one does."""
     if isinstance(before, dict) and isinstance(now, dict):
+        _refuse_method(name, before.get("query"), now.get("query"))
         for part in sorted({*before, *now}, key=_telling):
             refuse_change(name, before.get(part), now.get(part), f"{key}.{part}" if key else str(part))
     elif before != now:
@@ -693,6 +695,19 @@ def refuse_change(name: str, before: Any, now: Any, key: str = "") -> None:
             f"the stream in {name} was begun with {key} = {_short(before)} and the configuration now says "
             f"{_short(now)}; put it back, amend the stream with `tidegate amend`, or begin a new one with another "
             "ledger, whose budget adds to this one's."
+        )
+
+
+def _refuse_method(name: str, before: Any, now: Any) -> None:
+    """Say by which method quantiles were begun: what "auto" chooses is another than in version 0.2."""
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return
+    begun, wanted = method_of(before), method_of(now)
+    if None not in (begun, wanted) and begun != wanted:
+        raise StreamChanged(
+            f'the quantiles of the stream in {name} were begun with method = "{begun}" and the configuration now means '
+            f'"{wanted}"; write method = "{begun}" in the query to go on as it was, or amend the stream with '
+            "`tidegate amend`."
         )
 
 
