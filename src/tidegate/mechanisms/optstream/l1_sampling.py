@@ -154,19 +154,8 @@ class L1Sampler:
                 own = (clipped[:, group], noise[:, group], rule, memory, self._values[group])
                 chosen[:, group] = choose_as_printed(*own)
             return chosen
-        loop.choose_apart(
-            rows,
-            noise,
-            rule.samples,
-            rule.length,
-            self.bound,
-            self.memory,
-            self._values,
-            self._nodes,
-            self._roots,
-            self._path,
-            chosen,
-        )
+        kept = (self.memory, self._values, self._nodes, self._roots, self._path)
+        loop.choose_apart(rows, noise, (rule.samples, rule.length, self.bound), kept, chosen)
         return chosen
 
     def _open_steps(self) -> npt.NDArray[np.int64]:

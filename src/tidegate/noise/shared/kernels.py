@@ -6,6 +6,8 @@ derived in docs/proofs/noise_laplace.md and noise_semiorder.md.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from tidegate.compiled import kernel
@@ -225,20 +227,32 @@ def rounded(units: Word, error: Int64, scale: float) -> Int64:
     return np.int64(value) if sure else UNDECIDED
 
 
+class Order(NamedTuple):
+    """The states of an order of placements, and where they lead."""
+
+    boundaries: Array  # integers that enclose the boundaries of each choice
+    halves: Array  # their upper halves
+    radix: Array  # what a choice adds to the number of a state
+    done: Array  # the states after the oldest step is done
+
+
+class Tracks(NamedTuple):
+    """The state of each track, see `tidegate.noise.shared.semiorder.Track`; replaced by the new state."""
+
+    nodes: Array
+    ahead: Array
+    counts: Array
+    marks: Array
+    gaps: Array
+
+
 @kernel
 def run_tracks(
-    boundaries: Array,
-    halves: Array,
-    radix: Array,
-    done: Array,
+    order: Any,
     scale: float,
     choices: Array,
     arrivals: Array,
-    nodes: Array,
-    ahead: Array,
-    counts: Array,
-    marks: Array,
-    gaps: Array,
+    state: Any,
     used: Array,
     out: Array,
     open_values: Array,
@@ -247,15 +261,12 @@ def run_tracks(
 
     Parameters
     ----------
-    boundaries, halves, radix, done
-        Of the order's states: integers that enclose the boundaries of each choice, their upper halves, what a
-        choice adds to the number of a state, and the states after the oldest step is done.
+    order, state
+        What :class:`Order` and :class:`Tracks` have, as plain tuples, which the cache of machine code can keep.
     scale
         Of the exponential gaps.
     choices, arrivals
         Words of the placements to come, one row a track.
-    nodes, ahead, counts, marks, gaps
-        The state of each track, see `tidegate.noise.shared.semiorder.Track`; replaced by the new state.
     used
         How many placements each track has made; where one stopped at an open choice, its number there.
     out
@@ -263,6 +274,8 @@ def run_tracks(
     open_values
         For each undecided value: step, track, column, first and last gap.
     """
+    boundaries, halves, radix, done = Order(*order)
+    nodes, ahead, counts, marks, gaps = Tracks(*state)
     tracks, recent, columns = marks.shape
     width = recent // 2 + 1
     steps = out.shape[0]

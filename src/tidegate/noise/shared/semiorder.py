@@ -448,11 +448,11 @@ class Semiorder:
         used = np.empty(self.copies, dtype=np.int64)
         while True:
             track = before.copy()
+            order = (self.order.boundaries, self.order.halves, self.order.radix, self.order.done)
+            tracks = (track.nodes, track.ahead, track.counts, track.marks, track.gaps)
             found, stopped = kernels.run_tracks(
-                self.order.boundaries, self.order.halves, self.order.radix, self.order.done,
-                self.prepared.value, choices, arrivals,
-                track.nodes, track.ahead, track.counts, track.marks, track.gaps, used, out, open_values,
-            )  # fmt: skip
+                order, self.prepared.value, choices, arrivals, tracks, used, out, open_values
+            )
             if stopped < 0:
                 break
             at, node = int(used[stopped]), int(track.nodes[stopped])

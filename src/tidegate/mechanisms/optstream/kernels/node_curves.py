@@ -10,7 +10,7 @@ left side falls with the prices (it is the gradient of the concave dual), so tha
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,24 +50,25 @@ def _below(above: Any, parents: Any) -> Any:
     return below
 
 
+class Problem(NamedTuple):
+    """What is fitted, and to what."""
+
+    curves: Any  # nodes × steps
+    variances: Any
+    above: Any
+    parents: Any
+    below: Any  # nodes × leaves: which leaves are below which node
+    sums: Any  # parts × nodes
+    stiffness: Any
+    part_of: Any
+    part_parents: Any
+    nonnegative: bool
+
+
 @kernel
-def _misfit(
-    prices: Any,
-    curves: Any,
-    variances: Any,
-    above: Any,
-    parents: Any,
-    below: Any,
-    sums: Any,
-    stiffness: Any,
-    part_of: Any,
-    part_parents: Any,
-    nonnegative: bool,
-    moved: Any,
-    out: Any,
-    gap: Any,
-) -> float:
+def _misfit(prices: Any, problem: Any, moved: Any, out: Any, gap: Any) -> float:
     """The steps at given prices (parts × nodes), what is missing at each sum, and the dual's value, negated."""
+    curves, variances, above, parents, below, sums, stiffness, part_of, part_parents, nonnegative = problem
     nodes, steps = curves.shape
     for node in range(nodes):
         for step in range(steps):
@@ -227,6 +228,9 @@ def fit_nodes(
         np.empty((parts * nodes, parts * nodes)),
     )
     normal, seen = np.empty((above.size, above.size)), np.empty((nodes, above.size))
+    problem = Problem(
+        curves, variances, above, parents, below, measured, stiffness, part_of, part_parents, nonnegative
+    )
     size = max(_largest(curves), _largest(measured))
     value, length, gain = 0.0, 0.0, 0.0
     for turn in range(ROUNDS):
@@ -234,22 +238,7 @@ def fit_nodes(
             for part in range(parts):
                 for node in range(nodes):
                     tried[part, node] = prices[part, node] + length * step[part, node]
-            now = _misfit(
-                tried,
-                curves,
-                variances,
-                above,
-                parents,
-                below,
-                measured,
-                stiffness,
-                part_of,
-                part_parents,
-                nonnegative,
-                moved,
-                out,
-                gap,
-            )
+            now = _misfit(tried, problem, moved, out, gap)
             enough = value - 1e-4 * length * gain + 1e-14 * abs(value)
             if turn == 0 or halving == HALVINGS - 1 or now <= enough:
                 break

@@ -9,7 +9,7 @@ integers, so every score is exact.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,31 +117,38 @@ LIMIT = 3  # the noisy threshold
 MEMORY = 4
 
 
+class Rule(NamedTuple):
+    """What is public and stays as it is."""
+
+    samples: int  # of a period
+    length: int  # steps of a period
+    bound: int  # values are clipped to it for the scores
+
+
+class Memory(NamedTuple):
+    """The arrays that a sampler keeps; of several groups one entry a group, but for the path."""
+
+    counts: Any  # as named above
+    values: Any  # the steps since the last sample
+    nodes: Any  # of the search trees, one a column
+    roots: Any
+    path: Any  # room for the way to a node
+
+
 @kernel
-def choose_steps(
-    rows: Any,
-    noise: Any,
-    samples: int,
-    length: int,
-    bound: int,
-    memory: Any,
-    values: Any,
-    nodes: Any,
-    roots: Any,
-    path: Any,
-    chosen: Any,
-) -> None:
+def choose_steps(rows: Any, noise: Any, rule: Any, memory: Any, chosen: Any) -> None:
     """Algorithm 3 on some steps of one period: which of them are samples.
 
     The first and the last step always are; a step between them is if its noisy score since the last sample
-    reaches the noisy threshold, or if all that are left are needed. `values[u]` keeps the steps since the
-    last sample.
+    reaches the noisy threshold, or if all that are left are needed.
     """
+    samples, length, bound = Rule(*rule)
+    counts, values, nodes, roots, path = Memory(*memory)
     columns = rows.shape[1]
     for index in range(rows.shape[0]):
-        memory[POSITION] += 1
-        position, left = memory[POSITION], samples - memory[TAKEN]
-        run = position - memory[START]
+        counts[POSITION] += 1
+        position, left = counts[POSITION], samples - counts[TAKEN]
+        run = position - counts[START]
         if position == 1 or position == length:
             hit = True
         elif left == 1:
@@ -153,11 +160,11 @@ def choose_steps(
             for column in range(columns):
                 value = min(max(rows[index, column], -bound), bound)
                 total += score(nodes[column], roots[column], value - values[0, column], run)
-            hit = total // run + noise[index] >= memory[LIMIT]
+            hit = total // run + noise[index] >= counts[LIMIT]
         chosen[index] = hit
         if hit:
-            memory[TAKEN] += 1
-            memory[START] = position
+            counts[TAKEN] += 1
+            counts[START] = position
             roots[:] = -1
             run = 0
         elif left == 1:
@@ -172,20 +179,9 @@ def choose_steps(
 
 
 @kernel
-def choose_apart(
-    rows: Any,
-    noise: Any,
-    samples: int,
-    length: int,
-    bound: int,
-    memory: Any,
-    values: Any,
-    nodes: Any,
-    roots: Any,
-    path: Any,
-    chosen: Any,
-) -> None:
-    """The same for groups of columns, each with its own tests and samples (steps × groups)."""
+def choose_apart(rows: Any, noise: Any, rule: Any, memories: Any, chosen: Any) -> None:
+    """The same for groups of columns, each with its own tests and samples (steps × groups), and its own memory."""
+    counts, values, nodes, roots, path = Memory(*memories)
     steps, groups = chosen.shape
     columns = rows.shape[1] // groups
     own = np.empty((steps, columns), dtype=np.int64)
@@ -195,19 +191,8 @@ def choose_apart(
             draws[step] = noise[step, group]
             for column in range(columns):
                 own[step, column] = rows[step, group * columns + column]
-        choose_steps(
-            own,
-            draws,
-            samples,
-            length,
-            bound,
-            memory[group],
-            values[group],
-            nodes[group],
-            roots[group],
-            path,
-            hits,
-        )
+        memory = (counts[group], values[group], nodes[group], roots[group], path)
+        choose_steps(own, draws, rule, memory, hits)
         for step in range(steps):
             chosen[step, group] = hits[step]
 
