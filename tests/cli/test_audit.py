@@ -40,6 +40,10 @@ def test_a_broken_one_ends_with_1(capsys: pytest.CaptureFixture[str], tmp_path: 
     told = json.loads(capsys.readouterr().out)
     assert told["outcome"] == "violates"
     assert told["loss"] == pytest.approx(1.375)
+    assert main([*arguments, "--set", "calibration=paper"]) == 1
+    said = capsys.readouterr().out
+    assert "one stream [" in said
+    assert "no event was counted" in said
     file = tmp_path / "verdict.json"
     assert main(["audit", "zoo:rounded half to even", "--minutes", "0.3", "--save", str(file)]) == 1
     assert main(["audit", "--replay", str(file)]) == 1
@@ -55,6 +59,26 @@ def test_a_function_of_ones_own(
     assert main(["audit", "audited_function:halved", "--minutes", "0.08", "--steps", "1"]) == 1
     assert "audited_function:halved violates: at least 1." in capsys.readouterr().out
     assert main(["audit", "audited_function:number"]) == 2
+    capsys.readouterr()
+    # as docs/tasks/auditing.md has it: a verdict that Python has saved, and the name of what it is about
+    import audited_function  # type: ignore[import-not-found]
+
+    import tidegate as tg
+    from tidegate.audit import audit
+
+    verdict = audit(audited_function.halved, tg.Event(epsilon="1"), seconds=3, steps=1)
+    verdict.save("verdict.json")
+    assert main(["audit", "--replay", "verdict.json"]) == 2
+    assert "module:function" in capsys.readouterr().err
+    assert main(["audit", "--replay", "verdict.json", "audited_function:halved"]) == 1
+    said = capsys.readouterr().out
+    assert "one stream" in said
+    assert "neighbour" in said
+    assert "it happened" in said
+    assert (
+        main(["audit", "--replay", "verdict.json", "audited_function:halved", "--policy", "event epsilon=3"])
+        == 2
+    )
     assert main(["audit", "audited_function:absent"]) == 2
 
 
@@ -69,7 +93,7 @@ def test_a_function_of_ones_own(
         (["Uniform", "--set", "nothing=1"], "a parameter of Uniform"),
         (["Uniform", "--set", "nothing"], "name=value"),
         (["Uniform", "--minutes", "0"], "minutes"),
-        (["Uniform", "--replay", "x.json"], "name one of the two"),
+        (["Uniform", "--replay", "x.json"], "cannot be used"),
         (["Blocks"], "with a User policy"),
         (["--replay", "absent.json"], "cannot be used"),
         ([], "name one of the two"),

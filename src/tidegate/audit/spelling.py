@@ -146,7 +146,8 @@ def from_verdict(words: Mapping[str, Any]) -> Subject:
         return read_animal(str(words["zoo"]))
     if "name" not in words:
         raise InvalidInput(
-            "the verdict does not say how to make what it is about; replay it from Python with verdict.replay(subject)."
+            "the verdict does not say how to make what it is about; name that as well, with its --policy: --replay FILE "
+            "module:function."
         )
     return read_subject(
         str(words["name"]), str(words["policy"]), list(words["options"]), int(words["columns"])

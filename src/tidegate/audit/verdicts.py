@@ -117,10 +117,18 @@ class Verdict:
     def evidence(self) -> list[str]:
         """What shows it, line by line: from where, the pair of streams, the event, and how often it happened."""
         lines = [f"attacked: {self.angle}"] if self.angle else []
-        if self.pair is not None and self.tester != "replay":
-            for name, stream in (("one stream", self.pair.first), ("neighbour", self.pair.second)):
+        if self.pair is not None:
+            by_account = self.tester == "replay"  # of one stream: every neighbour of it loses as much
+            streams = (("one stream", self.pair.first), ("neighbour", self.pair.second))[
+                : 1 if by_account else 2
+            ]
+            for name, stream in streams:
                 rows = stream[:, 0].tolist() if stream.shape[1] == 1 else stream.tolist()
                 lines.append(f"{name:<11}{rows}")
+            if by_account:
+                lines.append(
+                    "no event was counted: the scales of the noise on this stream were added up, exactly"
+                )
         if self.event is not None and self.trials:
             first, second = self.counts
             lines.append(f"the event: {self.event}")

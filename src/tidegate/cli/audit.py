@@ -65,7 +65,7 @@ def audit(
     from tidegate.errors import InvalidParameter
     from tidegate.runtime.files import PNG, check_earlier
 
-    if bool(mechanism) == (replay is not None):
+    if not mechanism and replay is None:
         raise InvalidParameter("mechanism", mechanism, "given, or else --replay", "name one of the two")
     if picture is not None:
         check_earlier("picture", picture, "picture", PNG)
@@ -79,7 +79,15 @@ def audit(
         if replay is not None:
             saved = Verdict.load(replay)
             show("proving on fresh transcripts", 0.3)
-            verdict = saved.replay(spelling.from_verdict(saved.subject))
+            if not mechanism:
+                subject = spelling.from_verdict(saved.subject)
+            else:
+                subject = spelling.read_subject(mechanism, policy, parameters or [], columns)
+                if subject.policy.describe() != saved.policy:
+                    raise InvalidParameter(
+                        "policy", policy, "that of the verdict", "give it as it was given then"
+                    )
+            verdict = saved.replay(subject)
         else:
             options = parameters or []
             subject = spelling.read_subject(mechanism, policy, options, columns)

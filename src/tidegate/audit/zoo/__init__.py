@@ -5,6 +5,7 @@ An animal is one declaration (`Animal`) in one of the modules here; `zoo()` find
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -38,4 +39,10 @@ def find(name: str) -> Animal:
     for animal in zoo():
         if animal.name == name:
             return animal
-    raise InvalidParameter("zoo", name, "the name of an animal", "see docs/audit.md for the list")
+    near = get_close_matches(name, [animal.name for animal in zoo()], n=1)
+    remedy = (
+        f"did you mean {near[0]!r}"
+        if near
+        else "write for example 'zoo:noise halved'; docs/audit.md has the list"
+    )
+    raise InvalidParameter("zoo", name, "the name of an animal", remedy)
