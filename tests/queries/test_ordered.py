@@ -61,6 +61,7 @@ def test_sets_share_a_pool_and_give_it_back_wiped(several):
     roots = [sets.build(np.array(v, dtype=np.int64), np.ones(len(v), dtype=np.int64)) for v in several]
     for values, root in zip(several, roots, strict=True):
         keys, counts = sets.listing(root)
+        assert keys.base is counts.base is None  # they do not keep room for all sets
         assert np.repeat(keys, counts).tolist() == sorted(values)
     for root in roots:
         tree.clear(sets.nodes, sets.pool, sets.path, root)

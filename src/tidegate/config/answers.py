@@ -160,6 +160,7 @@ def meaning_of(config: Config) -> Meaning:
         query.intervals,
         sums=config.mechanism.statistic == "sums",
         direct=query.aggregate not in ("mean", "quantile") and query.levels is None,
+        grid=float(Fraction(query.grid)),
     )
 
 

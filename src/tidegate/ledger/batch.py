@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -51,8 +52,10 @@ class Batch:
     def __init__(self, ledger: Ledger, count: int, groups: int = 0) -> None:
         self._ledger, self._count, self._groups = ledger, count, groups
         self._before: Mark | None = None
+        self.thread = get_ident()
 
-    def _return(self) -> None:
+    def leave(self) -> None:
+        """Take back what was not recorded."""
         ledger = self._ledger
         if self._before is not None and ledger._batch is self:
             ledger._account.undo(self._before)
@@ -72,7 +75,7 @@ class Batch:
         with self._ledger._lock:
             if groups is None and extended is None and self._kept(first, units):
                 return
-            self._return()
+            self.leave()
             self._ledger.charge_batch(first, units, groups=groups, extended=extended, scope=scope)
 
     def _kept(self, first: int, units: ArrayLike) -> bool:
@@ -93,7 +96,7 @@ class Batch:
         with self._ledger._lock:
             limit = k.limit_at(self.state, step)
             spent = limit - max(k.account_remaining(self.entries, self.state, step), 0)
-            self._return()
+            self.leave()
             still_open(self._ledger._account, step)
             self._ledger._refuse(Overspent(step, step, int(spent), units))
 
@@ -109,13 +112,13 @@ class Batch:
             self.entries: Integers = account.entries
             self.state: Integers = account.state
             self.account = account.entries, account.state
-            ledger._batch = self  # lent only where leaving the block gives it back, whatever interrupts
+            ledger._batch = self
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._return()
+        self.leave()
 
 
 def batch_charge(first: int, units: Integers, scope: str, more: int = 0) -> Charge:

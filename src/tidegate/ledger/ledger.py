@@ -643,6 +643,12 @@ class Ledger:
                 "a batch is under way on this ledger; record or leave it before the next charge."
             )
 
+    def give_back(self) -> None:
+        """End a batch that this thread began and could not leave: an interruption may come on its way out."""
+        batch = self._batch
+        if batch is not None and batch.thread == threading.get_ident():
+            batch.leave()
+
     def _within_horizon(self, last: int) -> None:
         horizon = self.policy.horizon
         if horizon is not None and last > horizon:

@@ -360,6 +360,8 @@ class Run(ABC):
     def _failed(self, error: BaseException) -> None:
         """Let a run be used again that is where it was: refused, or put back, with nothing charged."""
         refused = isinstance(error, TidegateError)
+        if not refused:
+            self.ledger.give_back()
         charged = self.ledger.rows != self.charges
         if self._unusable is INTERRUPTED and (
             (refused and self.restores) or ((refused or self.restores) and not charged)

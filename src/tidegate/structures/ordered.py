@@ -50,4 +50,4 @@ class OrderedSets:
         used = int(self.pool[tree.USED])
         keys, counts = np.zeros(used, dtype=np.int64), np.zeros(used, dtype=np.int64)
         found = int(tree.listing(self.nodes, self.path, root, keys, counts))
-        return keys[:found], counts[:found]
+        return keys[:found].copy(), counts[:found].copy()  # a view would keep room for all sets

@@ -12,10 +12,6 @@ from tidegate.errors import InvalidParameter
 from tidegate.queries.standing.operator import Known, Meaning, Operator, Row, Values
 from tidegate.queries.standing.windows import Window
 
-BOTH = (
-    1.302  # an interval at 95 % is so much wider than one at 90 %, of Laplace noise; of Gaussian noise less
-)
-
 
 class Top(Operator):
     """The columns with the largest values, and between which ranks each of them really is.
@@ -42,12 +38,12 @@ class Top(Operator):
         super().__init__(meaning, columns)
         self.count = count
         self.window = window
-        self._wider = 1 + math.log10(len(self.chosen))
 
     def push(self, known: Known) -> Iterator[Row]:
         """The list at the next step, the largest first; equal ones in the order of their columns."""
         values, radius = (known.values, known.radius) if self.window is None else self.window.follow(known)
-        found, low, high = (part[self.chosen] for part in self.meaning.read(values, radius * self._wider))
+        wide = self.meaning.widened(radius, len(self.chosen))
+        found, low, high = (part[self.chosen] for part in self.meaning.read(values, wide))
         there = ~np.isnan(found)
         order = np.argsort(np.where(there, -found, np.inf), kind="stable")
         for rank, at in enumerate(order[: self.count].tolist(), 1):
@@ -98,7 +94,9 @@ class Ratio(Operator):
     def push(self, known: Known) -> Iterator[Row]:
         """The answer at the next step."""
         values, radius = (known.values, known.radius) if self.window is None else self.window.follow(known)
-        found, low, high = (part[self.chosen] for part in self.meaning.read(values, radius * BOTH))
+        found, low, high = (
+            part[self.chosen] for part in self.meaning.read(values, self.meaning.widened(radius, 2))
+        )
         yield Row(known.step, self._label, *quotient(found, low, high))
 
     def revise(self, known: Known) -> None:
@@ -189,7 +187,7 @@ class _Side:
                 self._without.add(known.step)
             self._without.discard(known.step - self._window.length - 1)
             values, radius = self._window.follow(known)
-        found, low, high = self._meaning.read(values, radius * BOTH)
+        found, low, high = self._meaning.read(values, self._meaning.widened(radius, 2))
         return float(found[self._at]), float(low[self._at]), float(high[self._at])
 
     def revise(self, known: Known) -> None:
