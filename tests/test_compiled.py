@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+import pytest
 
 from tidegate import compiled
 
@@ -120,3 +124,28 @@ assert light_compiler.numba.njit(lambda x: x + 1)(1) == 2 and looks
     subprocess.run(command, check=True, timeout=300)  # fills the cache, if nothing else has
     done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
     assert done.stdout == "0\n"
+
+
+def test_an_interruption_waits_until_a_kernel_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal that comes while machine code is made is seen to afterwards, and the kernel is there."""
+    seen = []
+
+    @compiled.kernel
+    def plus_one(number: int) -> int:
+        return number + 1
+
+    def interrupted(signal_number: int, frame: object) -> None:
+        seen.append(len(plus_one.signatures))  # type: ignore[attr-defined]
+
+    def save(*arguments: object) -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
+        seen.append("made")
+
+    monkeypatch.setattr(plus_one._cache, "save_overload", save)  # type: ignore[attr-defined]
+    monkeypatch.setattr(plus_one._cache, "load_overload", lambda *arguments: None)  # type: ignore[attr-defined]
+    before = signal.signal(signal.SIGALRM, interrupted)
+    try:
+        assert plus_one(1) == 2
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert seen == ["made", 1]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -52,6 +53,21 @@ def kernel(function: _F) -> _F:
     try:
         compiled = numba.njit(nogil=True)(function)
         compiled._cache = Cache(function)
+        compiled.compile = _uninterrupted(compiled.compile)
         return cast(_F, compiled)
     finally:
         config.CACHE_DIR = previous
+
+
+def _uninterrupted(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The same work, with signals kept waiting until it is done: a compiler that is left halfway breaks its process."""
+
+    @wraps(work)
+    def waiting(*arguments: Any) -> Any:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            return work(*arguments)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    return waiting
