@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,28 +20,33 @@ import threading
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import mutate
 import select_tests
+import trace_tests
 from mutate import ROOT, Mutant
+from trace_tests import Map
 
 from tidegate.audit import patching
 
 RESULTS = ROOT / "build" / "mutants.jsonl"
+MAP = ROOT / "build" / "mutants_map.json"
 EXPLAINED = Path(__file__).with_name("explained.toml")
 KILLED, SURVIVED = "killed", "survived"
-PATIENCE = 4  # a stage may take so many times as long as without the mutant, and a minute more
-LIMIT = 600.0  # seconds of a stage without any mutant
+BUDGET = 60.0  # seconds of processor time in tests that a mutant has to survive
+COMPILING = 240.0  # seconds more where kernels are compiled anew
+RUNS_ON = 120.0  # seconds of processor time beyond that, after which it is said to run for ever
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant: killed or survived, and the stage that killed it or how many it survived."""
+    """What became of a mutant: killed or survived, by which test or after how many, and its processor time."""
 
     key: str
     outcome: str
@@ -48,81 +55,155 @@ class Outcome:
 
 
 class Runner:
-    """Runs mutants; knows how long stages take without one."""
+    """Runs mutants and keeps what became of them."""
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, results: Path, traced: Map, budget: float) -> None:
         self.results = results
+        self.traced = traced
+        self.budget = budget
         self._lock = threading.Lock()
-        self._usual: dict[str, float] = {}
+        self._nurseries = threading.local()
         self.done: dict[str, Outcome] = {}
         results.parent.mkdir(parents=True, exist_ok=True)
         for line in results.read_text(encoding="utf-8").splitlines() if results.exists() else []:
-            entry = json.loads(line)
-            if "stage" in entry:
-                self._usual[entry["stage"]] = entry["seconds"]
-            else:
-                self.done[entry["key"]] = Outcome(**entry)
+            outcome = Outcome(**json.loads(line))
+            self.done[outcome.key] = outcome
 
     def run(self, mutant: Mutant) -> Outcome:
-        """All stages until one fails."""
-        begun = time.monotonic()
-        stages = select_tests.stages(mutant.module)
-        outcome = Outcome(mutant.key, SURVIVED, f"{len(stages)} stages", 0.0)
-        for stage in stages:
-            usual = self._usually(stage)
-            if usual is None:
-                continue  # these tests fail or take too long without any mutant
-            if not _passes(stage, PATIENCE * usual + 60, mutant):
-                outcome = Outcome(mutant.key, KILLED, " ".join(stage)[:80], 0.0)
+        """The tests that run its lines; where none does, those nearest to its module."""
+        if not hasattr(self._nurseries, "own"):
+            self._nurseries.own = Nursery()
+        chosen = self._within_budget(self.traced.tests_of(mutant))
+        while True:
+            by, seconds = self._attempt(mutant, mutant.source(), chosen)
+            if by not in chosen or not self._attempt(mutant, mutant.original(), [by])[0]:
                 break
-        seconds = round(time.monotonic() - begun, 1)
-        outcome = Outcome(outcome.key, outcome.outcome, outcome.by, seconds)
-        self._write(outcome.__dict__)
+            chosen.remove(by)  # it fails without the mutant as well, now and then
+        outcome = Outcome(
+            mutant.key, KILLED if by else SURVIVED, by or f"{len(chosen)} tests", round(seconds, 1)
+        )
+        with self._lock, self.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(outcome.__dict__, ensure_ascii=False) + "\n")
         self.done[mutant.key] = outcome
         return outcome
 
-    def _usually(self, stage: list[str]) -> float | None:
-        """How long a stage takes without a mutant, in seconds; None where it does not pass."""
-        name = " ".join(stage)
-        if name not in self._usual:
-            begun = time.monotonic()
-            good = _passes(stage, LIMIT, None)
-            self._usual[name] = time.monotonic() - begun if good else -1.0
-            self._write({"stage": name, "seconds": round(self._usual[name], 1)})
-        return self._usual[name] if self._usual[name] >= 0 else None
+    def _attempt(self, mutant: Mutant, source: str, tests: Sequence[str]) -> tuple[str, float]:
+        """(what failed or nothing, seconds of processor time) with a text in the place of the mutant's module."""
+        kernel = patching.is_kernel(mutant.module) and source == mutant.source()
+        with tempfile.TemporaryDirectory(prefix="tidegate-mutant-") as folder:
+            request = {
+                "module": mutant.module,
+                "source": source,
+                "files": sorted({name.partition("::")[0] for name in tests})
+                or select_tests.nearest(mutant.module),
+                "tests": tests,
+                "seconds": self.budget + kernel * COMPILING,
+                "cache": patching.own_cache([mutant.module], Path(folder)) if kernel else "",
+                "answer": str(Path(folder) / "answer"),
+            }
+            by, seconds = self._nurseries.own.run(request)
+        return by, seconds
 
-    def _write(self, entry: dict[str, object]) -> None:
-        with self._lock, self.results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
-
-
-def _passes(stage: list[str], limit: float, mutant: Mutant | None) -> bool:
-    """Whether the tests pass, in a process of their own, within a time limit."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--child", *stage]
-    environment = {**os.environ, "CI": "", "PYTHONDONTWRITEBYTECODE": "1"}
-    with tempfile.TemporaryDirectory(prefix="tidegate-mutant-") as folder:
-        if mutant is not None:
-            file = Path(folder) / "mutant.json"
-            file.write_text(json.dumps({mutant.module: mutant.source()}), encoding="utf-8")
-            environment["TIDEGATE_MUTANT"] = str(file)
-            if patching.is_kernel(mutant.module):
-                environment["NUMBA_CACHE_DIR"] = patching.own_cache([mutant.module], Path(folder))
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, timeout=limit, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return False
-    return done.returncode in (0, 5)  # 5: no test was selected
+    def _within_budget(self, names: Sequence[str]) -> list[str]:
+        spent, chosen = 0.0, []
+        for name in names:
+            spent += self.traced.tests[name].seconds
+            if chosen and spent > self.budget:
+                break
+            chosen.append(name)
+        return chosen
 
 
-def child(arguments: Sequence[str]) -> int:
-    """Run pytest in this process, with the mutant in place."""
+class Nursery:
+    """A process that has imported all libraries and forks for each mutant, so that none waits for them."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve()), "--nursery"],
+            cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={**os.environ, "CI": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+
+    def run(self, request: Mapping[str, object]) -> tuple[str, float]:
+        """(what killed the mutant or nothing, seconds of processor time)."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        by, seconds = json.loads(self._process.stdout.readline())
+        return by, seconds
+
+
+def nursery() -> int:
+    """Fork for each line of the input, run its mutant in the child, and say what killed it."""
+    import hypothesis  # noqa: F401
+    import numba  # noqa: F401
+    import numpy  # noqa: F401
+    import polars  # noqa: F401
+    import pytest  # noqa: F401
+
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    silent = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):  # what the tests print is nobody's
+        os.dup2(silent, number)
+    for line in requests:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(attempt(request))
+            except BaseException:  # also where pytest itself breaks on the mutant
+                os._exit(70)
+        _, status, usage = os.wait4(child, 0)
+        by = ""
+        if status:
+            answer = Path(request["answer"])
+            by = answer.read_text(encoding="utf-8") if answer.exists() else _ended(status)
+        answers.write(json.dumps([by, usage.ru_utime + usage.ru_stime]) + "\n")
+        answers.flush()
+    return 0
+
+
+def _ended(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return "runs for ever" if code == -signal.SIGXCPU else f"ends with {code}"
+
+
+def attempt(request: Mapping[str, Any]) -> int:
+    """Run the chosen tests in this process, with the mutant in place; 0 if they all pass."""
     import pytest
 
-    if "TIDEGATE_MUTANT" in os.environ:
-        patching.install_sources(json.loads(Path(os.environ["TIDEGATE_MUTANT"]).read_text(encoding="utf-8")))
-    return int(pytest.main(["-x", "-q", "-n0", "-p", "no:cacheprovider", *arguments]))
+    limit = int(request["seconds"] + RUNS_ON)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 10))
+    if request["cache"]:
+        os.environ["NUMBA_CACHE_DIR"] = request["cache"]
+    patching.install_sources({request["module"]: request["source"]})
+    wanted = {name: at for at, name in enumerate(request["tests"])}
+
+    class Chosen:
+        """Runs the tests in their order, and notes the first that fails."""
+
+        def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+            """Only the chosen ones, in the order of the choice."""
+            if wanted:
+                items[:] = sorted(
+                    (item for item in items if item.nodeid in wanted), key=lambda item: wanted[item.nodeid]
+                )
+
+        def pytest_runtest_setup(self, item: pytest.Item) -> None:
+            """What is left is not run when the time is up."""
+            if time.process_time() > request["seconds"] + 30:
+                pytest.skip("the time is up")
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            """Note what failed."""
+            if report.failed:
+                Path(request["answer"]).write_text(report.nodeid, encoding="utf-8")
+
+    arguments = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "--hypothesis-seed=1",
+                 "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip
+    code = int(pytest.main([*arguments, *request["files"]], plugins=[Chosen()]))
+    return 0 if code == 5 else code  # 5: no test was selected
 
 
 def page(mutants: Sequence[Mutant], done: dict[str, Outcome]) -> str:
@@ -159,9 +240,10 @@ HEAD = """\
 # Mutants
 
 Written by `make mutants`. {run} small mistakes were made, one at a time, in lines of `mechanisms/`, `ledger/` and
-`noise/` that hold scales, charges, sensitivities and comparisons, and the tests nearest to each were run against it:
-{killed} were noticed, {survived} were not. Of those {explained} are explained below: they change nothing that can be
-observed, or nothing that matters for privacy. The choice is by a hash, so that it does not depend on anybody.
+`noise/` that hold scales, charges, sensitivities and comparisons. Against each were run the tests of these rooms that
+run its lines, the quickest first, for a minute of processor time: {killed} were noticed, {survived} were not. Of those
+{explained} are explained below: they change nothing that can be observed, or nothing that matters for privacy. The
+choice is by a hash, so that it does not depend on anybody.
 """
 
 
@@ -172,8 +254,8 @@ def _cell(text: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what has not been run yet; 0 if every survivor is explained."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["--child"]:
-        return child(given[1:])
+    if given == ["--nursery"]:
+        return nursery()
     parser = argparse.ArgumentParser(prog="python tests/mutants", description=__doc__.split("\n")[0])
     parser.add_argument("--count", type=int, default=400, help="how many are sampled")
     parser.add_argument("--only", default="", help="a part of the paths or keys of those that are run")
@@ -181,10 +263,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, help="the Markdown page that is written")
+    parser.add_argument(
+        "--map", type=Path, default=MAP, help="which tests run what; made once where it is missing"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=BUDGET, help="seconds of tests that a mutant has to survive"
+    )
     parser.add_argument("--again", action="store_true", help="run survivors once more")
     chosen = parser.parse_args(given)
     every = mutate.sampled(chosen.count)
-    runner = Runner(chosen.results)
+    if not chosen.map.exists():
+        print("the tests run once, to see which of them run what", flush=True)
+        trace_tests.make(chosen.map, chosen.workers)
+    runner = Runner(chosen.results, Map(chosen.map), chosen.budget)
     wanted = [mutant for mutant in every if chosen.only in f"{mutant.path} {mutant.key}"]
     waiting = [
         mutant

@@ -95,6 +95,10 @@ class Mutant:
         """The dotted name of its module."""
         return "tidegate." + self.path.removesuffix(".py").replace("/", ".")
 
+    def original(self) -> str:
+        """The whole file as it is."""
+        return (PACKAGE / self.path).read_text(encoding="utf-8")
+
     def source(self) -> str:
         """The whole file with the mistake in it."""
         content = (PACKAGE / self.path).read_bytes()

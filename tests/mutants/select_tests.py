@@ -1,4 +1,4 @@
-"""Which tests are run against a mutant: those nearest to its module first, then the conformance of what depends on it."""
+"""Which tests are nearest to a module: for mutants in lines that no test is known to run."""
 
 from __future__ import annotations
 
@@ -12,22 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES, TESTS = ROOT / "src", ROOT / "tests"
 ROOMS = ("mechanisms", "ledger", "noise")
 NEAREST = 5  # test files
-TYPICAL = ("Uniform", "Sample", "BudgetAbsorption", "BinaryTree", "OptStream", "PeGaSus")
 CONFORMANCE = "tests/mechanisms/test_conformance.py"
-
-
-def stages(module: str) -> list[list[str]]:
-    """Arguments for pytest, stage after stage; a mutant that survives one goes on to the next."""
-    near = nearest(module)
-    found = [[path] for path in near[:1]]
-    if near[1:]:
-        found.append(near[1:])
-    names = dependent_mechanisms(module)
-    if len(names) > len(TYPICAL):  # code that all of them share
-        names = [name for name in names if name in TYPICAL]
-    if names and (ROOT / CONFORMANCE).exists():
-        found.append([CONFORMANCE, "-k", " or ".join(names)])
-    return found
 
 
 def nearest(module: str) -> list[str]:
@@ -40,17 +25,6 @@ def nearest(module: str) -> list[str]:
         if far is not None and name != CONFORMANCE:
             ranked.append((far > 0 and f".{path.parent.name}." not in module, far, _size(path), name))
     return [name for *_, name in sorted(ranked)[:NEAREST]]
-
-
-def dependent_mechanisms(module: str) -> list[str]:
-    """Names of mechanisms whose modules import this one, by whatever way."""
-    from tidegate.mechanisms import catalogue
-
-    found = []
-    for name, kind in catalogue().items():
-        if module == kind.__module__ or _reaches(kind.__module__, module):
-            found.append(name)
-    return sorted(found)
 
 
 @cache
@@ -93,11 +67,6 @@ def _home(package: str, name: str) -> str:
 def _distance(test: str, module: str) -> int | None:
     """How many imports lie between a test file and a module."""
     return _ways(ROOT / test).get(module)
-
-
-def _reaches(start: str, module: str) -> bool:
-    path = _file(start)
-    return path is not None and module in _ways(path)
 
 
 @cache
