@@ -11,7 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import release, settings, write_events
+from tests.runtime.test_editions import edited as with_editions
+from tests.runtime.test_editions import released as released_editions
+from tests.runtime.test_editions import until
+from tests.runtime.test_queries import edited, shop
 
 import tidegate as tg
 from tidegate.cli import main
@@ -25,6 +29,7 @@ from tidegate.runtime.heads import Head, check_head
 from tidegate.runtime.pruning import verify_archives
 from tidegate.runtime.store import open_durable, open_store, verify_target
 from tidegate.runtime.stream import Stream
+from tidegate.runtime.streams import prune_streams
 from tidegate.testing import fixed_entropy
 
 POLICY = tg.WEvent(epsilon="1", w=6)
@@ -375,3 +380,60 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ledger", "verify", ledger, "--archive", folder]) == 0
     assert main(["ledger", "verify", ledger, "--archive", str(second)]) == 1
     assert "in no archive" in capsys.readouterr().out
+
+
+def test_commands_of_several_queries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Prune, show, verify, back up and restore, go on, amend, prune again; a changed amendment is noticed."""
+    config, counts = str(shop(tmp_path, 10)), (10, 20, 30)
+    (tmp_path / "archives").mkdir()
+    ledger, folder = str(tmp_path / "tidegate.ledger"), str(tmp_path / "archives")
+
+    def succeeds(*words: str) -> str:
+        assert main([*words]) == 0, capsys.readouterr()
+        return capsys.readouterr().out
+
+    for before, count in zip((10, *counts), counts, strict=False):
+        edited(tmp_path, (f"count = {before}", f"count = {count}"))
+        succeeds("release", config)
+    assert "up to step 20 are in" in succeeds("ledger", "prune", config, folder, "--keep", "8")
+    assert '"spent"' in succeeds("ledger", "show", ledger, "--json")
+    assert "orders" in succeeds("ledger", "verify", ledger, "--archive", folder)
+    succeeds("ledger", "backup", ledger, str(tmp_path / "copy"))
+    succeeds("ledger", "restore", str(tmp_path / "copy"), str(tmp_path / "new"))
+    edited(tmp_path, ("count = 30", "count = 40"), ('epsilon = "1"', 'epsilon = "1/2"'))
+    succeeds("amend", config)
+    succeeds("release", config)
+    edited(tmp_path, ("count = 40", "count = 60"))
+    succeeds("release", config)
+    assert "up to step 40 are in" in succeeds("ledger", "prune", config, folder, "--keep", "8")
+    words = succeeds("ledger", "verify", ledger, "--archive", folder)
+    assert "1 in steps 1 to 30 or 0.5 from step 31 on" in words
+    assert words == succeeds("ledger", "verify", ledger).replace(
+        f"; rows 1 to {verify_target(ledger).archived} are in archives", ""
+    )
+    connection = sqlite3.connect(ledger)
+    connection.execute("UPDATE amendments SET step = 29 WHERE number = 2")
+    connection.commit()
+    connection.close()
+    assert not verify_target(ledger).ok
+
+
+def test_editions_are_pruned_together(tmp_path: Path) -> None:
+    """The later edition of a step goes on from what the earlier one has kept; both end as if nothing was archived."""
+    found = []
+    for name in ("whole", "pruned"):
+        folder = tmp_path / name
+        (folder / "archives").mkdir(parents=True)
+        write_events(folder, 24)
+        text = (folder / "events.csv").read_text().replace("2026-03-02T", "1970-01-01T")
+        (folder / "events.csv").write_text(text)
+        for hour in range(2, 30, 2):
+            queries = with_editions(folder)
+            until(queries, hour * 3600.0)
+            if name == "pruned":
+                prune_streams(queries, folder / "archives", keep=4)
+        found.append([released_editions(folder, edition) for edition in ("provisional", "final")])
+    assert found[0] == found[1]
+    archives = sorted((tmp_path / "pruned" / "archives").iterdir())
+    assert len(archives) > 2
+    assert verify_archives(archives, tmp_path / "pruned" / "tidegate.ledger") == ""
