@@ -8,7 +8,15 @@ from tidegate.mechanisms import BinaryTree, ClippedSum
 from tidegate.policy import Event
 from tidegate.repro.comparison import ratio_with_interval
 from tidegate.repro.pegasus import compared, counted
-from tidegate.repro.perrier import Plan, Stream, complete, last_sums, tail_of, tree_errors, upper_quantile
+from tidegate.repro.perrier import (
+    ClippedLosses,
+    Plan,
+    complete,
+    last_sums,
+    tail_of,
+    tree_errors,
+    upper_quantile,
+)
 from tidegate.testing import fixed_entropy
 
 
@@ -47,7 +55,7 @@ def test_quantiles_and_tails():
 
 def test_what_clipping_loses():
     """The table of losses against the sum itself, for all values and for those after the first."""
-    stream = Stream("supermarket", 3000)
+    stream = ClippedLosses("supermarket", 3000)
     for clip in (0, 1, 40, 200, 2999, 3000):
         assert stream.lost(clip) == np.maximum(stream.values - clip, 0).sum()
         assert stream.lost(clip, 1000) == np.maximum(stream.values[1000:] - clip, 0).sum()
@@ -65,7 +73,7 @@ def test_noise_of_the_last_sum_alone():
 
 def test_last_sums_agree_with_complete_runs():
     """Mean absolute errors of 150 seeds each way: within 40 % where one standard error of the ratio is 12 %."""
-    stream = Stream("supermarket", 6000)
+    stream = ClippedLosses("supermarket", 6000)
     mechanism = ClippedSum(Event(epsilon=1, max_change=3000), horizon=6000, estimator="plain")
     plan = Plan(mechanism, p=0.01, multiplier=1.0, missed=0.01)
     short, whole = [], []

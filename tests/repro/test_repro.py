@@ -76,6 +76,9 @@ def test_commands(tmp_path, capsys):
     for name in ("repro.md", "repro.html"):
         assert main(["repro", "report", "--results", folder, "--page", str(tmp_path / name)]) == 0
         assert "Figure 10" in (tmp_path / name).read_text()
+    shown = (tmp_path / "repro.html").read_text()
+    assert '<img src="data:image/png;base64,' in shown
+    assert shown.count("<table>") == (tmp_path / "repro.md").read_text().count("\n|---")
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
@@ -168,7 +171,7 @@ def test_tables_of_a_judgement_are_kept_and_shown(tmp_path):
     assert kept.judgement.tables == (table,)
     assert "no paper claims" in kept.judgement.outcome
     assert "| 1 | 2 < 3 |" in report._entry(kept, "pictures")
-    assert "<td>2 &lt; 3</td>" in report._section(kept, tmp_path)
+    assert "<td>2 &lt; 3</td>" in report.rendered(report._entry(kept, "pictures"))
 
 
 def test_without_any_data(tmp_path, monkeypatch):

@@ -228,7 +228,7 @@ class Errors:
     foreseen: Floats
 
 
-class Stream:
+class ClippedLosses:
     """What the error of the last sum needs to know of a stream."""
 
     def __init__(self, name: str, count: int | None = None) -> None:
@@ -317,7 +317,7 @@ def tree_errors(tree: BinaryTree, runs: int, *, printed: bool = False) -> Floats
     return errors
 
 
-def last_sums(plan: Plan, stream: Stream, runs: int) -> Errors:
+def last_sums(plan: Plan, stream: ClippedLosses, runs: int) -> Errors:
     """Many runs of a clipped sum, as far as its last sum is concerned."""
     mechanism, lag = plan.mechanism, plan.mechanism.waits
     sample = np.sort(stream.values[:lag])  # their order does not matter, and sorted ones are sorted faster
@@ -336,7 +336,7 @@ def last_sums(plan: Plan, stream: Stream, runs: int) -> Errors:
     return Errors(errors, clips, lost, np.full(runs, foreseen))
 
 
-def complete(mechanism: ClippedSum | BinaryTree, stream: Stream, runs: int) -> Floats:
+def complete(mechanism: ClippedSum | BinaryTree, stream: ClippedLosses, runs: int) -> Floats:
     """The same by running through the whole stream."""
     true, errors = int(stream.values.sum()), np.zeros(runs)
     for number in range(runs):
@@ -552,7 +552,7 @@ def _settings_figure_7(small: bool) -> list[dict[str, Any]]:
 def _measure_figure_7(setting: dict[str, Any]) -> list[Row]:
     bound, count = STREAMS[NAME].bound, setting["count"]
     rows: list[Row] = []
-    stream = Stream(NAME, count) if setting["kind"] == MEASURED else None
+    stream = ClippedLosses(NAME, count) if setting["kind"] == MEASURED else None
     for axis, epsilon, lag in setting["points"]:
         labels = {"axis": axis, "epsilon": float(epsilon), "lag": lag, "mechanism": setting["kind"]}
         if stream is None:
@@ -653,7 +653,7 @@ def settings_densities(small: bool, generated: str, *real: str) -> list[dict[str
 def measure_densities(setting: dict[str, Any]) -> list[Row]:
     """One row a run: the error of the last sum, over B."""
     name, runs = setting["stream"], setting["runs"]
-    stream = Stream(name, setting["count"])
+    stream = ClippedLosses(name, setting["count"])
     tree = tree_of(name, stream.count)
     rows: list[Row] = []
 
@@ -785,7 +785,7 @@ def settings_outliers(small: bool, generated: str, *real: str) -> list[dict[str,
 def measure_outliers(setting: dict[str, Any]) -> list[Row]:
     """One row a run: real over foreseen outlier error."""
     name = setting["stream"]
-    stream = Stream(name, setting["count"])
+    stream = ClippedLosses(name, setting["count"])
     rows: list[Row] = []
     for label, plan in plans(name, stream.count).items():
         found = last_sums(plan, stream, setting["runs"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -48,15 +47,8 @@ def markdown(folder: Path, pictures: str) -> str:
 
 
 def page(folder: Path) -> str:
-    """The same as a self-contained HTML page."""
-    found = results(folder)
-    body = [f"<h1>{TITLE}</h1>", f"<p>{html.escape(INTRODUCTION)}</p>"]
-    body.append(f"<p>{html.escape(_overview(found))}</p>")
-    body.append(_html_table(_summary(found)))
-    for title, general, group in _papers(found):
-        body.append(f"<h2>{html.escape(title)}</h2>")
-        body += [f"<p>{html.escape(line)}</p>" for line in general]
-        body += [_section(result, folder) for result in group]
+    """The same as a self-contained HTML page, with its pictures inside."""
+    text = re.sub(r"(?m)^!\[(.*)\]\((.*)\)$", lambda found: _picture(found[1], folder), markdown(folder, ""))
     style = (
         "body{font:16px/1.5 sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}img{max-width:100%}"
         "table{border-collapse:collapse;font-size:13px}"
@@ -64,9 +56,16 @@ def page(folder: Path) -> str:
     )
     return (
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{TITLE}</title><style>{style}</style>\n"
-        + "\n".join(body)
-        + "\n</html>\n"
+        + rendered(text)
+        + "</html>\n"
     )
+
+
+def rendered(text: str) -> str:
+    """Markdown as HTML; what looks like HTML in it is shown as it stands."""
+    from markdown_it import MarkdownIt
+
+    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
 
 
 def listed(words: str) -> list[tuple[str, list[str]]]:
@@ -203,27 +202,14 @@ def _entry(result: Result, pictures: str) -> str:
     return "\n".join(lines)
 
 
-def _section(result: Result, folder: Path) -> str:
-    experiment, judgement = result.experiment, result.judgement
-    parts = [f"<h3>{html.escape(experiment.name)}</h3><p><i>Claim:</i> {html.escape(experiment.claim)}</p>"]
-    if judgement is None:
-        return "\n".join([*parts, f"<p><i>Skipped:</i> {html.escape(result.skipped)}</p>"])
-    parts.append(
-        f"<p><b>{_capital(judgement.outcome.value)}</b>{_rough(result)}.{html.escape(_why(result))}</p>"
+def _picture(key: str, folder: Path) -> str:
+    """A picture as part of the page; nothing where it was not drawn."""
+    file = folder / f"{key}.png"
+    return (
+        f"![{key}](data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()})"
+        if file.exists()
+        else ""
     )
-    picture = folder / f"{experiment.key}.png"
-    if picture.exists():
-        coded = base64.b64encode(picture.read_bytes()).decode()
-        parts.append(f'<img alt="{experiment.key}" src="data:image/png;base64,{coded}">')
-    for sentences, items in listed(judgement.words):
-        parts.append(f"<p>{html.escape(sentences)}</p>")
-        if items:
-            parts.append("<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in items) + "</ul>")
-    parts += [_html_table(table) for table in judgement.tables]
-    parts.append(f"<p><i>Data:</i> {html.escape(experiment.data)}</p>")
-    if experiment.notes:
-        parts.append(f"<p><i>Notes:</i> {html.escape(experiment.notes)}</p>")
-    return "\n".join(parts)
 
 
 def _capital(words: str) -> str:
@@ -235,17 +221,3 @@ def _markdown_table(table: Table) -> str:
     lines = [f"| {' | '.join(table.head)} |", "|" + "---|" * len(table.head)]
     lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in table.rows]
     return "\n".join([*title, *lines]) + "\n"
-
-
-def _html_table(table: Table) -> str:
-    def line(cells: tuple[str, ...], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    title = f"<p>{html.escape(table.title)}</p>" if table.title else ""
-    return (
-        title
-        + "<table>"
-        + line(table.head, "th")
-        + "".join(line(row, "td") for row in table.rows)
-        + "</table>"
-    )
