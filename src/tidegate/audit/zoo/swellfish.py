@@ -95,7 +95,7 @@ def animals() -> list[Animal]:
 
     return [
         Animal("Swellfish, every event at once", "printed: Definition 13 read literally, five events and a baseline",
-               literal, 3.0, steps=5, kind=PRINTED),
+               literal, 3.0, steps=5, seconds=40, kind=PRINTED),
         Animal("Swellfish, nothing to hide", "printed: no relevant secret, no noise",
                lambda: NothingHidden(SwellfishPolicy(specifications=(oven,))), math.inf, steps=4),
     ]  # fmt: skip
