@@ -70,6 +70,39 @@ def test_questions_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not any("ε" in question for question in asked)
 
 
+def test_a_wrong_answer_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once, with what is wrong; the other answers are not lost."""
+    write_events(tmp_path)
+    answers = {
+        "event's time": ["wen", "time"],
+        "person": ["unit"],
+        "category": ["place"],
+        "categories": ["north"],
+        "step 1": ["yesterday", "2026-03-02"],
+        "length": ["1 fortnight", "1h"],
+        "zone": ["Mars", "UTC"],
+        "How many steps": ["many", "0", "12"],
+        "ε": ["-1", "1/2"],
+        "How many consecutive": ["2.5", "4"],
+    }
+
+    def prompt(question: str, default: str = "", **_: object) -> str:
+        return next((left.pop(0) for word, left in answers.items() if word in question), default)
+
+    monkeypatch.setattr("typer.prompt", prompt)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    out = tmp_path / "asked.toml"
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out)]) == 0
+    config = read_config(out)
+    assert (config.steps.count, config.protect.epsilon, config.protect.window) == (12, "1/2", 4)
+    assert not any(answers.values())
+    said = capsys.readouterr().out
+    assert "There is no column 'wen'." in said
+    assert "IANA time zone" in said
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -249,11 +249,41 @@ def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, An
         "column": "The column of the category (empty: the one whose name sounds like it)",
     }
     for name, question in words.items():
-        if chosen[name] is None:
-            chosen[name] = typer.prompt(question, default="", show_default=False).strip() or None
+        while chosen[name] is None:
+            answer = typer.prompt(question, default="", show_default=False).strip()
+            if not answer or answer in columns:
+                chosen[name] = answer or None
+                break
+            typer.echo(f"There is no column {answer!r}.")
     for name, (question, offered) in _QUESTIONS.items():
-        if given[name] is None:
-            given[name] = typer.prompt(question, default=offered, show_default=bool(offered))
+        while given[name] is None:
+            answer = typer.prompt(question, default=offered, show_default=bool(offered))
+            problem = _problem(name, answer)
+            if problem:
+                typer.echo(problem)
+            else:
+                given[name] = answer
+
+
+def _problem(name: str, answer: str) -> str:
+    """Why an answer would be refused later, so that it can be given again at once; empty where nothing is wrong."""
+    from tidegate.clock.steps import Steps
+    from tidegate.errors import TidegateError
+    from tidegate.exact import positive, whole
+
+    clock: dict[str, Any] = {"start": "2026-01-01", "length": "1h", "zone": "UTC"}
+    try:
+        if name in clock:
+            Steps(**{**clock, name: answer})
+        elif name in ("count", "window"):
+            whole(name, int(answer))
+        elif name == "epsilon":
+            positive(name, answer)
+    except TidegateError as error:
+        return str(error)
+    except ValueError:
+        return f"{answer!r} is not a whole number."
+    return ""
 
 
 def _keys(words: str) -> dict[str, str]:

@@ -36,7 +36,7 @@ class Words:
         measured = {
             "sum": f"the sum of {value}",
             "mean": f"the mean of {value}",
-            "quantile": f"{names[0] if len(names) == 1 else 'quantiles'} of {value}",
+            "quantile": f"{'the ' + names[0] if len(names) == 1 else 'quantiles'} of {value}",
         }
         words = measured.get(query.aggregate, self.counted or "private releases")
         return f"{words[:1].upper()}{words[1:]}, every {self.step}"
