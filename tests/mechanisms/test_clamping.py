@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BudgetAbsorption, Uniform
-from tidegate.mechanisms.clamping import saturated
+from tidegate.mechanisms.clamping import most_units, saturated
 from tidegate.mechanisms.kernels.values import round_to_grid
 from tidegate.testing.entropy import zero_noise
 
@@ -143,3 +143,21 @@ def test_large_values_are_rounded_to_themselves(value):
     """Whole numbers stay what they are beside numbers with fractions, where half a unit more is no float."""
     rounded, _, usable = round_to_grid(np.array([float(value), 0.25]), 1, 2.0**53)
     assert (rounded.tolist(), usable) == ([value, 0], True)
+
+
+@pytest.mark.parametrize("per_one", [2, 3, 10, 97, 1000, 86400])
+@pytest.mark.parametrize("clamp", [False, True])
+def test_units_that_are_accepted_as_floats_come_back_as_they_were(per_one: int, clamp: bool) -> None:
+    """A step of one grid unit stays one: where a float no longer tells units apart, values and bounds are refused."""
+    grid = Fraction(1, per_one)
+    most = most_units(grid)
+    units = most - np.arange(3000, dtype=np.int64)
+    bound = most * grid if clamp else None
+    run = Uniform(POLICY, grid=grid, clamp=bound, rounding="refuse").start()
+    assert np.array_equal(run._rows(units / per_one)[:, 0], units)
+    if clamp:
+        with pytest.raises(InvalidParameter, match="clamp"):
+            Uniform(POLICY, grid=grid, clamp=bound + grid)
+    else:
+        with pytest.raises(InvalidInput, match="grid units"):
+            run.push([1.01 * most / per_one])

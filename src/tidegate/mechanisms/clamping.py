@@ -19,14 +19,28 @@ LARGEST = 2**53  # in grid units: beyond it a float64 can no longer tell neighbo
 NUMBERS = (Real, Decimal, np.bool_)
 
 
+def most_units(grid: Fraction) -> int:
+    """The largest number of grid units that a float tells from its neighbours: u/d·d in floats, rounded, must be u.
+
+    Dividing by d errs by 2⁻⁵³ of u and multiplying by half a spacing of floats: for u ≤ 2⁵¹ by ¼ + ⅛ of a unit together,
+    which rounding takes away. Powers of two divide and multiply without an error.
+
+    Examples
+    --------
+    >>> most_units(Fraction(1, 8)) == 2**53, most_units(Fraction(1, 10)) == 2**51
+    (True, True)
+    """
+    return LARGEST if grid.denominator.bit_count() == 1 else LARGEST // 4
+
+
 def read_clamp(clamp: ExactLike, grid: Fraction) -> Fraction:
     """A public bound: a multiple of the grid, small enough to be counted in."""
-    bound = positive("clamp", clamp)
-    if (bound / grid).denominator != 1 or bound / grid > LARGEST:
+    bound, most = positive("clamp", clamp), most_units(grid)
+    if (bound / grid).denominator != 1 or bound / grid > most:
         raise InvalidParameter(
             "clamp",
             show(bound),
-            f"a multiple of the grid of {show(grid)}, and at most {LARGEST} times it",
+            f"a multiple of the grid of {show(grid)}, and at most {most} times it",
             f'write for example clamp="{show(1000 * grid)}"',
         )
     return bound

@@ -23,7 +23,7 @@ from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import snapshot
-from tidegate.mechanisms.clamping import LARGEST, as_floats, saturated
+from tidegate.mechanisms.clamping import LARGEST, as_floats, most_units, saturated
 from tidegate.mechanisms.kernels.values import most_extreme, round_to_grid
 from tidegate.noise import Source, current
 from tidegate.releases import Release, Releases
@@ -94,7 +94,7 @@ class Run(ABC):
         assert isinstance(grid, Fraction)
         # exact when 1/grid is a power of two; else rounding after the noise, which is free
         self._grid = float(grid)
-        self._per_one = grid.denominator  # grid units
+        self._per_one, self._most = grid.denominator, most_units(grid)  # grid units
         self._columns = mechanism.columns
         self.names: tuple[str, ...] | None = tuple(header["names"]) if header.get("names") else None
         self._quick = mechanism.columns == 1 and grid == 1 and mechanism.clamp is None
@@ -450,11 +450,11 @@ class Run(ABC):
                 raise _beyond()
             return whole_numbers if per_one == 1 else whole_numbers * per_one
         rounded, exactly, finite = round_to_grid(
-            np.ascontiguousarray(array, dtype=np.float64).ravel(), per_one, float(LARGEST)
+            np.ascontiguousarray(array, dtype=np.float64).ravel(), per_one, float(self._most)
         )
         if not finite:
             raise InvalidInput(
-                f"a value is NaN, infinite or beyond {LARGEST} grid units; fill gaps from public or released values, "
+                f"a value is NaN, infinite or beyond {self._most} grid units; fill gaps from public or released values, "
                 "or choose a coarser grid."
             )
         if not exactly and self.mechanism.rounding == "refuse":
