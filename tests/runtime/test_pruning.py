@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from tests.runtime.test_queries import edited, shop
 
 import tidegate as tg
 from tidegate.cli import main
+from tidegate.config.queries import one
 from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, LedgerMismatch
 from tidegate.ledger import SQLiteLedger
 from tidegate.ledger.amendments import add_specification, specifications_of, withdraw_specification
 from tidegate.policy import Secret, Specification
 from tidegate.runtime import pruning
 from tidegate.runtime.copies import back_up, restore
-from tidegate.runtime.heads import Head, check_head
+from tidegate.runtime.heads import Head, check_head, head_of
 from tidegate.runtime.pruning import verify_archives
 from tidegate.runtime.store import open_durable, open_store, verify_target
 from tidegate.runtime.stream import Stream
@@ -336,7 +338,7 @@ def test_a_ledger_in_postgresql_is_archived_into_files(
 
 
 def test_a_stream_goes_on_after_pruning(tmp_path: Path) -> None:
-    """Its output is untouched; one that is gone cannot be written anew, and the sentence says where its rows are."""
+    """Its output is untouched; one that is gone, or new, is written from the archives, if their folder is named."""
     config = settings(tmp_path, ("count = 12", "count = 6"))
     for count in (6, 8, 10, 12):
         config = settings(tmp_path, ("count = 12", f"count = {count}"))
@@ -352,8 +354,13 @@ def test_a_stream_goes_on_after_pruning(tmp_path: Path) -> None:
     release(config)
     assert (tmp_path / "out.csv").read_bytes() == before
     (tmp_path / "out.csv").unlink()
-    with pytest.raises(LedgerError, match="are in its archives"):
+    with pytest.raises(LedgerError, match=r"are in its archives.*as archives in \[run\]"):
         release(config)
+    run = ("[sink]", '[run]\narchives = "archives"\n[sink]')
+    release(settings(tmp_path, run))
+    assert (tmp_path / "out.csv").read_bytes() == before
+    release(settings(tmp_path, run, ("out.csv", "another.csv")))
+    assert (tmp_path / "another.csv").read_bytes() == before
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -437,3 +444,150 @@ def test_editions_are_pruned_together(tmp_path: Path) -> None:
     archives = sorted((tmp_path / "pruned" / "archives").iterdir())
     assert len(archives) > 2
     assert verify_archives(archives, tmp_path / "pruned" / "tidegate.ledger") == ""
+
+
+def a_pruned_stream(folder: Path, keep: int = 4) -> Path:
+    """Twelve steps in four starts, of which the first six are in an archive; returns the folder of archives."""
+    for count in (4, 6, 8, 12):
+        release(settings(folder, ("count = 12", f"count = {count}")))
+    archives = folder / "archives"
+    archives.mkdir(exist_ok=True)
+    assert prune_streams(one(settings(folder)), archives, keep=keep) is not None
+    return archives
+
+
+def rows_of(ledger: Path) -> int:
+    """How many rows of charges a ledger has ever had."""
+    with open_durable(ledger, read_only=True) as found:
+        return found.head[0]
+
+
+WHOLE = {
+    "a Parquet file": [("out.csv", "out.parquet")],
+    "a file of the newest": [('name = "Uniform"', 'name = "Tide"')],
+    "lines of the newest": [("out.csv", "out.jsonl"), ('name = "Uniform"', 'name = "Tide"')],
+}
+
+
+@pytest.mark.parametrize("changes", WHOLE.values(), ids=WHOLE.keys())
+def test_what_is_written_as_a_whole_is_not_pruned_and_goes_on(
+    tmp_path: Path, changes: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The refusal comes before anything, says what to write instead, and the stream goes on."""
+    for count in (6, 10):
+        release(settings(tmp_path, ("count = 12", f"count = {count}"), *changes))
+    (tmp_path / "archives").mkdir()
+    settings(tmp_path, *changes)
+    config, archives = str(tmp_path / "tidegate.toml"), str(tmp_path / "archives")
+    assert main(["ledger", "prune", config, archives, "--keep", "4"]) == 2
+    assert "in [sink]" in capsys.readouterr().err
+    assert not list((tmp_path / "archives").iterdir())
+    assert main(["release", config]) == 0
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_an_output_of_all_releases_is_refused_after_pruning_before_anything_is_charged(
+    tmp_path: Path, known: bool
+) -> None:
+    """One Parquet file, named for the first time or written before: its steps were charged and never published."""
+    for count, name in ((4, "out.csv"), (8, "out.parquet" if known else "out.csv"), (10, "out.csv")):
+        release(settings(tmp_path, ("count = 12", f"count = {count}"), ("out.csv", name)))
+    (tmp_path / "archives").mkdir()
+    assert prune_streams(one(settings(tmp_path)), tmp_path / "archives", keep=6) is not None
+    before = rows_of(tmp_path / "tidegate.ledger")
+    with pytest.raises(LedgerError, match=r"made from all releases.*1 to 4 of.*name a folder in \[sink\]"):
+        release(settings(tmp_path, ("out.csv", "out.parquet")))
+    assert rows_of(tmp_path / "tidegate.ledger") == before
+    release(settings(tmp_path))
+
+
+def test_backups_and_archives_share_a_folder(tmp_path: Path) -> None:
+    """With the same last row: neither passes for the other, so that an archive has no state, and a backup has one."""
+    for count in (4, 6, 8, 12):
+        release(settings(tmp_path, ("count = 12", f"count = {count}")))
+    folder, ledger = tmp_path / "archives", tmp_path / "tidegate.ledger"
+    folder.mkdir()
+    first = back_up(str(ledger), folder)
+    assert not back_up(str(ledger), folder).made
+    moved = prune_streams(one(settings(tmp_path)), folder, keep=4)
+    assert moved is not None
+    assert moved.archive.made
+    assert moved.archive.path != first.path
+    with sqlite3.connect(moved.archive.path) as connection:
+        assert connection.execute("SELECT state, position FROM stream").fetchone() == (None, None)
+    connection.close()
+    shutil.copy(first.path, tmp_path / "again")
+    first.path.unlink()
+    again = back_up(str(tmp_path / "again"), tmp_path)
+    shutil.copy(moved.archive.path, tmp_path / again.path.name.replace("again", "other"))
+    shutil.copy(tmp_path / "again", tmp_path / "other.ledger")
+    assert back_up(str(tmp_path / "other.ledger"), tmp_path).made  # the archive there is no backup
+    assert verify_archives([moved.archive.path], ledger) == ""
+
+
+def test_backups_go_on_in_the_folder_of_an_earlier_stream(tmp_path: Path) -> None:
+    """Each row number is taken by a copy of the stream before: both are kept."""
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for begin_anew in (False, True):
+        for count in (4, 8):
+            anew = begin_anew and count == 4
+            release(settings(tmp_path, ("count = 12", f"count = {count}")), begin_anew=anew)
+            made = back_up(str(tmp_path / "tidegate.ledger"), copies)
+            assert made.made
+            with open_durable(made.path, read_only=True) as copy:
+                assert head_of(copy) == replace(made.head, where=str(made.path))
+            assert not back_up(str(tmp_path / "tidegate.ledger"), copies).made
+        (tmp_path / "tidegate.ledger").rename(tmp_path / "lost.ledger")
+    assert len(list(copies.iterdir())) == 4
+
+
+def test_an_earlier_output_is_behind_the_archives(tmp_path: Path) -> None:
+    """Its receipt remembers a row that was archived: the ledger is no older copy, and nobody should begin anew."""
+    release(settings(tmp_path, ("count = 12", "count = 4"), ("out.csv", "first.csv")))
+    a_pruned_stream(tmp_path)
+    with pytest.raises(LedgerMismatch, match=r"first.csv was last written at step 4.*written last") as caught:
+        release(settings(tmp_path, ("out.csv", "first.csv")))
+    assert "older copy" not in str(caught.value)
+    release(settings(tmp_path))
+
+
+def test_a_report_takes_what_is_archived_from_the_archives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All steps are in it; without the folder it is refused before anything is released."""
+    for count in (4, 6, 8, 10):
+        release(settings(tmp_path, ("count = 12", f"count = {count}")))
+    (tmp_path / "archives").mkdir()
+    config = str(tmp_path / "tidegate.toml")
+    assert main(["ledger", "prune", config, str(tmp_path / "archives"), "--keep", "4"]) == 0
+    settings(tmp_path)
+    before = rows_of(tmp_path / "tidegate.ledger")
+    assert main(["release", config, "--report", str(tmp_path / "report.html")]) == 2
+    assert "name their folder as archives in [run]" in capsys.readouterr().err
+    assert rows_of(tmp_path / "tidegate.ledger") == before
+    with (tmp_path / "tidegate.toml").open("a") as file:
+        file.write('[run]\narchives = "archives"\n')
+    assert main(["release", config, "--report", str(tmp_path / "report.html")]) == 0
+    assert "12 steps" in (tmp_path / "report.html").read_text()
+    assert main(["release", config, "--report", str(tmp_path / "report.html")]) == 0
+
+
+def test_of_an_amended_stream_the_steps_before_are_archived(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is left begins after the amendment, and the sentence says so."""
+    release(settings(tmp_path, ("count = 12", "count = 4")))
+    changed = (('epsilon = "1"', 'epsilon = "2"'),)
+    config = str(tmp_path / "tidegate.toml")
+    settings(tmp_path, *changed)
+    assert main(["amend", config]) == 0
+    assert main(["release", config]) == 0
+    (tmp_path / "archives").mkdir()
+    capsys.readouterr()
+    assert main(["ledger", "prune", config, str(tmp_path / "archives"), "--keep", "4"]) == 0
+    assert "up to step 4 are in" in capsys.readouterr().out
+    assert (
+        main(["ledger", "verify", str(tmp_path / "tidegate.ledger"), "--archive", str(tmp_path / "archives")])
+        == 0
+    )

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -163,7 +163,9 @@ def run_release(
     from tidegate.cli.live import watching
     from tidegate.ingest import PublicClock
     from tidegate.runtime import open_streams
+    from tidegate.runtime.archives import Archives
     from tidegate.runtime.pulse import Heartbeat, Pulse
+    from tidegate.runtime.streams import archives_of
     from tidegate.system import system_notice
 
     with (
@@ -176,14 +178,17 @@ def run_release(
         ) as streams:
             queries, before = streams.queries, streams.step
             config = queries.first
+            if report is not None:
+                with closing(Archives(archives_of(config))) as archives:
+                    archives.check(streams.ledger)
             if system_notice():
                 watcher.say(system_notice())
             if begin_anew:
                 watcher.say(f"begun anew: {streams.together or UNKNOWN_COST}.")
             watcher.stage("waiting for the first step to close" if live else "reading and checking the input")
             watcher.begin(streams)
-            if config.run.archives is not None:
-                streams.archive_into(Path(config.locate(config.run.archives)), keep=config.run.keep)
+            if (folder := archives_of(config)) is not None:
+                streams.archive_into(folder, keep=config.run.keep)
             heart = Heartbeat(PublicClock())
             intake = queries.open(streams.position, follow=live, once=once, clock=heart)
             pulse.watch(heart, intake.source)
@@ -204,10 +209,17 @@ def run_release(
                 from tidegate.runtime.report import write_report
 
                 reports = [beside(report, config, queries) for config in queries.parts]
-                for place, config, stream in zip(reports, queries.parts, streams.streams, strict=True):
-                    write_report(
-                        place, config, stream.store, verdict, compare_truth=compare_truth, history=history
-                    )
+                with closing(Archives(archives_of(config))) as archives:
+                    for place, config, stream in zip(reports, queries.parts, streams.streams, strict=True):
+                        write_report(
+                            place,
+                            config,
+                            stream.store,
+                            verdict,
+                            compare_truth=compare_truth,
+                            history=history,
+                            archives=archives,
+                        )
                 done["report"] = ", ".join(map(str, reports))
     return done
 

@@ -118,8 +118,8 @@ class Archives:
         """All archives of a ledger that are there now."""
         if self.folder is None:
             raise LedgerError(
-                f"the first rows of the ledger {ledger.where} are in archives, which are published as well; name their "
-                "folder as archives in [run]."
+                f"the first rows of the ledger {ledger.where} are in archives, which are wanted here as well; name "
+                "their folder as archives in [run]."
             )
         for path in sorted(self.folder.glob("*.ledger")):
             if path not in self._open:

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, LedgerMismatch
@@ -86,9 +87,9 @@ def named_copy(source: Path, place: Path, copy: Callable[[Path], None]) -> Copie
         verdict, head = _checked(fresh, source)
         final = place
         if place.is_dir():
-            final = place / f"{source.stem}.{head.rows:012d}.ledger"
-            if final.exists():
-                return _known(final, head, verdict)
+            final, there = _place_in(place, f"{source.stem}.{head.rows:012d}", fresh)
+            if there:
+                return Copied(final, head, verdict, made=False)
         _name(fresh, final)
     return Copied(final, head, verdict)
 
@@ -202,8 +203,16 @@ def _name(fresh: Path, place: Path) -> None:
         sync_folder(place)
 
 
-def _known(path: Path, head: Head, verdict: Verdict) -> Copied:
-    """A copy with the same last row, made earlier."""
-    with SQLiteLedger(path, read_only=True) as ledger:
-        check_head(ledger, head)
-    return Copied(path, head, verdict, made=False)
+def _place_in(folder: Path, stem: str, fresh: Path) -> tuple[Path, bool]:
+    """A copy's name in a folder, and whether it is there: not that of another stream, nor an archive for a backup."""
+    with SQLiteLedger(fresh, read_only=True) as ledger:
+        identity, archive, (rows, digest) = ledger.identity, ledger.archive, ledger.head
+    for again in count(1):
+        path = folder / (f"{stem}.ledger" if again == 1 else f"{stem}.{again}.ledger")
+        if not path.exists():
+            return path, False
+        with SQLiteLedger(path, read_only=True) as there:
+            if (there.identity, there.archive) == (identity, archive):
+                check_head(there, Head(rows, digest))
+                return path, True
+    raise AssertionError  # one of so many names is free

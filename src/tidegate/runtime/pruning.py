@@ -167,8 +167,17 @@ def prune(queries: Sequence[Pruning], archives: Path, *, keep: int | None = None
         ]
     for store, state in states:
         store.committed(replace(store.progress, position=store.progress.position or {}, state=state))
-    present = [cut for query, cut in zip(parts, cuts, strict=True) if query.present]
-    return Pruned(archive, rows, sum(cut.number for cut in cuts), min(cut.step for cut in present))
+    return Pruned(archive, rows, sum(cut.number for cut in cuts), _last_step_archived(parts, cuts))
+
+
+def _last_step_archived(parts: Sequence[Pruning], cuts: Sequence[Archived]) -> int:
+    """The last step of which no release of any query is left; a part that begins later has none of it."""
+    left = [
+        max(cut.step, query.store.part.since)
+        for query, cut in zip(parts, cuts, strict=True)
+        if cut.number < query.store.progress.number
+    ]
+    return min(left, default=max(cut.step for cut in cuts))
 
 
 def _linked(store: Store, run: Run) -> bytes:

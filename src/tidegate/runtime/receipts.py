@@ -18,6 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from tidegate.errors import LedgerMismatch
 from tidegate.exact import show
 from tidegate.ledger.file import budget_text
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder, SinkError
@@ -153,6 +154,12 @@ class Receipt:
         if not self.matches:
             return written.number > 0
         progress = self._store.progress
+        base = ledger.base()
+        if base is not None and 0 < written.rows < base.row:
+            raise LedgerMismatch(
+                f"{sink} was last written at step {written.step}, and the ledger {ledger.where} has archived what it "
+                f"lacks since, rows 1 to {base.row}; name the location in [sink] that was written last, which goes on."
+            )
         same = written.rows == 0 or ledger.hash_of(written.rows) == written.head
         if written.number > progress.number or not same:
             raise LedgerIsOlder(

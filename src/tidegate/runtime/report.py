@@ -20,6 +20,7 @@ from tidegate.ledger import Verdict
 from tidegate.policy import Budget, ZeroConcentrated
 from tidegate.releases import Status
 from tidegate.runtime.accuracy import Accuracy, accuracy, step_seconds
+from tidegate.runtime.archives import Archives
 from tidegate.runtime.card import card
 from tidegate.runtime.chunks import Chunk, joined, latest
 from tidegate.runtime.errors import SinkError
@@ -103,6 +104,7 @@ def write_report(
     compare_truth: bool = False,
     made_up: Values | None = None,
     history: Sequence[str] = (),
+    archives: Archives | None = None,
 ) -> None:
     """Write the report of everything that was released so far.
 
@@ -120,13 +122,16 @@ def write_report(
         The answers of a stream that was made up, whose errors anybody may see.
     history
         What the account is shared with, and how the stream was amended, a sentence each.
+    archives
+        Where archived releases are, if any were.
     """
+    archives = archives or Archives()
     width = len(config.query.labels)
-    newest = latest(joined(store.chunks(), width))
+    newest = latest(joined(archives.chunks(store), width))
     truth = true_values(config, len(newest)) if compare_truth else made_up
     left = left_out(config, len(newest)) if compare_truth else None
     page = Page(config, newest, truth, left, made_up is not None, tuple(history))
-    text = "".join(_page(page, store, verdict))
+    text = "".join(_page(page, store, verdict, archives))
     check_report(path)  # again, since much may have happened while the stream ran
     fresh = unused_name(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -145,7 +150,7 @@ def write_report(
 # the page ---------------------------------------------------------------------------------------------------
 
 
-def _page(page: Page, store: Store, verdict: Verdict) -> Iterator[str]:
+def _page(page: Page, store: Store, verdict: Verdict, archives: Archives) -> Iterator[str]:
     config, words = page.config, Words(page.config)
     title = ("NOT FOR PUBLICATION: " if page.inside else "") + words.title
     yield f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
@@ -171,7 +176,7 @@ def _page(page: Page, store: Store, verdict: Verdict) -> Iterator[str]:
         yield _errors(page)
     if page.left is not None:
         yield _left_out(page, page.left)
-    yield _budget(page, store)
+    yield _budget(page, store, archives)
     yield _status(page)
     yield _card(config, page.history)
     yield _footer(config, verdict)
@@ -400,13 +405,13 @@ def _left_out(page: Page, left: LeftOut) -> str:
     )
 
 
-def _budget(page: Page, store: Store) -> str:
+def _budget(page: Page, store: Store, archives: Archives) -> str:
     config, newest = page.config, page.newest
     if not len(newest):
         return ""
     ledger = store.account
     window, unit = config.policy.window, store.unit
-    spent = store.window_units(newest.step).astype(np.float64) * float(unit)
+    spent = archives.window_units(store, newest.step).astype(np.float64) * float(unit)
     # under an (ε, δ) budget charges do not simply add: their number is what is limited
     limit = float(unit * ledger.units)
     exactly = show(unit * ledger.units) if ledger.rule.adds else f"{ledger.units} charges"

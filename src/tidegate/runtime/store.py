@@ -308,7 +308,7 @@ class Store:
         if after < self.archived.number:
             raise LedgerError(
                 f"releases 1 to {self.archived.number} of the ledger {self.ledger.where} are in its archives; put the "
-                "output back that has them, or name another location in [sink] and begin a new stream."
+                "output back that has them, or name the folder of the archives as archives in [run]."
             )
         while True:
             # one by one, so that a sink may be slow without holding a cursor open over commits

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from tidegate.mechanisms.w_event.pan_private import PanPrivateRun
 from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law
 from tidegate.releases import Release, Releases
+from tidegate.runtime.archives import Archives
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import LedgerIsOlder, SinkError, SinkUnavailable
 from tidegate.runtime.gaps import Gaps
@@ -96,6 +97,7 @@ class Stream:
         self._sinks = list(sinks)
         self._synced = time.monotonic()
         self._archiving: Archiving | None = None
+        self._archives = Archives()
         known = (progress.position or {}).get("gaps")
         self._gaps = Gaps.read(known) if known is not None else None  # from the first missing reading on
 
@@ -170,6 +172,7 @@ class Stream:
         receipt: Path | None = None,
         begin_anew: bool = False,
         derived: Sequence[Sink] = (),
+        archives: Path | None = None,
     ) -> None:
         """Bring every sink up to what was committed before this start.
 
@@ -184,7 +187,10 @@ class Stream:
             Accept that a sink has releases of an earlier stream, whose budget adds to this one's.
         derived
             Sinks of what is made from releases. They need no receipt: the one of the releases tells of a lost ledger.
+        archives
+            The folder of what was pruned, for a sink that is new, or whose output was lost.
         """
+        self._archives = Archives(archives)
         for sink in (*self._sinks, *sinks):
             number, _ = self.store.sink(sink.name)
             place = receipt
@@ -194,6 +200,8 @@ class Stream:
             self._outlets.append(Outlet(sink, number, number, receipt=found))
         self._outlets += [Outlet(sink, 0, 0) for sink in derived]
         self._sinks = []
+        for outlet in self._outlets:
+            self._refuse_incomplete(outlet.sink)
         self._make_room(begin_anew=begin_anew)
         for outlet in self._outlets:
             outlet.sent = outlet.sink.resume(*self.store.sink(outlet.sink.name))
@@ -209,6 +217,15 @@ class Stream:
                 outlet.sink.settled()
             if outlet.receipt is not None and self.store.progress.number:
                 outlet.receipt.note()
+
+    def _refuse_incomplete(self, sink: Sink) -> None:
+        """Refuse an output that is made from all releases, where some are archived, before anything is charged."""
+        archived = self.store.archived.number
+        if sink.whole and archived:
+            raise LedgerError(
+                f"{sink.name} is made from all releases, and releases 1 to {archived:,} of the ledger "
+                f"{self.store.ledger.where} are in its archives; {sink.whole}."
+            )
 
     def _make_room(self, *, begin_anew: bool) -> None:
         """Refuse sinks that know another stream, or set aside what they hold if that was wanted."""
@@ -457,7 +474,7 @@ class Stream:
                 if chunk is not None and outlet.sent == chunk.first - 1:
                     outlet.sink.write(chunk)
                 else:
-                    for part in self.store.chunks(outlet.sent):
+                    for part in self._after(outlet.sent):
                         outlet.sink.write(part)
                         outlet.sent = part.last
                 outlet.sent = max(outlet.sent, number)
@@ -468,6 +485,12 @@ class Stream:
                 if not outlet.waits:
                     outlet.waits = True
                     self.watcher.waiting(str(error))
+
+    def _after(self, number: int) -> Iterator[Chunk]:
+        """Committed releases after a number, also those that were archived, if it is known where."""
+        if self._archives.folder is None or number >= self.store.archived.number:
+            return self.store.chunks(number)
+        return self._archives.chunks(self.store, number)
 
     def sync(self) -> None:
         """Let sinks make sure of what they took; the next commit records it."""
@@ -515,7 +538,8 @@ class Stream:
         self.store.discard()
 
     def let_go(self) -> None:
-        """Let go of sinks."""
+        """Let go of sinks and archives."""
+        self._archives.close()
         for outlet in self._outlets:
             if self.store.progress.number == 0:  # whatever else was begun, nothing was released
                 outlet.sink.abandon()

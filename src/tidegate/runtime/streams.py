@@ -241,7 +241,9 @@ def open_streams(
             outlet = configured_sink(config, stream, follow=follow) if sink else Readers()
             place = receipt_of(config, outlet)
             derived = answer_sinks(config, stream.store, placed)
-            stream.open_sinks([outlet], receipt=place, begin_anew=begin_anew, derived=derived)
+            stream.open_sinks(
+                [outlet], receipt=place, begin_anew=begin_anew, derived=derived, archives=archives_of(config)
+            )
     except BaseException:
         streams.close()
         raise
@@ -254,9 +256,14 @@ def _placed(streams: Streams) -> dict[str, tuple[Config, Store]]:
     return {config.name: (config, stream.store) for config, stream in pairs}
 
 
+def archives_of(config: Config) -> Path | None:
+    """The folder of archives that a configuration names."""
+    return None if config.run.archives is None else Path(config.locate(config.run.archives))
+
+
 def _refuse_hidden(store: Store, archives: Path, config: Config) -> None:
     """Refuse a folder in which a service would not find what it publishes from the first row on."""
-    known = None if config.run.archives is None else Path(config.locate(config.run.archives))
+    known = archives_of(config)
     served = store.sink(Readers().name)[1] is not None
     if served and (known is None or known.resolve() != archives.resolve()):
         raise InvalidParameter(

@@ -49,7 +49,7 @@ class AnswerFileSink(TextFileSink):
         Another query that the question is about as well.
     """
 
-    whole = "drop [[answer]] if it must become smaller"
+    whole = "drop [[answer]]"
 
     def __init__(
         self,
