@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,39 @@ def test_the_same_command_again_is_free(tmp_path: Path, capsys: pytest.CaptureFi
     account = tmp_path / "tidegate.tuned.ledger"
     assert main(["ledger", "show", str(account), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 1
+
+
+@pytest.mark.parametrize("way", ["inline", "dotted"])
+def test_lines_that_cannot_be_written_are_refused_before_anything_is_charged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str
+) -> None:
+    """A second section [query] is no TOML: nothing is spent, and without --write the lines are shown."""
+    file = shop(tmp_path)
+    text = file.read_text()
+    query = tomllib.loads(text)["query"]
+    begin = text.index("[query]")
+    rest = text[:begin] + text[text.index("\n[", begin) + 1 :]
+    keys = [f"{name} = {json.dumps(value)}" for name, value in query.items()]
+    lines = [f"query = {{{', '.join(keys)}}}"] if way == "inline" else [f"query.{key}" for key in keys]
+    file.write_text("\n".join([*lines, rest]))
+    assert main(["tune", str(file), "--epsilon", "1", "--write"]) == 2
+    assert "leave --write out" in capsys.readouterr().err
+    assert not (tmp_path / "tidegate.tuned.ledger").exists()
+    assert tuned(file, capsys)["query"]["most"] == "3"
+
+
+def test_lines_that_were_paid_for_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the disk refuses them."""
+    file = shop(tmp_path)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main(["tune", str(file), "--epsilon", "1", "--write"]) != 0
+    assert "most = 3" in capsys.readouterr().out
 
 
 def test_one_unit_changes_each_histogram_by_one(tmp_path: Path) -> None:

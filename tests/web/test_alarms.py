@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -13,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tests.web.helpers import configured, finite, served, settled, two_queries, until
 
 from tidegate.config import Config, ConfigError, parse_config, parse_queries
-from tidegate.web.alarms import read_alarms
+from tidegate.web.alarms import Hook, read_alarms
+from tidegate.web.hooks import Sender
 
 ALARMS = """
 [[alarm]]
@@ -120,6 +122,14 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     yield found
     found.server.shutdown()
     found.server.server_close()
+
+
+def test_logs_do_not_tell_the_path_of_a_webhook(tmp_path: Path) -> None:
+    """It may be the secret of the address, as the user, the password and the query may."""
+    hook = Hook("https://user:walrus@hooks.example.org/services/T0/walrus?key=walrus", releases=False)
+    board = SimpleNamespace(number=0)
+    sender = Sender(hook, board, None, None, tmp_path / "sent")  # type: ignore[arg-type]
+    assert sender.name == "https://hooks.example.org"
 
 
 def test_webhooks_are_signed_and_come_at_least_once(tmp_path: Path, receiver: Receiver) -> None:

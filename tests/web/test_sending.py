@@ -19,6 +19,7 @@ import zstandard
 from tests.web.helpers import live_text, served, until
 
 from tidegate.config import parse_config
+from tidegate.errors import InvalidParameter
 from tidegate.web import Service
 from tidegate.web.posted import PostedDriver
 from tidegate.web.spool import Spool, SpoolSource
@@ -77,6 +78,20 @@ def held(service: Service) -> pl.DataFrame:
     found = [other.arrived.get_nowait() for _ in range(other.arrived.qsize())]
     other.close()
     return pl.concat(found) if found else pl.DataFrame()
+
+
+@pytest.mark.parametrize(
+    "content", [b"SQLite format 3\0\xff", b"time,device\n", b'{"tokens": [{"name": "a"', b"[]", b""]
+)
+def test_what_is_no_file_of_tokens_is_not_replaced(tmp_path: Path, content: bytes) -> None:
+    """A ledger or events under that name, or tokens that are damaged, stay as they are; a sentence says so."""
+    file = tmp_path / "tokens.json"
+    file.write_bytes(content)
+    for change in (lambda: Tokens(file).add("producer", "gateway"), lambda: Tokens(file).revoke("gateway")):
+        with pytest.raises(InvalidParameter, match="a file of tokens that can be read"):
+            change()
+    assert file.read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["tokens.json"]
 
 
 def test_all_formats_and_encodings_are_taken(hall: Hall) -> None:

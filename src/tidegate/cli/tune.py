@@ -40,8 +40,8 @@ def tune(
     released then, which is free; a second look at the data is refused. `tidegate preview` chooses nothing and is free.
     """
     from tidegate.config import parse_config, read_config
-    from tidegate.config.tuning import choose, facts, ledger_of, shape
-    from tidegate.errors import InvalidParameter
+    from tidegate.config.tuning import check_writable, choose, facts, ledger_of, shape
+    from tidegate.errors import InvalidParameter, TidegateError
     from tidegate.exact import show
 
     if not 0.5 <= keep < 1:
@@ -52,13 +52,18 @@ def tune(
         )
     settings = read_config(config)
     account, histograms = ledger_of(settings), shape(settings, largest)
+    if write:
+        check_writable(settings, histograms)  # before anything is charged
     mechanism, released, again = measured(settings, histograms, epsilon, largest)
     tuned = choose(settings, histograms, released, mechanism, keep)
     if write:
-        text = config.read_text(encoding="utf-8")
-        changed = tuned.written_into(text)
-        parse_config(changed, config)  # refuses what `release` would refuse
-        config.write_text(changed, encoding="utf-8")
+        try:
+            changed = tuned.written_into(config.read_text(encoding="utf-8"))
+            parse_config(changed, config)  # refuses what `release` would refuse
+            config.write_text(changed, encoding="utf-8")
+        except (TidegateError, OSError):
+            typer.echo(tuned.text(), err=as_json)  # which were paid for
+            raise
     if as_json:
         typer.echo(
             json.dumps({**facts(tuned), "again": again, "written": write, "ledger": str(account)}, indent=2)

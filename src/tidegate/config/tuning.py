@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -222,6 +224,40 @@ def set_key(text: str, section: str, name: str, value: str) -> str:
     else:
         body = f"\n{name} = {value}{body}"
     return text[: header.end()] + body + (text[end.start() :] if end else "")
+
+
+def check_writable(config: Config, histograms: Mapping[str, tuple[float, ...]]) -> None:
+    """Refuse a configuration into which what may be chosen cannot be written, because a section is written otherwise."""
+    text = config.path.read_text(encoding="utf-8")
+    wanted = [("query", "most")] if config.schema.unit is not None else []
+    wanted += [("query", "clip")] if "high" in histograms else []
+    wanted += [("query", "edges")] if "edges" in histograms else []
+    wanted += [("mechanism", "level")] if config.mechanism_keys.name == "auto" else []
+    for section, name in (*wanted, ("about", "chosen")):
+        if not _settable(text, section, name):
+            raise InvalidParameter(
+                "write",
+                f"[{section}] {name}",
+                f"a key of a section [{section}] in {config.path.name} with a line for each key",
+                "write that section so, or leave --write out and put the lines there yourself",
+            )
+    if not os.access(config.path, os.W_OK):
+        raise InvalidParameter(
+            "write", str(config.path), "a file that may be written", "change its rights, or leave --write out"
+        )
+
+
+def _settable(text: str, section: str, name: str) -> bool:
+    """Whether `set_key` changes this key and nothing else."""
+    expected = tomllib.loads(text)
+    table = expected.setdefault(section, {})
+    if not isinstance(table, dict):
+        return False
+    table[name] = "probe"
+    try:
+        return tomllib.loads(set_key(text, section, name, '"probe"')) == expected
+    except tomllib.TOMLDecodeError:
+        return False
 
 
 def ledger_of(config: Config) -> Path:

@@ -51,7 +51,9 @@ class Sender:
     ) -> None:
         self.hook, self.board, self.encoder, self.key, self.file = hook, board, encoder, key, file
         parts = urlsplit(hook.url)
-        self.name = f"{parts.scheme}://{parts.hostname}{parts.path}"  # without user and password
+        self.name = (
+            f"{parts.scheme}://{parts.hostname}"  # a path, a user or a query may be the secret of an address
+        )
         self.number = self._read()
         self._news, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"webhook {self.name}", daemon=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.noise.entropy import UNBUFFERED
+from tidegate.runtime.files import sync_folder, unused_name
 
 ROLES = ("producer", "operator")
 PREFIX = "tide_"
@@ -72,14 +73,23 @@ class Tokens:
 
     def _read(self) -> tuple[Token, ...]:
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            return tuple(
-                Token(each["name"], each["role"], tuple(each["streams"]), each["digest"])
-                for each in found["tokens"]
-                if each["role"] in ROLES
-            )
+            return _parsed(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return ()
+
+    def _kept(self) -> tuple[Token, ...]:
+        """All entries of the file that is to be replaced; one that is no file of tokens, or is damaged, is refused."""
+        try:
+            return _parsed(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise InvalidParameter(
+                "tokens",
+                str(self.path),
+                "a file of tokens that can be read, because it is written anew with all of its tokens",
+                "name another file, or put this one back from a copy",
+            ) from None
 
     def holder(self, presented: str) -> Token | None:
         """The entry of a token; every entry is compared in constant time, found or not."""
@@ -93,17 +103,19 @@ class Tokens:
         """Make a token; it is shown once and kept nowhere."""
         if role not in ROLES:
             raise InvalidParameter("role", role, "producer or operator", "write for example producer")
-        if not name or any(entry.name == name for entry in self.entries):
+        kept = self._kept()
+        if not name or any(entry.name == name for entry in kept):
             raise InvalidParameter("name", name, "a name that no other token has", "choose another name")
         random = UNBUFFERED.words("serve: token", 1, 1, range(4), 0, 1).tobytes()
         token = PREFIX + base64.urlsafe_b64encode(random).decode().rstrip("=")
-        self._write((*self.entries, Token(name, role, streams, _digest(token))))
+        self._write((*kept, Token(name, role, streams, _digest(token))))
         return token
 
     def revoke(self, name: str) -> None:
         """Take a token out; the service refuses it from the next request on."""
-        left = tuple(entry for entry in self.entries if entry.name != name)
-        if len(left) == len(self.entries):
+        kept = self._kept()
+        left = tuple(entry for entry in kept if entry.name != name)
+        if len(left) == len(kept):
             raise InvalidParameter(
                 "name", name, "the name of a token in the file", "list them to see the names"
             )
@@ -111,18 +123,29 @@ class Tokens:
 
     def _write(self, entries: tuple[Token, ...]) -> None:
         document: dict[str, Any] = {"tokens": [asdict(entry) for entry in entries]}
-        fresh = self.path.with_name(f".{self.path.name}.new")
+        fresh = unused_name(self.path)
         try:
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(document, file, indent=2)
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self.path)
+            sync_folder(self.path)
         except OSError as error:
+            fresh.unlink(missing_ok=True)
             raise TidegateError(
                 f"the file of tokens {self.path} cannot be written: {error.strerror}; name another one."
             ) from None
+
+
+def _parsed(text: str) -> tuple[Token, ...]:
+    """The entries of a file; raises ValueError, KeyError, TypeError or AttributeError where it is none."""
+    return tuple(
+        Token(each["name"], each["role"], tuple(each["streams"]), each["digest"])
+        for each in json.loads(text)["tokens"]
+        if each["role"] in ROLES
+    )
 
 
 def _digest(token: str) -> str:
