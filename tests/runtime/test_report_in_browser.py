@@ -72,5 +72,6 @@ def test_reports_in_a_browser(kind: str, chromium: Any, tmp_path: Path) -> None:
                 "for (const each of document.querySelectorAll('details')) each.open = true"
             )
             assert serious_findings(chromium) == [], (file.name, width, dark)
-            assert chromium.execute_script("return document.documentElement.scrollWidth <= innerWidth"), width
+            # compared with the screen: what is too wide on a telephone makes innerWidth larger
+            assert chromium.execute_script("return document.documentElement.scrollWidth") <= width, file.name
         assert [entry["message"] for entry in chromium.get_log("browser")] == []
