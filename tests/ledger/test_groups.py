@@ -163,3 +163,23 @@ def test_edited_rows_of_groups_are_named(tmp_path, row, column):
         )
     connection.close()
     assert verify_file(path).bad_row == row
+
+
+def test_a_single_step_of_a_batch_is_charged_group_by_group(ledger):
+    """Two groups that reach on and one that begins, as a batch and one by one: the same account, and nothing for free."""
+    first, second = ledger.charge_group(1, 1, 1), ledger.charge_group(1, 1, 2)
+    with ledger.begin_batch(1, groups=8) as batch:
+        for group in (first, second):
+            assert account_extend_group(*batch.account, *group, 2) == 0
+        assert account_charge_group(*batch.account, 2, 2, 1) == 0
+        batch.record_one(2, 0, [Group(2, 2, 1)], [first, second])
+    other = MemoryLedger(POLICY, 4)
+    other.charge_group(1, 1, 1)
+    other.charge_group(1, 1, 2)
+    other.charge_batch(2, [0], groups=[[2, 2, 1]], extended=[[*first, 2], [*second, 2]])
+    for found in (ledger, other):
+        assert (found.step, found.spent(), found.spent(2, 5)) == (2, 1, 1)
+        with pytest.raises(BudgetExceeded):
+            found.charge(5, 1)
+        found.charge(6, 4)
+        assert found.verify().ok

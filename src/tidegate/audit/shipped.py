@@ -164,7 +164,7 @@ def shipped() -> list[Shipped]:
         Shipped("Tide, w = 2", Tide(window, delay=0, noise="laplace"), 3),
         Shipped("Tide, groups of measurements", Tide(WEvent(epsilon="2", w=4), delay=0, noise="cube"), 7),
         Shipped("Tide, noise that slides", Tide(window, delay=0), 8),
-        Shipped("Tide, zCDP", Tide(WEvent(rho="1/2", w=2), delay=0), 3),
+        Shipped("Tide, zCDP", Tide(WEvent(rho="2", w=2), delay=0), 3),
         Shipped("Fourier", Fourier(WEvent(epsilon="1", w=4), coefficients=2), 4),
         Shipped("ClippedSum", ClippedSum(Event(epsilon="2", max_change=4), **clipped), 4),
     ]

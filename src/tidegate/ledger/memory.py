@@ -121,19 +121,22 @@ class MemoryLedger(Ledger):
 
     def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
         """Let a group reach on to a later step; see `Ledger.extend_group`."""
-        # the path of every push with noise that slides: one more step; all else falls through to the general path
+        # the path of every push with noise that slides: one more step, for one group or several of them; all else falls
+        # through to the general path
         first, end, units = group
         if type(last) is int and 0 < end < last <= MOST_STEPS and 0 <= units <= self._plain_most:
             with self._lock:
                 account = self._account
+                stands = account.state.item(k.LAST)
                 if (
                     self._epoch is epoch()
                     and not self._closed
                     and self._batch is None
-                    and account.state.item(k.LAST) == last - 1
+                    and last - 1 <= stands <= last
                     and account_extend_group(account.entries, account.state, first, end, units, last) == 0
                 ):
-                    account_place(account.entries, account.state, last, 0)
+                    if stands < last:
+                        account_place(account.entries, account.state, last, 0)
                     self._rows += 1
                     return Group(first, last, units)
         return super().extend_group(group, last, scope=scope)

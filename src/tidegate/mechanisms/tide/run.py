@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import BudgetExceeded
-from tidegate.ledger import Batch
+from tidegate.ledger import Batch, Group
 from tidegate.mechanisms.loop_run import INLINE, Block, Drawn, LoopRun
 from tidegate.mechanisms.mechanism import Matrix, State
 from tidegate.mechanisms.tide.kernels import loop
@@ -162,12 +162,16 @@ class TideRun(LoopRun):
         return self._begun[: taken[loop.BEGUN]], np.array(extended, dtype=np.int64).reshape(-1, 4)
 
     def _record(self, batch: Batch, first_step: int, outputs: Any) -> None:
-        taken = self._pool.taken
-        if taken[loop.BEGUN] or taken[loop.FURTHER]:
+        taken, charged = self._pool.taken, outputs.charged
+        if not taken[loop.BEGUN] and not taken[loop.FURTHER]:
+            batch.record(first_step, charged)
+        elif len(charged) > 1 or self.ledger.durable:
             begun, extended = self._groups()
-            batch.record(first_step, outputs.charged, groups=begun, extended=extended)
+            batch.record(first_step, charged, groups=begun, extended=extended)
         else:
-            batch.record(first_step, outputs.charged)
+            begun = [Group(*row) for row in self._begun[: taken[loop.BEGUN]].tolist()]
+            before = [Group(*part) for part in self._open_before] if taken[loop.FURTHER] else []
+            batch.record_one(first_step, int(charged[0]), begun, before)
 
     def _releases(self, first_step: int, outputs: Any) -> Releases:
         values, status, source, scale, units, by_class, _ = outputs
@@ -214,10 +218,11 @@ class TideRun(LoopRun):
         return index, reason
 
     def _draw(self, block: Block) -> Any:
-        """No words where the loop draws nothing itself."""
-        if not self._tables.gaussian:
-            return super()._draw(block)
-        return Drawn(self.source, self.stream, block.first_step, len(block.rows), 0)
+        """No words where the loop draws nothing itself, or a single step will hardly need any: then it asks."""
+        due = self.plan[loop.DUE] <= block.first_step and self._tables.laws[self.plan[loop.CHOICE]] is None
+        if self._tables.gaussian or (len(block.rows) == 1 and not due):
+            return Drawn(self.source, self.stream, block.first_step, len(block.rows), 0)
+        return super()._draw(block)
 
     def _help(self, block: Block, index: int, reason: int) -> None:
         if reason == loop.FIT:
