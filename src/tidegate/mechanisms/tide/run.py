@@ -169,9 +169,9 @@ class TideRun(LoopRun):
             begun, extended = self._groups()
             batch.record(first_step, charged, groups=begun, extended=extended)
         else:
-            begun = [Group(*row) for row in self._begun[: taken[loop.BEGUN]].tolist()]
+            opened = [Group(*row) for row in self._begun[: taken[loop.BEGUN]].tolist()]
             before = [Group(*part) for part in self._open_before] if taken[loop.FURTHER] else []
-            batch.record_one(first_step, int(charged[0]), begun, before)
+            batch.record_one(first_step, int(charged[0]), opened, before)
 
     def _releases(self, first_step: int, outputs: Any) -> Releases:
         values, status, source, scale, units, by_class, _ = outputs
