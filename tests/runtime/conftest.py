@@ -316,6 +316,20 @@ class Kafka:
             )
         return self._admin
 
+    def make_anew(self, topic: str) -> None:
+        """Delete a topic, and make another one of that name."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        self.admin().delete_topics([topic])[topic].result(20)
+        for _ in range(100):
+            try:
+                self.admin().create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+                break
+            except KafkaException:  # it is still there
+                time.sleep(0.1)
+        self._known(topic, 1)
+
     def topic(self, partitions: int = 1) -> str:
         """A new topic; returns its name."""
         from confluent_kafka.admin import NewTopic

@@ -74,15 +74,43 @@ def test_offsets_are_ours(kafka: Any) -> None:
     with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
         units, position = until_caught_up(source)
     assert sorted(units) == sorted(f"u{n}" for n in range(10))
-    assert position == {"offsets": {"0": 5, "1": 5, "2": 0}}
+    assert position["offsets"] == {"0": 5, "1": 5, "2": 0}
     kafka.grow(topic, 4)
     kafka.send(topic, [(3, event("new")), (0, event("more"))], grown=True)
     with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
         units, after = until_caught_up(source, position)
     assert sorted(units) == ["more", "new"]
-    assert after == {"offsets": {"0": 6, "1": 5, "2": 0, "3": 1}}
+    assert after == {"topic": position["topic"], "offsets": {"0": 6, "1": 5, "2": 0, "3": 1}}
     with pytest.raises(InputChanged, match="ends before"), open_source(kafka.url(topic), COLUMNS) as source:
         list(source.batches({"offsets": {"0": 7}}))
+
+
+def test_a_topic_that_was_made_anew_is_refused(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it has grown past the offsets: at a start, and while it is followed; unless the loss is accepted."""
+    monkeypatch.setattr(module, "NEW_PARTITIONS", 0.0)
+    topic = kafka.topic()
+    kafka.send(topic, [(0, event(f"u{n}")) for n in range(5)])
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        units, position = until_caught_up(source)
+        assert len(units) == 5
+        kafka.make_anew(topic)
+        kafka.send(topic, [(0, event(f"new{n}")) for n in range(9)])
+        source._topic = position["topic"]
+        with pytest.raises(InputChanged, match="was made anew"):
+            source._new_partitions({0: 5})
+    for follow in (False, True):
+        with (
+            pytest.raises(InputChanged, match=r"was made anew.*lost=accepted"),
+            open_source(kafka.url(topic), COLUMNS, follow=follow) as source,
+        ):
+            list(source.batches(position))
+    with open_source(kafka.url(topic) + "?lost=accepted", COLUMNS, follow=True) as source:
+        units, after = until_caught_up(source, position)
+    assert units == [f"new{n}" for n in range(9)]
+    assert after["topic"] != position["topic"]
+    old = {"offsets": position["offsets"]}  # as earlier versions wrote it
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        assert until_caught_up(source, old)[1] == after
 
 
 def test_partitions_that_are_added_while_it_runs(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,7 @@ class KafkaSource(Source):
         self._consumer: Any = None
         self._ends: Offsets | None = None  # of a finite input: what was there at first
         self._looked = 0.0
+        self._topic = ""  # the id of the topic that is read
         self._away = False
 
     @property
@@ -97,6 +98,34 @@ class KafkaSource(Source):
                 f"{self.name} is not there or may not be read ({found.error.name()}); check name and rights."
             )
         return sorted(found.partitions)
+
+    def _identity(self) -> str:
+        """The id that the brokers gave the topic when it was made; empty where they are too old for that."""
+        wanted = self._library.TopicCollection([self.address.topic])
+        try:
+            answer = self._admin.describe_topics(wanted, request_timeout=ANSWER)[self.address.topic]
+            found = answer.result(ANSWER).topic_id
+        except (self._library.KafkaException, TimeoutError):
+            raise _Away from None
+        return str(found) if found.get_most_significant_bits() or found.get_least_significant_bits() else ""
+
+    def _made_anew(self, known: str) -> bool:
+        """Whether the topic is another one than that of some id; refused, unless losses are accepted."""
+        if not known or self._topic == known:
+            return False
+        if self.address.more.get("lost") != "accepted":
+            raise InputChanged(
+                f"{self.name} was made anew since the committed position, which says nothing of the new one: what was "
+                "not read of the earlier one is lost; give the topic that the position belongs to, or accept the loss "
+                "with ?lost=accepted in the location, and the new one is read from its beginning."
+            )
+        return True
+
+    def _place(self, offsets: Offsets) -> Position:
+        return {
+            "topic": self._topic,
+            "offsets": {str(one): offset for one, offset in sorted(offsets.items())},
+        }
 
     def _limits(self, partitions: Sequence[int], *, first: bool) -> Offsets:
         """Where partitions begin, or where what is committed of them ends; one question for all."""
@@ -131,9 +160,10 @@ class KafkaSource(Source):
         if self._admin is None:
             self._admin = library(".admin").AdminClient(self.address.settings())
         partitions = self._partitions()
+        self._topic = self._identity()
         first, ends = self._limits(partitions, first=True), self._limits(partitions, first=False)
         known = {int(one): offset for one, offset in ((position or {}).get("offsets") or {}).items()}
-        if position is None:
+        if position is None or self._made_anew(str(position.get("topic", ""))):
             known = first
         offsets = {}
         for one in partitions:
@@ -195,7 +225,7 @@ class KafkaSource(Source):
             payloads = self._take(offsets, 0.2, ends)
             if offsets != before:
                 silent = time.monotonic()
-                yield Batch(self._read(payloads, columns), _place(before), _place(offsets))
+                yield Batch(self._read(payloads, columns), self._place(before), self._place(offsets))
             elif time.monotonic() - silent > 3 * ANSWER:
                 raise _Away
 
@@ -209,7 +239,7 @@ class KafkaSource(Source):
                 if offsets is None:
                     offsets = self._begin(position)
                     self._assign(offsets)
-                    here = _place(offsets)
+                    here = self._place(offsets)
                 self._new_partitions(offsets)
                 ends = None if full else self._limits(list(offsets), first=False)
                 payloads = self._take(offsets, min(max(patience(), 0.005), 0.25))
@@ -221,15 +251,18 @@ class KafkaSource(Source):
                 continue
             before = here
             caught_up = ends is not None and all(offsets[one] >= end for one, end in ends.items())
-            here, full = _place(offsets), len(payloads) >= RECORDS
+            here, full = self._place(offsets), len(payloads) >= RECORDS
             yield Batch(self._read(payloads, columns), before, here, caught_up)
 
     def _new_partitions(self, offsets: Offsets) -> None:
         """Read partitions that were added meanwhile, too."""
         if time.monotonic() - self._looked < NEW_PARTITIONS:
             return
-        added = [one for one in self._partitions() if one not in offsets]
+        partitions, known, self._topic = self._partitions(), self._topic, self._identity()
         self._looked = time.monotonic()
+        if self._made_anew(known):
+            offsets.clear()
+        added = [one for one in partitions if one not in offsets]
         if added:
             offsets |= dict.fromkeys(added, 0)
             self._assign(offsets)
@@ -301,7 +334,3 @@ class KafkaSource(Source):
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = self._admin = None
-
-
-def _place(offsets: Offsets) -> Position:
-    return {"offsets": {str(one): offset for one, offset in sorted(offsets.items())}}
