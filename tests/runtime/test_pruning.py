@@ -545,7 +545,12 @@ def test_backups_go_on_in_the_folder_of_an_earlier_stream(tmp_path: Path) -> Non
 def test_an_earlier_output_is_behind_the_archives(tmp_path: Path) -> None:
     """Its receipt remembers a row that was archived: the ledger is no older copy, and nobody should begin anew."""
     release(settings(tmp_path, ("count = 12", "count = 4"), ("out.csv", "first.csv")))
+    receipt = tmp_path / "first.csv.receipt"
+    before = receipt.read_bytes()
     a_pruned_stream(tmp_path)
+    with pytest.raises(LedgerError, match="in its archives"):  # the receipt has followed the ledger
+        release(settings(tmp_path, ("out.csv", "first.csv")))
+    receipt.write_bytes(before)  # as versions left it that did not let it follow
     with pytest.raises(LedgerMismatch, match=r"first.csv was last written at step 4.*written last") as caught:
         release(settings(tmp_path, ("out.csv", "first.csv")))
     assert "older copy" not in str(caught.value)

@@ -33,9 +33,17 @@ from tidegate.runtime.parts import (
     put_amendment,
     put_part,
 )
+from tidegate.runtime.receipts import Receipt
 from tidegate.runtime.store import Part, Position, Store, open_durable
 from tidegate.runtime.stream import as_begun
-from tidegate.runtime.streams import as_amended, described_of, output_of, unit_of
+from tidegate.runtime.streams import (
+    as_amended,
+    described_of,
+    left_receipts,
+    output_of,
+    receipt_places,
+    unit_of,
+)
 
 # what a policy says, and the key of [protect] that says it
 _FIXED = {
@@ -119,8 +127,11 @@ def amend(queries: Queries) -> Amended:
             raise LedgerMismatch(f"in {ledger.where}, {_EDITIONS}")
         queries = as_amended(queries, before.parts)
         _check(queries, ledger, before)
+        _check_receipts(queries, before)
         with ledger.transaction(), ledger.told():
-            return _made(queries, ledger, before)
+            made = _made(queries, ledger, before)
+        _follow(queries, ledger)
+        return made
 
 
 class _Present:
@@ -194,6 +205,32 @@ def _check(queries: Queries, ledger: DurableLedger, before: _Present) -> None:
         raise _refusal(
             queries, "", "", "nothing is to be amended: the stream is what the configuration says already."
         )
+
+
+def _check_receipts(queries: Queries, before: _Present) -> None:
+    """Refuse a ledger that an output knows to be an older copy, and one that was put back and nothing vouches for."""
+    missing = []
+    for store in before.stores:
+        for place in receipt_places(queries, store):
+            receipt = Receipt(place, store)
+            if not receipt.there:
+                missing.append(receipt)
+            elif not receipt.archived and receipt.check(str(place)):
+                raise receipt.refuse(str(place))
+    for receipt in left_receipts(queries, before.stores):
+        if not receipt.archived:
+            receipt.refuse_older(str(receipt.path))
+    for receipt in missing:
+        receipt.check(str(receipt.path))
+
+
+def _follow(queries: Queries, ledger: DurableLedger) -> None:
+    """Let all receipts know of an amendment, so that a copy from before it is refused."""
+    parts = [part for part in parts_of(ledger) if part.until is None]
+    for receipt in left_receipts(queries, [Store(ledger, part=part) for part in parts]):
+        receipt.note()
+        receipt.sync()
+        receipt.close()
 
 
 def _refusal(queries: Queries, section: str, key: str, sentence: str) -> ConfigError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.errors import SinkError
 from tidegate.runtime.receipts import Receipt
 from tidegate.runtime.sinks import Sink
 
@@ -50,3 +52,17 @@ class Outlet:
     safe: tuple[int, dict[str, Any]] | None = None  # what the next commit may record
     waits: bool = False
     receipt: Receipt | None = None
+
+    def begin_anew(self) -> None:
+        """Set aside what an earlier stream has left, and remember that stream."""
+        self.sink.set_aside()
+        if self.receipt is not None:
+            self.receipt.begin_anew()
+
+    def take_back(self) -> None:
+        """Let everything be as it was before this start: nothing was released."""
+        self.sink.abandon()
+        with suppress(SinkError):  # why the start was refused matters more
+            self.sink.put_back()
+        if self.receipt is not None:
+            self.receipt.take_back()

@@ -3,7 +3,8 @@
 A ledger that is lost, or replaced by an older copy of itself, has forgotten budget that was spent, and whoever goes
 on with it, or begins anew, spends that budget again. Only somebody else can notice. So beside every output lies a
 small file that names the stream and the last row of the ledger from which anything has left. It is written before
-the releases themselves, and a ledger that does not have that row is refused.
+the releases themselves, and a ledger that does not have that row is refused. Receipts of outputs that the stream has
+left, by an amendment or for another location, follow the ledger as well: each of them knows all that was spent.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from typing import Any
 
 from tidegate.errors import LedgerMismatch
 from tidegate.exact import show
+from tidegate.ledger import SQLiteLedger
+from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.file import budget_text
+from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder, SinkError
 from tidegate.runtime.files import sync_folder, unused_name
+from tidegate.runtime.parts import amendments_of
 from tidegate.runtime.store import Store
 
 ENDING = ".receipt"
@@ -41,7 +46,7 @@ class Origin:
     identity, fingerprint
         Of its ledger, and of its configuration.
     budget, window
-        What it promised.
+        What it promised; the largest budget of a window where it was amended.
     step
         Up to which step an earlier stream was released.
     """
@@ -57,7 +62,19 @@ class Origin:
         """The stream of an open store."""
         ledger = store.ledger
         policy = ledger.policy
-        return cls(ledger.identity, ledger.fingerprint, budget_text(policy.budget), policy.window)
+        return cls(ledger.identity, ledger.fingerprint, budget_text(_largest(ledger)), policy.window)
+
+
+def _largest(ledger: DurableLedger) -> Budget:
+    """The largest budget that any window of a stream was ever promised."""
+    budget = ledger.policy.budget
+    name = "rho" if isinstance(budget, ZeroConcentrated) else "epsilon"
+    described = (amendment.described for amendment in amendments_of(ledger))
+    policies = [facts["policy"] if "policy" in facts else facts["mechanism"]["policy"] for facts in described]
+    most = max([budget.total, *(Fraction(policy[name]) for policy in policies)])
+    if isinstance(budget, Approximate):
+        return Approximate(most, budget.delta)
+    return ZeroConcentrated(most) if isinstance(budget, ZeroConcentrated) else Pure(most)
 
 
 @dataclass(frozen=True)
@@ -107,6 +124,9 @@ class Receipt:
         self._descriptor = -1
         self._turn = 0
         self._before: tuple[Origin, Written] | None = None  # what the file says that is there
+        self._noted: Written | None = None  # by this process
+        self._undone: bytes | None = None  # what was there before the stream began anew
+        self.others: Sequence[Receipt] = ()  # of outputs that the stream has left
         self._read()
 
     # reading ------------------------------------------------------------------------------------------------
@@ -133,6 +153,17 @@ class Receipt:
         """Whether the sink was written from this very ledger."""
         return self._before is not None and self._before[0].identity == self.origin.identity
 
+    @property
+    def _step(self) -> int:
+        """How far the stream has got, also where this part of it has ended."""
+        step = self._store.progress.step
+        return step if self._store.part.until is None else max(step, self._store.ledger.step)
+
+    @property
+    def there(self) -> bool:
+        """Whether there is a file."""
+        return self._before is not None
+
     def check(self, sink: str) -> bool:
         """Whether the sink knows another stream, from which it has releases.
 
@@ -150,25 +181,36 @@ class Receipt:
                     "again with --head."
                 )
             return False
-        origin, written = self._before
         if not self.matches:
-            return written.number > 0
-        progress = self._store.progress
-        base = ledger.base()
-        if base is not None and 0 < written.rows < base.row:
+            return self._before[1].number > 0
+        if self.archived:
+            written, base = self._before[1], ledger.base()
             raise LedgerMismatch(
                 f"{sink} was last written at step {written.step}, and the ledger {ledger.where} has archived what it "
-                f"lacks since, rows 1 to {base.row}; name the location in [sink] that was written last, which goes on."
+                f"lacks since, rows 1 to {base.row if base else 0}; name the location in [sink] that was written last, "
+                "which goes on."
             )
+        self.refuse_older(sink)
+        ledger.compared()
+        return False
+
+    def refuse_older(self, sink: str) -> None:
+        """Refuse a ledger that is an older copy of the one that the receipt was written from."""
+        assert self._before is not None
+        (origin, written), ledger, progress = self._before, self._store.ledger, self._store.progress
         same = written.rows == 0 or ledger.hash_of(written.rows) == written.head
         if written.number > progress.number or not same:
             raise LedgerIsOlder(
-                f"the ledger {ledger.where} ends at step {progress.step} and {sink} was released from it up to step "
+                f"the ledger {ledger.where} ends at step {self._step} and {sink} knows of releases up to step "
                 f"{written.step}: it is an older copy that has forgotten what was spent; put the newest copy back, or "
                 f"move the ledger away and begin a new stream with --begin-anew, after which {cost([origin] * 2)}."
             )
-        ledger.compared()
-        return False
+
+    @property
+    def archived(self) -> bool:
+        """Whether the row that it remembers is in an archive of the ledger, which has gone on since."""
+        base = self._store.ledger.base()
+        return base is not None and self._before is not None and 0 < self._before[1].rows < base.row
 
     def refuse(self, sink: str) -> AnotherStream:
         """Why a stream that the sink does not know may not begin there."""
@@ -189,26 +231,39 @@ class Receipt:
 
     def begin_anew(self) -> None:
         """Remember the stream that was there as an earlier one."""
+        self._undone = self.path.read_bytes() if self.path.exists() else b""
         if self._before is not None and not self.matches:
             origin, written = self._before
             self.earlier = (*self.earlier, replace(origin, step=written.step))
         self._make(Written())
 
+    def take_back(self) -> None:
+        """Let the file be what it was before `begin_anew`: nothing was released."""
+        if self._undone:
+            self._put(self._undone)
+        elif self._undone is not None:
+            self.path.unlink(missing_ok=True)
+        self._undone = None
+
     def note(self) -> None:
-        """Remember how far the ledger has got; before any of it leaves."""
-        progress, (rows, head) = self._store.progress, self._store.ledger.head
-        written = Written(progress.step, progress.number, rows, head)
+        """Remember how far the ledger has got, also where the stream was released before; before any of it leaves."""
+        for each in self.others:
+            each.note()
+        ledger, progress = self._store.ledger, self._store.progress
+        written = Written(self._step, progress.number, *ledger.head)
+        if written == self._noted:
+            return
+        if self._descriptor < 0 and self._before is not None and self._before[0] == self.origin:
+            self._open()
         if self._descriptor < 0:
-            if self.matches:
-                self._open()
-            else:
-                self._make(written)
-                return
-        try:
-            os.pwrite(self._descriptor, written.encode(self.origin.identity), self._turn * _SLOT)
-        except OSError as error:
-            raise self._refused(error) from None
-        self._turn = 1 - self._turn
+            self._make(written)
+        else:
+            try:
+                os.pwrite(self._descriptor, written.encode(self.origin.identity), self._turn * _SLOT)
+            except OSError as error:
+                raise self._refused(error) from None
+            self._turn = 1 - self._turn
+        self._noted = written
 
     def _open(self) -> None:
         try:
@@ -218,7 +273,7 @@ class Receipt:
         # the older of two places is written next, or one that a loss of power has spoilt
         content = os.pread(self._descriptor, 2 * _SLOT, 0)
         places = [Written.decode(content[at : at + _SLOT], self.origin.identity) for at in (0, _SLOT)]
-        first, second = (-1 if place is None else place.number for place in places)
+        first, second = ((-1, 0) if place is None else (place.number, place.rows) for place in places)
         self._turn = 0 if first <= second else 1
 
     def _make(self, written: Written) -> None:
@@ -229,7 +284,11 @@ class Receipt:
             "earlier": [asdict(each) for each in self.earlier],
         }
         line = written.encode(self.origin.identity)
-        content = 2 * line + json.dumps(about, ensure_ascii=False).encode() + b"\n"
+        self._put(2 * line + json.dumps(about, ensure_ascii=False).encode() + b"\n")
+        self._turn = 1
+        self._before = self.origin, written
+
+    def _put(self, content: bytes) -> None:
         fresh = unused_name(self.path)
         try:
             descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -244,11 +303,14 @@ class Receipt:
             sync_folder(self.path)
         except OSError as error:
             raise self._refused(error) from None
-        self._descriptor, self._turn = descriptor, 1
-        self._before = self.origin, written
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
 
     def sync(self) -> None:
         """What was noted is on disk."""
+        for each in self.others:
+            each.sync()
         if self._descriptor >= 0:
             try:
                 os.fsync(self._descriptor)
@@ -257,6 +319,8 @@ class Receipt:
 
     def close(self) -> None:
         """Let go of the file."""
+        for each in self.others:
+            each.close()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -279,6 +343,29 @@ class Receipt:
             f"{self.path} is not a receipt, or is damaged; put it back from a backup, or remove it if you are sure "
             "that the ledger is the newest one that was ever used for this output."
         )
+
+
+def remembered_place(path: Path, ledger: DurableLedger) -> str:
+    """Where a receipt lies, as its ledger remembers it: from its own folder on, so that both may be moved together."""
+    home = _home(ledger)
+    return str(path.absolute()) if home is None else os.path.relpath(path.resolve(), home)
+
+
+def known_places(store: Store) -> list[Path]:
+    """Where the receipts of everything lie that a query was ever released to, as its ledger remembers."""
+    home, found = _home(store.ledger) or Path(), []
+    for name, facts in store.sinks().items():
+        kind, _, path = name.partition(" ")
+        if "receipt" in facts:
+            found.append(home / facts["receipt"])
+        elif kind in ("file", "folder"):  # of a version that did not remember it
+            found.append(Path(path + ENDING))
+    return found
+
+
+def _home(ledger: DurableLedger) -> Path | None:
+    """The folder of a ledger that is a file."""
+    return ledger.path.resolve().parent if isinstance(ledger, SQLiteLedger) else None
 
 
 def _parsed(content: bytes) -> tuple[Origin, tuple[Origin, ...], Written] | None:

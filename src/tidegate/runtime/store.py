@@ -453,6 +453,11 @@ class Store:
             raise _unreadable()
         return number, position
 
+    def sinks(self) -> dict[str, Position]:
+        """Everything that it was ever released to, with what is remembered of it."""
+        names = [name for (name,) in self._execute("SELECT name FROM {sinks} ORDER BY name")]
+        return {name: self.sink(name)[1] or {} for name in names}
+
     def revisions(self, steps: Integers) -> Integers:
         """How often each of some steps was revised."""
         # of a step that is in an archive it is only known how often it was revised at most

@@ -37,7 +37,7 @@ from tidegate.runtime.errors import LedgerIsOlder, SinkError, SinkUnavailable
 from tidegate.runtime.gaps import Gaps
 from tidegate.runtime.outlets import Nobody, Outlet, Watcher
 from tidegate.runtime.pruning import Archiving, Pruned, Pruning, prune
-from tidegate.runtime.receipts import ENDING, Receipt
+from tidegate.runtime.receipts import ENDING, Receipt, remembered_place
 from tidegate.runtime.sinks import Sink, open_sink
 from tidegate.runtime.sinks.answers import AnswerFileSink, Beside
 from tidegate.runtime.sinks.layout import Layout
@@ -190,6 +190,19 @@ class Stream:
         archives
             The folder of what was pruned, for a sink that is new, or whose output was lost.
         """
+        self.place_sinks(sinks, receipt=receipt, derived=derived, archives=archives)
+        make_room([self], begin_anew=begin_anew)
+        self.resume_sinks()
+
+    def place_sinks(
+        self,
+        sinks: Sequence[Sink] = (),
+        *,
+        receipt: Path | None = None,
+        derived: Sequence[Sink] = (),
+        archives: Path | None = None,
+    ) -> None:
+        """Know the sinks, without touching them; parameters as for `open_sinks`."""
         self._archives = Archives(archives)
         for sink in (*self._sinks, *sinks):
             number, _ = self.store.sink(sink.name)
@@ -197,12 +210,21 @@ class Stream:
             if place is None and sink.path is not None:
                 place = sink.path.with_name(sink.path.name + ENDING)
             found = Receipt(place, self.store) if place else None
+            if place is not None:
+                sink.remembers = {**sink.remembers, "receipt": remembered_place(place, self.ledger)}
             self._outlets.append(Outlet(sink, number, number, receipt=found))
         self._outlets += [Outlet(sink, 0, 0) for sink in derived]
         self._sinks = []
         for outlet in self._outlets:
             self._refuse_incomplete(outlet.sink)
-        self._make_room(begin_anew=begin_anew)
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        """Those of its sinks."""
+        return [outlet.receipt for outlet in self._outlets if outlet.receipt is not None]
+
+    def resume_sinks(self) -> None:
+        """Bring the sinks up to what was committed, after `make_room`."""
         for outlet in self._outlets:
             outlet.sent = outlet.sink.resume(*self.store.sink(outlet.sink.name))
             if outlet.sent > self.store.progress.number:
@@ -227,32 +249,31 @@ class Stream:
                 f"{self.store.ledger.where} are in its archives; {sink.whole}."
             )
 
-    def _make_room(self, *, begin_anew: bool) -> None:
-        """Refuse sinks that know another stream, or set aside what they hold if that was wanted."""
+    def occupied_outlets(self, *, begin_anew: bool, new: bool) -> list[Outlet]:
+        """The outlets that hold an earlier stream, where it may be set aside; others that do are refused.
+
+        Parameters
+        ----------
+        begin_anew
+            Whether that is wanted.
+        new
+            Whether no query of the ledger has released anything: what is no file may have the releases of all of them.
+        """
         known = []
         for outlet in self._outlets:
             sink, receipt = outlet.sink, outlet.receipt
+            unused = self.store.progress.number == 0
+            anew = begin_anew and unused and (new or sink.path is not None)
             another = receipt is not None and receipt.check(sink.name)
-            if another and not (begin_anew and self.store.progress.number == 0):
+            if another and not anew:
                 assert receipt is not None
                 raise receipt.refuse(sink.name)
             sink.vouched = receipt is not None and receipt.matches
-            if begin_anew and self.store.progress.number == 0 and (another or sink.occupied()):
+            if anew and (another or sink.occupied()):
                 known.append(outlet)
-            elif self.store.progress.number == 0:
+            elif unused:
                 sink.refuse_occupied()
-        if begin_anew and not known:
-            raise InvalidParameter(
-                "begin-anew",
-                True,
-                "used only where a sink has releases of an earlier stream and the ledger is new, because it spends a "
-                "second budget",
-                "drop it",
-            )
-        for outlet in known:
-            outlet.sink.set_aside()
-            if outlet.receipt is not None:
-                outlet.receipt.begin_anew()
+        return known
 
     @property
     def behind(self) -> list[str]:
@@ -262,8 +283,7 @@ class Stream:
     @property
     def together(self) -> str:
         """What this stream and earlier ones of its sinks cost together; empty if there were none."""
-        receipts = [outlet.receipt for outlet in self._outlets if outlet.receipt is not None]
-        return max((receipt.together for receipt in receipts), key=len, default="")
+        return max((receipt.together for receipt in self.receipts), key=len, default="")
 
     def drive(self, intake: Intake | Iterable[StepBlock]) -> None:
         """Release every block that the intake hands out, until it ends."""
@@ -542,7 +562,7 @@ class Stream:
         self._archives.close()
         for outlet in self._outlets:
             if self.store.progress.number == 0:  # whatever else was begun, nothing was released
-                outlet.sink.abandon()
+                outlet.take_back()
             outlet.sink.close()
             if outlet.receipt is not None:
                 outlet.receipt.close()
@@ -625,6 +645,32 @@ def open_stream(
         clock=clock,
     )
     return streams.streams[0]
+
+
+def make_room(streams: Sequence[Stream], *, begin_anew: bool) -> None:
+    """Refuse sinks that know another stream, or set aside what they hold if that was wanted: of all queries, or of none.
+
+    Parameters
+    ----------
+    streams
+        Those of all queries.
+    begin_anew
+        As for `open_stream`.
+    """
+    new = all(stream.store.progress.number == 0 for stream in streams)
+    known = [
+        outlet for stream in streams for outlet in stream.occupied_outlets(begin_anew=begin_anew, new=new)
+    ]
+    if begin_anew and not known:
+        raise InvalidParameter(
+            "begin-anew",
+            True,
+            "used only where a sink has releases of an earlier stream and the ledger is new, because it spends a "
+            "second budget",
+            "drop it",
+        )
+    for outlet in known:
+        outlet.begin_anew()
 
 
 def refuse_whole(sink: Sink, ledger: str) -> None:
@@ -757,4 +803,5 @@ def layout_of(config: Config, store: Store, *, revised: bool) -> Layout:
         # decimals of a hierarchy are the same for all nodes, so that parts add up to their whole in what is written
         rounds=config.query.levels is None or config.query.aggregate == "quantile",
         guarantee=config.fingerprint,
+        since=store.part.since,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config import Config, Queries
+from tidegate.config.queries import ONLY
 from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerMismatch, TidegateError
 from tidegate.ingest import Intake, Several, StepBlock
 from tidegate.ingest.aggregate import valued
@@ -32,6 +33,7 @@ from tidegate.runtime.parts import (
     put_part,
 )
 from tidegate.runtime.pruning import Archiving, Pruned, prune
+from tidegate.runtime.receipts import ENDING, Receipt, known_places
 from tidegate.runtime.store import (
     Part,
     Position,
@@ -47,6 +49,7 @@ from tidegate.runtime.stream import (
     answer_sinks,
     as_begun,
     configured_sink,
+    make_room,
     receipt_of,
     refuse_whole,
 )
@@ -241,13 +244,61 @@ def open_streams(
             outlet = configured_sink(config, stream, follow=follow) if sink else Readers()
             place = receipt_of(config, outlet)
             derived = answer_sinks(config, stream.store, placed)
-            stream.open_sinks(
-                [outlet], receipt=place, begin_anew=begin_anew, derived=derived, archives=archives_of(config)
-            )
+            stream.place_sinks([outlet], receipt=place, derived=derived, archives=archives_of(config))
+        _follow(queries, streams)
+        make_room(streams.streams, begin_anew=begin_anew)
+        for stream in streams.streams:
+            stream.resume_sinks()
     except BaseException:
         streams.close()
         raise
     return streams
+
+
+def _follow(queries: Queries, streams: Streams) -> None:
+    """Let the receipts of outputs that the stream has left follow its ledger."""
+    present = [receipt for stream in streams.streams for receipt in stream.receipts]
+    places = {receipt.path.resolve() for receipt in present}
+    stores = [stream.store for stream in streams.streams]
+    left = [each for each in left_receipts(queries, stores) if each.path.resolve() not in places]
+    for receipt in left:
+        if not receipt.archived:
+            receipt.refuse_older(str(receipt.path))
+    for receipt in present:
+        receipt.others = left
+
+
+def left_receipts(queries: Queries, stores: Sequence[Store]) -> list[Receipt]:
+    """The receipts of everything that a stream was ever released to, as far as they are there and its own.
+
+    Parameters
+    ----------
+    queries
+        The configuration as it was read.
+    stores
+        Those of the present parts.
+    """
+    ledger = stores[0].ledger
+    ended = [Store(ledger, part=part) for part in parts_of(ledger) if part.until is not None]
+    found = {}
+    for store in (*ended, *stores):
+        for place in receipt_places(queries, store):
+            receipt = Receipt(place, store)
+            if receipt.matches:
+                found[place.resolve()] = receipt
+    return list(found.values())
+
+
+def receipt_places(queries: Queries, store: Store) -> list[Path]:
+    """Where receipts of a part may lie: where its ledger remembers them, and where the configuration puts them."""
+    places = known_places(store)
+    config = next((each for each in queries.parts if each.name == (store.part.query or ONLY)), None)
+    if config is not None:
+        placed = output_of(config, store.part, listed=queries.listed)
+        own = placed.sink.receipt
+        location = Path(placed.locate(placed.sink.location))
+        places.append(location.with_name(location.name + ENDING) if own is None else Path(placed.locate(own)))
+    return places
 
 
 def _placed(streams: Streams) -> dict[str, tuple[Config, Store]]:
@@ -426,7 +477,7 @@ def output_of(
         The parts of all queries: an answer about two of them begins with the later one.
     """
     keys, begin = config.sink, _begin_of(part.since)
-    location, receipt = _later(keys.location, begin), keys.receipt
+    location, receipt = _later(config, keys.location, begin), keys.receipt
     if receipt is None and (
         location == "-" or "://" in location
     ):  # beside the ledger, with those of all queries
@@ -439,7 +490,7 @@ def output_of(
     for answer in config.answers:
         second = (present or {}).get(answer.beside or "", part)
         later = _begin_of(max(part.since, second.since))
-        answers.append(replace(answer, location=_later(answer.location, later)))
+        answers.append(replace(answer, location=_later(config, answer.location, later)))
     return replace(config, sink=replace(keys, location=location, receipt=receipt), answers=tuple(answers))
 
 
@@ -447,12 +498,12 @@ def _begin_of(since: int) -> str:
     return f".from-{since + 1}" if since else ""
 
 
-def _later(location: str, begin: str) -> str:
+def _later(config: Config, location: str, begin: str) -> str:
     """The place of an output that begins later than its stream; a broker's topic goes on."""
     if not begin or location == "-" or "://" in location:
         return location
-    if location.endswith("/"):
-        return f"{location}{begin[1:]}/"
+    if location.endswith("/") or Path(config.locate(location)).is_dir():
+        return f"{location.rstrip('/')}/{begin[1:]}/"
     path = Path(location)
     return str(path.with_name(f"{path.stem}{begin}{path.suffix}"))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from tidegate.errors import InvalidParameter, MissingPart
 from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError, SinkUnavailable
+from tidegate.runtime.errors import AnotherStream, SinkError, SinkUnavailable
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.sink import Position, Sink
 from tidegate.servers.kafka import TopicAddress, library
@@ -56,19 +57,35 @@ class KafkaSink(Sink):
 
     # before the first release ---------------------------------------------------------------------------------
 
+    def occupied(self) -> bool:
+        """Whether the topic has releases of another stream."""
+        return bool(self._starting(lambda: self._read_back(AT_START, self._another)))
+
+    def refuse_occupied(self) -> None:
+        """Refuse a topic that has releases of another stream, before this one has released anything."""
+        if self.occupied():
+            raise AnotherStream(
+                f"{self.name} has releases of another stream than this one; put back the ledger that they were made from "
+                "if that was lost, name another topic in [sink], or begin a new stream with --begin-anew, whose budget "
+                "adds to the one of those releases."
+            )
+
     def resume(self, number: int, position: Position | None) -> int:
         """Take the stream's name, and go on after the last committed release."""
+        self._number = number  # where the topic has forgotten all of them, as retention does
+        self._starting(lambda: self._begin(AT_START))
+        return self._number
+
+    def _starting(self, work: Any) -> Any:
+        """Do something before anything is released: what fails here refuses the start."""
         try:
             self._library = library()
         except MissingPart as error:
             raise SinkError(str(error)) from None
-        self._number = number  # where the topic has forgotten all of them, as retention does
         try:
-            self._begin(AT_START)
+            return work()
         except _Away:
             pass
-        else:
-            return self._number
         raise SinkError(
             f"the brokers at {self.address.servers} do not answer; start them, or check address and rights."
         )
@@ -84,7 +101,7 @@ class KafkaSink(Sink):
             )
         )
         self._tried(lambda: producer.init_transactions(seconds))
-        self._number = max(self._number, self._read_back(seconds))
+        self._number = max(self._number, self._read_back(seconds, self._own))
         self._producer = producer
 
     def _tried(self, work: Any) -> Any:
@@ -110,8 +127,18 @@ class KafkaSink(Sink):
             )
         raise _Away
 
-    def _read_back(self, seconds: float) -> int:
-        """The number of the last committed release of this stream; 0 if the topic has none."""
+    def _own(self, headers: dict[str, bytes]) -> bool:
+        """Whether a record is a release of this part of the stream; numbers of earlier parts have ended."""
+        own = headers.get("stream") == self._layout.stream.encode()
+        return own and int(headers["step"]) > self._layout.since
+
+    def _another(self, headers: dict[str, bytes]) -> bool:
+        """Whether a record is a release of another stream."""
+        other = headers.get("stream") not in (None, self._layout.stream.encode())
+        return other and (headers.get("number") or b"").isdigit() and "guarantee" in headers
+
+    def _read_back(self, seconds: float, wanted: Callable[[dict[str, bytes]], bool]) -> int:
+        """The number of the last committed release that is wanted; 0 if the topic has none."""
         place = self._library.TopicPartition
         reader = self._library.Consumer(
             self.address.settings(
@@ -129,7 +156,7 @@ class KafkaSink(Sink):
             while end > first:
                 begin = max(first, end - look)
                 reader.assign([place(self.address.topic, self.partition, begin)])
-                found = self._last(reader, seconds)
+                found = self._last(reader, seconds, wanted)
                 if found or begin == first:
                     return found
                 look *= 10
@@ -137,15 +164,15 @@ class KafkaSink(Sink):
         finally:
             reader.close()
 
-    def _last(self, reader: Any, seconds: float) -> int:
-        """The largest number among the records from here to the end."""
+    def _last(self, reader: Any, seconds: float, wanted: Callable[[dict[str, bytes]], bool]) -> int:
+        """The largest number among the wanted records from here to the end."""
         found, deadline = 0, time.monotonic() + seconds
         while time.monotonic() < deadline:
             for message in reader.consume(1000, timeout=0.2):
                 error = message.error()
                 if error is None:
                     headers = dict(message.headers() or ())
-                    if headers.get("stream") == self._layout.stream.encode():
+                    if wanted(headers):
                         found = max(found, int(headers["number"]))
                 elif error.code() == self._library.KafkaError._PARTITION_EOF:
                     return found

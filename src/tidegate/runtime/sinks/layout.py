@@ -59,6 +59,8 @@ class Layout:
         Whether digits are left out that the noise has made meaningless; not so where a stream was begun with all.
     guarantee
         The fingerprint of the configuration that was promised, for sinks that name it beside each release.
+    since
+        The last step before those of this part of the stream, for sinks that have the releases of earlier parts as well.
     """
 
     labels: tuple[str, ...]
@@ -75,6 +77,7 @@ class Layout:
     intervals: bool = True
     rounds: bool = False
     guarantee: str = ""
+    since: int = 0
 
     def __post_init__(self) -> None:
         others = {*self._before, *self._after, *self._ends}

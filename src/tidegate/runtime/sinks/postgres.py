@@ -44,6 +44,7 @@ _VIEW = """CREATE VIEW {newest} AS SELECT * FROM {table} AS row WHERE NOT EXISTS
 _BOOK = """CREATE TABLE {book} (
     query text PRIMARY KEY, stream text NOT NULL, number bigint NOT NULL, worker bigint NOT NULL
 )"""
+_PARTS = "split_part(query, '.', 1) = %s"  # rows of the book about any part of a query
 _UPSERT = """INSERT INTO {table}
 (query, time, step, revision, "column", value, low, high, status, scale, spent)
 SELECT %s, * FROM unnest(%s::timestamptz[], %s::bigint[], %s::integer[], %s::text[], %s::double precision[],
@@ -79,10 +80,13 @@ class PostgresSink(Sink):
         super().__init__(self.address.shown + (f", query {query}" if query else ""))
         self._layout = replace(layout, form="long", revised=True)
         self._query = query
+        # no name of a query has a point; after an amendment the numbers of releases begin with 1 again
+        self._part = f"{query}.from-{layout.since + 1}" if layout.since else query
         self._session: Session | None = None
         self._number = 0  # the last release that the table has
         self._worker = 0
         self._made = False
+        self._set_aside = ""  # the name that this start has given to what was there
 
     # the tables -----------------------------------------------------------------------------------------------
 
@@ -118,15 +122,23 @@ class PostgresSink(Sink):
         raise SinkError(sentence)
 
     def occupied(self) -> bool:
-        """Whether the table has rows of any stream."""
+        """Whether the table has rows of another stream, or rows of steps that this one has not released yet."""
         with self._starting() as session:
-            return self._occupied(session)
+            return self._has_rows(session, self._layout.since) or self._taken(session)
 
-    def _occupied(self, session: Session) -> bool:
+    def _has_rows(self, session: Session, after: int = 0) -> bool:
+        """Whether the table has rows of the query, of steps after one."""
         if not self._there(session):
             return False
-        found = session.row(self._sql("SELECT EXISTS (SELECT FROM {table} WHERE query = %s)"), [self._query])
-        return bool(found[0])
+        wanted = self._sql("SELECT EXISTS (SELECT FROM {table} WHERE query = %s AND step > %s)")
+        return bool(session.row(wanted, [self._query, after])[0])
+
+    def _taken(self, session: Session) -> bool:
+        """Whether another stream is in the book for the query."""
+        if not self._there(session, BOOK):
+            return False
+        wanted = f"SELECT EXISTS (SELECT FROM {{book}} WHERE {_PARTS} AND stream <> %s)"
+        return bool(session.row(self._sql(wanted), [self._query, self._layout.stream])[0])
 
     def refuse_occupied(self) -> None:
         """Refuse a table that has rows before this stream has released anything."""
@@ -139,14 +151,27 @@ class PostgresSink(Sink):
             number = 1
             while self._there(session, f"_earlier_{number}"):
                 number += 1
-            aside = f"{self.address.table}_earlier_{number}"
-            with session.transaction():
-                for kind, ending in (("TABLE", ""), ("VIEW", NEWEST), ("TABLE", BOOK)):
-                    if self._there(session, ending):
-                        session.execute(
-                            f'ALTER {kind} {self.address.named(ending)} RENAME TO "{aside}{ending}"'
-                        )
+            aside = f"_earlier_{number}"
+            self._rename(session, "", aside)
+            if self._there(session, aside):  # else another query of the stream has set it aside
+                self._set_aside = aside
         return None
+
+    def put_back(self) -> None:
+        """Give the tables their names again, unless there are others."""
+        if self._set_aside:
+            with self._starting() as session:
+                if not self._there(session):
+                    self._rename(session, self._set_aside, "")
+            self._set_aside = ""
+
+    def _rename(self, session: Session, before: str, after: str) -> None:
+        """Let the tables and the view have another ending."""
+        with session.transaction():
+            for kind, ending in (("TABLE", ""), ("VIEW", NEWEST), ("TABLE", BOOK)):
+                if self._there(session, before + ending):
+                    name = f'"{self.address.table}{after}{ending}"'
+                    session.execute(f"ALTER {kind} {self.address.named(before + ending)} RENAME TO {name}")
 
     def resume(self, number: int, position: Position | None) -> int:
         """Make the tables if there are none, take them over, and go on after the last release that they have."""
@@ -156,25 +181,25 @@ class PostgresSink(Sink):
                     session.execute(self._sql(statement))
                 self._made = True
             if not self._there(session, BOOK):
-                if self._occupied(session):
+                if self._has_rows(session):
                     raise self._foreign()
                 session.execute(self._sql(_BOOK))
             if not self._there(session, NEWEST):
                 session.execute(self._sql(_VIEW))
             session.execute(
                 self._sql("INSERT INTO {book} VALUES (%s, %s, 0, 0) ON CONFLICT DO NOTHING"),
-                [self._query, self._layout.stream],
+                [self._part, self._layout.stream],
             )
+            if self._taken(session):
+                raise self._foreign()
             if self._made:  # a table that was dropped is written anew, with the rows of all queries
                 session.execute(self._sql("UPDATE {book} SET number = 0"))
-            stream, self._number, self._worker = session.row(
-                self._sql(
-                    "UPDATE {book} SET worker = worker + 1 WHERE query = %s RETURNING stream, number, worker"
-                ),
-                [self._query],
+            session.execute(
+                self._sql(f"UPDATE {{book}} SET worker = worker + 1 WHERE {_PARTS}"), [self._query]
             )
-            if stream != self._layout.stream:
-                raise self._foreign()
+            self._number, self._worker = session.row(
+                self._sql("SELECT number, worker FROM {book} WHERE query = %s"), [self._part]
+            )
         return self._number
 
     def abandon(self) -> None:
@@ -209,7 +234,7 @@ class PostgresSink(Sink):
         with session.transaction():
             found = session.row(
                 self._sql("SELECT number, worker FROM {book} WHERE query = %s AND stream = %s FOR UPDATE"),
-                [self._query, self._layout.stream],
+                [self._part, self._layout.stream],
             )
             if found is None or found[1] != self._worker:
                 raise SinkError(
@@ -222,7 +247,7 @@ class PostgresSink(Sink):
                 columns = list(zip(*self._layout.rows(part), strict=True))
                 session.execute(self._sql(_UPSERT), [self._query, *(_plain(column) for column in columns)])
                 session.execute(
-                    self._sql("UPDATE {book} SET number = %s WHERE query = %s"), [part.last, self._query]
+                    self._sql("UPDATE {book} SET number = %s WHERE query = %s"), [part.last, self._part]
                 )
         self._number = max(self._number, part.last)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -43,6 +44,7 @@ class Sink(ABC):
         self.path = path
         self.vouched = False
         self.remembers: Position = {}  # what the store keeps about it besides its position
+        self._aside: Path | None = None  # what stood there before this start
 
     def occupied(self) -> bool:
         """Whether something stands where releases will go."""
@@ -59,11 +61,22 @@ class Sink(ABC):
         if self.path is None or not self.occupied():
             return None
         try:
-            return self.path.rename(earlier_name(self.path))
+            self._aside = self.path.rename(earlier_name(self.path))
         except OSError as error:
             raise SinkError(
                 f"{self.path} cannot be renamed ({error.strerror}); move it away yourself."
             ) from None
+        return self._aside
+
+    def put_back(self) -> None:
+        """Give what was set aside its name again, after `abandon`: the stream has not begun."""
+        if (
+            self._aside is not None
+            and self.path is not None
+            and (self.path.is_dir() or not self.path.exists())
+        ):
+            with suppress(OSError):  # a folder that is not empty is no folder of this start
+                self._aside.rename(self.path)
 
     def _foreign(self) -> SinkError:
         """What stands there was not written by this stream, or not from this ledger."""
