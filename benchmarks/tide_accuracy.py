@@ -47,6 +47,8 @@ from tidegate.mechanisms import (
     Tide,
     Uniform,
 )
+from tidegate.noise.fixed import FixedEntropy
+from tidegate.noise.shared.choice import best_choice
 from tidegate.plan.predict import concentrated_policy
 from tidegate.structures.kernels import state_space, tracking
 from tidegate.structures.state_space_model import Prior, Size, Structure, estimate, parameters_of
@@ -190,28 +192,39 @@ class Hindsight:
         size = Size(max(1.0, mean * mean))
         self.searched = estimate(self.structure, steps, self.true, noise, False, self.prior, size, None, 12)
 
-    def error(self, policy: tg.WEvent) -> float:
-        """The least mean absolute error over all even schedules, each with noise of its own."""
-        generator = np.random.default_rng(5)
-        found = []
-        for k in some(policy.w):
-            scale = k / float(policy.epsilon)
-            gap = (policy.w + 1) / k if k < policy.w else 1.0
-            noise = np.full(len(self.true), -1.0)
-            noise[np.arange(0, len(self.true), gap).astype(np.int64)] = 2 * scale * scale
-            given = self.true + generator.laplace(0, scale, self.true.shape)
-            tracker = Tracker(self.structure, 1)
-            tracker.memory["parameters"][0] = parameters_of(self.searched, self.prior)
-            state_space.begin(
-                tracker.memory["parameters"][0], self.structure.weight, tracker.memory["covariance"][0]
-            )
-            tracker.memory["state"][0, 0] = self.prior.mean  # the level; everything else begins at 0
-            tracker.memory["clock"][tracking.NEXT_FIT] = 2**60
-            values, deviations = np.empty(given.shape), np.empty(given.shape)
-            fixed = (tracker.book[:], tracker.season[:], tracker.room[:])
-            tracking.track(1, given, noise, 0, *fixed, values, deviations)
-            found.append(float(np.abs(np.maximum(values, 0) - self.true).mean()))
-        return min(found)
+    def error(self, policy: tg.WEvent, *, shared: bool = False) -> float:
+        """The least mean absolute error over all even schedules, each with noise of its own, or with the best law."""
+        return min(self._of_schedule(policy, k, shared) for k in some(policy.w))
+
+    def _of_schedule(self, policy: tg.WEvent, k: int, shared: bool) -> float:
+        gap = (policy.w + 1) / k if k < policy.w else 1.0
+        measured = np.arange(0, len(self.true), gap).astype(np.int64)
+        drawn, variance = self._noise(policy.epsilon, k, len(measured), shared)
+        noise, given = np.full(len(self.true), -1.0), self.true.copy()
+        noise[measured] = variance
+        given[measured] += drawn
+        tracker = Tracker(self.structure, 1, laplace=not shared or best_choice(k).law == "laplace")
+        tracker.memory["parameters"][0] = parameters_of(self.searched, self.prior)
+        state_space.begin(
+            tracker.memory["parameters"][0], self.structure.weight, tracker.memory["covariance"][0]
+        )
+        tracker.memory["state"][0, 0] = self.prior.mean  # the level; everything else begins at 0
+        tracker.memory["clock"][tracking.NEXT_FIT] = 2**60
+        values, deviations = np.empty(given.shape), np.empty(given.shape)
+        fixed = (tracker.book[:], tracker.season[:], tracker.room[:])
+        tracking.track(1, given, noise, 0, *fixed, values, deviations)
+        return float(np.abs(np.maximum(values, 0) - self.true).mean())
+
+    @staticmethod
+    def _noise(epsilon: Fraction, k: int, count: int, shared: bool) -> tuple[np.ndarray, float]:
+        """Noise of so many measurements, k in a window, and its variance; where it is shared, of the best law."""
+        choice = best_choice(k)
+        if not shared or choice.law == "laplace":
+            scale = k / float(epsilon)
+            return np.random.default_rng(5).laplace(0, scale, (count, 1)), 2 * scale * scale
+        law = (choice.cube if choice.law == "cube" else choice.semiorder)(Fraction(1), epsilon)
+        drawn, _ = law.draw(FixedEntropy("hindsight"), "hindsight", 0, law.start(), count)
+        return drawn.astype(np.float64), law.variance()
 
 
 def covered(releases: tg.Releases, matrix: np.ndarray) -> float:
@@ -345,6 +358,9 @@ def main() -> None:
                         given.rivals.write_text(json.dumps(known))
                 cell = {"stream": name, "epsilon": epsilon, "w": w, **of_tide(policy, stream, given.runs)}
                 cell["hindsight"] = knowing.error(policy) if knowing else float("nan")
+                cell["hindsight, shared noise"] = (
+                    knowing.error(policy, shared=True) if knowing else float("nan")
+                )
                 rivals = known[key]
                 cell["Uniform"] = rivals["causal"]["Uniform"]
                 cell["Uniform, shared noise"] = rivals["sharing"]["Uniform"]
@@ -360,7 +376,8 @@ def main() -> None:
                     f"delayed {cell['best delayed']:9.4g} ({cell['winner delayed']})  ratios "
                     f"{cell['causal'] / cell['best causal']:.2f} {cell['smoothed'] / cell['best delayed']:.2f} "
                     f"{cell['causal'] / cell['Uniform']:.2f}  shared noise {cell['best sharing']:9.4g} "
-                    f"({cell['winner sharing']})  hindsight {cell['hindsight']:9.4g}  covered {cell['covered']:.2f} "
+                    f"({cell['winner sharing']})  hindsight {cell['hindsight']:9.4g} "
+                    f"(shared noise {cell['hindsight, shared noise']:9.4g})  covered {cell['covered']:.2f} "
                     f"{cell['covered smoothed']:.2f}  measured {cell['fresh']:.2f}",
                     flush=True,
                 )
@@ -376,6 +393,7 @@ def summary(cells: list[dict]) -> None:
         ("causal", "causal", "best causal", 0.72),
         ("smoothed", "smoothed", "best delayed", 0.84),
         ("causal, by the model in hindsight", "hindsight", "best causal", 0.6),
+        ("causal, by it with shared noise", "hindsight, shared noise", "best causal", 0.65),
         ("causal, against the same rivals with shared noise", "causal", "best sharing", 1.0),
     ):
         ratios = [cell[mine] / cell[rival] for cell in small if not np.isnan(cell[mine])]

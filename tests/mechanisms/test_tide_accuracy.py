@@ -32,7 +32,9 @@ def test_hindsight_is_a_little_better_than_tide(accuracy):
     """Who knows hyper-parameters and schedule is better; states that all begin at the mean were 30 times worse."""
     _, stream = next(accuracy.made_up())
     policy = tg.WEvent(epsilon="0.1", w=24)
-    knowing = accuracy.Hindsight(stream).error(policy)
+    hindsight = accuracy.Hindsight(stream)
+    knowing = hindsight.error(policy)
+    assert 0.3 * knowing < hindsight.error(policy, shared=True) < 1.1 * knowing
     tide = accuracy.of_tide(policy, stream, 1)
     assert 0.3 * tide["causal"] < knowing < 1.1 * tide["causal"]
     assert 0.8 < tide["covered"] <= 1
