@@ -81,7 +81,7 @@ def test_mistakes_that_are_no_data_are_refused_all_the_same():
     assert run.step == 0
 
 
-@pytest.mark.parametrize("clamp", [0, -1, "1/3", 2**60, 0.5])
+@pytest.mark.parametrize("clamp", [0, -1, "1/3", 2**60, f"{2**53 + 1}/2", 0.5])
 def test_the_bound_is_a_multiple_of_the_grid(clamp):
     """Refused by name, in one sentence."""
     with pytest.raises(InvalidParameter, match="clamp"):

@@ -215,7 +215,11 @@ def page(mutants: Sequence[Mutant], done: dict[str, Outcome]) -> str:
     unexplained = [mutant for mutant in survivors if mutant.key not in explained]
     text = [
         HEAD.format(
-            run=len(run), killed=killed, survived=len(survivors), explained=len(survivors) - len(unexplained)
+            run=len(run),
+            sampled=len(mutants),
+            killed=killed,
+            survived=len(survivors),
+            explained=len(survivors) - len(unexplained),
         )
     ]
     for title, name in (
@@ -239,11 +243,12 @@ def page(mutants: Sequence[Mutant], done: dict[str, Outcome]) -> str:
 HEAD = """\
 # Mutants
 
-Written by `make mutants`. {run} small mistakes were made, one at a time, in lines of `mechanisms/`, `ledger/` and
-`noise/` that hold scales, charges, sensitivities and comparisons. Against each were run the tests of these rooms that
-run its lines, the quickest first, for a minute of processor time: {killed} were noticed, {survived} were not. Of those
-{explained} are explained below: they change nothing that can be observed, or nothing that matters for privacy. The
-choice is by a hash, so that it does not depend on anybody.
+Written by `make mutants`, which goes on where it stopped: {run} of {sampled} have been run so far. Small mistakes are
+made, one at a time, in lines of `mechanisms/`, `ledger/` and `noise/` that hold scales, charges, sensitivities and
+comparisons, and the tests of these rooms that run the line are run against each, the quickest first, for a minute of
+processor time. {killed} were noticed, {survived} were not. Of those {explained} are explained below: they change nothing
+that can be observed, or nothing that matters for privacy, or a test has been added since. The choice is by a hash, so
+that it does not depend on anybody.
 """
 
 
