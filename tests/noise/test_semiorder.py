@@ -28,7 +28,7 @@ from tidegate.noise.reference import UniformReal
 from tidegate.noise.shared import kernels, reference
 from tidegate.noise.shared.choice import SEMIORDER_MOMENTS, best_choice, laplace_choice
 from tidegate.noise.shared.orders import Order, order, widest
-from tidegate.noise.shared.semiorder import Semiorder
+from tidegate.noise.shared.semiorder import Semiorder, _rounded
 from tidegate.noise.shared.shares import largest_shares, shares
 from tidegate.testing.entropy import FixedEntropy, zero_noise
 from tidegate.testing.statistics import ALPHA, compare_counts, compare_integers
@@ -677,3 +677,29 @@ def test_the_table_of_the_guide() -> None:
     }
     assert best_choice(16, 40).law == "laplace"
     assert best_choice(16, 40, fixed=True) == best_choice(16)
+
+
+@pytest.mark.parametrize("scale", [0.7, 30.0, 1e5])
+@pytest.mark.parametrize(("rounded", "is_open"), [(_rounded, -1), (kernels.rounded, UNDECIDED)])
+def test_a_value_is_left_open_where_its_error_reaches_a_border(
+    rounded: Callable[[int, int, float], int], is_open: int, scale: float
+) -> None:
+    """Whatever the scale, by which the error grows too; a little further away it is decided."""
+    for value in (1, 2, 7):
+        border = round((value - 0.5) / scale * kernels.UNITS)
+        for error in (kernels.FINE, 50 * kernels.FINE):
+            for shift in (1 - error, 0, error - 1):
+                assert rounded(border + shift, error, scale) == is_open
+            assert rounded(border - 3 * error, error, scale) == value - 1
+            assert rounded(border + 3 * error, error, scale) == value
+
+
+@given(st.integers(-1000, 1000), st.integers(3000, 9000))
+def test_enclosures_of_the_logarithm_hold_finer_ones(numerator: int, denominator: int) -> None:
+    """What more bits say lies within what fewer bits say, so both ends are on their sides of the truth."""
+    ratio = Fraction(numerator, denominator)
+    fine = reference._atanh(ratio, 300)
+    for bits in (4, 20, 64):
+        low, high = reference._atanh(ratio, bits)
+        assert low <= fine[0] <= fine[1] <= high
+        assert high - low < Fraction(1, 1 << bits)
