@@ -340,3 +340,19 @@ def test_a_ledger_with_a_smaller_budget_is_refused():
     for budget in ({"epsilon": "0.01", "delta": "1e-3"}, {"epsilon": "1", "delta": "1e-12"}):
         with pytest.raises(LedgerMismatch, match="whole budget is smaller"):
             threshold.release(np.zeros(1000), MemoryLedger(Event(**budget), 1))
+
+
+@pytest.mark.parametrize("method", ["smooth", "smooth-gaussian"])
+def test_smooth_thresholds_have_the_noise_of_their_scale(method):
+    """Around the value of the rank and its offset, with the law's spread (α < 1e-9); without it, or with half of it, not."""
+    policy = Event(epsilon="8", delta="1e-2", max_change=10**6)
+    threshold = Threshold(policy, sample=1000, exceeding="1/2", method=method, too_low=0.4)
+    values = np.arange(1000) * 1000
+    scale = threshold._constants.scale(values, threshold.rank, threshold.largest)
+    centre = values[threshold.rank - 1] + math.floor(scale * threshold._constants.offset + 0.5)
+    noise = np.array([threshold.release(values).grid_units for _ in range(1500)]) - centre
+    assert scale > 100
+    assert np.abs(noise).max() < threshold.largest / 4  # nothing is cut
+    usual = scale * (1.0 if method == "smooth" else math.sqrt(2 / math.pi))
+    assert 0.8 < np.abs(noise).mean() / usual < 1.2
+    assert abs(noise.mean()) < 0.25 * usual
