@@ -65,7 +65,7 @@ class Map:
     def tests_of(self, mutant: Mutant) -> list[str]:
         """The tests that run a mutant's block, one of each function in turn, the quickest first."""
         wanted = (
-            _calling(mutant.function.split(".")[0])
+            _calling(mutant.module, mutant.function.split(".")[0])
             if patching.is_kernel(mutant.module)
             else _around(mutant.module, mutant.line)
         )
@@ -126,14 +126,15 @@ def _around(module: str, line: int) -> tuple[int, ...]:
 
 
 @cache
-def _calling(kernel: str) -> tuple[int, ...]:
-    """The blocks that call a kernel, or one that calls it; the innermost of each."""
+def _calling(module: str, kernel: str) -> tuple[int, ...]:
+    """The innermost blocks that call a kernel, or one that calls it; of its own family where there are any."""
     names = {kernel}
-    functions = dict(_kernels())
-    while more := {name for name, text in functions.items() if name not in names and _mentions(text, names)}:
+    while more := {name for name, text in _kernels() if name not in names and _mentions(text, names)}:
         names |= more
-    calling = [number for number, block in enumerate(blocks()) if _mentions(block.text, names)]
     every = blocks()
+    calling = [number for number, block in enumerate(every) if _mentions(block.text, names)]
+    family = module.partition(".kernels")[0]
+    calling = [number for number in calling if every[number].module.startswith(family)] or calling
     return tuple(
         number
         for number in calling
