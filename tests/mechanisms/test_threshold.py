@@ -344,7 +344,7 @@ def test_a_ledger_with_a_smaller_budget_is_refused():
 
 @pytest.mark.parametrize("method", ["smooth", "smooth-gaussian"])
 def test_smooth_thresholds_have_the_noise_of_their_scale(method):
-    """Around the value of the rank and its offset, with the law's spread (α < 1e-9); without it, or with half of it, not."""
+    """Around the value of the rank and its offset, with the law's spread (α < 1e-9); half of it is not."""
     policy = Event(epsilon="8", delta="1e-2", max_change=10**6)
     threshold = Threshold(policy, sample=1000, exceeding="1/2", method=method, too_low=0.4)
     values = np.arange(1000) * 1000
