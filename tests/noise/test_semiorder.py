@@ -643,14 +643,14 @@ def test_a_state_does_not_print_its_secret() -> None:
     ],
 )
 def test_mean_absolute_error_of_the_best_choice(measurements: int, columns: int, bar: float) -> None:
-    """Measured mean absolute noise over k/ε is below its bar, and is what the choice says (n ≥ 2^16 values).
+    """Measured mean absolute noise over k/ε is below its bar, and is what the choice says (n ≥ 2^20 values, α < 1e-9).
 
     Wrong version: Laplace noise, whose ratio is 1.
     """
     choice = best_choice(measurements, columns)
     unit, epsilon = Fraction(20), Fraction(1)
     law: Any = choice.cube(unit, epsilon) if choice.law == "cube" else choice.semiorder(unit, epsilon)
-    values, _ = law.draw(current(), "test", 0, law.start(), 1 << 16)
+    values, _ = law.draw(current(), "test", 0, law.start(), 1 << 20)
     measured = np.abs(values[4 * measurements :]).mean() / 20 / measurements
     assert measured < bar + 0.003
     assert choice.expected_absolute / measurements < bar
