@@ -33,12 +33,18 @@ def test_enumeration_finds_the_loss_of_the_cube(mechanism: Mechanism, steps: int
     "mechanism", [Uniform(WEvent(epsilon="1", w=3)), Sample(WEvent(epsilon="1", w=4), every=2)]
 )
 def test_statistics_find_the_loss_of_the_semiorder(mechanism: Mechanism) -> None:
-    """At least 0.7 ε is proved, at an error of 1e-9, and no more than ε."""
+    """At least 0.7 ε is proved, at an error of 1e-9, by one of a few searches, and no more than ε by any."""
     assert mechanism.shares_noise
     assert models.model_of(mechanism) is None
-    verdict = audit(mechanism, testers=("statistical",), steps=5, seconds=4, error=1e-9, seed=7)
-    assert verdict.outcome == CLEAN
-    assert 0.7 <= verdict.ratio <= 1
+    proved = 0.0
+    for seed in range(4):  # one search in ten does not find the best event in its time
+        verdict = audit(mechanism, testers=("statistical",), steps=5, seconds=4, error=2.5e-10, seed=seed)
+        assert verdict.outcome == CLEAN
+        assert verdict.ratio <= 1
+        proved = max(proved, verdict.ratio)
+        if proved >= 0.7:
+            break
+    assert proved >= 0.7
 
 
 @pytest.mark.parametrize(
