@@ -127,6 +127,7 @@ def test_files_that_were_rotated_one_after_the_other_are_all_read(
     begin(tmp_path / "events.csv.9", 1)  # read long ago
     os.utime(tmp_path / "events.csv.9", (100, 100))
     (tmp_path / "events.csv.lock").touch()
+    (tmp_path / "events.csv.d1").mkdir()  # no file, whatever its name is
     begin(path, 2)
     batches = follow(path)
     assert until_idle(batches)[0] == [2]

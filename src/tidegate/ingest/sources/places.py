@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import re
+import stat
 from pathlib import Path
 
 from tidegate.ingest.sources.source import Position
@@ -71,7 +72,8 @@ def rotated_since(path: Path, file: io.BufferedReader) -> list[Path]:
     since = [
         (status.st_mtime_ns, other)
         for status, other in files
-        if status.st_mtime_ns > left.st_mtime_ns
+        if stat.S_ISREG(status.st_mode)
+        and status.st_mtime_ns > left.st_mtime_ns
         and not os.path.samestat(status, left)
         and not os.path.samestat(status, now)
     ]
