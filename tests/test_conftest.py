@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from tidegate.noise import entropy
 
 
 def test_a_missing_service_skips_on_a_users_machine(
@@ -39,3 +43,19 @@ def test_shared_data_finds_a_file_or_makes_one_up(
     assert shared_data(name).name == name
     with pytest.raises(AssertionError, match=r"nobody knows how to make up absent\.csv"):
         shared_data("absent.csv")
+
+
+def test_repeatable_noise_is_that_of_the_test(request: pytest.FixtureRequest) -> None:
+    """Where changes are checked: each test has the same words every time, none of them twice, and a fork has others."""
+    request.getfixturevalue("repeatable_noise")
+    words = entropy.SYSTEM.words("noise", 0, 1, range(1000), 0, 1)
+    assert int(words[0, 0]) == 6823166726655288061  # of this test's name
+    assert not np.isin(words, entropy.SYSTEM.words("noise", 1, 1, range(1000), 0, 1)).any()
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, entropy.fresh_name().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 32).decode() != entropy.fresh_name()
+    os.close(reader)
+    os.close(writer)

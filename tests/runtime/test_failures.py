@@ -123,7 +123,7 @@ def marked_events(folder: Path) -> dict[str, str]:
         "value": r"(?<![\d.])7777\d{3}(?!\d)",  # alone: longer numbers of noise hold any four digits now and then
         "category": "basilisk",
         "time": r":\d\d:37\b",
-        "number of dropped": r"31[,_]?337|31[,_]?385",
+        "number of dropped": r"(?<![\d.,_])31[,_]?3(?:37|85)(?!\d)",
     }
 
 
