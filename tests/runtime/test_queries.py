@@ -502,3 +502,29 @@ def test_records_of_an_open_step_stay_with_the_queries_that_count_them(tmp_path:
     intake.close()
     # customers, orders, revenue: what is new counts nothing of them
     assert vectors.tolist() == ([[2, 3, 0]] if listed else [[0, 3, 0]])
+
+
+def test_records_of_an_open_step_are_kept_once_however_often_a_stream_is_amended(tmp_path: Path) -> None:
+    """Where two queries count the same, each goes on with the rows of one of them: a record never counts twice."""
+    file = shop(tmp_path, 20)
+    edited(tmp_path, ('share = "1/4"', 'share = "1/8"'))
+    twin = '[[query]]\nname = "again"\naggregate = "count"\nmost = 2\nshare = "1/8"\n\n[protect]'
+    queries = released(edited(tmp_path, ("[protect]", twin)))
+    frame = pl.DataFrame(
+        {"time": ["2026-03-02T20:10:00"] * 3, "customer": ["a", "b", "c"], "amount": ["5", "7", "9"]}
+    )
+    intake = queries.open()
+    kept = read_rows(intake.query, frame, intake.schema, TimeReader("auto", "UTC"), TextUnits())
+    intake.close()
+    with open_durable(tmp_path / "tidegate.ledger") as ledger:
+        Kept(ledger).keep(list(packed(kept, np.full(len(kept), 21))), None)
+    for before, after in (("200", "100"), ("100", "50"), ("50", "25")):
+        amended(tmp_path, (f'clip = ["0", "{before}"]', f'clip = ["0", "{after}"]'))
+        with open_durable(tmp_path / "tidegate.ledger", read_only=True) as ledger:
+            rows_now = pl.concat([unpacked(content) for _, content in Kept(ledger).entries()])
+        # again, customers and orders of three customers; the revenue of another clip begins with what arrives
+        assert len(rows_now) == 9
+    intake = read_queries(file).open()
+    vectors, _ = step_vectors(intake.query, rows_now, np.full(len(rows_now), 21), 21, 1)
+    intake.close()
+    assert vectors.tolist() == [[3, 3, 3, 0]]

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -401,9 +402,10 @@ class FileReader:
         change: Any = keys.max_change
         if change is not None and query.aggregate == "given" and query.levels is not None:
             # declared of the columns that are given; a unit is in a node of every level that is measured
-            change = exact("max_change", change) * query.levels.factor
+            factor, rounded = query.levels.factor, query.rounding == "nearest"
+            change = exact("max_change", change) * factor + (_beyond_columns(keys, query) if rounded else 0)
             if keys.touches is not None:
-                keys = replace(keys, touches=keys.touches * query.levels.factor)
+                keys = replace(keys, touches=keys.touches * factor)
         if change is None:
             change = query.max_change(keys.adjacency, records=schema.unit is None)
             if change is None:
@@ -783,6 +785,20 @@ def _range(keys: QueryKeys, lookup: Lookup | None) -> tuple[Range, Levels | None
     known = all(0 < part < 1 for part in asked)  # others are refused with the rest of the query
     pays = keys.method == "parts" or (keys.method == "auto" and known and parts_pay(len(bins), asked))
     return bins, Levels(parts_over(bins.labels), NODES, NODES) if pays else None
+
+
+def _beyond_columns(keys: ProtectKeys, query: Query) -> Fraction:
+    """What rounding adds to `max_change` where nodes are measured, beyond one grid unit for each of them.
+
+    Readings are rounded before they are added up, so that every touched leaf may move each node above it by a unit;
+    `Policy.grid_sensitivity` counts a unit for each touched column.
+    """
+    assert query.levels is not None
+    factor, leaves = query.levels.factor, len(query.levels.hierarchy.leaves)
+    units = 2 if keys.adjacency == "replace" else 1  # the one that is replaced and the one that replaces it
+    touched = min(leaves, units * (keys.touches or leaves)) * factor
+    counted = min(query.width, units * factor * keys.touches if keys.touches else query.width)
+    return Fraction(query.grid) * max(0, touched - counted) / units
 
 
 def _nearest(name: str, known: list[str]) -> str:

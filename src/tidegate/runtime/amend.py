@@ -349,14 +349,23 @@ def _recode(before: _Present, queries: Queries) -> None:
     for step, rows in entries:
         parts = [
             _moved(rows, earlier, place, any_values)
-            for place in new.values()
-            for earlier in old.values()
-            if earlier.counted == place.counted or (single and _same_query(earlier, place))
+            for name, place in new.items()
+            if (earlier := _earlier(old, name, place, single)) is not None
         ]
         if parts:
             joined = pl.concat(parts).sort("time", maintain_order=True)
             pieces += packed(joined, np.full(len(joined), step, dtype=np.int64))
     keeper.exchange(pieces)
+
+
+def _earlier(old: Mapping[str, _Place], name: str, place: _Place, single: bool) -> _Place | None:
+    """The ONE query whose rows another one goes on with: that of its name, or else any that counts the same."""
+    same = {
+        known: earlier
+        for known, earlier in old.items()
+        if earlier.counted == place.counted or (single and _same_query(earlier, place))
+    }
+    return same.get(name) or next(iter(same.values()), None)
 
 
 def _same_query(earlier: _Place, place: _Place) -> bool:
