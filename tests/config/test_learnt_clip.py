@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from tidegate.cli import main
 from tidegate.cli.plan import read_settings
-from tidegate.config import parse_queries
+from tidegate.config import parse_queries, read_queries
 from tidegate.config.errors import ConfigError
 from tidegate.runtime import Chunk, open_streams
 from tidegate.runtime.card import card
@@ -270,3 +271,49 @@ def test_a_followed_input_is_learnt_from(folder: Path) -> None:
     assert [row["status"] for row in found] == [row["status"] for row in expected]
     assert [row["all"] for row in found] == [row["all"] for row in expected]
     assert len(clips - {None}) == 1
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "mean"])
+@pytest.mark.parametrize(
+    "mechanism", ['"Uniform"\nnoise = "laplace"', '"Uniform"', '"BudgetDistribution"', '"BudgetAbsorption"']
+)
+def test_a_clip_is_learnt_once_after_an_amendment(aggregate: str, mechanism: str, tmp_path: Path) -> None:
+    """It waits until charges from before have passed: values are larger later, and one clip is that of all releases."""
+    rng = np.random.default_rng(1)
+    lines = ["time,who,amount"]
+    for step in range(70):
+        amounts = rng.exponential(20 if step < 45 else 300, 60)
+        lines += [f"{step * 60},u{unit},{amount:.0f}" for unit, amount in enumerate(amounts)]
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+
+    def written(count: int, query: str) -> str:
+        (tmp_path / "s.toml").write_text(
+            '[source]\nlocation = "events.csv"\ntime = "time"\nunit = "who"\nvalue = "amount"\n'
+            f'[steps]\nstart = "1970-01-01"\nlength = "60s"\ncount = {count}\n{query}'
+            '[protect]\nepsilon = "4000000"\nwindow = 10\n[sink]\nlocation = "released.csv"\n'
+        )
+        return str(tmp_path / "s.toml")
+
+    first = '[[query]]\nname = "y"\naggregate = "count"\nshare = "1/2"\nmechanism = "Sample"\n'
+    assert main(["release", written(11, first)]) == 0
+    learnt = (
+        f'[[query]]\nname = "m"\naggregate = "{aggregate}"\nclip = "learn"\nlearn = 2\nbound = "100000"\n'
+    )
+    file = written(70, f"{learnt}share = '1'\n[query.mechanism]\nname = {mechanism}\n")
+    assert main(["amend", file]) == 0
+    assert main(["release", file]) == 0
+    assert verify_target(tmp_path / "s.ledger").ok
+    with sqlite3.connect(tmp_path / "s.ledger") as connection:
+        (count,) = connection.execute("SELECT count(*) FROM charges WHERE kind = 'learnt'").fetchone()
+    assert count == 1
+    clip = float(learnt_clip(read_queries(file).first) or 0)
+    with next(tmp_path.glob("released-m*.csv")).open() as stream:
+        rows = [row for row in csv.DictReader(stream) if row["status"] == "fresh"]
+    assert len(rows) > 20 or mechanism.startswith('"Budget')
+    truth = np.zeros(71)
+    for line in lines[1:]:
+        time, _, amount = line.split(",")
+        truth[int(time) // 60 + 1] += min(float(amount), clip)
+    for row in rows:
+        expected = truth[int(row["step"])] / (60 if aggregate == "mean" else 1)
+        assert float(row["all"]) == pytest.approx(expected, rel=0.05)

@@ -252,3 +252,42 @@ def test_decisions_are_paid_for_on_a_shared_ledger() -> None:
     again = mechanism.start(ledger, run.snapshot())
     with pytest.raises(LedgerMismatch, match="decides"), ledger.transaction():
         again.push(matrix[mechanism.waits + 1])
+
+
+@pytest.mark.parametrize(("window", "columns", "power"), [(240, 2, 42), (240, 1, 44), (48, 2, 44)])
+def test_another_law_of_noise_at_the_learnt_clip(window: int, columns: int, power: int) -> None:
+    """Where the noise of the bound is not shared and that of a clip is, units, silence and secrets are known before."""
+    bins = ValueBins(2**power, columns)
+    policy = WEvent(epsilon="0.1", w=window, max_change=2**power)
+    mechanism = ClippedRecords(policy, build=lambda own: Uniform(own, columns=columns), bins=bins, learn=20)
+    largest, smallest = mechanism.extremes
+    assert largest.units != smallest.units
+    assert mechanism.shares_noise
+    assert mechanism.waits == 20 + window - 1
+    steps, each = window + 60, 20_000
+    rng = np.random.default_rng(0)
+    values = bins.counted(
+        np.repeat(np.arange(steps), each),
+        rng.integers(0, columns, steps * each),
+        rng.integers(1, 50, steps * each),
+        steps=steps,
+    )
+    run = mechanism.start()
+    releases = run.push_batch(values)
+    assert run.clip is not None
+    assert run.clip < 2**power
+    assert releases.fresh.sum() == 60 - 19
+    assert run.ledger.verify().ok
+
+
+def test_a_clip_that_does_not_fit_the_ledger_grows() -> None:
+    """The next end of a bin at which charges are whole units, the bound at the latest."""
+    bins = ValueBins(2**44)
+    policy = WEvent(epsilon="0.1", w=240, max_change=2**44)
+    mechanism = ClippedRecords(policy, build=Uniform, bins=bins, learn=5)
+    small = int(bins.ends[0])
+    assert mechanism.fitting(small, mechanism.units) == small
+    only_largest = math.lcm(mechanism.bounded.units, 240)
+    grown = mechanism.fitting(small, only_largest)
+    assert small < grown <= bins.bound
+    assert only_largest % mechanism.at(grown).units == 0

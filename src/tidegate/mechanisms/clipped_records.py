@@ -142,6 +142,7 @@ class ClippedRecords(Mechanism):
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent)
     keeps_raw_values: ClassVar[bool] = True  # the sample, until the threshold is learnt; see Privacy
+    needs_room: ClassVar[bool] = True  # who is refused after learning would have to learn, and pay, again
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", self.bins.width)
@@ -166,7 +167,7 @@ class ClippedRecords(Mechanism):
                 f"at least {show(needed)}, which one unit can change in one step",
                 f'write max_change="{show(needed)}"',
             )
-        self.at(int(self.bins.ends[0]))
+        assert self.extremes  # both can be made
 
     @property
     def made(self) -> Reading:
@@ -183,6 +184,19 @@ class ClippedRecords(Mechanism):
         """The mechanism for values that are clipped at so many grid units."""
         change = self.made.max_change(clip, self.policy.adjacency)
         return self.build(replace(self.policy, max_change=change))
+
+    @cached_property
+    def extremes(self) -> tuple[Mechanism, Mechanism]:
+        """The mechanisms for the largest and the smallest clip: which law of noise can be drawn depends on its scale."""
+        return self.bounded, self.at(int(self.bins.ends[0]))
+
+    def fitting(self, clip: int, units: int) -> int:
+        """The smallest candidate from a clip on whose mechanism has charges that are whole units of the ledger."""
+        for end in (clip, *(int(end) for end in self.bins.ends if end > clip)):
+            released = self.at(end)
+            if units % released.units == 0 and released.shares_noise <= self.shares_noise:
+                return end
+        return self.bins.bound
 
     # the sample ------------------------------------------------------------------------------------------------
 
@@ -264,7 +278,7 @@ class ClippedRecords(Mechanism):
     @property
     def units(self) -> int:
         """Such that a step of the sample and every charge of the mechanism are whole."""
-        return math.lcm(self.bounded.units, self.policy.steps_charged)
+        return math.lcm(*(released.units for released in self.extremes), self.policy.steps_charged)
 
     @property
     def outputs(self) -> int:
@@ -288,8 +302,8 @@ class ClippedRecords(Mechanism):
 
     @property
     def shares_noise(self) -> bool:
-        """As for the mechanism."""
-        return self.bounded.shares_noise
+        """As for the mechanism, with some clip."""
+        return any(released.shares_noise for released in self.extremes)
 
     @cached_property
     def law(self) -> AnyLaw | None:
@@ -299,8 +313,10 @@ class ClippedRecords(Mechanism):
     @property
     def waits(self) -> int:
         """The last step before the mechanism begins: windows of later ones hold nothing of the sample."""
-        bounded = self.bounded  # counters, and noise of every step's own, charge each step the same
-        even = bounded.statistic != "steps" or (isinstance(bounded, Uniform) and not bounded.shares_noise)
+        even = all(  # counters, and noise of every step's own, charge each step the same
+            released.statistic != "steps" or (isinstance(released, Uniform) and not released.shares_noise)
+            for released in self.extremes
+        )
         return self.learn + (0 if even else self.policy.steps_charged - 1)
 
     def ideal(self, steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -471,7 +487,7 @@ class ClippedRecordsRun(Run):
         if mechanism.sums_of_sample:
             sample = bins.apart(self._sample[np.newaxis])[0].sum(axis=(0, 1))
         above = np.append(sample.sum(), sample.sum() - np.cumsum(sample))
-        self._limit = mechanism.clip_of(above, self.source, step)
+        self._limit = mechanism.fitting(mechanism.clip_of(above, self.source, step), self.ledger.units)
         if mechanism.sums_of_sample:
             whole_sample = self._sample[np.newaxis]
             sums = bins.clipped(whole_sample, self._limit)

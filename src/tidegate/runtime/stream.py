@@ -27,8 +27,6 @@ from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
 from tidegate.mechanisms.clipped_records import ClippedRecordsRun
-from tidegate.mechanisms.w_event.pan_private import PanPrivateRun
-from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law
 from tidegate.releases import Release, Releases
 from tidegate.runtime.archives import Archives
@@ -43,8 +41,6 @@ from tidegate.runtime.sinks.answers import AnswerFileSink, Beside
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.store import Progress, Store, stored_fingerprint
 
-# these decide on raw data what they charge: a refusal would tell of it, so they wait until there can be none
-DECIDING = (PublishingRun, PanPrivateRun)
 SYNC_EVERY = 1.0  # seconds between two moments at which sinks make sure of what they took
 SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
 RETRY_EVERY = 1.0  # seconds between two attempts at a sink that cannot be reached
@@ -90,7 +86,6 @@ class Stream:
         self._at = progress.step  # after which a run begins
         self._crowded = store.part.crowded
         run = mechanism.start(ledger=store.account, state=progress.state)
-        self._decides = isinstance(run, DECIDING)
         self._run: Run | None = self._begun(run, fresh=progress.state is None)
         self._tell()
         self._outlets: list[Outlet] = []
@@ -129,9 +124,10 @@ class Stream:
         """A run that stands where the stream does; none where it has to wait for charges of an earlier part to pass."""
         step = self._at
         if self._crowded and fresh:
-            if self._decides and step < self._crowded:
+            needs_room = self.mechanism.needs_room
+            if needs_room and step < self._crowded:
                 return None
-            run.alone = run.alone or self._decides  # no window that it charges holds anything else any more
+            run.alone = run.alone or needs_room  # no window that it charges holds anything else any more
             run.begin_at(step + 1)
         if run.step != step:
             raise LedgerMismatch(

@@ -77,6 +77,7 @@ class Publishing(SharingMechanism):
 
     plain: ClassVar[bool] = True
     holds: ClassVar[bool] = True
+    needs_room: ClassVar[bool] = True  # a refusal would tell what it decided on raw data
     columns_apart: ClassVar[bool] = False  # they are published together
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event)
     kind: ClassVar[int] = loop.ABSORPTION
