@@ -14,11 +14,12 @@ def test_absolute_and_scaled():
 
 
 def test_relative_with_a_floor():
-    """Small counts are divided by the floor; without one it is 0.1 % of a step's total, at least 1."""
-    assert metrics.mean_relative_error([[3, 12]], [[0, 10]], floor=2) == pytest.approx((3 / 2 + 2 / 10) / 2)
-    assert metrics.mean_relative_error([[3.0]], [[0.0]]) == 3.0
-    large = np.array([[0.0, 5000.0]])
-    assert metrics.mean_relative_error(np.add(large, [[5.0, 0.0]]), large) == pytest.approx((5 / 5) / 2)
+    """Small counts are divided by a floor of 0.1 % of a step's total, at least 1."""
+    assert metrics.cut_errors(np.array([[3.0, 12.0]]), np.array([[0, 10]]))[1] == pytest.approx(
+        (3 + 2 / 10) / 2
+    )
+    large = np.array([[0, 5000]])
+    assert metrics.cut_errors(np.array([[5.0, 5000.0]]), large)[1] == pytest.approx((5 / 5) / 2)
 
 
 def test_roc_with_ties():

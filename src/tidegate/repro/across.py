@@ -688,7 +688,7 @@ def _judge(frame: pl.DataFrame) -> Judgement:
             f"{exact:.0f}",
         )
     )
-    outcome = Outcome.HOLDS if all(near) else Outcome.PARTLY if any(near) else Outcome.FAILS
+    outcome = Outcome.of(near)
     table = Table(
         "Root mean square errors; the last column is what runs give over the closed form, and in the last row the scale "
         "of the noise for ε = 0.1.",

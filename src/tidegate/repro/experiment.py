@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,12 @@ class Outcome(StrEnum):
     FAILS = "does not hold"
     PARTLY = "holds in part"
     MEASURED = "measured; no paper claims anything here"
+
+    @classmethod
+    def of(cls, checks: Iterable[Any]) -> Outcome:
+        """Holds where all that was checked is true, and in part where some of it is."""
+        found = [bool(check) for check in checks]
+        return cls.HOLDS if all(found) else cls.PARTLY if any(found) else cls.FAILS
 
 
 @dataclass(frozen=True)

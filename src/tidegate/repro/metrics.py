@@ -22,25 +22,11 @@ def mean_absolute_error(released: npt.ArrayLike, truth: npt.ArrayLike) -> float:
     return float(np.abs(np.asarray(released, float) - np.asarray(truth, float)).mean())
 
 
-def mean_relative_error(released: npt.ArrayLike, truth: npt.ArrayLike, floor: float | None = None) -> float:
-    """The mean of |released − true| / max(true, floor).
-
-    The floor keeps cells that are nearly empty from deciding everything. By default it is 0.1 % of the mean step's
-    total, the sanity bound of the w-event paper's line of work, and never below 1.
-
-    Examples
-    --------
-    >>> mean_relative_error([[0, 6]], [[0, 4]], floor=1)
-    0.25
-    """
-    true = np.asarray(truth, float)
-    if floor is None:
-        floor = max(1.0, 0.001 * float(true.reshape(len(true), -1).sum(axis=1).mean()))
-    return float((np.abs(np.asarray(released, float) - true) / np.maximum(true, floor)).mean())
-
-
 def cut_errors(released: npt.NDArray[np.float64], truth: npt.NDArray[Any]) -> tuple[float, float]:
     """(mean absolute, mean relative) error of values cut at 0, in one pass over blocks that stay in the cache.
+
+    Relative is |released − true| over max(true, floor). The floor keeps cells that are nearly empty from deciding all:
+    0.1 % of the mean step's total, the sanity bound of the w-event paper's line of work, and never below 1.
 
     Examples
     --------

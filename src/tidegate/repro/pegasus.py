@@ -343,7 +343,7 @@ def _judge_figure_4(frame: pl.DataFrame) -> Judgement:
         everywhere = pl.concat([made_up, table])
         words += f" On the real streams: {counted(table, 'MS')}."
     wins = everywhere["ratio"] < 1
-    outcome = Outcome.HOLDS if wins.all() else Outcome.PARTLY if wins.any() else Outcome.FAILS
+    outcome = Outcome.of(wins)
     return Judgement(outcome, words)
 
 
@@ -678,7 +678,7 @@ def _judge_figure_7(frame: pl.DataFrame) -> Judgement:
     table = differences(frame, "PGS", "SW_w")
     ahead = int((table["low"] > 0).sum())
     better = table["one"] > table["other"]
-    outcome = Outcome.HOLDS if better.all() else Outcome.PARTLY if better.any() else Outcome.FAILS
+    outcome = Outcome.of(better)
     plain = differences(frame, "PGS", "LM, summed")
     return Judgement(
         outcome,

@@ -330,7 +330,7 @@ def _judge_unemployment(frame: pl.DataFrame) -> Judgement:
         rows.append((name, shown, f"{mean:.1f} ± {(high - low) / 2:.1f}", apart))
         if published is not None and name != DEFAULT:
             near[name] = abs(mean / published - 1) < NEAR
-    outcome = Outcome.HOLDS if all(near.values()) else Outcome.PARTLY if any(near.values()) else Outcome.FAILS
+    outcome = Outcome.of(near.values())
     table = Table(ERRORS, ("mechanism", "published", "here", "apart"), tuple(rows))
     met = f"{sum(near.values())} of {len(near)} published errors are met within {NEAR:.0%}"
     return Judgement(outcome, f"{met}, over {frame['run'].n_unique()} runs (published: 100).", (table,))
