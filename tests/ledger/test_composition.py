@@ -18,7 +18,7 @@ from tidegate.composition import (
     simple_step,
     slots_of,
     zcdp_delta,
-    zcdp_epsilon,
+    zcdp_rho,
 )
 from tidegate.errors import InvalidParameter
 
@@ -140,10 +140,10 @@ def test_group_privacy_and_concentrated_conversion():
     assert float(group_delta(Fraction(1, 2), Fraction("1e-9"), 3)) == pytest.approx(expected, rel=1e-12)
     assert group_delta(Fraction(1), Fraction("1e-9"), 10**6) == 1
     for rho in (Fraction(1, 1000), Fraction(1, 2), Fraction(20)):
-        delta = Fraction("1e-6")
-        epsilon = zcdp_epsilon(rho, delta)
-        assert float(epsilon) <= float(rho) + 2 * math.sqrt(float(rho) * math.log(1e6))
-        assert float(zcdp_delta(rho, epsilon)) == pytest.approx(1e-6, rel=1e-6)
+        textbook = Fraction(float(rho) + 2 * math.sqrt(float(rho) * math.log(1e6)))
+        delta = zcdp_delta(rho, textbook)
+        assert delta < 1e-6
+        assert float(zcdp_rho(textbook, delta)) == pytest.approx(float(rho), rel=1e-6)
 
 
 def test_bad_input_is_refused():

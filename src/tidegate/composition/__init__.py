@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.composition.conversions import group_delta, zcdp_delta, zcdp_epsilon, zcdp_rho
+from tidegate.composition.conversions import group_delta, zcdp_delta, zcdp_rho
 from tidegate.composition.optimal import delta_of, largest_step, simple_step, slots_of
 
 __all__ = [
@@ -12,6 +12,5 @@ __all__ = [
     "simple_step",
     "slots_of",
     "zcdp_delta",
-    "zcdp_epsilon",
     "zcdp_rho",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
-from tidegate.composition.decimals import WORK, as_decimal, fraction_up, log_of
+from tidegate.composition.decimals import WORK, as_decimal, fraction_up
 
 
 def group_delta(epsilon: Fraction, delta: Fraction, size: int) -> Fraction:
@@ -35,39 +35,8 @@ def group_delta(epsilon: Fraction, delta: Fraction, size: int) -> Fraction:
         return min(Fraction(1), fraction_up(as_decimal(delta) * series * (1 + Decimal("1e-50"))))
 
 
-def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
-    """An ε for which ρ-zCDP implies (ε, δ)-privacy, rounded up (Canonne et al. 2020, Proposition 12).
-
-    Parameters
-    ----------
-    rho
-        The budget of zCDP.
-    delta
-        The δ for which an ε is wanted.
-
-    Examples
-    --------
-    >>> round(float(zcdp_epsilon(Fraction(1, 2), Fraction("1e-6"))), 2)
-    5.22
-    """
-    log_delta = log_of(delta)
-
-    def rough(order: float) -> float:
-        return float(rho) * order - (log_delta + math.log(order)) / (order - 1) + math.log1p(-1 / order)
-
-    order = _best_order(rough, math.sqrt(-log_delta / float(rho)))
-    with localcontext(WORK):
-        exact_order = as_decimal(Fraction(order))
-        bound = (
-            as_decimal(rho) * exact_order
-            - (as_decimal(delta).ln() + exact_order.ln()) / (exact_order - 1)
-            + (1 - 1 / exact_order).ln()
-        )
-        return max(Fraction(0), fraction_up(bound + Decimal("1e-50")))
-
-
 def zcdp_delta(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """A δ for which ρ-zCDP implies (ε, δ)-privacy, rounded up, at most 1.
+    """A δ for which ρ-zCDP implies (ε, δ)-privacy, rounded up, at most 1 (Canonne et al. 2020, Proposition 12).
 
     Parameters
     ----------

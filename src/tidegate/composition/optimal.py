@@ -192,9 +192,9 @@ def _tanh_up(half: Fraction) -> Fraction:
         return min(fraction_up((1 - tail) / (1 + tail) + Decimal("1e-100")), half)
 
 
-def _round_down(value: Fraction, bits: int = 60) -> Fraction:
-    """The value with `bits` significant bits, rounded down."""
-    exponent = bits - (value.numerator.bit_length() - value.denominator.bit_length())
+def _round_down(value: Fraction) -> Fraction:
+    """The value with 60 significant bits, rounded down."""
+    exponent = 60 - (value.numerator.bit_length() - value.denominator.bit_length())
     scale = Fraction(2) ** exponent
     return math.floor(value * scale) / scale
 

@@ -25,16 +25,11 @@ def gaussian(
 
     Parameters
     ----------
-    source
-        Where random words come from, normally ``tidegate.noise.current()``.
-    stream, step
-        The address of the noise; each kind of noise in a run has a stream name of its own.
+    source, stream, step, shape
+        As for `laplace`.
     sigma
-        In grid units, above 0 and at most 2^56: one float64 (taken as the exact number it is), one Fraction
-        (rounded up to a float64), or an array of float64 that broadcasts to the shape. The variance is below
-        sigma² by a little (Canonne, Kamath and Steinke 2020, Corollary 9).
-    shape
-        () or (d,) for one step, (T, d) for the steps from ``step`` to ``step + T − 1``.
+        In grid units, one number or an array, as `laplace` takes its scale. The variance is below sigma² by a little
+        (Canonne, Kamath and Steinke 2020, Corollary 9).
 
     Examples
     --------

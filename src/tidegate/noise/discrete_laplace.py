@@ -91,17 +91,19 @@ def laplace(
     (3, 2)
     """
     size, draws = layout(shape)
+    out = np.empty(size, dtype=np.int64)
     if isinstance(scale, ARRAYS) and np.ndim(scale):
-        out = np.empty(size, dtype=np.int64)
-        _fill_each(source, stream, step, draws, prepare_each(np.asarray(scale), shape), out)
+        each = prepare_each(np.asarray(scale), shape)
+        for start in range(0, size, BLOCK):
+            part = slice(start, start + BLOCK)
+            _fill_block(source, stream, step, draws, each[part], start, out[part])
         return out.reshape(shape)
     prepared = prepare(scale.item() if isinstance(scale, np.ndarray) else scale)
     if size == 1:
-        single = np.empty(shape, dtype=np.int64)
-        single.fill(_one(source, stream, step, 0, prepared))
-        return single
-    out = np.empty(size, dtype=np.int64)
-    _fill(source, stream, step, draws, prepared, out)
+        out.fill(_one(source, stream, step, 0, prepared))
+        return out.reshape(shape)
+    for start in range(0, size, BLOCK):
+        _fill_block(source, stream, step, draws, prepared, start, out[start : start + BLOCK])
     return out.reshape(shape)
 
 
@@ -200,17 +202,21 @@ def attempt(scale: Scale, leading: list[int]) -> int:
     return -magnitude if first & 1 else magnitude
 
 
-def _fill(source: Source, stream: str, step: int, draws: int, scale: Scale, out: Integers) -> None:
-    for start in range(0, out.size, BLOCK):
-        _fill_block(source, stream, step, draws, scale, start, out[start : start + BLOCK])
-
-
 def _fill_block(
-    source: Source, stream: str, step: int, draws: int, scale: Scale, start: int, block: Integers
+    source: Source,
+    stream: str,
+    step: int,
+    draws: int,
+    scale: Scale | npt.NDArray[np.float64],
+    start: int,
+    block: Integers,
 ) -> None:
-    """Draw the elements from ``start`` on."""
-    words = source.words(stream, step, draws, range(start, start + block.size), 0, 2 if scale.shift else 1)
-    if scale.shift:
+    """Draw the elements from ``start`` on; an array has the scale of each of them."""
+    count = 1 if isinstance(scale, Scale) and not scale.shift else 2
+    words = source.words(stream, step, draws, range(start, start + block.size), 0, count)
+    if not isinstance(scale, Scale):
+        undecided = kernels.fill_laplace_each(words[0], words[1], scale, block)
+    elif scale.shift:
         undecided = kernels.fill_laplace_large(
             words[0], words[1], scale.part, scale.factor, scale.shift, block
         )
@@ -218,20 +224,8 @@ def _fill_block(
         undecided = kernels.fill_laplace_small(words[0], scale.part, scale.factor, block)
     if undecided:
         for i in np.flatnonzero(block == kernels.UNDECIDED).tolist():
-            taken = words[:, i].tolist()
-            block[i] = decide(source, stream, step, draws, start + i, scale.exact, taken)
-
-
-def _fill_each(
-    source: Source, stream: str, step: int, draws: int, scales: npt.NDArray[np.float64], out: Integers
-) -> None:
-    for start in range(0, out.size, BLOCK):
-        block, each = out[start : start + BLOCK], scales[start : start + BLOCK]
-        words = source.words(stream, step, draws, range(start, start + block.size), 0, 2)
-        if kernels.fill_laplace_each(words[0], words[1], each, block):
-            for i in np.flatnonzero(block == kernels.UNDECIDED).tolist():
-                taken = words[:, i].tolist()
-                block[i] = decide(source, stream, step, draws, start + i, float(each[i]), taken)
+            exact = scale.exact if isinstance(scale, Scale) else float(scale[i])
+            block[i] = decide(source, stream, step, draws, start + i, exact, words[:, i].tolist())
 
 
 def variance(scale: float | Fraction) -> float:

@@ -158,7 +158,7 @@ def digits(value: float, count: int) -> str:
     return np.format_float_positional(float(f"{value:.{count}g}"), trim="-")
 
 
-def to_units(values: npt.NDArray[np.float64], grid: Fraction, cap: float = 2.0**50) -> Matrix:
+def to_units(values: npt.NDArray[np.float64], grid: Fraction) -> Matrix:
     """Values in units of the grid; refuses what is no number."""
     if not np.isfinite(values).all():
         raise InvalidInput("a value of the stream is missing or no number; fill it, or leave its column out.")
@@ -168,7 +168,7 @@ def to_units(values: npt.NDArray[np.float64], grid: Fraction, cap: float = 2.0**
             "its column, or leave it out."
         )
     units = np.rint(values * float(1 / grid))
-    if np.abs(units).max(initial=0.0) > cap:
+    if np.abs(units).max(initial=0.0) > 2.0**50:
         raise InvalidInput("a value of the stream is too large for the grid; choose a coarser one.")
     return units.astype(np.int64)
 

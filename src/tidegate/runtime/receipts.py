@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from tidegate.errors import LedgerMismatch
 from tidegate.exact import show
@@ -423,8 +422,3 @@ def cost(origins: Sequence[Origin]) -> str:
     else:
         place = f"for any {origins[-1].window:,} consecutive steps"
     return f"{words} {total}, {sum_}, {place}"
-
-
-def describe(receipt: Receipt) -> dict[str, Any]:
-    """Facts for machines."""
-    return {"file": str(receipt.path), "earlier_streams": len(receipt.earlier), "together": receipt.together}

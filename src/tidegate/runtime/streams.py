@@ -178,10 +178,6 @@ class Streams:
         else:
             self._archiving = Archiving([stream.pruning for stream in self.streams], archives, keep)
 
-    def prune(self, archives: Path, *, keep: int | None = None) -> Pruned | None:
-        """Move what no window and no sink needs any more into an archive; see `pruning.prune`."""
-        return prune([stream.pruning for stream in self.streams], archives, keep=keep)
-
     def verify(self) -> Verdict:
         """Replay all charges, and compare all releases, also of parts that have ended, with their links."""
         try:
@@ -190,10 +186,6 @@ class Streams:
             return replace(self.ledger.verify(), ok=False, problem=str(error))
         stores = [Store(self.ledger, part=part) for part in parts_of(self.ledger)]
         return with_releases(self.ledger.verify(), stores or [self.streams[0].store])
-
-    def amendments(self) -> list[Amendment]:
-        """What the stream was, from the first on; nothing where it has one query and was never amended."""
-        return amendments_of(self.ledger)
 
     def close(self) -> None:
         """Let go of sinks and ledger; of a stream that has not begun nothing stays behind."""

@@ -151,18 +151,6 @@ class Cube:
             raise SnapshotError("the snapshot's group is not one of this law; restore it with its own law.")
         return CubeState(place, remaining, tuple(radii))
 
-    def openings(self, state: CubeState, steps: int) -> list[tuple[int, int]]:
-        """The groups that the next steps open: (steps from now, length).
-
-        Examples
-        --------
-        >>> law = Cube(24.0, (8, 7))
-        >>> law.openings(law.start(), 20)
-        [(0, 8), (8, 7), (15, 8)]
-        """
-        starts, lengths = self.opened(state, steps)
-        return list(zip(starts.tolist(), lengths.tolist(), strict=True))
-
     def opened(self, state: CubeState, steps: int) -> tuple[Integers, Integers]:
         """Starts and lengths of the groups that the next steps open."""
         pattern = np.array(self.lengths[state.place :] + self.lengths[: state.place], dtype=np.int64)

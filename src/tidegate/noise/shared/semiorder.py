@@ -246,16 +246,7 @@ class Semiorder:
     ) -> tuple[Integers, SemiorderState]:
         """The noise of the next steps, (steps, copies · columns), and the state after them.
 
-        Parameters
-        ----------
-        source
-            Where random words come from, normally ``tidegate.noise.current()``.
-        stream, step
-            The address of the noise: that of the first of these steps.
-        state
-            The state before; it must not be used again once a value drawn from it has been seen.
-        steps
-            How many.
+        Parameters are those of `Cube.draw`.
         """
         if steps == 1 and self.copies == self.columns == 1:
             value, after = self.draw_one(source, stream, step, state)
