@@ -19,7 +19,7 @@ from tidegate.ingest import Columns, Intake, Query, Schema, Source, StepBlock, S
 from tidegate.ingest import intake as intake_module
 from tidegate.ingest.errors import MissingReading, RepeatedReading, TimeGoesBackwards
 from tidegate.ingest.sources import DirectorySource, ParquetSource, PipeSource, TextSource
-from tidegate.ingest.sources.source import Batch, Patience, Position, no_patience
+from tidegate.ingest.sources.source import EventBatch, Patience, Position, no_patience
 from tidegate.policy import WEvent
 
 SCHEMA = Schema(time="time", unit="unit", column="place")
@@ -250,7 +250,7 @@ class Script(Source):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Play the script."""
         first = (position or {}).get("batch", 0)
         for number, (now, events, caught_up) in list(enumerate(self.script))[first:]:
@@ -260,7 +260,7 @@ class Script(Source):
                 if events
                 else self.nothing()
             )
-            yield Batch(frame, {"batch": number}, {"batch": number + 1}, caught_up)
+            yield EventBatch(frame, {"batch": number}, {"batch": number + 1}, caught_up)
 
     def commit(self, position: Position) -> None:
         """Remember."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.ingest.errors import InputChanged, SourceUnavailable
-from tidegate.ingest.sources.source import Batch, Position
+from tidegate.ingest.sources.source import EventBatch, Position
 from tidegate.ingest.sources.text import TextSource
 
 NEEDED = ("time", "unit")
@@ -29,12 +29,12 @@ def begin(path: Path, *times: int) -> None:
     write(path, *times)
 
 
-def follow(path: Path, position: Position | None = None) -> Iterator[Batch]:
+def follow(path: Path, position: Position | None = None) -> Iterator[EventBatch]:
     """Batches of a followed file."""
     return TextSource(path, NEEDED, follow=True).batches(position)
 
 
-def until_idle(batches: Iterator[Batch], looks: int = 6) -> tuple[list[int], Position]:
+def until_idle(batches: Iterator[EventBatch], looks: int = 6) -> tuple[list[int], Position]:
     """The times that come until nothing has come for some looks, and the position after them."""
     found: list[int] = []
     idle, after = 0, {}

@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from tidegate.config import Config
-    from tidegate.plan import Plan, Stream
+    from tidegate.plan import Plan, StreamModel
     from tidegate.plan.predict import Prediction
     from tidegate.policy import Policy
 
@@ -111,7 +111,7 @@ def plan(
         released = (settings.released if level is None else None) if released is None else released
     weight = settings.count_weight if config is not None else None  # of one record, where a mean is asked for
     records = 100.0 if level is None else level
-    stream: Stream
+    stream: StreamModel
     if released is not None:
         stream = read_profile(released, season, public=public)
     else:
@@ -217,7 +217,7 @@ def _of_learning(config: Config, policy: Policy) -> str:
     return f"{words}; predicted is for values that reach their bound, and what is learnt can only make noise smaller."
 
 
-def read_profile(file: Path, season: int | None, *, public: bool) -> Stream:
+def read_profile(file: Path, season: int | None, *, public: bool) -> StreamModel:
     """Read an earlier release; anything else is refused unless it is declared to be public."""
     import polars as pl
 

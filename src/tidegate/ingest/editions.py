@@ -18,7 +18,7 @@ from tidegate.ingest.aggregate import Matrix
 from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.held import Held
 from tidegate.ingest.intake import Intake
-from tidegate.ingest.sources.source import Batch, Position
+from tidegate.ingest.sources.source import EventBatch, Position
 
 
 @dataclass
@@ -95,7 +95,7 @@ class EditionsIntake(Intake):
                     yield self._provisional(block[begun : len(block)], edition)
             yield block
 
-    def _accept(self, batch: Batch, latest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
+    def _accept(self, batch: EventBatch, latest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
         self._begun = self._begun or batch.before or None
         return super()._accept(batch, latest)
 

@@ -22,7 +22,7 @@ from tidegate.ingest.keeping import Keeper, packed, unpacked
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema, TextUnits, UnitReader
 from tidegate.ingest.several import Several, fill, needed, numeric, read_rows, step_vectors
-from tidegate.ingest.sources.source import Batch, Position, Source
+from tidegate.ingest.sources.source import EventBatch, Position, Source
 from tidegate.ingest.spool import Spool
 from tidegate.ingest.times import EachTime, TimeReader
 
@@ -294,7 +294,7 @@ class Intake:
         if not self.source.repeatable:
             self.source.begin(self.keeper.identity, self.keeper.arrivals())
 
-    def _put_away(self, held: Held, rows: pl.DataFrame, numbers: Matrix, batch: Batch) -> None:
+    def _put_away(self, held: Held, rows: pl.DataFrame, numbers: Matrix, batch: EventBatch) -> None:
         """Put the rows of a batch away; from then on the source may forget them."""
         if self.keeper is not None and len(numbers):
             self.keeper.keep(list(packed(rows, numbers)), batch.arrivals)
@@ -335,7 +335,7 @@ class Intake:
 
     # both ---------------------------------------------------------------------------------------------------
 
-    def _accept(self, batch: Batch, latest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
+    def _accept(self, batch: EventBatch, latest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
         """The rows of a batch that count, and their steps."""
         total = len(batch.frame)
         if not total:

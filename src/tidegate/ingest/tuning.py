@@ -14,7 +14,7 @@ from tidegate.ingest.aggregate import chosen, column_numbers, valued
 from tidegate.ingest.columns import Intervals
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema, TextUnits
-from tidegate.ingest.sources.source import Batch, Source
+from tidegate.ingest.sources.source import EventBatch, Source
 from tidegate.ingest.times import EachTime
 
 Floats = npt.NDArray[np.float64]
@@ -98,7 +98,7 @@ def cells(schema: Schema, query: Query, largest: float) -> dict[str, tuple[float
     return found
 
 
-def _collected(batches: Iterable[Batch], schema: Schema, steps: Steps, query: Query) -> pl.DataFrame:
+def _collected(batches: Iterable[EventBatch], schema: Schema, steps: Steps, query: Query) -> pl.DataFrame:
     """All records that would count, as unit, step, column and value."""
     times, units = EachTime(schema.time_format, steps.zone), TextUnits()
     kinds: dict[str, Any] = {"unit": pl.String, "step": pl.Int64, "column": pl.Int64}

@@ -1,6 +1,6 @@
 """How wrong will the numbers be? Predictions from public knowledge alone: nothing is read, nothing is spent."""
 
-from tidegate.plan.description import Description, Profile, Stream
+from tidegate.plan.description import Description, Profile, StreamModel
 from tidegate.plan.predict import Plan, Prediction, make_plan
 
-__all__ = ["Description", "Plan", "Prediction", "Profile", "Stream", "make_plan"]
+__all__ = ["Description", "Plan", "Prediction", "Profile", "StreamModel", "make_plan"]

@@ -16,7 +16,7 @@ from tidegate.noise import current
 Matrix = npt.NDArray[np.int64]
 
 
-class Stream(Protocol):
+class StreamModel(Protocol):
     """Something that streams can be made up from.
 
     Examples

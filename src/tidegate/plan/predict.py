@@ -18,7 +18,7 @@ from tidegate.exact import show
 from tidegate.mechanisms import Mechanism, catalogue
 from tidegate.noise import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.plan.description import Stream
+from tidegate.plan.description import StreamModel
 from tidegate.policy import Approximate, Policy, WEvent
 
 CELLS = 400_000  # of one made-up stream: enough for a ranking, little enough for half a minute in all
@@ -119,7 +119,7 @@ class Plan:
     """
 
     policy: Policy
-    stream: Stream
+    stream: StreamModel
     predictions: tuple[Prediction, ...]
     by_epsilon: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     by_window: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
@@ -242,7 +242,7 @@ def number(value: float) -> str:
 
 def make_plan(
     policy: Policy,
-    stream: Stream,
+    stream: StreamModel,
     *,
     runs: int = 3,
     curves: bool = True,
@@ -283,7 +283,7 @@ def make_plan(
 
 def _make_plan(
     policy: Policy,
-    stream: Stream,
+    stream: StreamModel,
     runs: int,
     curves: bool,
     shared: bool,
@@ -361,7 +361,7 @@ def _note(
     errors.setdefault(delay, []).append(float(np.abs(np.maximum(values, 0.0) - truth).mean()))
 
 
-def size_of(policy: Policy, stream: Stream, cells: int) -> tuple[int, int]:
+def size_of(policy: Policy, stream: StreamModel, cells: int) -> tuple[int, int]:
     """Steps and columns of a made-up stream: several windows and a few weeks, within the number of cells."""
     length = policy.window or policy.horizon or FEWEST_STEPS
     wanted = max(FEWEST_STEPS, 8 * min(length, 2_000), 21 * (stream.season or 1))
@@ -395,7 +395,7 @@ def concentrated_policy(policy: Policy) -> Policy | None:
 
 def _concentrated(
     policy: Policy,
-    stream: Stream,
+    stream: StreamModel,
     columns: int,
     truths: list[npt.NDArray[np.int64]],
     kinds: Mapping[str, type[Mechanism]],
@@ -421,7 +421,7 @@ def _replaced(policy: Policy, total: Fraction) -> Policy:
 
 
 def _curves(
-    policy: Policy, stream: Stream, shown: dict[str, Prediction], settings: list[tuple[float, Policy]]
+    policy: Policy, stream: StreamModel, shown: dict[str, Prediction], settings: list[tuple[float, Policy]]
 ) -> dict[str, list[tuple[float, float]]]:
     """The error of each mechanism's best choice in other settings; choices that do not fit there are left out."""
     curves: dict[str, list[tuple[float, float]]] = {}

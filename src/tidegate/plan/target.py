@@ -12,7 +12,7 @@ from tidegate.exact import show
 from tidegate.mechanisms import Mechanism
 from tidegate.noise import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.plan.description import Description, Stream
+from tidegate.plan.description import Description, StreamModel
 from tidegate.plan.predict import CURVE_CELLS, choices, predict, size_of
 from tidegate.policy import Policy, WEvent
 
@@ -68,7 +68,7 @@ def read_target(text: str) -> float:
     return number
 
 
-def reach(policy: Policy, stream: Stream, kind: type[Mechanism], target: float) -> list[Reached]:
+def reach(policy: Policy, stream: StreamModel, kind: type[Mechanism], target: float) -> list[Reached]:
     """For each setting the mildest change that reaches a relative error.
 
     Parameters
@@ -88,7 +88,7 @@ def reach(policy: Policy, stream: Stream, kind: type[Mechanism], target: float) 
     ['ε = 5', 'a window of 12 steps', 'steps 2 times as long']
     """
 
-    def error(other: Policy, made: Stream) -> float:
+    def error(other: Policy, made: StreamModel) -> float:
         steps, columns = size_of(other, made, CURVE_CELLS)
         truth = [made.sample(steps, 0)[:, :columns]]
         found = [

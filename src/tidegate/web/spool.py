@@ -25,7 +25,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tidegate.errors import TidegateError
-from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
 from tidegate.web.room import Room
 
 _FRAME = struct.Struct("<4sQII")  # magic, number of the batch, length, checksum of what follows
@@ -382,12 +382,12 @@ class SpoolSource(Source):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Take batches as they come."""
         while True:
             frames = self._take(max(0.0, patience()))
             frame = pl.concat(frames) if frames else self.nothing()
-            yield Batch(frame, {}, {}, caught_up=self.spool.arrived.empty())
+            yield EventBatch(frame, {}, {}, caught_up=self.spool.arrived.empty())
 
     def _take(self, seconds: float) -> list[pl.DataFrame]:
         found: list[pl.DataFrame] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import EmptyInput, SourceUnavailable
 from tidegate.ingest.sources.parquet import ParquetSource
-from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
 from tidegate.ingest.sources.text import TextSource, _pause
 
 RULES = ("rename", "done", "stable")
@@ -144,7 +144,7 @@ class DirectorySource(Source):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Read file after file."""
         place = dict(position or {})
         while True:
@@ -159,10 +159,10 @@ class DirectorySource(Source):
                 for batch in self.open(name).batches(inner, columns=columns):
                     before = {"file": name, "inner": batch.before}
                     place = {"file": name, "inner": batch.after}
-                    yield Batch(batch.frame, before, place, caught_up=False)
+                    yield EventBatch(batch.frame, before, place, caught_up=False)
                 place = {"file": name, "read": True}
                 if not more:
-                    yield Batch(self.nothing(), place, place)
+                    yield EventBatch(self.nothing(), place, place)
             if not self.follow:
                 if not place:
                     raise EmptyInput(
@@ -171,5 +171,5 @@ class DirectorySource(Source):
                     )
                 return
             if not ahead:
-                yield Batch(self.nothing(), place, place)
+                yield EventBatch(self.nothing(), place, place)
                 _pause(patience())

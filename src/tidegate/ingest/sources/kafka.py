@@ -10,7 +10,7 @@ import polars as pl
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import EmptyInput, InputChanged, SourceUnavailable, UnreadableInput
-from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
 from tidegate.servers.kafka import TopicAddress, library
 
@@ -195,7 +195,7 @@ class KafkaSource(Source):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Read records of all partitions as they come."""
         columns = self.columns if columns is None else columns
         if self.follow:
@@ -211,7 +211,7 @@ class KafkaSource(Source):
             f"the brokers at {self.address.servers} do not answer; start them, or check address and settings."
         )
 
-    def _finite(self, position: Position | None, columns: Sequence[str]) -> Iterator[Batch]:
+    def _finite(self, position: Position | None, columns: Sequence[str]) -> Iterator[EventBatch]:
         offsets = self._begin(position)
         if self._ends is None:
             self._ends = self._limits(list(offsets), first=False)
@@ -225,13 +225,13 @@ class KafkaSource(Source):
             payloads = self._take(offsets, 0.2, ends)
             if offsets != before:
                 silent = time.monotonic()
-                yield Batch(self._read(payloads, columns), self._place(before), self._place(offsets))
+                yield EventBatch(self._read(payloads, columns), self._place(before), self._place(offsets))
             elif time.monotonic() - silent > 3 * ANSWER:
                 raise _Away
 
     def _follow(
         self, position: Position | None, columns: Sequence[str], patience: Patience
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         offsets: Offsets | None = None
         here, full = position or {}, False
         while True:
@@ -246,13 +246,13 @@ class KafkaSource(Source):
                 self._away = False
             except _Away:
                 self._away = True
-                yield Batch(self.nothing(), here, here, caught_up=False)
+                yield EventBatch(self.nothing(), here, here, caught_up=False)
                 time.sleep(0.2)
                 continue
             before = here
             caught_up = ends is not None and all(offsets[one] >= end for one, end in ends.items())
             here, full = self._place(offsets), len(payloads) >= RECORDS
-            yield Batch(self._read(payloads, columns), before, here, caught_up)
+            yield EventBatch(self._read(payloads, columns), before, here, caught_up)
 
     def _new_partitions(self, offsets: Offsets) -> None:
         """Read partitions that were added meanwhile, too."""

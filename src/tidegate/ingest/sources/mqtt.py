@@ -15,7 +15,7 @@ import polars as pl
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import SourceUnavailable
-from tidegate.ingest.sources.source import Arrivals, Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import Arrivals, EventBatch, Patience, Position, Source, no_patience
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
 from tidegate.servers.broker import BrokerAddress
 
@@ -214,7 +214,7 @@ class MqttSource(Source):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Take messages as they come; positions are numbers of messages in this connection's session."""
         self._connect()
         while True:
@@ -224,7 +224,7 @@ class MqttSource(Source):
             messages = self._take(max(0.0, patience()))
             before = self._taken
             self._taken = messages[-1].number if messages else before
-            yield Batch(
+            yield EventBatch(
                 self._read([message.payload for message in messages]),
                 {"message": before},
                 {"message": self._taken},

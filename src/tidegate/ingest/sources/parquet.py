@@ -17,7 +17,7 @@ from tidegate.ingest.errors import (
     attempt,
 )
 from tidegate.ingest.schema import check_header
-from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
 from tidegate.ingest.sources.text import MOST_COLUMNS, _open
 
 ROWS = 1_000_000
@@ -43,7 +43,7 @@ class ParquetSource(Source):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Read slices of rows."""
         wanted = list(self.columns if columns is None else columns)
         self._check_footer()
@@ -68,7 +68,7 @@ class ParquetSource(Source):
             )
             if not len(frame):
                 raise refusal
-            yield Batch(frame, {"row": row}, {"row": row + len(frame)})
+            yield EventBatch(frame, {"row": row}, {"row": row + len(frame)})
             row += len(frame)
 
     def _check_types(self, schema: Mapping[str, pl.DataType]) -> None:

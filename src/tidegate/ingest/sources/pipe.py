@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from tidegate.ingest.errors import EmptyInput, TooManyColumns
-from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
 from tidegate.ingest.sources.text import LONGEST_LINE, PIECE, TextSource, dialect
 
 NAME = "standard input"
@@ -50,7 +50,7 @@ class PipeSource(Source):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Read pieces of whole lines."""
         if self.follow:
             yield from self._live(patience)
@@ -71,7 +71,7 @@ class PipeSource(Source):
         )
         yield from file.batches(position, columns=columns)
 
-    def _live(self, patience: Patience) -> Iterator[Batch]:
+    def _live(self, patience: Patience) -> Iterator[EventBatch]:
         reader = dialect(self.format, NAME, self.columns, self.separator)
         rest, begun, ended = b"", False, False
         while not ended:
@@ -92,7 +92,7 @@ class PipeSource(Source):
             frame = reader.parse_each(rest[:end], self.columns) if rest[:end].strip() else self.nothing()
             rest = rest[end:] if len(rest) - end <= LONGEST_LINE else b""
             more = bool(ready) and not ended and bool(select.select([self.descriptor], [], [], 0)[0])
-            yield Batch(frame, {}, {}, caught_up=not more)
+            yield EventBatch(frame, {}, {}, caught_up=not more)
         if not begun:
             raise EmptyInput(f"{NAME} is empty; it needs at least a header or one record.")
 

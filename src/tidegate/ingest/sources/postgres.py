@@ -14,7 +14,7 @@ import polars as pl
 
 from tidegate.errors import InvalidParameter, MissingPart
 from tidegate.ingest.errors import InputChanged, MissingColumn, SourceUnavailable, UnreadableInput, attempt
-from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
 from tidegate.ingest.sources.text import as_it_is
 from tidegate.servers.postgres import ServerAway, ServerRefuses, Session, TableAddress, quoted
 
@@ -336,7 +336,7 @@ class TableSource(Source):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Read pages of rows."""
         columns = self.columns if columns is None else columns
         known = position or {}
@@ -353,7 +353,7 @@ class TableSource(Source):
         self.close()
         raise SourceUnavailable(sentence)
 
-    def _finite(self, settling: Settling, columns: Sequence[str]) -> Iterator[Batch]:
+    def _finite(self, settling: Settling, columns: Sequence[str]) -> Iterator[EventBatch]:
         """One snapshot, from the first key that has not settled."""
         self._look(settling)
         self._refuse_long()
@@ -368,7 +368,7 @@ class TableSource(Source):
                 return
             before, reached = settling.position, int(keys[-1])
             settling.reach(reached)
-            yield Batch(frame, before, settling.position)
+            yield EventBatch(frame, before, settling.position)
 
     def _any(self, condition: str = "true") -> bool:
         """Whether there is a row under a condition."""
@@ -384,18 +384,18 @@ class TableSource(Source):
             )
         self._looked_for_long = True
 
-    def _follow(self, settling: Settling, columns: Sequence[str], patience: Patience) -> Iterator[Batch]:
+    def _follow(self, settling: Settling, columns: Sequence[str], patience: Patience) -> Iterator[EventBatch]:
         """Ask for more rows, again and again; while the server is away nothing closes."""
         read = _Read(settling.floor)
         while True:
             before, begun = settling.position, time.monotonic()
             found = self._turn(settling, read, columns)
             if found is None:
-                yield Batch(self.nothing(), before, before, caught_up=False)
+                yield EventBatch(self.nothing(), before, before, caught_up=False)
                 time.sleep(RETRY)
                 continue
             frame, caught_up = found
-            yield Batch(frame, before, settling.position, caught_up)
+            yield EventBatch(frame, before, settling.position, caught_up)
             if caught_up and not len(frame):  # no more than a fifth of the time is spent with looking
                 time.sleep(max(0.0, min(patience(), 0.05), min(4 * (time.monotonic() - begun), 1.0)))
 

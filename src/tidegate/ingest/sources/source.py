@@ -38,7 +38,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Batch:
+class EventBatch:
     """Records in the order of the input.
 
     Parameters
@@ -95,7 +95,7 @@ class Source(ABC):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Read on from a position, or from the beginning.
 
         A finite source ends; a live one goes on for ever and yields an empty batch whenever its patience is

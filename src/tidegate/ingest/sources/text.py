@@ -29,7 +29,7 @@ from tidegate.ingest.errors import (
 )
 from tidegate.ingest.schema import check_header
 from tidegate.ingest.sources.places import known_again, moved, place, rotated_since, same_file
-from tidegate.ingest.sources.source import Batch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
 
 PIECE = 16 * 2**20  # bytes that are parsed at once
 LONGEST_LINE = 64 * 2**20
@@ -377,7 +377,7 @@ class TextSource(Source):
         *,
         columns: Sequence[str] | None = None,
         patience: Patience = no_patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Read pieces of whole lines."""
         columns = self.columns if columns is None else columns
         if self.follow:
@@ -394,7 +394,7 @@ class TextSource(Source):
 
     def _finite(
         self, file: io.BufferedReader, position: Position | None, columns: Sequence[str]
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         reader = self.dialect = self._dialect()
         line = file.readline(LONGEST_LINE)
         if not line:
@@ -420,7 +420,7 @@ class TextSource(Source):
             offset, rest = offset + end, rest[end:]
             if whole and not whole.isspace():
                 after = place(file, offset)
-                yield Batch(self._parse(reader, whole, columns), before, after)
+                yield EventBatch(self._parse(reader, whole, columns), before, after)
                 before = after
 
     def _begin(self, line: bytes, reader: Dialect) -> int:
@@ -468,7 +468,7 @@ class TextSource(Source):
         position: Position | None,
         columns: Sequence[str],
         patience: Patience,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[EventBatch]:
         """Read a file until another one is under its name, or it begins anew."""
         reader = self.dialect = self._dialect()
         line = yield from self._first_line(file, patience)
@@ -492,16 +492,16 @@ class TextSource(Source):
             before, here = here, place(file, offset) if end else here
             if whole and not whole.isspace():
                 caught_up = current and file.tell() >= os.fstat(file.fileno()).st_size
-                yield Batch(self._parse(reader, whole, columns), before, here, caught_up)
+                yield EventBatch(self._parse(reader, whole, columns), before, here, caught_up)
             if not data and not current:
                 return
             if not data:
-                yield Batch(self.nothing(), here, here)
+                yield EventBatch(self.nothing(), here, here)
                 _pause(patience())
 
     def _first_line(
         self, file: io.BufferedReader, patience: Patience
-    ) -> Generator[Batch, None, bytes | None]:
+    ) -> Generator[EventBatch, None, bytes | None]:
         """Wait for the first line; None if another file takes the place of this one before it comes."""
         while True:
             current = same_file(self.path, file)
@@ -511,7 +511,7 @@ class TextSource(Source):
                 return line
             if not current:
                 return None
-            yield Batch(self.nothing(), {}, {})
+            yield EventBatch(self.nothing(), {}, {})
             _pause(patience())
 
 
