@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
@@ -122,6 +123,35 @@ def test_what_does_not_fit_is_refused_with_its_line(
     assert words in str(refused.value)
     expected = [number for number, line in enumerate(text.splitlines(), 1) if line.startswith(key)]
     assert refused.value.line in (*expected, None if not expected else expected[0])
+
+
+@pytest.mark.parametrize(
+    ("start", "accepted"),
+    [
+        ("2026-10-25T02:00+02:00", True),
+        ("2026-10-25T02:00+01:00", False),  # the clock shows it a second time
+        ("2026-10-25T02:45+01:00", False),
+        ("2026-10-25T03:00+01:00", True),
+    ],
+)
+def test_secrets_are_hidden_at_their_hours_wherever_a_stream_begins(
+    start: str, accepted: bool, folder: Path
+) -> None:
+    """On the Monday after summer time has ended noise is largest from 21:00 on; a start that cannot say it is refused."""
+    text = TEXT.replace("2026-01-05T00:00", start).replace("household.toml", "classes.csv")
+    text = text.replace('specifications = "classes.csv"', 'specifications = "evening.csv"')
+    (folder / "evening.csv").write_text("\n".join(TABLE.splitlines()[:3]) + "\n")
+    if not accepted:
+        with pytest.raises(ConfigError, match="shows once"):
+            parse_config(text, folder / "tidegate.toml")
+        return
+    config = parse_config(text, folder / "tidegate.toml")
+    assert isinstance(config.mechanism, Swellfish)
+    scales = config.mechanism.scales(1, 192)
+    begins = [config.steps.begin(step).astimezone(ZoneInfo("Europe/Berlin")) for step in range(1, 193)]
+    monday = {moment.hour: scale for moment, scale in zip(begins, scales, strict=True) if moment.day == 26}
+    assert monday[21] == monday[23] > monday[20]
+    assert monday[20] == monday[12]
 
 
 def test_explain_says_who_is_protected_when(folder: Path) -> None:

@@ -62,6 +62,8 @@ HOSTILE_CSV = [
     b"1e400,mallory,a,nan",
     b"99999999999999999999,mallory,a,1",
     b"9" * 5000 + b",mallory,a,1",
+    b"\xef\xbb\xbf5,mallory,a,1",
+    b"1970-01-01T 0:00:05,mallory,a,1",
 ]
 HOSTILE_JSON = [
     b'{"time": 5, "unit": "mallory',
@@ -237,7 +239,23 @@ def test_quotes_over_lines_are_declared_and_only_for_finite_files(tmp_path: Path
 
 
 bits = st.sampled_from(
-    [b'"', b",", b"\\", b"{", b"}", b"[", b":", b"a", b"1", b"\r", b"\xc3", b"\xa9", b" ", b"\x00"]
+    [
+        b"\xef\xbb\xbf",
+        b'"',
+        b",",
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b":",
+        b"a",
+        b"1",
+        b"\r",
+        b"\xc3",
+        b"\xa9",
+        b" ",
+        b"\x00",
+    ]
 )
 lines = st.lists(st.lists(bits, max_size=12).map(b"".join), max_size=6)
 
@@ -265,3 +283,64 @@ def test_a_time_that_no_clock_has_is_a_missing_one(zone, form):
     found = reader.read(odd)
     assert found[1] == EachTime(form, zone).read(odd[1:2])[0]
     assert found[3] is None
+
+
+TIMES = [
+    *(
+        "1970-01-01T00:00:05",
+        "1970-01-01T 0:00:05",
+        "1970-01- 1T00:00:05",
+        "1970-1-1T0:0:5",
+        "1970-01-01 00:00:05",
+    ),
+    *(
+        "1970-01-01  0:00:05",
+        "1970-01-01T00:00",
+        "1970-01-01",
+        "1970-01-01T00:00:05Z",
+        "1970-01-01T 0:00:05Z",
+    ),
+    *(
+        "1970-01-01T00:00:05+01:00",
+        "1970-01-01T 0:00:05+0100",
+        "1970-01-01T00:00:05z",
+        "1970-01-01T00:00:05,5",
+    ),
+    *(
+        "5",
+        "5.5",
+        "+5",
+        " 5 ",
+        "1e0",
+        "soon",
+        "",
+        "Z",
+        "-",
+        "+0000",
+        "99999-01-01T00:00:00",
+        "2026-03-29T02:30:00",
+    ),
+    *(
+        "1970-01-01T00:00:60",
+        "1970-01-01T24:00:00",
+        "\x00",
+        "1970-01-01T00:00:05+99:99",
+        "9223372036854775807",
+    ),
+]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.parametrize("form", ["auto", "iso", "seconds", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"])
+def test_no_time_decides_how_another_is_read(form: str, zone: str) -> None:
+    """Every pair, in both orders: each is what it is alone. One unreadable time made all that have a blank vanish."""
+
+    def read(*texts: str) -> list[int | None]:
+        return EachTime(form, zone).read(pl.Series(texts, dtype=pl.String)).to_list()
+
+    alone = {text: read(text)[0] for text in TIMES}
+    assert sum(moment is not None for moment in alone.values()) >= 2
+    for one in TIMES:
+        for other in TIMES:
+            assert read(one, other) == [alone[one], alone[other]]
+    assert read(*TIMES) == list(alone.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -427,3 +428,22 @@ def test_the_account_never_goes_back_when_the_furthest_query_ends(tmp_path, dura
     # all of it was spent by the one that has ended, for as long as a window reaches it
     assert [new.remaining(step) for step in (5, 6, 7, 8)] == [0, 0, 0, Fraction(1, 2)]
     assert budget.ledger.verify().ok
+
+
+def test_a_group_from_before_an_amendment_does_not_reach_on(tmp_path: Path) -> None:
+    """Its heirs have a part of it each; one that took it for its own would let the others spend the rest again."""
+    for where in (None, tmp_path / "budget.ledger"):
+        budget = tg.Budget(tg.WEvent(epsilon="1", w=4), ledger=where)
+        before = budget.split(a="1")["a"]
+        before.fit(before.policy, 48, "x")
+        group = before.charge_group(1, 2, 48)
+        shares = budget.amend(a="1/2", b="1/2")
+        after = shares["a"]
+        after.fit(after.policy, 48, "x")
+        with pytest.raises(LedgerError, match="in force from step 2"):
+            after.extend_group(group, 3)
+        with pytest.raises(LedgerError, match="in force from step 2"):
+            after.charge_batch(3, [0], extended=[(*group, 3)])
+        own = after.charge_group(7, 8, 24)
+        assert after.extend_group(own, 9).last == 9
+        assert budget.ledger.verify().ok

@@ -442,13 +442,21 @@ class FileReader:
         zone = ZoneInfo(steps.zone)
         start = steps.begin(1).astimezone(zone).replace(tzinfo=None).isoformat()
         assert isinstance(steps.length, int)
+        clock = Clock(start, steps.length, steps.zone)
+        if clock.origin * 10**6 != steps.boundary(1):
+            raise InvalidParameter(
+                "start",
+                start,
+                "a time that the zone's clock shows once, because hours of secrets are counted from it",
+                "begin an hour later",
+            )
         touched = min(query.width, keys.touches or query.width)
         doubled = 2 if keys.adjacency == "replace" and query.width > 1 else 1
         allowance = query.grid * touched * doubled if query.rounding == "nearest" else 0
         try:
             return read_policy(
                 self.path.parent / keys.specifications,
-                clock=Clock(start, steps.length, steps.zone),
+                clock=clock,
                 horizon=keys.horizon,
                 delta=keys.delta,
                 promise=keys.promise,

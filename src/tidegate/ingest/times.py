@@ -11,6 +11,7 @@ FORMATS = ("auto", "iso", "seconds", "milliseconds", "microseconds", "nanosecond
 _PER_MICROSECOND = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 _NUMBER = r"^[+-]?\d+(?:\.\d*)?$"
 _NOTHING = r"^\b$"
+_FULL = "%Y-%m-%dT%H:%M:%S%.f"
 _OFFSET = r"(?:[Zz]|[+-]\d{2}:?\d{2})$"
 
 
@@ -148,13 +149,13 @@ class TimeReader:
 
     @staticmethod
     def _naive(text: pl.Series) -> pl.Series:
-        found = text.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=False)
+        """Each text by the first pattern that reads it: what others hold never decides about one of them."""
+        found = text.str.to_datetime(_FULL, time_unit="us", strict=False)
         if found.null_count() == text.null_count():
             return found
         full = text.str.replace(" ", "T", literal=True).str.replace(",", ".", literal=True)
-        found = full.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=False)
-        for pattern in ("%Y-%m-%dT%H:%M", "%Y-%m-%d"):
-            if found.null_count() == full.null_count():
+        for pattern in (_FULL, "%Y-%m-%dT%H:%M", "%Y-%m-%d"):
+            if found.null_count() == text.null_count():
                 break
             shorter = full.str.to_datetime(pattern, time_unit="us", strict=False)
             found = found.zip_with(found.is_not_null(), shorter)

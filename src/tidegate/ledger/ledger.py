@@ -362,6 +362,9 @@ class Ledger:
         """What surrounds every charge, to steps from `first` on: nobody else charges meanwhile."""
         return self._lock
 
+    def _in_force(self, first: int) -> None:
+        """Refuse a step, or the first one of a group that is to reach on, that is not this account's own."""
+
     def _charged_quickly(self, step: int, units: int) -> bool:
         """Charge one plain amount on a short path, where there is one and nothing is unusual; whether it was done."""
         return False
@@ -442,6 +445,7 @@ class Ledger:
         self, first: int, amounts: Integers, groups: Integers, extended: Integers, scope: str
     ) -> None:
         """Charge a batch that has groups; one row."""
+        self._in_force(int(extended[:, 0].min(initial=first)))
         self._within_horizon(int(max(groups[:, 1].max(initial=0), extended[:, 3].max(initial=0))))
         costs = groups.copy()
         costs[:, 2] = self.rule.costs(groups[:, 2])
@@ -515,6 +519,7 @@ class Ledger:
         first, end, units = group
         with self._charging(end + 1):
             self._check()
+            self._in_force(first)
             charge = Charge(end + 1, whole("last", last, least=end + 1, most=MOST_STEPS), units, scope)
             self._within_horizon(charge.last)
             refusal = self._account.place_extension((first, end, self.rule.cost(units)), charge.last)

@@ -89,9 +89,18 @@ def place_in_query(account: DividedAccount, rule: Rule, row: Row) -> bool:
         query.account.state[ROWS] += 1
         within = horizon is None or row.last <= horizon
         return within and part.account.place_group(row.first, row.last, row.units) is None
-    allowed = row.first > query.since and place_charge(query.account, rule_of(query, rule), row)
+    allowed = _earliest(row) > query.since and place_charge(query.account, rule_of(query, rule), row)
     query.account.state[ROWS] += allowed
     return allowed
+
+
+def _earliest(row: Row) -> int:
+    """The first step that a row is about: that of a group which reaches on is the group's."""
+    if row.kind == "extend":
+        return int(min(row.first, *decode_batch(row.detail or b"").tolist()))
+    if row.kind == "groups":
+        return min(row.first, int(decode_arrays(row.detail or b"")[2][:, 0].min(initial=row.first)))
+    return row.first
 
 
 def place_charge(account: Account, rule: Rule, row: Row) -> bool:

@@ -175,14 +175,17 @@ class Share(Ledger):
 
     @contextmanager
     def _charging(self, first: int) -> Iterator[None]:
-        since = self._since
         with self._lock, self._together():
-            if first <= since:
-                raise LedgerError(
-                    f"step {first} cannot be charged to the query {self.name!r}, "
-                    f"which is in force from step {since + 1} on."
-                )
+            self._in_force(first)
             yield
+
+    def _in_force(self, first: int) -> None:
+        """A group from before has left each of its heirs a part, and would reach on with one of them only."""
+        if first <= self._since:
+            raise LedgerError(
+                f"step {first} cannot be charged to the query {self.name!r}, "
+                f"which is in force from step {self._since + 1} on."
+            )
 
     def _charged_quickly(self, step: int, units: int) -> bool:
         if not self._in_memory:
