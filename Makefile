@@ -163,7 +163,7 @@ blind: $(TEST)
 	@$(BIN)/python -m tidegate.audit.blind tests/audit/blind.toml --page docs/audit.md
 	@$(BIN)/python -m tidegate.audit.blind tests/audit/blind_second.toml --page docs/audit_second.md
 
-# Outside of CI. It goes on where it was stopped: build/mutants.jsonl has what is known already.
+# Outside of CI. It goes on where it was stopped: tests/mutants/outcomes.jsonl has what is known already.
 mutants: $(TEST)
 	@$(BIN)/python tests/mutants --count 400 --page docs/mutants.md
 

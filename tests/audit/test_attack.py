@@ -11,6 +11,7 @@ from tidegate.audit.attack import angles, attack
 from tidegate.audit.auditor import audit
 from tidegate.audit.courses import COURSES, MARKS, Course, Refused, at_once
 from tidegate.audit.features import fit
+from tidegate.audit.intrusions import Intruded
 from tidegate.audit.neighbours import chooser, library, placed
 from tidegate.audit.search import Effort
 from tidegate.audit.shipped import shipped
@@ -24,6 +25,7 @@ from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.pan_private import PanPrivateRun
 from tidegate.noise import current, laplace
 from tidegate.policy import Event, WEvent
 
@@ -126,6 +128,22 @@ def test_intruders_come_before_anything_arrives() -> None:
     assert "seen before step 1 arrives" in named
     assert "seen after step 1 arrived" in named
     assert "one step" in named
+
+
+def test_several_announced_intrusions_in_one_step_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only the first one renews the noise, the last two states differ by exactly what has arrived."""
+    watched = BudgetAbsorption(Event(epsilon="2"), pan_private="announced")
+    (three,) = [angle.subject for angle in angles(watched, 2) if angle.name == "seen three times in a step"]
+    assert isinstance(three, Intruded)
+
+    def arrived() -> set[float]:
+        seen = [three.watch(np.array([[5], [0]]))[0] for _ in range(20)]
+        return {row[5] - row[3] for row in seen}  # after the value come three pairs of cells
+
+    assert len(arrived()) > 1  # all alike with a chance below 1e-6
+    renew = PanPrivateRun._renew_cells
+    monkeypatch.setattr(PanPrivateRun, "_renew_cells", lambda run: None if run._intrusions else renew(run))
+    assert arrived() == {5.0}
 
 
 class _TakesMore(MemoryLedger):

@@ -7,6 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import mutate
 import select_tests
+import switches
 
 
 def test_mutants_are_one_replacement_each() -> None:
@@ -41,3 +42,29 @@ def test_nearest_tests_come_first() -> None:
     assert select_tests.nearest("tidegate.mechanisms.plain.uniform")[0].endswith("test_uniform.py")
     for mutant in mutate.sampled(400):
         assert select_tests.nearest(mutant.module), mutant.module
+
+
+def test_a_switch_is_one_mutant_or_none() -> None:
+    """With all switches in a file at once, each turns it into its mutant, and none leaves it as it is."""
+    found = [
+        mutant for mutant in mutate.sampled(400) if mutant.path == "mechanisms/w_event/budget_distribution.py"
+    ]
+    assert len(found) > 3
+    (text,) = switches.switched(found).values()
+    assert _turned(text, "") == ast.dump(ast.parse(found[0].original()))
+    for mutant in found:
+        assert _turned(text, mutant.key) == ast.dump(ast.parse(mutant.source()))
+
+
+def _turned(text: str, key: str) -> str:
+    """The syntax tree of a file with one of its switches turned on."""
+
+    class Turn(ast.NodeTransformer):
+        def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+            """The side that is taken, where it is a switch."""
+            self.generic_visit(node)
+            if not (isinstance(node.test, ast.Call) and ast.unparse(node.test.func) == switches.SWITCH):
+                return node
+            return node.body if ast.literal_eval(node.test.args[0]) == key else node.orelse
+
+    return ast.dump(Turn().visit(ast.parse(text)))

@@ -17,6 +17,7 @@ from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Configured, Subject
 from tidegate.audit.verdicts import CLEAN, Verdict
 from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
 from tidegate.mechanisms.w_event.publishing import Publishing
 
 SECOND = 3  # angles that are tried again, for longer
@@ -138,6 +139,8 @@ def _intruders(mechanism: Publishing, usual: int) -> Iterator[Angle]:
             f"seen before step {at} arrives", Intruded(mechanism, at, after=False, before=0), max(usual, at)
         )
     yield Angle("seen between arrivals", Intruded(mechanism, 2, after=False), max(usual, 2))
+    if mechanism.pan_private == ANNOUNCED:
+        yield Angle("seen three times in a step", Intruded(mechanism, 1, earlier=2), usual)
 
 
 def _levels(mechanism: Mechanism, steps: int) -> tuple[int, ...]:

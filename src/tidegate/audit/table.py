@@ -168,7 +168,8 @@ How a claim is attacked:
   cycles of whatever repeats; levels at public thresholds and where the run's decisions turn; runs that are pushed step
   by step, restored between pieces, begun again on their ledger without their state, interrupted while they draw noise,
   side by side on one ledger, after their charges were taken back with a transaction, and restored beside another run;
-  intruders of pan-private ones before anything has arrived, between arrivals and after them. Statuses and charges are
+  intruders of pan-private ones before anything has arrived, between arrivals and after them, and three times in one step
+  where intrusions are announced. Statuses and charges are
   part of the transcript. Each angle is tried for a short time, and those that look worst again for longer.
 
 A mechanism that passes was not proved private: proofs are in docs/proofs. “Power” says what the attack would have seen.

@@ -1,0 +1,242 @@
+"""All mutants at once in one process, each behind a switch.
+
+Tests run one after the other without any mutant, and note whose expressions they reach. After each, the process forks
+for every mutant that was reached and is still alive, and the child runs the same test with its switch turned on. So
+libraries are loaded and tests collected once, and no test runs for a mutant that it cannot notice.
+
+What the package has worked out and kept before is forgotten in the child. A compiled kernel cannot have a switch: the
+mutants of kernels run in a process in which no kernel is compiled, with the tests that pass there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import gc
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FrameType, ModuleType
+from typing import Any
+
+import pytest
+import select_tests
+from _pytest.runner import runtestprotocol
+from hypothesis import Phase, settings
+from mutate import PACKAGE, Mutant
+
+from tidegate.audit import patching
+
+SWITCH = "__tidegate_mutant__"
+ROOMS = ("tests/mechanisms", "tests/ledger", "tests/noise")
+LONGEST = 4.0  # seconds of processor time after which a test is left out
+RUNS_ON = 30  # seconds of processor time after which a mutant is said to run for ever
+
+
+@dataclass
+class Alive:
+    """A mutant that no test has noticed so far: how many have tried, and how long."""
+
+    mutant: Mutant
+    tests: int = 0
+    seconds: float = 0.0
+    functions: dict[str, int] = field(default_factory=dict)
+
+
+def switched(mutants: Sequence[Mutant]) -> dict[str, str]:
+    """The sources of all modules in which mutants stand, with a switch for each of them."""
+    by_path: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        by_path.setdefault(mutant.path, []).append(mutant)
+    return {own[0].module: _file(path, own) for path, own in by_path.items()}
+
+
+def _file(path: str, mutants: list[Mutant]) -> str:
+    content = (PACKAGE / path).read_bytes()
+    return _text(content, 0, len(content), sorted(mutants, key=lambda each: (each.begin, -each.end))).decode()
+
+
+def _text(content: bytes, begin: int, end: int, inside: list[Mutant]) -> bytes:
+    """A part of a file, in which each outermost mutant is a choice between its two texts."""
+    text, at = b"", begin
+    while inside:
+        first, *inside = inside
+        within = [each for each in inside if each.end <= first.end]
+        inside = inside[len(within) :]
+        before = _text(content, first.begin, first.end, within)
+        choice = f'(({first.after}) if {SWITCH}("{first.key}") else ('.encode() + before + b"))"
+        text += content[at : first.begin] + choice
+        at = first.end
+    return text + content[at:end]
+
+
+class Session:
+    """A plugin of pytest that runs the tests, and after each its mutants."""
+
+    def __init__(self, mutants: Sequence[Mutant], budget: float, say: Callable[[Alive, str], None]) -> None:
+        self.alive = {mutant.key: Alive(mutant) for mutant in mutants}
+        self.budget = budget
+        self.say = say
+        self.on = ""
+        self.reached: set[str] = set()
+        self.failed = False
+
+    def switch(self, key: str) -> bool:
+        """Whether a mutant is turned on; called wherever one stands."""
+        self.reached.add(key)
+        return key == self.on
+
+    def pytest_collection(self) -> None:
+        """An example that fails is enough: nobody needs the smallest one."""
+        settings.register_profile("first", parent=settings(), phases=[Phase.explicit, Phase.generate])
+        settings.load_profile("first")
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Of each function one case after the other, and the files that are near to most mutants first."""
+        votes = {select_tests.CONFORMANCE: len(self.alive) * select_tests.NEAREST}  # its tests are quick
+        for each in self.alive.values():
+            for place, name in enumerate(select_tests.nearest(each.mutant.module)):
+                votes[name] = votes.get(name, 0) + select_tests.NEAREST - place
+        turns: dict[str, int] = {}
+        ranked = []
+        for number, item in enumerate(items):
+            function = _function(item)
+            turns[function] = turns.get(function, -1) + 1
+            file = item.nodeid.partition("::")[0]
+            ranked.append((turns[function], -votes.get(file, 0), number, item))
+        items[:] = [item for *_, item in sorted(ranked, key=lambda each: each[:3])]
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """The tests, each with the mutants that it reaches."""
+        signal.signal(signal.SIGPROF, _too_long)
+        lasting = [each for each in gc.get_objects() if _may_keep(each)]
+        gc.freeze()  # from here on only what is new is looked at
+        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+            if not self.alive:
+                break
+            signal.setitimer(signal.ITIMER_PROF, LONGEST)
+            passed = self._passes(item, following)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            reached = [self.alive[key] for key in sorted(self.reached) if key in self.alive] if passed else []
+            kept = list(_kept([*lasting, *filter(_may_keep, gc.get_objects())])) if reached else []
+            for each in reached:
+                self._try(each, item, kept)
+        for each in self.alive.values():
+            self.say(each, "")
+        return True
+
+    def _try(self, each: Alive, item: pytest.Item, kept: list[Callable[[], object]]) -> None:
+        """One mutant against one test; it is dead if the test fails with it, and passes once more without it."""
+        function = _function(item)
+        if each.functions.get(function, 0) >= 3:
+            return
+        each.functions[function] = each.functions.get(function, 0) + 1
+        what, seconds = self._child(each.mutant.key, item, kept)
+        each.tests += 1
+        each.seconds += seconds
+        if what and not self._child("", item, kept)[0]:
+            self._end(each, item.nodeid if what == "fails" else what)
+        elif each.seconds > self.budget:
+            self._end(each, "")
+
+    def _end(self, each: Alive, by: str) -> None:
+        del self.alive[each.mutant.key]
+        self.say(each, by)
+
+    def _child(self, key: str, item: pytest.Item, kept: list[Callable[[], object]]) -> tuple[str, float]:
+        """(what happened, nothing where the test passes; seconds of processor time)."""
+        child = os.fork()
+        if child == 0:
+            code = 70
+            try:
+                resource.setrlimit(resource.RLIMIT_CPU, (RUNS_ON, RUNS_ON + 10))
+                for forget in kept:
+                    forget()
+                self.on = key
+                code = 0 if self._passes(item, None) else 1
+            finally:
+                os._exit(code)
+        _, status, usage = os.wait4(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        what = {0: "", 1: "fails", -signal.SIGXCPU: "runs for ever"}.get(code, f"ends with {code}")
+        return what, usage.ru_utime + usage.ru_stime
+
+    def _passes(self, item: pytest.Item, following: pytest.Item | None) -> bool:
+        """Run a test once, with its set-up."""
+        self.reached.clear()
+        if hasattr(item, "_request"):
+            item._initrequest()  # it may have been run before
+        reports = runtestprotocol(item, log=False, nextitem=following)
+        return all(report.passed for report in reports)
+
+
+def _function(item: pytest.Item) -> str:
+    """What cases have in common: the function; of the conformance suite the mechanism and the check."""
+    name, _, case = item.nodeid.partition("[")
+    return name + re.sub(r"-\d+-", "-", case) if name.endswith("::test_conformance") else name
+
+
+def _too_long(signal_number: int, frame: FrameType | None) -> None:
+    pytest.skip("takes too long")
+
+
+def _may_keep(each: object) -> bool:
+    """Whether it is a function or an object of this package that keeps what it has worked out."""
+    if isinstance(each, functools._lru_cache_wrapper):
+        return (each.__module__ or "").startswith("tidegate")
+    kind = type(each)
+    return (
+        str(kind.__module__).startswith("tidegate") and bool(_properties(kind)) and hasattr(each, "__dict__")
+    )
+
+
+def _kept(objects: Sequence[Any]) -> Iterator[Callable[[], object]]:
+    """Calls that drop what they have kept."""
+    for each in objects:
+        if isinstance(each, functools._lru_cache_wrapper):
+            yield each.cache_clear
+        else:
+            for name in _properties(type(each)).intersection(vars(each)):
+                yield functools.partial(vars(each).pop, name)
+
+
+@functools.cache
+def _properties(kind: type) -> frozenset[str]:
+    return frozenset(
+        name
+        for base in kind.__mro__
+        for name, value in vars(base).items()
+        if isinstance(value, functools.cached_property)
+    )
+
+
+def _interpret() -> None:
+    """From now on kernels are not compiled."""
+    compiled: Any = ModuleType("tidegate.compiled")
+    source = patching.path_of("tidegate.compiled")
+    compiled.__file__ = str(source)
+    sys.modules["tidegate.compiled"] = compiled
+    exec(compile(source.read_text(encoding="utf-8"), str(source), "exec"), vars(compiled))
+    compiled.kernel = lambda function: function
+
+
+def serve(
+    mutants: Sequence[Mutant],
+    tests: Sequence[str],
+    budget: float,
+    interpreted: bool,
+    say: Callable[[Alive, str], None],
+) -> None:
+    """Run the tests with all mutants; `say` is called for each when it is known what became of it."""
+    session = Session(mutants, budget, say)
+    setattr(builtins, SWITCH, session.switch)
+    if interpreted:
+        _interpret()
+    patching.install_sources(switched(mutants))
+    arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=1",
+                 "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip
+    pytest.main([*arguments, *tests], plugins=[session])
