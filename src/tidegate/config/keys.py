@@ -243,10 +243,11 @@ class QueryKeys:
     )
     method: str = key(
         "For quantile: histogram counts the bins; parts counts larger parts of the range as well, with twice the noise; "
-        "auto: whichever of the two has less noise in what the quantiles are read from. tree counts everything as well, "
-        "with three times the noise, as version 0.2 did from 64 bins on.",
+        "parts 3:2 and parts 2:1 divide the budget in that way between bins and parts; auto: whichever has less noise in "
+        "what the quantiles are read from. tree counts everything as well, with three times the noise, as version 0.2 "
+        "did from 64 bins on.",
         default="auto",
-        choices=("auto", "histogram", "parts", "tree"),
+        choices=("auto", "histogram", "parts", "parts 3:2", "parts 2:1", "tree"),
     )
     grid: str | int = key(
         "The public resolution of all values, one over a whole number.", kind="exact", default=1

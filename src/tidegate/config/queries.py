@@ -19,7 +19,7 @@ from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
 from tidegate.config.keys import EditionsKeys, ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys, StepsKeys
 from tidegate.config.places import check_places
-from tidegate.config.reader import FileReader, read_config, read_text
+from tidegate.config.reader import FileReader, header_of, read_config, read_text
 from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, show
 from tidegate.ingest import Intake, Query, Several
@@ -34,7 +34,6 @@ FINEST = 1000  # into how many parts the budget is divided by share = "auto"
 LONGEST_NAME = 40
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}")
 MOST_EDITIONS = 8
-_HEADER = re.compile(r"\s*\[(\[?)\s*([^\]]+?)\s*\]\]?")
 
 
 @dataclass(frozen=True)
@@ -217,23 +216,8 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
 
     Examples
     --------
-    >>> text = '''
-    ... [source]
-    ... location = "events.csv"
-    ... time = "time"
-    ... unit = "device"
-    ... [steps]
-    ... start = "2026-03-02T00:00"
-    ... length = "1h"
-    ... count = 168
-    ... [protect]
-    ... epsilon = "1"
-    ... window = 24
-    ... [sink]
-    ... location = "released.csv"
-    ... '''
-
-    >>> len(parse_queries(text).parts)
+    >>> from tidegate.config.document import EXAMPLE
+    >>> len(parse_queries(EXAMPLE).parts)
     1
     """
     reader = FileReader(text, Path(path), follow)
@@ -588,10 +572,9 @@ def _only(text: str, index: int, own_mechanism: bool) -> str:
     """The file as one of its queries sees it: the lines of the others are empty, so that line numbers stay."""
     found, at, keep = [], -1, True
     for line in text.splitlines():
-        header = _HEADER.match(line)
-        if header and not re.match(r"\s*\[\s*[\"'\d]", line):
-            name = header[2].strip("\"' ")
-            if header[1] and name == "query":
+        name = header_of(line)
+        if name:
+            if name == "query":
                 at += 1
                 keep = at == index
             elif name.startswith("query."):

@@ -36,7 +36,7 @@ from tidegate.ingest.columns import MOST
 from tidegate.ingest.learning import LARGEST_VALUE, Learning, Learnt
 from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, read_links
 from tidegate.ingest.lookup import Lookup, read_lookup
-from tidegate.ingest.quantiles import Range, parts_over, parts_pay, tree_over
+from tidegate.ingest.quantiles import METHODS, Range, best_method, parts_over, tree_over
 from tidegate.ingest.query import ALL
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.clipped_records import ClippedRecords
@@ -791,8 +791,10 @@ def _range(keys: QueryKeys, lookup: Lookup | None) -> tuple[Range, Levels | None
         return bins, Levels(tree_over(bins.labels), NODES, NODES)
     asked = [exact("quantiles", part) for part in keys.quantiles or ("1/2",)]
     known = all(0 < part < 1 for part in asked)  # others are refused with the rest of the query
-    pays = keys.method == "parts" or (keys.method == "auto" and known and parts_pay(len(bins), asked))
-    return bins, Levels(parts_over(bins.labels), NODES, NODES) if pays else None
+    method = best_method(len(bins), asked) if keys.method == "auto" and known else keys.method
+    own, part = METHODS.get(method, (1, 0))
+    weights = () if own == part else (part, own)  # once each is what earlier versions described
+    return bins, Levels(parts_over(bins.labels), NODES, NODES, weights=weights) if part else None
 
 
 def _beyond_columns(keys: ProtectKeys, query: Query) -> Fraction:
@@ -816,13 +818,20 @@ def _nearest(name: str, known: list[str]) -> str:
     return f"; did you mean {lower[near[0]]!r}?" if near else ""
 
 
+def header_of(line: str) -> str:
+    """The section that a line begins, [section] or [[section]]; empty where it begins none."""
+    found = re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?", line)
+    is_list = re.match(r"\s*\[\s*[\"'\d]", line)  # of texts or numbers, over several lines
+    return found[1].strip("\"' ") if found and not is_list else ""
+
+
 def line_of(text: str, section: str, name: str) -> int | None:
     """The line of a key, or of its section if the key is not there."""
     inside, header = section == "", None
     for number, line in enumerate(text.splitlines(), start=1):
-        found = re.match(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?", line)
-        if found and not re.match(r"\s*\[\s*[\"'\d]", line):
-            inside = found[1].strip("\"' ") == section
+        found = header_of(line)
+        if found:
+            inside = found == section
             header = number if inside else header
         elif inside and name and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*(=|\.)", line):
             return number

@@ -40,11 +40,14 @@ class Levels:
         What it releases: "leaves", or all "nodes".
     independent
         Whether the noise of a release is independent from column to column.
+    weights
+        How often nodes are counted, from the highest level to the lowest; once each by default.
 
     Privacy
     -------
     A unit in one leaf is in a node of every level above it. Where all nodes are measured, what it can change is
-    therefore that of the leaves times the number of levels. What is done with releases is post-processing.
+    therefore that of the leaves times the number of levels, or times the sum of their weights. What is done with
+    releases is post-processing.
 
     Examples
     --------
@@ -57,11 +60,22 @@ class Levels:
     measured: str = LEAVES
     released: str = LEAVES
     independent: bool = False
+    weights: tuple[int, ...] = ()
 
     @property
     def factor(self) -> int:
-        """How many measured columns one contribution is in."""
-        return self.hierarchy.height if self.measured == NODES else 1
+        """How many measured columns one contribution is in, as often as it is counted there."""
+        return sum(self._by_level) if self.measured == NODES else 1
+
+    @property
+    def _by_level(self) -> tuple[int, ...]:
+        return self.weights or (1,) * self.hierarchy.height
+
+    @cached_property
+    def _times(self) -> npt.NDArray[np.int64]:
+        """How often each node is counted."""
+        found: npt.NDArray[np.int64] = np.array(self._by_level)[np.array(self.hierarchy.levels) - 1]
+        return found
 
     @cached_property
     def _leaves(self) -> list[int]:
@@ -69,15 +83,23 @@ class Levels:
 
     def expanded(self, leaves: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """What is measured, from the values of the leaves."""
-        return self.hierarchy.sum(leaves) if self.measured == NODES else leaves
+        return self.hierarchy.sum(leaves) * self._times if self.measured == NODES else leaves
 
     def leaves(self, nodes: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The values of the leaves, from those of all nodes; leaves alone stay as they are."""
-        return nodes[..., self._leaves] if nodes.shape[-1] == len(self.hierarchy.names) else nodes
+        if nodes.shape[-1] != len(self.hierarchy.names):
+            return nodes
+        return nodes[..., self._leaves] / self._times[self._leaves]
 
     def truth(self, measured: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """All nodes, from exact measured values."""
-        return measured if self.measured == NODES else self.hierarchy.sum(measured)
+        return measured / self._times if self.measured == NODES else self.hierarchy.sum(measured)
+
+    def consistent(self, released: Values) -> Values:
+        """The leaves of the values that add up and are nearest to released nodes, all with the same noise."""
+        values = released.reshape(-1, released.shape[-1]) / self._times
+        leaves = least_squares(self.hierarchy, values, 1.0 / self._times**2)[:, self._leaves]
+        return leaves.reshape(*released.shape[:-1], len(self._leaves))
 
     def answers(self, released: Values, *, grid: float, positive: bool) -> Values:
         """All nodes of releases: each parent is the sum of its children, in the decimals that are written as well.
@@ -118,7 +140,8 @@ class Levels:
 
     def describe(self) -> dict[str, Any]:
         """Identify them exactly, as JSON."""
-        return {**self.hierarchy.describe(), "measured": self.measured, "released": self.released}
+        found = {**self.hierarchy.describe(), "measured": self.measured, "released": self.released}
+        return {**found, "weights": list(self.weights)} if self.weights else found
 
 
 def decimals_of(grid: float) -> int:
@@ -132,8 +155,17 @@ def decimals_of(grid: float) -> int:
     return min(FINER + max(0, math.ceil(-math.log10(grid))), 12)
 
 
-def least_squares(hierarchy: Hierarchy, values: Values) -> Values:
+def least_squares(hierarchy: Hierarchy, values: Values, variances: Values | None = None) -> Values:
     """The consistent values nearest to given ones, negative ones as well: two walks through the tree.
+
+    Parameters
+    ----------
+    hierarchy
+        The tree.
+    values
+        Of all nodes (T × nodes).
+    variances
+        How unsure each node is; all alike by default.
 
     Examples
     --------
@@ -141,7 +173,7 @@ def least_squares(hierarchy: Hierarchy, values: Values) -> Values:
     >>> least_squares(tree, np.array([[4.0, 4.0, -2.0]])).round(3).tolist()
     [[3.333, 4.667, -1.333]]
     """
-    upward, variance, below, width = _upward(hierarchy, values)
+    upward, variance, below, width = _upward(hierarchy, values, variances)
     found = upward.copy()
     for node, parent in enumerate(hierarchy.parents):
         if parent >= 0:  # what the parent has more than its children is theirs, by how unsure each of them is
@@ -149,15 +181,19 @@ def least_squares(hierarchy: Hierarchy, values: Values) -> Values:
     return found
 
 
-def _upward(hierarchy: Hierarchy, values: Values) -> tuple[Values, Values, Values, Values]:
+def _upward(
+    hierarchy: Hierarchy, values: Values, variances: Values | None = None
+) -> tuple[Values, Values, Values, Values]:
     """(estimates from each node and all below it, their variances, sums over the children, variances of these)."""
     nodes = len(hierarchy.names)
-    best, variance = values.astype(np.float64), np.ones(nodes)
+    own = np.ones(nodes) if variances is None else variances
+    best, variance = values.astype(np.float64), own.copy()
     below, width = np.zeros_like(best), np.zeros(nodes)
     for node in range(nodes - 1, -1, -1):
         if width[node]:
-            best[:, node] = (values[:, node] * width[node] + below[:, node]) / (1 + width[node])
-            variance[node] = width[node] / (1 + width[node])
+            together = own[node] + width[node]
+            best[:, node] = (values[:, node] * width[node] + below[:, node] * own[node]) / together
+            variance[node] = own[node] * width[node] / together
         parent = hierarchy.parents[node]
         if parent >= 0:
             below[:, parent] += best[:, node]

@@ -20,7 +20,10 @@ from tidegate.structures.hierarchy import Hierarchy
 
 Values = npt.NDArray[np.float64]
 MOST_BINS = 10_000
-EARLY = 0.07  # by how much less noise, as a logarithm, bins alone have to have
+Weights = tuple[int, int]
+# how often a record is counted in its bin and in the part of the range that the bin is in
+METHODS: dict[str, Weights] = {"histogram": (1, 0), "parts 2:1": (2, 1), "parts 3:2": (3, 2), "parts": (1, 1)}
+EARLY = 0.4  # by how much less noise, as a logarithm, makes up for all of the budget that parts have at q = 1
 
 
 @dataclass(frozen=True)
@@ -94,16 +97,20 @@ def method_of(described: Mapping[str, Any]) -> str | None:
     if described.get("aggregate") != "quantile":
         return None
     levels = described.get("levels")
-    return "histogram" if levels is None else "tree" if "all" in levels["names"] else "parts"
+    if levels is None or "all" in levels["names"]:
+        return "histogram" if levels is None else "tree"
+    part, own = levels.get("weights", (1, 1))
+    return next(name for name, weights in METHODS.items() if weights == (own, part))
 
 
-def parts_pay(bins: int, fractions: Sequence[Fraction]) -> bool:
-    """Whether quantiles are better known from bins and parts of the range, with twice the noise, than from bins alone.
+def best_method(bins: int, fractions: Sequence[Fraction]) -> str:
+    """By which method quantiles are known best: from bins alone, or from bins and parts of the range with more noise.
 
     It follows from the number of bins and from the quantiles that are asked for, which are public: the noise of what
     a quantile is read from is compared (:func:`squares`), at the bins up to the one that the quantile would be in if
     values lay anywhere in the range; where values really lie is not known, and mostly it is nearer to the lower end. A
-    little is added for the noise of single bins, in which a crossing is found too early.
+    little is added for the noise of single bins, in which a crossing is found too early, and the more so the more of
+    them come before it.
 
     Parameters
     ----------
@@ -114,42 +121,47 @@ def parts_pay(bins: int, fractions: Sequence[Fraction]) -> bool:
 
     Examples
     --------
-    >>> [parts_pay(bins, (Fraction(1, 2),)) for bins in (16, 64)]
-    [False, True]
-    >>> [parts_pay(bins, (Fraction(1, 10),)) for bins in (64, 1000)]
-    [False, True]
+    >>> [best_method(bins, (Fraction(1, 2),)) for bins in (16, 64)]
+    ['histogram', 'parts']
+    >>> [best_method(bins, (Fraction(1, 10),)) for bins in (64, 256)]
+    ['histogram', 'parts 2:1']
     """
-    more = []
-    for part in fractions:
-        near = math.ceil(part * bins)
-        direct, together = (squares(part, bins, parts=parts)[:near] for parts in (False, True))
-        more.append(float(np.mean(np.log(4 * together / direct))) / 2)
-    return sum(more) < EARLY * len(more)
+
+    def worse(weights: Weights) -> float:
+        found = 0.0
+        for part in fractions:
+            near = math.ceil(part * bins)
+            noise = sum(weights) ** 2 * squares(part, bins, weights)[:near] / squares(part, bins)[:near]
+            found += float(np.mean(np.log(noise))) / 2 - EARLY * float(part) * weights[1] / sum(weights)
+        return found
+
+    return min(METHODS, key=lambda name: worse(METHODS[name]))
 
 
-def squares(part: Fraction, bins: int, *, parts: bool) -> Values:
-    """The variance of what a quantile is read from at the end of each bin, in those of one count.
+def squares(part: Fraction, bins: int, weights: Weights = (1, 0)) -> Values:
+    """The variance of what a quantile is read from at the end of each bin, in those of what is released.
 
-    That is (1 − q) times the counts up to there, less q times those after. Where parts are counted as well, the counts
-    of a part's f bins are made to agree with its own, by least squares: each bin gets the (f + 1)-th of what is lacking.
-    So all bins of a part together have f/(f + 1), j of them j − j²/(f + 1), and j and the other k of them have the
-    covariance −j·k/(f + 1).
+    That is (1 − q) times the counts up to there, less q times those after. A bin that is counted u times has 1/u² of
+    the variance. Where parts are counted as well, v times, the counts of a part's f bins are made to agree with its own,
+    by least squares: each bin gets 1/(f + (u/v)²) of what is lacking. So j of them have j − j²/(f + (u/v)²), over u²,
+    and j and the other k of them have the covariance −j·k/(f + (u/v)²), over u².
     """
     q, at = float(part), np.arange(1, bins + 1)
-    if not parts:
-        return (1 - q) ** 2 * at + q**2 * (bins - at)
-    fan = fan_out(bins)
+    once, above = weights
+    if not above:
+        return ((1 - q) ** 2 * at + q**2 * (bins - at)) / once**2
+    fan, ratio = fan_out(bins), (once / above) ** 2
     sizes = np.minimum(fan, bins - np.arange(0, bins, fan))
-    before = np.concatenate([[0.0], np.cumsum(sizes / (sizes + 1))])
+    before = np.concatenate([[0.0], np.cumsum(sizes * ratio / (sizes + ratio))])
     inside = (at - 1) // fan
     size = sizes[inside]
     low = at - inside * fan
     high = size - low
-    own = ((1 - q) * low - q * high) ** 2 / (size + 1)
+    own = ((1 - q) * low - q * high) ** 2 / (size + ratio)
     found: Values = (
         (1 - q) ** 2 * (before[inside] + low) + q**2 * (before[-1] - before[inside + 1] + high) - own
     )
-    return found
+    return found / once**2
 
 
 @dataclass(frozen=True)
@@ -184,7 +196,9 @@ class Quantiles:
             [self._crossing(*self._excess(counts, part), part) for part in self.fractions], axis=-1
         )
 
-    def bounds(self, counts: Values, radius: Values, *, parts: bool = False) -> tuple[Values, Values]:
+    def bounds(
+        self, counts: Values, radius: Values, weights: Weights = METHODS["histogram"]
+    ) -> tuple[Values, Values]:
         """The values that a quantile can have where the noise of the counts up to them is within its interval at 90 %.
 
         Parameters
@@ -192,22 +206,23 @@ class Quantiles:
         counts
             Of the bins (T × bins).
         radius
-            Half the widths of the intervals around them; where parts were counted as well, around every count alike.
-        parts
-            Whether the counts agree with those of parts of the range.
+            Half the widths of the intervals around them; where parts were counted as well, around what was released.
+        weights
+            How often bins, and parts of the range that they agree with, were counted.
         """
         low, high = [], []
         for part in self.fractions:
-            excess, _ = self._excess(counts, part)
+            excess, total = self._excess(counts, part)
             share = float(part)
-            if parts:
-                around = radius**2 * squares(part, counts.shape[-1], parts=True)
+            if weights[1]:
+                around = radius**2 * squares(part, counts.shape[-1], weights)
             else:  # (1 − q)·(counts up to here) − q·(counts after): independent noise
                 sums = np.cumsum(radius**2, axis=-1)
                 around = (1 - share) ** 2 * sums + share**2 * (sums[..., -1:] - sums)
             half = SUMMED * np.sqrt(around)
-            low.append(self._end(excess + half, first=True))
-            high.append(self._end(excess - half, first=False))
+            some = total[..., 0] > 0  # else the quantile may be anywhere
+            low.append(np.where(some, self._end(excess + half, first=True), self.edges[0]))
+            high.append(np.where(some, self._end(excess - half, first=False), self.edges[-1]))
         return np.stack(low, axis=-1), np.stack(high, axis=-1)
 
     def _excess(self, counts: Values, part: Fraction) -> tuple[Values, Values]:
@@ -237,13 +252,13 @@ class Quantiles:
         return found
 
     def _end(self, excess: Values, *, first: bool) -> Values:
-        """The lower edge of the first bin whose excess may be positive, or the upper one of the last that may not."""
+        """The lower edge of the first bin that may have enough, or the upper one after the last that may not."""
         if first:
-            may = excess > 0
+            may = excess >= 0
             at = np.where(may.any(axis=-1), np.argmax(may, axis=-1), excess.shape[-1] - 1)
             lower: Values = self.edges[at]
             return lower
-        may = excess < 0
+        may = excess <= 0
         last = excess.shape[-1] - 1 - np.argmax(may[..., ::-1], axis=-1)
         at = np.where(may.any(axis=-1), np.minimum(last + 1, excess.shape[-1] - 1), 0)
         upper: Values = self.edges[at + 1]

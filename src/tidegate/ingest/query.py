@@ -16,7 +16,7 @@ from tidegate.exact import ExactLike, exact, positive, show, whole
 from tidegate.ingest.columns import OTHER, Columns, Intervals
 from tidegate.ingest.condition import Condition
 from tidegate.ingest.learning import Learning
-from tidegate.ingest.levels import NODES, Levels, decimals_of, least_squares
+from tidegate.ingest.levels import NODES, Levels, decimals_of
 from tidegate.ingest.lookup import Lookup
 from tidegate.ingest.quantiles import Quantiles, Range, fan_out
 from tidegate.ingest.schema import Schema
@@ -549,9 +549,7 @@ class Query:
         """The counts of the bins, from what was released of them or of a tree over them."""
         if self.levels is None or self.levels.released != NODES:
             return released
-        flat = released.reshape(-1, released.shape[-1])
-        leaves = self.levels.leaves(least_squares(self.levels.hierarchy, flat))
-        return leaves.reshape(*released.shape[:-1], leaves.shape[1])
+        return self.levels.consistent(released)
 
     def intervals(
         self, released: npt.ArrayLike, radius: npt.ArrayLike | None
@@ -575,7 +573,8 @@ class Query:
         if self.aggregate == "quantile":
             counts, around = self._bins(values), np.array(half)
             if self.levels is not None and self.levels.hierarchy.height == 2:
-                return self._quantiles.bounds(counts, around.max(axis=-1, keepdims=True), parts=True)
+                part, own = self.levels.weights or (1, 1)
+                return self._quantiles.bounds(counts, around.max(axis=-1, keepdims=True), (own, part))
             if self.levels is not None:  # a sum up to a bin has the noise of fewer nodes than it has bins
                 nodes = math.sqrt(2 * fan_out(counts.shape[-1]) / counts.shape[-1])
                 around = np.broadcast_to(around[..., :1] * min(1.0, nodes), counts.shape)

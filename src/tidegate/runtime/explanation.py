@@ -12,7 +12,7 @@ from tidegate.exact import show
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.policy import Secret, Swellfish
 from tidegate.runtime.learnt import learnt_clip, released_by
-from tidegate.runtime.wording import Words, about, budget_in_words, odds
+from tidegate.runtime.wording import Words, budget_in_words, odds
 
 MOST_NAMES = 8  # of columns that are spelt out
 MOST_SPECIFICATIONS = 50
@@ -112,7 +112,7 @@ def _protected(queries: Queries) -> Iterator[str]:
     if factor is not None:
         yield (
             f"Whoever guesses whether a {words.unit} was there, or what it did, within that time learns so little from "
-            f"all releases together that the odds of the guess change by a factor of {about(factor)} at most, whatever "
+            f"all releases together that the odds of the guess change by a factor of {factor} at most, whatever "
             "else is known."
         )
     if not queries.listed:

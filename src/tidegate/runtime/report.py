@@ -239,10 +239,9 @@ def _promise(config: Config, verdict: Verdict) -> str:
     factor = odds(budget)
     meaning = ""
     if factor is not None:
-        times = about(factor) if factor < 1e6 else "over a million"
         meaning = (
             f"<p>{budget_in_words(budget)} means: whatever anybody guesses about what one {html.escape(words.unit)} did "
-            f"within that time, these numbers change the odds of the guess by a factor of {times} at most. A "
+            f"within that time, these numbers change the odds of the guess by a factor of {factor} at most. A "
             f"suspicion of 50% stays between {moved(0.5, -float(budget.total)):.0%} and "
             f"{moved(0.5, float(budget.total)):.0%}; the bars show the range for three suspicions.</p>"
             f"<figure class=small>{draw_odds(float(budget.total))}</figure>"

@@ -214,9 +214,13 @@ def about(value: float) -> str:
     return f"{rounded:,.{max(digits, 0)}f}".rstrip("0").rstrip(".") if digits > 0 else f"{rounded:,.0f}"
 
 
-def odds(budget: Budget) -> float | None:
+def odds(budget: Budget) -> str | None:
     """By which factor at most the odds of any guess about a unit may change; None where δ or ρ gives no such factor."""
-    return math.exp(min(float(budget.epsilon), 700.0)) if isinstance(budget, Pure) else None
+    if not isinstance(budget, Pure):
+        return None
+    if budget.epsilon > 13:
+        return f"e^{show(budget.epsilon)}, over a million,"
+    return about(math.exp(float(budget.epsilon)))
 
 
 def budget_in_words(budget: Budget) -> str:
