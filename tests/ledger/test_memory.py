@@ -22,6 +22,8 @@ from tidegate.errors import (
 )
 from tidegate.ledger import Charge, MemoryLedger, open_ledger
 from tidegate.ledger import kernels as k
+from tidegate.ledger.parallel import ParallelLedger
+from tidegate.ledger.rows import decode_batch, encode_batch
 from tidegate.policy import Event, User, WEvent
 
 POLICY = WEvent(epsilon="1", w=3)
@@ -92,6 +94,40 @@ def test_late_charge_sees_windows_older_than_the_last():
         book.charge_batch(2, [1, 0])  # windows 1 to 3 and 2 to 4
     assert refused.value.window == (1, 2)
     book.charge(4, 6)
+
+
+def test_late_charge_is_added_where_everything_ever_charged_adds_up():
+    """Without a window an earlier step has what the later ones have left, to the last unit."""
+    book = MemoryLedger(User(epsilon="1", horizon=9), 4)
+    book.charge(5, 3)
+    with pytest.raises(BudgetExceeded):
+        book.charge(2, 2)
+    book.charge(2, 1)
+    assert book.remaining(9) == 0
+
+
+def test_a_public_schedule_of_a_user_forgets_no_step():
+    """Charges that compose are judged together with those of all steps before, however long ago."""
+    book = MemoryLedger(User(epsilon="1", delta="1e-6", horizon=9), 4, schedule="public")
+    book.charge_batch(1, [1] * 4)
+    with pytest.raises(BudgetExceeded):
+        book.charge(9, 1)
+
+
+def test_ledgers_side_by_side_have_left_what_the_fullest_has():
+    """A charge is made to every part, so the one that has the least says what may be charged."""
+    parts = [ledger(policy=WEvent(epsilon="1", w=3, mobility="fixed")) for _ in range(2)]
+    parts[1].charge(1, 5)
+    assert ParallelLedger(parts).remaining(1) == parts[1].remaining(1) == parts[1].unit
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_units_of_a_batch_are_read_as_they_were_written(width):
+    """The largest number of each width, and the first that needs the next one."""
+    border = 2 ** (8 * width - 1)
+    for largest in (border - 1, min(border, 2**63 - 1)):
+        units = np.array([0, largest, 1, largest, 2], dtype=np.int64)
+        assert decode_batch(encode_batch(units)).tolist() == units.tolist()
 
 
 def test_second_run_on_one_ledger_in_batches():

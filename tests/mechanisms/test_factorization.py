@@ -197,6 +197,8 @@ def test_norms_agree_with_the_matrix():
     )
     assert toeplitz.window_norm(coefficients, 1) == np.sum(matrix[:, 0] ** 2)
     assert toeplitz.window_norm(coefficients, 4) >= np.sum(matrix[:, :4].sum(axis=1) ** 2)
+    long = np.arange(9000) % 7 + 1  # longer than what is added up at once
+    assert toeplitz.window_norm(long, 3) == np.sum(np.convolve(long, np.ones(3, dtype=np.int64)) ** 2)
     decay, output = blt.optimise(50, 3)
     gap, omega = np.array(decay) / blt.ONE, np.array(output) / blt.ONE
     series = np.array([1.0] + [float(np.sum(omega * (1 - gap) ** (k - 1))) for k in range(1, 50)])

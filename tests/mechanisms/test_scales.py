@@ -676,6 +676,18 @@ def test_groups_with_budgets_of_their_own_count_with_the_whole_step(name):
     assert alone, "no group of one column was looked at"
 
 
+@pytest.mark.parametrize("name", ["BudgetAbsorption", "BudgetDistribution"])
+def test_tests_publications_and_intruders_have_all_units_together(name):
+    """What w tests, the publications of a window and an intruder may spend is the whole budget, to the last unit."""
+    kinds = set()
+    for m in configurations(name):
+        total, test, pool = m.separate_shares
+        kept = m.reserve if m.pan_private else 0
+        assert steps(m.policy) * (test + kept) + pool == total, repr(m)
+        kinds.add((m.shift, m.pan_private))
+    assert kinds == {(False, None), (True, None), (False, "single"), (False, "announced")}
+
+
 CHARGED = [
     "Uniform",
     "Sample",
