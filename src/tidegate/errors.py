@@ -54,7 +54,8 @@ class InvalidParameter(TidegateError, ValueError):
     """A parameter is outside its documented range."""
 
     def __init__(self, name: str, value: object, constraint: str, remedy: str) -> None:
-        super().__init__(f"{name}={value!r} is refused: {name} must be {constraint}; {remedy}.")
+        given = f"{name} is missing: it" if value is None else f"{name}={value!r} is refused: {name}"
+        super().__init__(f"{given} must be {constraint}; {remedy}.")
         self.name = name
 
 

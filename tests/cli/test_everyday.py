@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,34 @@ def test_check_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(command) == 0
     assert "step 12" in json.dumps(said(capsys))
     assert (tmp_path / "out.csv").read_bytes() == out
+
+
+def test_every_command_says_what_comes_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last line can be pasted into a shell, also where a folder's name has a space; it leads to a proof."""
+    home = tmp_path / "my data"
+    home.mkdir()
+    settings(home)
+    monkeypatch.chdir(tmp_path)
+    config, report = "my data/tidegate.toml", "my data/report.html"
+    release = f"Next: tidegate release '{config}' --report '{report}'"
+
+    def last(*words: str) -> str:
+        assert main(list(words)) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last("explain", config) == f"Next: tidegate check '{config}'"
+    assert last("check", config) == release
+    assert last("check", config, "--follow").endswith(f"--follow --report '{report}'")
+    assert last("plan", config, "--quick") == release
+    assert last("preview", config) == release
+    assert last("release", config) == release
+    verify = last(*shlex.split(release)[2:])
+    assert verify.startswith("Next: tidegate ledger verify ")
+    assert last(*shlex.split(verify)[2:]).startswith("ledger verified")
+    assert main(["release", config, "--report", "my data/inside.html", "--compare-truth"]) == 0
+    assert "not for publication" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -257,12 +257,19 @@ def test_the_unit_is_never_guessed(tmp_path: Path, capsys: pytest.CaptureFixture
     start = ["init", str(tmp_path / "bike.csv"), "--out", str(tmp_path / "new.toml"), "--yes"]
     assert main(start) == 2
     shown = capsys.readouterr().err
+    assert "tidegate: unit is missing: " in shown
     assert "never guessed" in shown
     assert "--each-record" in shown
+    wide = "time," + ",".join(f"stop{number}" for number in range(900))
+    (tmp_path / "wide.csv").write_text(f"{wide}\n")
+    assert main(["init", str(tmp_path / "wide.csv"), "--out", str(tmp_path / "wide.toml"), "--yes"]) == 2
+    shown = capsys.readouterr().err
+    assert "--aggregate given" in shown
+    assert len(shown) < 500
     assert main([*start, "--each-record"]) == 0
     shown = capsys.readouterr().out
     assert "not protected as one" in shown
-    assert "off by at most about 17 on average (events)" in shown
+    assert "off by at most about 17 records on average" in shown
     assert f"Next: tidegate release {tmp_path / 'new.toml'} --report" in shown
     config = read_config(tmp_path / "new.toml")
     assert (config.schema.unit, config.query.aggregate) == (None, "count")

@@ -48,6 +48,15 @@ def test_the_list_of_commands_says_what_the_commands_say() -> None:
     assert said == COMMANDS
 
 
+@pytest.mark.parametrize(
+    "name", ["", *(name for name in COMMANDS if hasattr(whole().commands[name], "commands"))]
+)
+def test_no_list_of_commands_is_cut(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a command does can be read to its end."""
+    assert main([*name.split(), "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 def test_only_the_command_that_is_called_is_loaded() -> None:
     """The other modules, and what they import, cost nothing."""
     script = (

@@ -58,7 +58,10 @@ def load(name: str) -> Any:
         alone.add_typer(module.app, name=name)
     else:
         alone.command(name, epilog=module.EXAMPLE)(getattr(module, name))
-    return get_group(alone).commands[name]
+    found = get_group(alone).commands[name]
+    for part in getattr(found, "commands", {}).values():
+        part.short_help = part.help.partition("\n\n")[0]  # which is never cut, as that of `tidegate --help`
+    return found
 
 
 class _LoadedWhenCalled(TyperGroup):
@@ -66,7 +69,8 @@ class _LoadedWhenCalled(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         attributes["commands"] = {
-            name: TyperCommand(name=name, help=summary) for name, summary in COMMANDS.items()
+            name: TyperCommand(name=name, help=summary, short_help=summary)
+            for name, summary in COMMANDS.items()
         }
         super().__init__(**attributes)
 

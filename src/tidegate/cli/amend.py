@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.progress import release_of
+
 EXAMPLE = "Example: tidegate amend tidegate.toml"
 
 
@@ -37,3 +39,4 @@ def amend(
         if change.silent_until:
             words += f"; it may be silent up to step {change.silent_until:,}"
         typer.echo(words + ".")
+    typer.echo(release_of(config))

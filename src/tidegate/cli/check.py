@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.progress import following, release_of
+
 if TYPE_CHECKING:
     from tidegate.config import Config, Queries
 
@@ -60,6 +62,10 @@ def check(
     else:
         for name, ok, sentence in found:
             typer.echo(f"{'ok    ' if ok else 'FAILED'}  {name}: {sentence}")
+        if good:
+            served = settings[0].first.source.location == "serve:"
+            options = ["--follow"] if follow else []
+            typer.echo(following("tidegate", "serve", config) if served else release_of(config, *options))
     if not good:
         raise typer.Exit(2)
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.cli.progress import release_of, stages
+
 LIST_EXAMPLE = "Example: tidegate datasets list"
 MAKE_EXAMPLE = "Example: tidegate datasets make campus --out campus --weeks 1"
 LOAD_EXAMPLE = "Example: tidegate datasets load nyc-taxi yellow_tripdata_2024-01.parquet --out taxi"
@@ -85,7 +87,6 @@ def make(
     as_json: Machine = False,
 ) -> None:
     """Make up a stream: events, and a configuration that releases them."""
-    from tidegate.cli.progress import stages
     from tidegate.errors import InvalidParameter
     from tidegate.exact import whole
 
@@ -123,7 +124,6 @@ def load(
     as_json: Machine = False,
 ) -> None:
     """Turn a downloaded public stream into events, with a configuration that releases them."""
-    from tidegate.cli.progress import stages
     from tidegate.datasets.downloads import DOWNLOADS
     from tidegate.errors import InvalidInput, InvalidParameter
     from tidegate.ingest.errors import attempt
@@ -164,8 +164,5 @@ def _tell(done: dict[str, Any], as_json: bool) -> None:
         typer.echo(json.dumps(done, indent=2))
         return
     config = Path(done["files"][1])
-    typer.echo(
-        f"Wrote {done['rows']:,} rows to {done['files'][0]}, and a configuration that releases them. Next:\n"
-        f"tidegate release {config} --report {config.with_name('report.html')}\n"
-        f"tidegate ledger verify {config.with_suffix('.ledger')}"
-    )
+    typer.echo(f"Wrote {done['rows']:,} rows to {done['files'][0]}, and a configuration that releases them.")
+    typer.echo(release_of(config))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.progress import following
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -225,3 +227,4 @@ def _show(report: dict[str, Any]) -> None:
     for number, file in enumerate(report["files"]):
         facts.add_row("" if number else "Files", file)
     console.print(facts)
+    typer.echo("\n" + following("tidegate", "datasets", "make", "campus", "--out", "campus", "--weeks", 1))

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.cli.progress import following, stages
+
 EXAMPLE = "Example: tidegate doctor"
 NEEDED = (
     "numpy",
@@ -47,7 +49,11 @@ def doctor(
     needed = {name: _version(name) for name in NEEDED}
     parts = {part: _part(part) for part in OPTIONAL}
     complete = all(needed.values())
-    trials = {"noise": _try(_noise), "ledger": _try(_ledger)} if complete else {}
+    trials: dict[str, str] = {}
+    if complete:
+        with stages(1, quiet=as_json) as begin:
+            begin("trying noise and ledger, which are compiled the first time")
+            trials = {"noise": _try(_noise), "ledger": _try(_ledger)}
     facts: dict[str, Any] = {
         "ok": complete and all(trial == "works" for trial in trials.values()),
         "tidegate": __version__,
@@ -132,4 +138,5 @@ def _words(facts: dict[str, Any]) -> str:
         absent = f"missing {', '.join(found['missing'])}: {found['remedy']}" if found["missing"] else "found"
         lines.append(f"  [{part}] {found['for']}: {absent}")
     lines += [f"  {name}: {trial}" for name, trial in facts["trials"].items()]
-    return "\n".join([*lines, "All is well." if facts["ok"] else "Something is wrong: see above."])
+    well = f"All is well.\n{following('tidegate', 'demo')}"
+    return "\n".join([*lines, well if facts["ok"] else "Something is wrong: see above."])

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.progress import following
+
 EXAMPLE = "Example: tidegate explain tidegate.toml"
 
 
@@ -30,3 +32,4 @@ def explain(
         return
     for sentence in found:
         typer.echo(textwrap.fill(sentence, 100))
+    typer.echo(following("tidegate", "check", config))

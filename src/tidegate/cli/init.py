@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.progress import release_of
+
 if TYPE_CHECKING:
     from tidegate.config import Config
 
@@ -19,6 +21,7 @@ EXAMPLE = (
     "Example: tidegate init events.csv --unit device --column building --categories 'Library, Cafeteria' "
     "--start 2026-03-02 --count 168"
 )
+MOST_NAMED = 20  # columns in one sentence
 # option → the question and what is offered; "" offers nothing
 _QUESTIONS = {
     "categories": ("The public categories, separated by commas (empty for one column of everything)", ""),
@@ -148,13 +151,7 @@ def init(
                 aggregate if chosen["unit"] else "count", given["categories"], clip, value
             )
     elif unit is None and not each_record and aggregate != "given":
-        raise InvalidParameter(
-            "unit",
-            None,
-            "said, because it decides who is protected: it is never guessed",
-            f"write --unit with one of {', '.join(columns)}, or --each-record, where every record is a unit of its own "
-            "and a person with several is not protected as one",
-        )
+        raise InvalidParameter("unit", None, *_who(list(columns)))
     known = {name: answer for name, answer in {**chosen, **given}.items() if answer is not None}
     known["categories"] = _list(known.get("categories", ""))
     for name in ("count", "window"):
@@ -190,7 +187,6 @@ def init(
     except OSError as error:
         raise InvalidInput(f"{out} cannot be written: {error.strerror}.") from None
     wrong = {config.name: expected_error(config) for config in checked.parts}
-    report = out.with_name("report.html")
     if as_json:
         errors = wrong if checked.listed else wrong[checked.first.name]
         done = {"config": str(out), "guarantee": checked.guarantee, "expected_error": errors}
@@ -206,7 +202,7 @@ def init(
         if off is not None:
             named = f"{config.name}, with {config.share} of the budget: " if checked.listed else ""
             typer.echo(named + in_words(config, off))
-    typer.echo(f"Next: tidegate release {out} --report {report}")
+    typer.echo(release_of(out))
 
 
 def expected_error(config: Config) -> float | None:
@@ -216,6 +212,8 @@ def expected_error(config: Config) -> float | None:
 
 def in_words(config: Config, wrong: float) -> str:
     """How far released values will be off, in the unit of the values."""
+    from tidegate.runtime.wording import Words
+
     query = config.query
     shown = f"{wrong:,.0f}" if wrong >= 100 else f"{wrong:.3g}"
     value = repr(config.schema.value) if config.schema.value else "the values"
@@ -230,13 +228,22 @@ def in_words(config: Config, wrong: float) -> str:
             f"Quantiles are read from counts in {len(query.columns):,} bins, each off by {most} {shown}; "
             "`tidegate preview` shows what that makes of a quantile."
         )
-    units = {
-        "count": "events",
-        "histogram": "events",
-        "distinct": f"distinct values of {config.schema.unit!r}",
-    }
-    what = units.get(query.aggregate, f"in the unit of {value}")
-    return f"A released value will be off by {most} {shown} on average ({what}); `tidegate plan` says what would help."
+    counted = Words(config).counted
+    what = f" {counted}" if counted else f", in the unit of {value},"
+    return f"A released value will be off by {most} {shown}{what} on average; `tidegate plan` says what would help."
+
+
+def _who(columns: list[str]) -> tuple[str, str]:
+    """What must be said of the unit, and how; a file of many columns has rather numbers than units."""
+    named = (
+        f"--unit with one of {', '.join(columns)}" if len(columns) <= MOST_NAMED else "--unit with its column"
+    )
+    counted = "--aggregate given, with --layout wide where every column is a series, if the numbers were added up before"
+    return (
+        "the column that names a person or device, which decides who is protected and is never guessed",
+        f"write {named}; or --each-record, which protects every record by itself and not a person with several; or "
+        f"{counted}",
+    )
 
 
 def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, Any]) -> None:

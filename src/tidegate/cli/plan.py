@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from tidegate.cli.progress import following, release_of
+
 if TYPE_CHECKING:
     from tidegate.config import Config
     from tidegate.plan import Plan, StreamModel
@@ -156,7 +158,11 @@ def plan(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        _print(made, facts, delay, picture, every)
+        _print(made, facts, delay, every)
+        typer.echo(f"\nPaste into {config or 'tidegate.toml'}:\n\n{facts['config']}\n")
+        if picture is not None:
+            typer.echo(f"The picture is in {picture}.")
+        typer.echo(following("tidegate", "init", "events.csv") if config is None else release_of(config))
 
 
 class Settings(NamedTuple):
@@ -296,7 +302,7 @@ def _of_rho(found: Prediction) -> dict[str, Any]:
     }
 
 
-def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None, every: bool) -> None:
+def _print(made: Plan, facts: dict[str, Any], delay: int, every: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -329,7 +335,3 @@ def _print(made: Plan, facts: dict[str, Any], delay: int, picture: Path | None, 
         console.print(f"{more} more settings of these mechanisms were tried: --all shows them.\n")
     for sentence in facts["reasons"]:
         console.print(sentence, soft_wrap=True)
-    console.print("\nPaste into tidegate.toml:\n", highlight=False)
-    typer.echo(facts["config"])
-    if picture is not None:
-        typer.echo(f"\nThe picture is in {picture}.")

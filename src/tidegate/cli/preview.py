@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.progress import release_of
+
 if TYPE_CHECKING:
     from tidegate.config import Config
     from tidegate.ingest import StepBlock
@@ -76,6 +78,7 @@ def preview(
     if level is None and not said:
         typer.echo("How large values really are is not known: say it with --level.")
     typer.echo(f"The report is in {report}. Nothing was read, and nothing was spent.")
+    typer.echo(release_of(config))
 
 
 def run_preview(config: Config, level: float, folder: Path, report: Path) -> dict[str, Any]:

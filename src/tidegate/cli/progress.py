@@ -1,9 +1,27 @@
-"""Progress on stderr, for people only: silent where nobody looks."""
+"""What people see while a command works, and what they are advised to do next."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+
+def following(*words: object) -> str:
+    """The command that comes next, as it can be pasted into a shell.
+
+    Examples
+    --------
+    >>> following("tidegate", "check", "my stream.toml")
+    "Next: tidegate check 'my stream.toml'"
+    """
+    return f"Next: {shlex.join(map(str, words))}"
+
+
+def release_of(config: Path, *options: str) -> str:
+    """The release of a configuration, as the command that comes next."""
+    return following("tidegate", "release", config, *options, "--report", config.with_name("report.html"))
 
 
 @contextmanager

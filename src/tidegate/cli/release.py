@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.progress import following, release_of
+
 if TYPE_CHECKING:
     from tidegate.config import Config, Queries
     from tidegate.ingest import Intake
@@ -121,7 +123,11 @@ def release(
     if as_json:
         typer.echo(json.dumps(done, indent=2), err=aside)
     else:
-        show(done, aside=aside)
+        show(done, aside=aside, inside=compare_truth)
+        if report is None and done["steps"]:
+            typer.echo("\n" + release_of(config, *(["--until", "now"] if until else [])), err=aside)
+        elif "://" not in done["ledger_file"]:
+            typer.echo("\n" + following("tidegate", "ledger", "verify", done["ledger_file"]), err=aside)
     if not done["ledger_ok"]:
         raise typer.Exit(1)
 
@@ -360,8 +366,8 @@ def history_of(ledger: DurableLedger) -> list[str]:
     return told_of(ledger)
 
 
-def show(done: dict[str, Any], *, aside: bool) -> None:
-    """The summary for people."""
+def show(done: dict[str, Any], *, aside: bool, inside: bool) -> None:
+    """The summary for people, on stderr where releases are on stdout; a report may have to stay inside."""
     from rich.console import Console
     from rich.table import Table
 
@@ -412,7 +418,9 @@ def show(done: dict[str, Any], *, aside: bool) -> None:
     facts.add_row(
         "", f"{done['ledger_file']}  (keep it: it holds the account and the state, and is not for others)"
     )
-    for name in ("report", "card"):
-        if name in done:
-            facts.add_row("", done[name])
+    if "report" in done:
+        what = "not for publication: it shows true values" if inside else "open it in a browser"
+        facts.add_row("", f"{done['report']}  ({what})")
+    if "card" in done:
+        facts.add_row("", done["card"])
     console.print(facts)

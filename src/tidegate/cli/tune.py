@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli.progress import release_of
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -76,7 +78,7 @@ def tune(
     else:
         typer.echo(f"\nChosen from {price}, beside what the stream costs; the account is in {account}.")
     if write:
-        typer.echo(f"The lines are in {config}. Next: tidegate release {config}")
+        typer.echo(f"The lines are in {config}.\n{release_of(config)}")
     else:
         typer.echo(f"Put them into {config}, or run the same command with --write, which costs nothing more.")
 
