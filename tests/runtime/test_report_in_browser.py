@@ -72,6 +72,8 @@ def test_reports_in_a_browser(kind: str, chromium: Any, tmp_path: Path) -> None:
                 "for (const each of document.querySelectorAll('details')) each.open = true"
             )
             assert serious_findings(chromium) == [], (file.name, width, dark)
+            ground = chromium.execute_script("return getComputedStyle(document.body).backgroundColor")
+            assert (int(ground.removeprefix("rgb(").partition(",")[0]) < 64) == dark
             # compared with the screen: what is too wide on a telephone makes innerWidth larger
             assert chromium.execute_script("return document.documentElement.scrollWidth") <= width, file.name
         assert [entry["message"] for entry in chromium.get_log("browser")] == []

@@ -94,6 +94,11 @@ def read_text(path: str | Path) -> tuple[Path, str]:
         text = file.read_bytes().decode()
     except UnicodeDecodeError:
         raise ConfigError(name, None, "it is not UTF-8 text; save it as such.") from None
+    except FileNotFoundError:
+        sentence = (
+            "there is no such file; give the one that `tidegate init` has written, or write it with that."
+        )
+        raise ConfigError(str(file), None, sentence) from None
     except OSError as error:
         raise ConfigError(name, None, f"it cannot be read: {error.strerror}.") from None
     return file, text

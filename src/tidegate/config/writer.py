@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from tidegate.ingest.schema import check_header
 from tidegate.ingest.sources.directory import FORMATS, format_of
 from tidegate.ingest.sources.text import LONGEST_LINE, separator_of
 
-_TIME = ("time", "timestamp", "datetime", "date", "ts", "when", "at")
+_TIME = ("time", "timestamp", "datetime", "date", "ts", "when", "at", "hour", "day")
 _PLACE = (
     "column",
     "category",
@@ -123,14 +124,28 @@ def _json_words(value: object) -> str:
 def _guess(
     columns: Mapping[str, str], words: Sequence[str], taken: set[str], kinds: Sequence[str]
 ) -> str | None:
-    """The first column of a fitting type whose name is, ends in or contains one of the words."""
+    """The first column of a fitting type whose name is, has as one of its words, ends in or contains one of the words.
+
+    Examples
+    --------
+    >>> columns = dict.fromkeys(("lat", "counts", "ts_local"), "unknown")
+    >>> _guess(columns, _TIME, set(), ())
+    'ts_local'
+    """
     free = [name for name, kind in columns.items() if name not in taken and kind in (*kinds, "unknown")]
-    for fits in (str.__eq__, str.endswith, str.__contains__):
+    for fits in (str.__eq__, _has, str.endswith, str.__contains__):
         for word in words:
+            if len(word) <= 3 and fits in (str.endswith, str.__contains__):
+                continue  # it is in many others
             for name in free:
-                if (len(word) > 2 or fits is not str.__contains__) and fits(name.lower(), word):
+                if fits(name.lower() if fits is not _has else name, word):
                     return name
     return None
+
+
+def _has(name: str, word: str) -> bool:
+    """Whether a word is one of those that a name is made of: ts_local, startTime."""
+    return word in [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
 
 
 def write_config(
@@ -201,7 +216,8 @@ def write_config(
                 "time",
                 None,
                 "the column of the event's time",
-                "the first line must name the columns, and no name sounds like a time: say which one it is",
+                "no name in the first line sounds like one: write --time with its name, or the names of all columns "
+                "into the first line",
             )
         taken.add(time)
     wide = aggregate == "given" and layout == "wide"

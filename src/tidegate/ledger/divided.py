@@ -22,7 +22,7 @@ from tidegate.errors import InvalidParameter, LedgerError, LedgerMismatch, Snaps
 from tidegate.exact import show
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account, Mark
-from tidegate.ledger.events import MOST_UNITS, Overspent, Verdict
+from tidegate.ledger.events import MOST_UNITS, Overspent, Verdict, several
 from tidegate.ledger.kernels import Integers
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 
@@ -539,8 +539,8 @@ class SharesVerdict(Verdict):
     def __str__(self) -> str:
         if not self.ok:
             return super().__str__()
-        counted = f"{self.steps} step{'' if self.steps == 1 else 's'}"
-        windows = "all steps together" if self.window is None else f"no window of {self.window} steps"
+        counted = several(self.steps)
+        windows = "all steps together" if self.window is None else f"no window of {several(self.window)}"
         spent = f"spent {'no more' if self.window is None else 'more'} than {self.budget}"
         straddling = (
             "; one that straddles a change spent no more than the smallest of its budgets, or nothing after it"

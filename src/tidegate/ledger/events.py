@@ -102,6 +102,11 @@ class Group(NamedTuple):
     units: int
 
 
+def several(steps: int) -> str:
+    """So many steps."""
+    return f"{steps} step{'' if steps == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The answer of `verify`: whether the whole account holds, and how full the fullest window was.
@@ -152,17 +157,16 @@ class Verdict:
     def __str__(self) -> str:
         if not self.ok:
             return f"ledger NOT verified: {self.problem}"
-        counted = f"{self.steps} step{'' if self.steps == 1 else 's'}"
-        windows = "all steps together" if self.window is None else f"no window of {self.window} steps"
+        counted = several(self.steps)
+        windows = "all steps together" if self.window is None else f"no window of {several(self.window)}"
         if self.window is None:
             amount = f"spent no more than {self.budget} (they spent {show(self.spent)})"
         elif self.spent == 0:
             amount = f"spent more than {self.budget} (nothing was spent)"
         else:
-            amount = (
-                f"spent more than {self.budget} (the fullest, steps {self.place[0]} to {self.place[1]}, "
-                f"spent {show(self.spent)})"
-            )
+            first, last = self.place
+            place = f"step {first}" if first == last else f"steps {first} to {last}"
+            amount = f"spent more than {self.budget} (the fullest, {place}, spent {show(self.spent)})"
         return f"ledger verified: {counted}, {windows} {amount}{self.remarks}"
 
     @property

@@ -235,6 +235,8 @@ class WEvent(Policy):
 
     def unit(self) -> str:
         """All that happens within one window."""
+        if self.w == 1:
+            return f"everything within any one step: a change of at most {_amount(self)} in it"
         return (
             f"everything within any {self.w} consecutive steps: "
             f"a change of at most {_amount(self)} in each of them"

@@ -12,6 +12,7 @@ import html
 import math
 import struct
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,12 +23,21 @@ import numpy.typing as npt
 from tidegate.runtime.sinks.rounding import powers
 from tidegate.runtime.wording import about
 
-RELEASED, TRUE, LIMIT, QUIET, FAINT = "#0b6e8f", "#7d8894", "#b3261e", "#5b6672", "#dfe3e8"
-STATUS = {1: "#0b6e8f", 2: "#c9d3dc", 3: "#e7a33e", 4: "#8d6bb8", 5: "#63b1c9", 6: "#ffffff"}
+# colours of the report's style, which knows light and dark screens
+RELEASED, TRUE, LIMIT, QUIET, FAINT, INK = (
+    f"var(--{name})" for name in ("released", "true", "limit", "quiet", "faint", "ink")
+)
+STATUS = {
+    number: f"var(--{name})" for number, name in enumerate(("released", "s2", "noisy", "s4", "s5", "card"), 1)
+}
 WIDE, TALL = 500, 130  # of a small picture, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 44, 6, 6, 18  # margins within it
 MOST_POINTS = 240  # of a line; longer streams are drawn as averages of neighbouring steps
 MOST_HOVERS = 60
+MOST_DATES = 4
+DAY = 86_400  # seconds
+# between two dates that are not months apart: as many seconds, minutes, hours or days
+SPACES = (1, 5, 15, 60, 300, 900, 1_800, 3_600, 10_800, 21_600, 43_200, DAY, 2 * DAY, 7 * DAY, 14 * DAY)
 SHADES = 48
 Values = npt.NDArray[np.float64]
 
@@ -89,7 +99,7 @@ def draw_line(times: Times, one: Series) -> str:
     least, most = _range(parts)
     across = _across(len(bins))
     up = _up(least, most)
-    marks = [_grid(least, most), _dates(times, bins)]
+    marks = [_grid(least, most), _dates(times)]
     if np.isfinite(low).any():
         marks.append(f'<path d="{_band(across, up(low), up(high))}" fill="{RELEASED}" fill-opacity=".2"/>')
     if truth is not None:
@@ -122,7 +132,7 @@ def draw_heat(times: Times, one: Series, day: int) -> str:
         marks.append(f'<text x="{LEFT - 4}" y="{at:.0f}" text-anchor="end">{words}</text>')
     bins = bins_of(len(times), MOST_HOVERS)
     halves = averages((one.high - one.low) / 2, bins)
-    marks += [_dates(times, bins), _hovers(times, bins, averages(one.values, bins), halves)]
+    marks += [_dates(times), _hovers(times, bins, averages(one.values, bins), halves)]
     return _svg(
         WIDE, TALL, marks, f"{one.name}: released values, a day a column, an hour a row, darker for more"
     )
@@ -158,7 +168,7 @@ def draw_budget(times: Times, spent: Values, limit: float, symbol: str) -> str:
     line = up(np.array([limit]))[0]
     marks = [
         _grid(0.0, 1.15 * limit),
-        _dates(times, bins),
+        _dates(times),
         f'<path d="{_band(across, up(np.zeros(len(bins))), up(high))}" fill="{RELEASED}" fill-opacity=".25"/>',
         f'<path d="{_path(across, up(high))}" fill="none" stroke="{RELEASED}" stroke-width="1.2"/>',
         f'<path d="M{LEFT} {line:.1f}H{WIDE - RIGHT}" stroke="{LIMIT}" stroke-dasharray="6 4"/>',
@@ -183,7 +193,7 @@ def draw_status(times: Times, status: npt.NDArray[np.int8]) -> str:
         ]
         if bars:
             marks.append(f'<path d="{"".join(bars)}" fill="{colour}"/>')
-    marks.append(_dates(times, bins_of(count, MOST_HOVERS), below=30))
+    marks.append(_dates(times, below=30))
     return _svg(WIDE, 40, marks, "how the values of each step came about")
 
 
@@ -198,7 +208,7 @@ def draw_odds(epsilon: float, before: Sequence[float] = (0.1, 0.5, 0.9)) -> str:
             f'<rect x="110" y="{y - 5}" width="{width}" height="10" rx="5" fill="{FAINT}"/>'
             f'<rect x="{110 + width * least:.1f}" y="{y - 5}" width="{width * (most - least):.1f}" height="10" rx="5" '
             f'fill="{RELEASED}" fill-opacity=".55"><title>between {least:.1%} and {most:.1%}</title></rect>'
-            f'<path d="M{at:.1f} {y - 8}v16" stroke="#1d2733" stroke-width="2"/>'
+            f'<path d="M{at:.1f} {y - 8}v16" stroke="{INK}" stroke-width="2"/>'
         )
     high = 16 + 24 * len(before)
     rows += [
@@ -342,16 +352,51 @@ def _short(value: float, step: float, largest: float) -> str:
     return f"{value:,.{decimals}f}{letter}"
 
 
-def _dates(times: Times, bins: npt.NDArray[np.int64], below: int = TALL - 4) -> str:
-    """Four dates under the picture."""
-    width, found = WIDE - LEFT - RIGHT, []
-    short = times[len(times) - 1] - times[0] < datetime.timedelta(4)
-    for part in range(4):
-        index = len(times) * part // 4
-        moment = times[index]
-        words = f"{moment:%-d %b %H:%M}" if short else f"{moment:%-d %b %Y}"
-        found.append(f'<text x="{LEFT + width * part / 4:.0f}" y="{below}">{words}</text>')
+def _dates(times: Times, below: int = TALL - 4) -> str:
+    """A few moments of the calendar under the picture, each where it stands."""
+    width, count = WIDE - LEFT - RIGHT, len(times)
+    found = []
+    for moment, words in calendar(times):
+        after = bisect_right(range(count), moment, key=times.__getitem__)
+        begin, end = times[max(after - 1, 0)], times[min(after, count - 1)]
+        part = (moment - begin) / (end - begin) if end > begin else 0.0
+        x = LEFT + width * (after - 1 + part) / count
+        if x < WIDE - 30:  # else its words would not fit
+            found.append(
+                f'<text x="{x:.1f}" y="{below}" text-anchor="middle">{words}</text>'
+                f'<path d="M{x:.1f} {below - 14}v4" stroke="{QUIET}"/>'
+            )
     return "".join(found)
+
+
+def calendar(times: Times) -> list[tuple[datetime.datetime, str]]:
+    """At most four round moments between the first step and the last, evenly spaced, with their words.
+
+    Examples
+    --------
+    >>> hours = [datetime.datetime(2026, 3, 2) + datetime.timedelta(hours=hour) for hour in range(168)]
+    >>> [words for _, words in calendar(hours)], [words for _, words in calendar(hours[5:30])]
+    (['2 Mar 2026', '4 Mar 2026', '6 Mar 2026', '8 Mar 2026'], ['2 Mar 06:00', '2 Mar 12:00', ..., '3 Mar 00:00'])
+    """
+    first, last = times[0], times[len(times) - 1]
+    step = times[1] - first if len(times) > 1 else datetime.timedelta(1)
+    midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
+    for seconds in SPACES:
+        space = datetime.timedelta(seconds=seconds)
+        skipped = -(-(first - midnight) // (space if seconds < DAY else datetime.timedelta(1)))
+        begin = midnight + skipped * (space if seconds < DAY else datetime.timedelta(1))
+        if space >= step and begin + MOST_DATES * space > last >= begin:
+            style = "%-d %b %Y" if seconds >= DAY else "%-d %b %H:%M" if seconds >= 60 else "%H:%M:%S"
+            moments = (begin + number * space for number in range(MOST_DATES))
+            return [(moment, f"{moment:{style}}") for moment in moments if moment <= last]
+    months = 12 * first.year + first.month - (first == midnight.replace(day=1))  # from which on they begin
+    for space in (1, 3, 6, *(12 * years for years in (1, 2, 5, 10, 20, 50, 100))):
+        numbers = range(-(-months // space) * space, 12 * last.year + last.month, space)
+        if len(numbers) <= MOST_DATES:
+            break
+    style = "%b %Y" if space < 12 else "%Y"
+    moments = (midnight.replace(year=number // 12, month=number % 12 + 1, day=1) for number in numbers)
+    return [(moment, f"{moment:{style}}") for moment in moments] or [(first, f"{first:%-d %b %H:%M}")]
 
 
 def _hovers(
