@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tidegate.exact import show
 
 Kind = TypeVar("Kind", bound=type)
+MOST_NAMES = 8  # of columns that are spelt out
 
 # what papers and other libraries call things; the first that a class has is offered
 PARAMETERS = {
@@ -49,6 +50,18 @@ CLASSES = {
     "BinaryMechanism": "BinaryTree",
     "HybridMechanism": "HybridTree",
 }
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names of columns in a sentence; a few of them where there are many.
+
+    Examples
+    --------
+    >>> listed(["time", "device"]), listed([f"stop{number}" for number in range(900)])[-26:]
+    ('time, device', 'stop7 and 892 more columns')
+    """
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES:,} more columns"
 
 
 def nearest(name: str, known: Iterable[str], familiar: str | None = None) -> str | None:

@@ -71,6 +71,7 @@ def test_every_command_says_what_comes_next(
         ('epsilon = "1"', "epsilon = 0.1", "configuration", 'write epsilon = "0.1"'),
         ("events.csv", "absent.csv", "source", "absent.csv"),
         ('unit = "unit"', 'unit = "person"', "source", "person"),
+        ('unit = "unit"', 'unit = "Unit"', "source", "write 'unit', as it does"),
         ("out.csv", "nowhere/out.csv", "sink", "nowhere"),
         ("{folder}/out.csv", "mqtt://127.0.0.1:1/x", "sink", "cannot be reached"),
     ],

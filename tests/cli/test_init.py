@@ -74,9 +74,11 @@ def test_a_wrong_answer_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At once, with what is wrong; the other answers are not lost."""
-    write_events(tmp_path)
+    (tmp_path / "events.csv").write_text("time,unit,place,value\n")
     answers = {
         "event's time": ["wen", "time"],
+        "published": ["average", "mean"],
+        "number": ["", "valeu", "value"],
         "person": ["unit"],
         "category": ["place"],
         "categories": ["north"],
@@ -98,8 +100,10 @@ def test_a_wrong_answer_is_asked_for_again(
     config = read_config(out)
     assert (config.steps.count, config.protect.epsilon, config.protect.window) == (12, "1/2", 4)
     assert not any(answers.values())
+    assert (config.query.aggregate, config.query.clip) == ("mean", (0, 100))
     said = capsys.readouterr().out
     assert "There is no column 'wen'." in said
+    assert "'average' is none of distinct, count" in said
     assert "IANA time zone" in said
 
 
@@ -366,7 +370,7 @@ def test_several_statistics_by_questions(
     """On a terminal: names of further statistics, and what each of them is."""
     (tmp_path / "receipts.csv").write_text(RECEIPTS)
     out = tmp_path / "tidegate.toml"
-    answers = ["", "customer", "shop", "north, south", "2026-03-02", "1h", "UTC", "24", "1", "24"]
+    answers = ["", "", "customer", "shop", "north, south", "2026-03-02", "1h", "UTC", "24", "1", "24"]
     answers += ["revenue", "customers", "sum", "amount", "0, 200"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(answers) + "\n"))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)

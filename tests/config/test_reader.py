@@ -167,8 +167,10 @@ def test_policies_and_means() -> None:
 
 def test_unreadable_files_are_one_sentence(tmp_path: Path) -> None:
     """Absent, not text, or far too large."""
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"absent\.toml: there is no such file; .* `tidegate init`"):
         read_config(tmp_path / "absent.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_config(tmp_path)
     path = tmp_path / "tidegate.toml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="UTF-8"):

@@ -128,6 +128,7 @@ def read_values(file: Path, columns: list[str]) -> npt.NDArray[np.float64]:
 
     from tidegate.config.writer import header_separator
     from tidegate.errors import InvalidInput, InvalidParameter
+    from tidegate.naming import listed
 
     if not file.is_file():
         raise InvalidParameter("file", str(file), "a file that exists", "check its name")
@@ -146,7 +147,7 @@ def read_values(file: Path, columns: list[str]) -> npt.NDArray[np.float64]:
                 "columns",
                 name,
                 "the name of a column of numbers",
-                f"choose from {', '.join(numbers) or 'none'}",
+                f"choose from {listed(numbers) or 'none'}",
             )
     wanted = columns or [name for name in numbers if name != "step"]
     if not wanted or not frame.height:

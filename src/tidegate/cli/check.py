@@ -76,6 +76,7 @@ def _source(queries: Queries) -> str:
     from tidegate.config import input_columns
     from tidegate.ingest.schema import check_header
     from tidegate.ingest.sources.directory import FORMATS
+    from tidegate.naming import listed
     from tidegate.servers.kafka import is_topic
     from tidegate.servers.postgres import is_table
 
@@ -91,7 +92,7 @@ def _source(queries: Queries) -> str:
 
         table = TableSource(location, config.query.needed(config.schema), follow=config.source.follow)
         table.check()
-        return f"{table.name} has the columns {', '.join(table.columns)}."
+        return f"{table.name} has the columns {listed(table.columns)}."
     if location == "-":
         return "standard input, which is not read here."
     if location == "serve:":
@@ -106,7 +107,7 @@ def _source(queries: Queries) -> str:
     columns = input_columns(files[0], format=config.source.format, separator=config.source.separator)
     if config.source.format != "jsonl" and files[0].suffix not in (".jsonl", ".ndjson"):
         check_header(list(columns), needed, repr(files[0].name))  # a line of JSON may lack what others have
-    return f"{files[0].name!r} has the columns {', '.join(needed)}."
+    return f"{files[0].name!r} has the columns {listed(needed)}."
 
 
 def _ledger(queries: Queries) -> str:

@@ -6,7 +6,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,16 @@ EXAMPLE = (
     "Example: tidegate init events.csv --unit device --column building --categories 'Library, Cafeteria' "
     "--start 2026-03-02 --count 168"
 )
-MOST_NAMED = 20  # columns in one sentence
+AGGREGATES = ("distinct", "count", "sum", "mean", "histogram", "quantile", "given")
+OF_EACH_STEP = (
+    "What is published of each step: distinct (how many people), count (how many records), sum, mean, histogram, "
+    "quantile, or given (numbers that were added up before)"
+)
+NUMBERS = ("sum", "mean", "histogram", "quantile", "given")  # which are made of a column of numbers
+BOUNDS = {  # option → the question and what is offered
+    "clip": ("the bounds of one value, known to everybody", "0, 100"),
+    "edges": ("the edges of public intervals", "0, 10, 100"),
+}
 # option → the question and what is offered; "" offers nothing
 _QUESTIONS = {
     "categories": ("The public categories, separated by commas (empty for one column of everything)", ""),
@@ -56,9 +65,11 @@ def init(
         str | None, typer.Option(help="How times are written, if not ISO 8601: '%d.%m.%Y %H:%M'.")
     ] = None,
     aggregate: Annotated[
-        str,
-        typer.Option(help="count, distinct, sum, mean, histogram, quantile, or given: already aggregated."),
-    ] = "distinct",
+        str | None,
+        typer.Option(
+            help="count, distinct (the default), sum, mean, histogram, quantile, or given: already aggregated."
+        ),
+    ] = None,
     categories: Annotated[
         str | None,
         typer.Option(help="The public categories, separated by commas; never taken from the data."),
@@ -72,11 +83,11 @@ def init(
     most: Annotated[int, typer.Option(help="The most contributions of one unit in one step.")] = 1,
     grid: Annotated[str, typer.Option(help="The public resolution of values: 1, 0.01.")] = "1",
     layout: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Given input: long (a row for each step and series) or wide (a row for each step)."
+            help="Given input: long (a row for each step and series; the default) or wide (a row for each step)."
         ),
-    ] = "long",
+    ] = None,
     fill: Annotated[
         str | None,
         typer.Option(help="Given input: what becomes of a missing reading: missing, zero, a constant."),
@@ -138,20 +149,17 @@ def init(
         "window": window,
     }
     chosen: dict[str, Any] = {"time": time, "unit": unit, "column": column, "value": value}
+    what = {"aggregate": aggregate, "clip": clip, "edges": edges, "layout": layout, "max_change": max_change}
     queries = [_keys(words) for words in query or ()]
     if sys.stdin.isatty() and not yes and not as_json:
         # polars' handler lets a read go on after Ctrl-C; Python's own, set again, ends the question
         signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.default_int_handler)
-        if aggregate == "given" or each_record:
-            chosen["unit"] = ""  # not asked for
-        _ask(columns, chosen, given)
-        chosen["unit"] = chosen["unit"] or None
-        if not queries and aggregate != "given":
-            queries = _ask_for_more(
-                aggregate if chosen["unit"] else "count", given["categories"], clip, value
-            )
+        _ask(columns, chosen, given, what, each_record=each_record, several=bool(queries))
+        if not queries and what["aggregate"] != "given":
+            queries = _ask_for_more(what, given["categories"], chosen)
     elif unit is None and not each_record and aggregate != "given":
         raise InvalidParameter("unit", None, *_who(list(columns)))
+    aggregate = what["aggregate"] or "distinct"
     known = {name: answer for name, answer in {**chosen, **given}.items() if answer is not None}
     known["categories"] = _list(known.get("categories", ""))
     for name in ("count", "window"):
@@ -162,14 +170,14 @@ def init(
         columns,
         **known,
         time_format=time_format,
-        clip=_list(clip or ""),
-        edges=_list(edges or ""),
+        clip=_list(what["clip"] or ""),
+        edges=_list(what["edges"] or ""),
         most=most,
         grid=grid,
-        layout=layout,
+        layout=what["layout"] or "long",
         fill=fill,
         policy=policy,
-        max_change=max_change,
+        max_change=what["max_change"],
         aggregate=aggregate,
         mechanism=mechanism,
         sink=sink,
@@ -234,34 +242,63 @@ def in_words(config: Config, wrong: float) -> str:
 
 
 def _who(columns: list[str]) -> tuple[str, str]:
-    """What must be said of the unit, and how; a file of many columns has rather numbers than units."""
-    named = (
-        f"--unit with one of {', '.join(columns)}" if len(columns) <= MOST_NAMED else "--unit with its column"
-    )
-    counted = "--aggregate given, with --layout wide where every column is a series, if the numbers were added up before"
+    """What must be said of the unit, and how; a file may also have numbers that belong to nobody."""
+    from tidegate.naming import listed
+
     return (
         "the column that names a person or device, which decides who is protected and is never guessed",
-        f"write {named}; or --each-record, which protects every record by itself and not a person with several; or "
-        f"{counted}",
+        f"write --unit with one of {listed(columns)}; or --each-record, which protects every record by itself and not a "
+        "person with several; or --aggregate given, if the numbers were added up before (with --layout wide, if every "
+        "column is a series)",
     )
 
 
-def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, Any]) -> None:
+def _ask(
+    columns: Mapping[str, str],
+    chosen: dict[str, Any],
+    given: dict[str, Any],
+    what: dict[str, str | None],
+    *,
+    each_record: bool,
+    several: bool,
+) -> None:
     """Ask for what no option has said."""
-    typer.echo("Columns of the input: " + ", ".join(columns))
-    words = {
-        "time": "The column of the event's time (empty: the one whose name sounds like it)",
-        "unit": "The column that names the person or device to protect (empty: every record is a unit of its own, and "
-        "a person with several is not protected as one)",
-        "column": "The column of the category (empty: the one whose name sounds like it)",
-    }
-    for name, question in words.items():
-        while chosen[name] is None:
-            answer = typer.prompt(question, default="", show_default=False).strip()
-            if not answer or answer in columns:
-                chosen[name] = answer or None
-                break
-            typer.echo(f"There is no column {answer!r}.")
+    from tidegate.naming import listed
+
+    typer.echo(f"Columns of the input: {listed(list(columns))}")
+    _ask_column(
+        "time", "The column of the event's time (empty: the one whose name sounds like it)", columns, chosen
+    )
+    if not several:
+        _ask_one_of("aggregate", OF_EACH_STEP, AGGREGATES, what)
+    if what["aggregate"] == "given":
+        layouts = ("long", "wide")
+        _ask_one_of(
+            "layout", "A row for each step and series (long), or a row for each step (wide)", layouts, what
+        )
+        if what["max_change"] is None:
+            what["max_change"] = typer.prompt(
+                "By how much one person can change the numbers of one step", default="1"
+            )
+    elif not each_record:
+        question = (
+            "The column that names the person or device to protect (empty: every record is a unit of its own, and "
+            "a person with several is not protected as one)"
+        )
+        _ask_column("unit", question, columns, chosen)
+    wide = what["layout"] == "wide"
+    if what["aggregate"] in NUMBERS and not wide:
+        _ask_column("value", "The column of the number", columns, chosen, needed=True)
+        name = {"given": None, "histogram": "edges"}.get(what["aggregate"] or "", "clip")
+        if name and what[name] is None:
+            question, offered = BOUNDS[name]
+            what[name] = typer.prompt(question[:1].upper() + question[1:], default=offered)
+    if not wide and what["aggregate"] != "histogram":
+        _ask_column(
+            "column", "The column of the category (empty: the one whose name sounds like it)", columns, chosen
+        )
+    elif given["categories"] is None:
+        given["categories"] = ""
     for name, (question, offered) in _QUESTIONS.items():
         while given[name] is None:
             answer = typer.prompt(question, default=offered, show_default=bool(offered))
@@ -270,6 +307,28 @@ def _ask(columns: Mapping[str, str], chosen: dict[str, Any], given: dict[str, An
                 typer.echo(problem)
             else:
                 given[name] = answer
+
+
+def _ask_column(
+    name: str, question: str, columns: Mapping[str, str], chosen: dict[str, Any], *, needed: bool = False
+) -> None:
+    """Ask for a column of the input until there is such a one."""
+    while chosen[name] is None:
+        answer = typer.prompt(question, default="", show_default=False).strip()
+        if answer in columns or not (answer or needed):
+            chosen[name] = answer or None
+            return
+        typer.echo(f"There is no column {answer!r}." if answer else "It must be said.")
+
+
+def _ask_one_of(name: str, question: str, words: Sequence[str], what: dict[str, str | None]) -> None:
+    """Ask for one of a few words; the first is offered."""
+    while what[name] is None:
+        answer = typer.prompt(question, default=words[0]).strip()
+        if answer in words:
+            what[name] = answer
+        else:
+            typer.echo(f"{answer!r} is none of {', '.join(words)}.")
 
 
 def _problem(name: str, answer: str) -> str:
@@ -312,24 +371,25 @@ def _keys(words: str) -> dict[str, str]:
 
 
 def _ask_for_more(
-    aggregate: str, categories: str, clip: str | None, value: str | None
+    what: Mapping[str, str | None], categories: str, chosen: Mapping[str, Any]
 ) -> list[dict[str, str]]:
     """Ask whether there are further statistics of the same people; nothing where there are none."""
     question = "Names of further statistics of the same people, which share the budget, separated by commas (empty: none)"
     names = _list(typer.prompt(question, default="", show_default=False))
     if not names:
         return []
+    aggregate = what["aggregate"] or "distinct"
+    aggregate = "count" if aggregate == "distinct" and not chosen["unit"] else aggregate
     first = {"name": typer.prompt("The name of the first", default=aggregate), "aggregate": aggregate}
-    found = [first | {key: text for key, text in (("clip", clip), ("value", value)) if text}]
+    keys = {"clip": what["clip"], "edges": what["edges"], "value": chosen["value"]}
+    found = [first | {key: text for key, text in keys.items() if text}]
     for name in names:
         kind = typer.prompt(f"{name}: count, distinct, sum, mean or histogram", default="count")
         each = {"name": name, "aggregate": kind}
-        if kind in ("sum", "mean", "histogram"):
+        if kind in NUMBERS:
             each["value"] = typer.prompt(f"{name}: the column of the number")
-        if kind in ("sum", "mean"):
-            each["clip"] = typer.prompt(f"{name}: the bounds of one value", default="0, 100")
-        if kind == "histogram":
-            each["edges"] = typer.prompt(f"{name}: the edges of public intervals", default="0, 10, 100")
+            bound = "edges" if kind == "histogram" else "clip"
+            each[bound] = typer.prompt(f"{name}: {BOUNDS[bound][0]}", default=BOUNDS[bound][1])
         found.append(each)
     return [
         each | ({"columns": categories} if categories and each["aggregate"] != "histogram" else {})

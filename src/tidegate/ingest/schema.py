@@ -72,7 +72,10 @@ def check_header(header: Sequence[str], needed: Sequence[str], where: str) -> No
             seen.add(name)
     for name in needed:
         if name not in present:
-            raise MissingColumn(f"{where} has no column {name!r}; declare one that it has.")
+            # where a header is missing, its names are a record: only what is the declared name but for its case is shown
+            near = next((each for each in header if each.strip().lower() == name.lower()), None)
+            remedy = "declare one that it has" if near is None else f"write {near!r}, as it does"
+            raise MissingColumn(f"{where} has no column {name!r}; {remedy}.")
 
 
 class UnitReader:

@@ -10,11 +10,11 @@ from tidegate.config import Config, Queries
 from tidegate.errors import without_secrets
 from tidegate.exact import show
 from tidegate.mechanisms.clipped_records import ClippedRecords
+from tidegate.naming import MOST_NAMES, listed
 from tidegate.policy import Secret, Swellfish
 from tidegate.runtime.learnt import learnt_clip, released_by
 from tidegate.runtime.wording import Words, budget_in_words, odds
 
-MOST_NAMES = 8  # of columns that are spelt out
 MOST_SPECIFICATIONS = 50
 
 
@@ -54,11 +54,11 @@ def _published(config: Config, *, named: bool) -> Iterator[str]:
         "sum": f"the sum of {config.schema.value}",
         "mean": f"the mean of {config.schema.value}",
         "histogram": f"the number of records by intervals of {config.schema.value}",
-        "quantile": f"{_listed(query.answer_labels)} of {config.schema.value}",
+        "quantile": f"{listed(query.answer_labels)} of {config.schema.value}",
         "given": "what the input says, which was added up before,",
     }[query.aggregate]
     labels = query.answer_labels
-    where = f" in {_listed(labels)}" if len(labels) > 1 and query.aggregate != "quantile" else ""
+    where = f" in {listed(labels)}" if len(labels) > 1 and query.aggregate != "quantile" else ""
     start = f"{config.name}: every" if named else "Every"
     yield f"{start} {words.step}, {counted}{where} is published with noise by {released_by(config.mechanism)}."
     if config.edition:
@@ -167,8 +167,3 @@ def _answers(config: Config) -> Iterator[str]:
         names = ", ".join(answer.name for answer in config.answers)
         are = "is" if len(config.answers) == 1 else "are"
         yield f"From what was released, {names} {are} computed; that costs nothing."
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:MOST_NAMES])
-    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES:,} more columns"
