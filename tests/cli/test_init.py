@@ -78,7 +78,7 @@ def test_a_wrong_answer_is_asked_for_again(
     answers = {
         "event's time": ["wen", "time"],
         "published": ["average", "mean"],
-        "number": ["", "valeu", "value"],
+        "number": ["", "price", "value"],
         "person": ["unit"],
         "category": ["place"],
         "categories": ["north"],

@@ -216,8 +216,7 @@ def write_config(
                 "time",
                 None,
                 "the column of the event's time",
-                "no name in the first line sounds like one: write --time with its name, or the names of all columns "
-                "into the first line",
+                "the first line must name the columns, and no name sounds like a time: write --time with the one it is",
             )
         taken.add(time)
     wide = aggregate == "given" and layout == "wide"
