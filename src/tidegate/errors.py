@@ -55,7 +55,7 @@ class InvalidParameter(TidegateError, ValueError):
 
     def __init__(self, name: str, value: object, constraint: str, remedy: str) -> None:
         given = f"{name} is missing: it" if value is None else f"{name}={value!r} is refused: {name}"
-        super().__init__(f"{given} must be {constraint}; {remedy}.")
+        super().__init__(f"{given} must be {constraint}; {remedy}{'' if remedy.endswith('?') else '.'}")
         self.name = name
 
 

@@ -103,7 +103,7 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
     if found is None:
         kinds = [*catalogue(), *installed()]
         near = get_close_matches(name, kinds, 1)
-        remedy = f"did you mean {near[0]!r}" if near else f"choose one of {', '.join(kinds)}"
+        remedy = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(kinds)}"
         raise InvalidParameter(
             "mechanism", name, "the name of a mechanism, zoo:NAME or module:function", remedy
         )

@@ -88,7 +88,9 @@ def input_columns(location: str | Path, *, format: str = "auto", separator: str 
         with path.open("rb") as file:
             line = file.readline(LONGEST_LINE)
     except OSError as error:
-        raise SourceUnavailable(f"{str(path)!r} cannot be opened: {error.strerror}.") from None
+        raise SourceUnavailable(
+            f"{str(path)!r} cannot be opened ({error.strerror}); check its name and who may read it."
+        ) from None
     if not line.strip():
         raise EmptyInput(f"{path.name!r} is empty; it needs at least a header or one record.")
     if kind == "jsonl":

@@ -179,7 +179,7 @@ def chosen(names: str = "") -> dict[str, type[Mechanism]]:
         kind = find(name)
         if kind is None:
             near = naming.nearest(name, [*__all__, *installed()], naming.CLASSES.get(name))
-            remedy = f"did you mean {near!r}" if near else f"choose from {', '.join(catalogue())}"
+            remedy = f"did you mean {near!r}?" if near else f"choose from {', '.join(catalogue())}"
             raise InvalidParameter("mechanism", name, "the name of a mechanism, or module:Class", remedy)
         found[kind.__name__] = kind
     return found

@@ -382,19 +382,18 @@ def calendar(times: Times) -> list[tuple[datetime.datetime, str]]:
     step = times[1] - first if len(times) > 1 else datetime.timedelta(1)
     midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
     for seconds in SPACES:
-        space = datetime.timedelta(seconds=seconds)
-        skipped = -(-(first - midnight) // (space if seconds < DAY else datetime.timedelta(1)))
-        begin = midnight + skipped * (space if seconds < DAY else datetime.timedelta(1))
+        space, least = datetime.timedelta(seconds=seconds), datetime.timedelta(seconds=min(seconds, DAY))
+        begin = midnight - (midnight - first) // least * least  # the first such moment that is not before
         if space >= step and begin + MOST_DATES * space > last >= begin:
             style = "%-d %b %Y" if seconds >= DAY else "%-d %b %H:%M" if seconds >= 60 else "%H:%M:%S"
             moments = (begin + number * space for number in range(MOST_DATES))
             return [(moment, f"{moment:{style}}") for moment in moments if moment <= last]
     months = 12 * first.year + first.month - (first == midnight.replace(day=1))  # from which on they begin
-    for space in (1, 3, 6, *(12 * years for years in (1, 2, 5, 10, 20, 50, 100))):
-        numbers = range(-(-months // space) * space, 12 * last.year + last.month, space)
+    for apart in (1, 3, 6, *(12 * years for years in (1, 2, 5, 10, 20, 50, 100))):
+        numbers = range(-(-months // apart) * apart, 12 * last.year + last.month, apart)
         if len(numbers) <= MOST_DATES:
             break
-    style = "%b %Y" if space < 12 else "%Y"
+    style = "%b %Y" if apart < 12 else "%Y"
     moments = (midnight.replace(year=number // 12, month=number % 12 + 1, day=1) for number in numbers)
     return [(moment, f"{moment:{style}}") for moment in moments] or [(first, f"{first:%-d %b %H:%M}")]
 

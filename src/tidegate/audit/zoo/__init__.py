@@ -41,7 +41,7 @@ def find(name: str) -> Animal:
             return animal
     near = get_close_matches(name, [animal.name for animal in zoo()], n=1)
     remedy = (
-        f"did you mean {near[0]!r}"
+        f"did you mean {near[0]!r}?"
         if near
         else "write for example 'zoo:noise halved'; docs/audit.md has the list"
     )
