@@ -206,6 +206,8 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
+broker.heartbeat.interval.ms=250
+broker.session.timeout.ms=2500
 auto.create.topics.enable=false
 """
 
@@ -522,10 +524,12 @@ class Starter:
         return self.process.stdout.readline().strip()
 
     def begin(self, toml: Path, **order: Any) -> None:
-        """One start, whose end is not awaited."""
+        """One start; returns when its stream is open, and does not wait for its end."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"toml": str(toml), **order}) + "\n")
         self.process.stdin.flush()
+        answer = json.loads(self._line())
+        assert "open" in answer, answer
 
     def ended(self) -> bool:
         """Wait for the end of a start; returns whether it was killed."""
@@ -539,6 +543,14 @@ class Starter:
     def start(self, toml: Path, **order: Any) -> bool:
         """One start to its end; returns whether it was killed."""
         self.begin(toml, **order)
+        return self.ended()
+
+    def start_while(self, server: Any, toml: Path, *, seconds: float, away: float, **order: Any) -> bool:
+        """One start whose server is killed once the stream is open, and comes back, before or after we are killed."""
+        self.begin(toml, seconds=seconds, **order)
+        server.stop()
+        time.sleep(away)
+        server.start()
         return self.ended()
 
     def close(self) -> None:

@@ -93,7 +93,8 @@ def main() -> None:
                 code = 3
             os._exit(code)
         os.close(into)
-        os.read(out, 1)  # the stream is open, or has failed
+        if os.read(out, 1):  # else it has failed, and has said so
+            print(json.dumps({"open": True}), flush=True)
         os.close(out)
         if order.get("seconds") is not None:
             time.sleep(order["seconds"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -427,20 +426,16 @@ def test_killed_while_it_sends(kafka: Any, starter: Any, tmp_path: Path) -> None
     """20 kills of Tidegate and 3 of the broker: a careful reader sees each release once, in order, as it was stored."""
     topic = kafka.topic()
     (tmp_path / "events.csv").write_text("time,unit,place\n2026-03-02T00:10,walrus1,north\n")
-    config = into(tmp_path, kafka.url(topic), TIDE, ("count = 12", "count = 4000"), ('"1h"', '"1min"'))
     kills = int(os.environ.get("TIDEGATE_KILLS", "20"))
-    chance, crashes = random.Random(4), set(random.Random(8).sample(range(2, kills), max(3, kills // 10)))
+    steps, chance = 200 * kills, random.Random(4)
+    config = into(tmp_path, kafka.url(topic), TIDE, ("count = 12", f"count = {steps}"), ('"1h"', '"1min"'))
+    crashes = set(chance.sample(range(kills), max(3, kills // 10)))
     for kill in range(kills):
         if kill in crashes:
-            starter.begin(config.path, size=5, seconds=1.0)
-            time.sleep(0.5)
-            kafka.stop()
-            time.sleep(0.5)
-            kafka.start()
-            killed = starter.ended()
+            away, moment = chance.uniform(0.0, 0.5), chance.uniform(0.0, 2.0)
+            assert starter.start_while(kafka, config.path, size=5, seconds=moment, away=away)
         else:
-            killed = starter.start(config.path, size=5, seconds=chance.uniform(0.0, 4 / kills))
-        assert killed
+            assert starter.start(config.path, size=5, seconds=chance.uniform(0.0, 0.2))
     stream = release(config)
     with open_stream(config) as again:
         sink: Any = again._outlets[0].sink
@@ -451,7 +446,7 @@ def test_killed_while_it_sends(kafka: Any, starter: Any, tmp_path: Path) -> None
     assert [message.value() + b"\n" for message in messages] == [
         line for one in chunks for line in sink._layout.objects(one)
     ]
-    assert len(stored) == stream.store.progress.number > 4000
+    assert len(stored) == stream.store.progress.number > steps
     assert verify_target(config.ledger).ok
 
 
@@ -471,13 +466,12 @@ def test_killed_at_random_every_record_counts_once(kafka: Any, starter: Any, tmp
         count = chance.randint(1, 200)
         kafka.send(topic, [(n % 2, event(f"u{n % 7}", 1000 * step + 1 + n / 100)) for n in range(count)])
         sent[step] += count
+        order = {"follow": True, "clock": str(clock)}
         if kill in crashes:
-            restart = threading.Thread(target=lambda: (kafka.stop(), kafka.start()))
-            restart.start()
-            assert starter.start(config.path, follow=True, clock=str(clock), seconds=chance.uniform(0.1, 0.6))
-            restart.join(60)
+            away, moment = chance.uniform(0.0, 0.5), chance.uniform(0.0, 2.0)
+            assert starter.start_while(kafka, config.path, seconds=moment, away=away, **order)
         else:
-            assert starter.start(config.path, follow=True, clock=str(clock), seconds=chance.uniform(0.0, 0.4))
+            assert starter.start(config.path, seconds=chance.uniform(0.0, 0.4), **order)
     clock.write_text(str(START + 2001.0))
     assert not starter.start(config.path, follow=True, clock=str(clock))
     assert released(tmp_path) == sent

@@ -196,20 +196,24 @@ def test_a_commit_whose_word_was_lost_counts(
 
 
 def test_killed_at_random_moments(database: Any, starter: Any, tmp_path: Path) -> None:
-    """20 kills while rows are written: the table is what the ledger's store says, each release once."""
+    """20 kills of Tidegate and 3 of the server while rows are written: the table is what the ledger's store says."""
     (tmp_path / "events.csv").write_text("time,unit,place\n2026-03-02T00:10,walrus1,north\n")
-    config = into(tmp_path, database.url(), TIDE, ("count = 12", "count = 4000"), ('"1h"', '"1min"'))
-    chance, kills, wanted = random.Random(3), 0, int(os.environ.get("TIDEGATE_KILLS", "20"))
-    while kills < wanted:
-        kills += 1
-        if not starter.start(config.path, size=5, seconds=chance.uniform(0.0, 2 / wanted)):
-            break
-    assert kills == wanted
+    kills = int(os.environ.get("TIDEGATE_KILLS", "20"))
+    steps, chance = 400 * kills, random.Random(3)
+    config = into(tmp_path, database.url(), TIDE, ("count = 12", f"count = {steps}"), ('"1h"', '"1min"'))
+    crashes = set(chance.sample(range(kills), max(3, kills // 10)))
+    for kill in range(kills):
+        moment = chance.uniform(0.0, 0.1)
+        if kill in crashes:
+            away, moment = chance.uniform(0.0, 0.2), chance.uniform(0.0, 0.7)
+            assert starter.start_while(database.server, config.path, size=5, seconds=moment, away=away)
+        else:
+            assert starter.start(config.path, size=5, seconds=moment)
     stream = release(config)
     number = stream.store.progress.number
     found = database.sql("SELECT count(*), count(DISTINCT (step, revision)), max(step) FROM released")[0]
-    assert found == (2 * number, number, 4000)
-    assert database.sql("SELECT count(*) FROM released_newest") == [(8000,)]
+    assert found == (2 * number, number, steps)
+    assert database.sql("SELECT count(*) FROM released_newest") == [(2 * steps,)]
     with open_stream(config) as again:
         layout = again._outlets[0].sink._layout
         stored = [row for chunk in again.store.chunks() for row in layout.rows(chunk)]

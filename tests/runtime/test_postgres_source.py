@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import socket
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -411,14 +413,17 @@ def test_bad_rows_are_left_out_or_refused(database: Any, tmp_path: Path) -> None
 
 
 def test_killed_while_rows_arrive_in_any_order(database: Any, starter: Any, tmp_path: Path) -> None:
-    """20 kills, writers that overlap and roll back: every row that was committed in time counts once."""
+    """20 kills of Tidegate and 3 of the server, writers that overlap and roll back: each committed row counts once."""
+    import psycopg
+
     database.sql(TABLE)
     kills = int(os.environ.get("TIDEGATE_KILLS", "20"))
     steps = kills // 2
     config = followed(tmp_path, database.url("events"), steps)
     clock = tmp_path / "clock"
     clock.write_text(str(START + 1.0))
-    chance, counts = random.Random(11), [0] * steps
+    chance, certain = random.Random(11), [0] * steps
+    crashes = set(chance.sample(range(kills), max(3, kills // 10)))
     ended, lock, now = (
         threading.Event(),
         threading.Lock(),
@@ -427,21 +432,22 @@ def test_killed_while_rows_arrive_in_any_order(database: Any, starter: Any, tmp_
 
     def write(seed: int) -> None:
         mine = random.Random(seed)
-        with database.connect() as connection:
-            while not ended.is_set():
-                with lock:
-                    step, now[1] = now[0], now[1] + 1
-                rows, kept = mine.randint(1, 20), mine.random() < 0.8
+        while not ended.is_set():
+            with lock:
+                step, now[1] = now[0], now[1] + 1
+            rows, kept = mine.randint(1, 20), mine.random() < 0.8
+            times = [START + 1000 * step + 1 + n / 100 for n in range(rows)]
+            committed = 0
+            with suppress(psycopg.OperationalError), database.connect() as connection:
                 connection.execute("BEGIN")
-                insert(
-                    connection, *[(START + 1000 * step + 1 + n / 100, f"u{n}", "north") for n in range(rows)]
-                )
+                insert(connection, *[(at, f"u{n}", "north") for n, at in enumerate(times)])
                 time.sleep(mine.uniform(0, 0.03))
                 connection.execute("COMMIT" if kept else "ROLLBACK")
-                with lock:
-                    counts[step] += rows * kept
-                    now[1] -= 1
-                time.sleep(mine.uniform(0, 0.03))
+                committed = rows * kept
+            with lock:
+                certain[step] += committed
+                now[1] -= 1
+            time.sleep(mine.uniform(0, 0.03))
 
     def next_step() -> None:
         """The step ends when none of its transactions is open: what is committed later would be late."""
@@ -458,7 +464,13 @@ def test_killed_while_rows_arrive_in_any_order(database: Any, starter: Any, tmp_
         writer.start()
     try:
         for kill in range(kills):
-            assert starter.start(config.path, follow=True, clock=str(clock), seconds=chance.uniform(0, 0.3))
+            order = {"follow": True, "clock": str(clock)}
+            if kill in crashes:
+                away, moment = chance.uniform(0.0, 0.2), chance.uniform(0.0, 0.7)
+                server = database.server
+                assert starter.start_while(server, config.path, seconds=moment, away=away, **order)
+            else:
+                assert starter.start(config.path, seconds=chance.uniform(0, 0.3), **order)
             if kill % 2 and now[0] < steps - 1:
                 next_step()
     finally:
@@ -467,8 +479,16 @@ def test_killed_while_rows_arrive_in_any_order(database: Any, starter: Any, tmp_
             writer.join(20)
     clock.write_text(str(START + 1000 * steps + 1.0))
     assert not starter.start(config.path, follow=True, clock=str(clock))
+    found = dict(
+        database.sql(
+            f"SELECT (extract(epoch FROM time)::int - {START}) / 1000, count(*) FROM events GROUP BY 1"
+        )
+    )
+    counts = [found.get(step, 0) for step in range(steps)]
     assert released(tmp_path) == counts
-    assert sum(counts) > 100
+    # what the server said that it had committed is there; the word of some commits died with it
+    assert all(known <= count for known, count in zip(certain, counts, strict=True))
+    assert sum(certain) > 100
     assert verify_target(config.ledger).ok
 
 
@@ -488,6 +508,30 @@ def test_a_server_that_goes_away_is_waited_for(database: Any, tmp_path: Path) ->
         thread.join()
         intake.close()
     assert released(tmp_path) == [31, 0]
+
+
+def test_a_connection_that_is_lost_in_a_page_is_made_anew(
+    database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a server dies, or hangs, after it was asked for rows: the source waits, and reads them."""
+    database.sql(TABLE)
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    with database.connect() as connection:
+        insert(connection, (START, "one", "north"))
+    with TableSource(database.url("events"), COLUMNS, follow=True) as source:
+        look, left = source._look, [2]
+
+        def looked(settling: Settling) -> int | None:
+            found = look(settling)
+            if left[0]:
+                left[0] -= 1
+                assert source._session is not None
+                source._session.watchdog._socket.shutdown(socket.SHUT_RDWR)
+            return found
+
+        monkeypatch.setattr(source, "_look", looked)
+        found = [(len(one.frame), one.caught_up) for one in frames(source, turns=4)]
+        assert found == [(0, False), (0, False), (1, True), (0, True)]
 
 
 def stream_on(database: Any, intake: Any, now: list[float]) -> None:

@@ -166,6 +166,12 @@ class Session:
             )
         self.watchdog = Watchdog(self.connection.fileno(), answer)
 
+    @property
+    def _lost(self) -> bool:
+        """Whether there was a connection and it is gone: libpq says so with an error of no particular kind."""
+        connection = getattr(self, "connection", None)
+        return connection is not None and connection.pgconn.status != self._psycopg.pq.ConnStatus.OK
+
     @contextmanager
     def told(self) -> Iterator[None]:
         """Turn every failure of the database into one sentence, without what it says about the data."""
@@ -194,7 +200,9 @@ class Session:
                 found = ServerRefuses(
                     f"the address of {self.address.shown} has a parameter that PostgreSQL does not know; correct it."
                 )
-            elif isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError):
+            elif (
+                isinstance(error, self._psycopg.OperationalError | self._psycopg.InterfaceError) or self._lost
+            ):
                 found = ServerAway(
                     f"the database at {server} cannot be reached; start it, or check the address."
                 )
