@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -108,16 +109,29 @@ def processor_seconds() -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def peak_megabytes() -> int:
-    """The largest resident sets of all these processes, added up."""
+def megabytes() -> int:
+    """The resident sets of all these processes, added up."""
     total = 0
     for one in family():
         try:
             lines = Path(f"/proc/{one}/status").read_text().splitlines()
         except OSError:
             continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
     return total // 1024
+
+
+class Watched:
+    """The most memory that was seen at once, looked at twice a second: processes that have ended by then count, too."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        while True:
+            self.most = max(self.most, megabytes())
+            time.sleep(0.5)
 
 
 def main() -> int:
@@ -128,6 +142,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--memory", default="2g", help="of the JVM, in which driver and executors are")
     given = parser.parse_args()
+    memory = Watched()
     if shutil.which("java") is None or importlib.util.find_spec("pyspark") is None:
         print("Spark is not here; install Java 17 and tidegate[spark], and this runs as well.")
         return 0
@@ -166,7 +181,7 @@ def main() -> int:
             f"{given.events / counted[1]:,.0f} counted only ({counted[0]:.0f} s); {ratio:.2f} of it (wanted: {WANTED})",
             flush=True,
         )
-        print(f"memory of all processes: {peak_megabytes():,} MB at most")
+        print(f"memory of all processes: {max(memory.most, megabytes()):,} MB at most")
         session.stop()
     return 0 if ratio >= WANTED else 1
 

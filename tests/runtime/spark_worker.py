@@ -13,9 +13,9 @@ from tidegate.spark import follow
 from tidegate.spark.__main__ import events_of
 
 
-def main(toml: str, clock: str, checkpoint: str, spool: str) -> None:
+def main(master: str, toml: str, clock: str, checkpoint: str, spool: str) -> None:
     """One start."""
-    builder = SparkSession.builder.master("local[2]")
+    builder = SparkSession.builder.master(master)
     for name, value in SPARK_SETTINGS.items():
         builder = builder.config(name, value)
     session, queries = builder.getOrCreate(), read_queries(toml, follow=True)
@@ -32,4 +32,4 @@ def main(toml: str, clock: str, checkpoint: str, spool: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[4], sys.argv[6])
+    main(*sys.argv[1:])

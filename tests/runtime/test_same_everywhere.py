@@ -11,81 +11,123 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.runtime.helpers import publish, settings
-from tests.runtime.test_broker import START, World, session
+import pytest
+from tests.runtime.helpers import TEXT, publish
+from tests.runtime.test_broker import START, World
 
-from tidegate.config import Config
-from tidegate.runtime import open_stream
+from tidegate.config import Queries, parse_queries
+from tidegate.ingest.query import AGGREGATES
+from tidegate.runtime import open_streams
 from tidegate.testing import fixed_entropy
 
-Event = tuple[float, str, str]
+FIELDS = ("time", "unit", "place", "amount")
+TABLE = (
+    "CREATE TABLE events (id bigserial PRIMARY KEY, time timestamptz, unit text, place text, amount float8)"
+)
+PLACES = 'columns = ["north", "south"]'
+COUNTED = {
+    "count": f"{PLACES}\nmost = 3",
+    "distinct": f"{PLACES}\nmost = 2",
+    "sum": f'{PLACES}\nmost = 2\nclip = ["-2", "7"]\ngrid = "0.5"',
+    "mean": f'{PLACES}\nclip = ["0", "7"]\nwhere = "amount < 8"',
+    "histogram": 'edges = ["0", "2.5", "9"]\nmost = 2',
+    "quantile": 'clip = ["0", "8"]\nquantiles = ["1/2"]\nbins = 8',
+}
+STATISTICS = {
+    "all that count": "\n".join(
+        f'[[query]]\nname = "{name}s"\naggregate = "{name}"\n{more}' for name, more in COUNTED.items()
+    ),
+    "given": f'[query]\naggregate = "given"\n{PLACES}\ngrid = "0.5"',  # readings belong to nobody: a file of their own
+}
+Event = tuple[float, str, str, float]
 
 
-def events() -> list[Event]:
-    """Two steps of some people, some of them several times and in both places, not quite in order."""
+def test_no_aggregate_is_missing_here() -> None:
+    """Whoever adds one adds it to what every source must do the same with."""
+    assert {*COUNTED, "given"} == set(AGGREGATES)
+
+
+def events(statistics: str) -> list[Event]:
+    """Two steps of some people, several times, in both places, not quite in order; or one reading for each cell."""
+    if statistics == "given":
+        return [
+            (START + 1000 * n + 5.0, "", place, n + 0.5) for n in range(2) for place in ("north", "south")
+        ]
     chance = random.Random(2)
     return [
         (
             START + chance.randrange(2000 * 8) / 8,
             f"u{chance.randrange(40)}",
             chance.choice(["north", "south"]),
+            chance.randrange(-8, 20) / 2,
         )
         for _ in range(300)
     ]
 
 
-def configured(folder: Path, location: str) -> Config:
-    """Two steps, two contributions a unit, from a location."""
+def configured(folder: Path, location: str, statistics: str) -> Queries:
+    """Two steps of some statistics, from a location."""
     folder.mkdir()
-    return settings(
-        folder,
-        ('start = "2026-03-02T00:00"', f'start = "{moment()}"'),
+    text, given = TEXT.format(folder=folder), statistics == "given"
+    before, after = text.index("[query]"), text.index("[protect]")
+    text = f"{text[:before]}{STATISTICS[statistics]}\n\n{text[after:]}"
+    for old, new in (
+        ('start = "2026-03-02T00:00"', f'start = "{datetime.fromtimestamp(START, UTC).isoformat()}"'),
         ('length = "1h"', 'length = "1000s"'),
         ("count = 12", 'count = 2\nlateness = "1h"'),  # whatever comes within the hour is in time
         (f"{folder}/events.csv", location),
-        ('columns = ["north", "south"]', 'columns = ["north", "south"]\nmost = 2'),
-    )
+        ('unit = "unit"\n', 'value = "amount"\n' if given else 'unit = "unit"\nvalue = "amount"\n'),
+        ("window = 4", "window = 4" + "\nmax_change = 1" * given),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "tidegate.toml").write_text(text)
+    return parse_queries(text, folder / "tidegate.toml", follow=True)
 
 
-def moment() -> str:
-    """When the first step begins."""
-    return datetime.fromtimestamp(START, UTC).isoformat()
-
-
-def followed(config: Config, messages: int = 0) -> None:
+def followed(queries: Queries, messages: int | None = None, *, only_begun: bool = False) -> None:
     """Everything that is there, by a clock that goes on past the last step when so many messages were put away."""
     world = World()
-    with open_stream(config, follow=True, clock=world, backfill=True) as stream:
-        intake = config.open(stream.store.progress.position, follow=True, clock=world)
-        threading.Thread(target=end_of_steps, args=(intake, world, messages), daemon=True).start()
-        stream.drive(intake)
-        stream.finish()
+    with open_streams(queries, follow=True, clock=world, backfill=True) as streams:
+        intake = streams.queries.open(streams.position, follow=True, clock=world)
+        end = (lambda: begun(intake)) if only_begun else (lambda: end_of_steps(intake, world, messages))
+        threading.Thread(target=end, daemon=True).start()
+        streams.drive(intake)
+        if not only_begun:
+            streams.finish()
         intake.close()
 
 
-def end_of_steps(intake: Any, world: World, messages: int) -> None:
+def begun(intake: Any) -> None:
+    """Stop as soon as the broker keeps what comes for this stream."""
+    while intake.source.status.startswith("waiting"):
+        time.sleep(0.02)
+    intake.stop()
+
+
+def end_of_steps(intake: Any, world: World, messages: int | None) -> None:
     """Wait for the messages of a broker; other sources hand out all that is there before any step closes."""
     end = time.monotonic() + 60
-    while messages and intake.source._done < messages and time.monotonic() < end:
+    while messages is not None and intake.source._done < messages and time.monotonic() < end:
         time.sleep(0.02)
     world.now = START + 2001.0 + 3600
 
 
+@pytest.mark.parametrize("statistics", STATISTICS)
 def test_the_same_releases_through_every_source(
-    broker: Any, kafka: Any, database: Any, tmp_path: Path
+    broker: Any, kafka: Any, database: Any, tmp_path: Path, statistics: str
 ) -> None:
-    """File, MQTT, Kafka in two partitions, PostgreSQL; α = 0: any difference is a mistake."""
-    made = events()
-    messages = [json.dumps(dict(zip(("time", "unit", "place"), one, strict=True))).encode() for one in made]
+    """Every aggregate through a file, MQTT, Kafka and PostgreSQL; α = 0: any difference is a mistake."""
+    made = events(statistics)
+    messages = [json.dumps(dict(zip(FIELDS, one, strict=True))).encode() for one in made]
     with (tmp_path / "made.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("time", "unit", "place"), *made])
+        csv.writer(file).writerows([FIELDS, *made])
     topic = kafka.topic(2)
     kafka.send(topic, [(number % 2, message) for number, message in enumerate(messages)])
-    database.sql("CREATE TABLE events (id bigserial PRIMARY KEY, time timestamptz, unit text, place text)")
+    database.sql(TABLE)
     with database.connect() as connection, connection.cursor() as cursor:
         cursor.executemany(
-            "INSERT INTO events (time, unit, place) VALUES (to_timestamp(%s), %s, %s)",
-            [tuple(one) for one in made],
+            "INSERT INTO events (time, unit, place, amount) VALUES (to_timestamp(%s), %s, %s, %s)", made
         )
     broker.start()
     locations = {
@@ -96,12 +138,13 @@ def test_the_same_releases_through_every_source(
     }
     found = {}
     for name, location in locations.items():
-        config = configured(tmp_path / name, location)
+        queries = configured(tmp_path / name, location, statistics)
         with fixed_entropy(6):
             if name == "mqtt":
-                session(config, World())
+                followed(queries, only_begun=True)
                 publish(broker.port, messages)
-            followed(config, len(messages) if name == "mqtt" else 0)
-        found[name] = (tmp_path / name / "out.csv").read_text()
-    assert len(found["file"].splitlines()) == 3
-    assert set(found.values()) == {found["file"]}, found
+            followed(queries, len(messages) if name == "mqtt" else None)
+        found[name] = {one.name: one.read_text() for one in (tmp_path / name).glob("out*.csv")}
+    assert all(len(text.splitlines()) == 3 for text in found["file"].values())
+    assert len(found["file"]) == (1 if statistics == "given" else len(COUNTED))
+    assert all(one == found["file"] for one in found.values()), found

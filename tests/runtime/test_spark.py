@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import pytest
 from tidegate.config import Queries, parse_queries
 from tidegate.errors import InvalidParameter, LedgerError, TidegateError
 from tidegate.ingest.errors import MissingColumn, UnreadableInput
+from tidegate.ingest.query import AGGREGATES
 from tidegate.runtime import open_streams
 from tidegate.runtime.store import verify_target
 from tidegate.testing import fixed_entropy
@@ -80,6 +82,8 @@ QUERIES = {
     "sum": '[query]\naggregate = "sum"\ncolumns = ["north", "south"]\nmost = 2\nclip = ["-2", "7"]\ngrid = "0.1"',
     "mean": '[query]\naggregate = "mean"\ncolumns = ["north", "south"]\nclip = ["0", "7"]\nwhere = "amount < 8"',
     "histogram": '[query]\naggregate = "histogram"\nedges = ["0", "2.5", "9"]\nmost = 2',
+    "quantile": '[query]\naggregate = "quantile"\nclip = ["0", "8"]\nquantiles = ["1/2"]\nbins = 8\nmost = 2',
+    "given": '[query]\naggregate = "given"\ncolumns = ["north", "south"]\ngrid = "0.5"',
     "several": '[[query]]\nname = "b"\naggregate = "count"\ncolumns = ["north", "south"]\nmost = 2\n'
     '[[query]]\nname = "a"\naggregate = "sum"\nclip = ["0", "5"]\ngrid = "0.5"',
 }
@@ -99,6 +103,11 @@ def made_up(count: int = 400) -> list[tuple[float, str, str, float]]:
     ]
 
 
+def test_no_aggregate_is_missing_here() -> None:
+    """Each is compared with a file."""
+    assert set(AGGREGATES) <= set(QUERIES)
+
+
 @pytest.mark.parametrize("name", QUERIES)
 def test_steps_are_those_of_a_file(spark: Any, tmp_path: Path, name: str) -> None:
     """The same events through a file and through a DataFrame in three partitions: the same vectors; α = 0."""
@@ -106,7 +115,11 @@ def test_steps_are_those_of_a_file(spark: Any, tmp_path: Path, name: str) -> Non
     from tidegate.spark.reading import reading_of
     from tidegate.spark.vectors import blocks
 
-    queries, events = configured(tmp_path, QUERIES[name]), made_up()
+    changes, events = [], made_up()
+    if name == "given":  # one reading for each cell, of nobody
+        changes = [('unit = "unit"\n', ""), ("window = 4", "window = 4\nmax_change = 1")]
+        events = [(START + STEP * n + 5.0, "", p, n + 0.5) for n in range(3) for p in ("north", "south")]
+    queries = configured(tmp_path, QUERIES[name], *changes)
     rows = ["time,unit,place,amount", *(",".join(map(str, event)) for event in events)]
     (tmp_path / "events.csv").write_text("\n".join(rows) + "\n")
     expected = np.concatenate([block.units for block in queries.open(follow=False)])
@@ -350,60 +363,77 @@ def test_the_same_releases_as_from_a_file(spark: Any, tmp_path: Path) -> None:
     assert set(found.values()) == {found["file"]}, found
 
 
-@pytest.mark.skipif("TIDEGATE_SPARK_KILLS" not in os.environ, reason="it takes minutes: `make soak` runs it")
-def test_killed_drivers_count_every_event_once(spark_ready: None, tmp_path: Path) -> None:
-    """Drivers are killed at random moments, with and without their JVM; spark-submit runs the same file to its end."""
-    kills = int(os.environ["TIDEGATE_SPARK_KILLS"])
-    inbox, clock, chance = tmp_path / "inbox", tmp_path / "clock", random.Random(3)
-    inbox.mkdir()
-    query = COUNT.replace("most = 1000", 'most = 1000\noutside = "drop"')
-    queries = configured(
-        tmp_path / "stream",
-        query,
-        ('value = "amount"\n', "follow = true\n"),
-        (f"{tmp_path}/stream/events.csv", f"{inbox}"),
-        steps=kills + 1,
-    )
-    world, counts = World(inbox, lambda _: None), [0] * (kills + 1)
-    folder = tmp_path / "stream"
-    places = ["--checkpoint", str(folder / "checkpoint"), "--spool", str(folder / "spool")]
-    for kill in range(kills):
-        clock.write_text(str(START + STEP * kill + 1.0))
+class Killed:
+    """A folder that Spark follows, by a clock in a file, and what was sent to it in each step."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        inbox = folder / "inbox"
+        inbox.mkdir()
+        self.queries = configured(
+            folder / "stream",
+            COUNT.replace("most = 1000", 'most = 1000\noutside = "drop"'),
+            ('value = "amount"\n', "follow = true\n"),
+            (f"{folder}/stream/events.csv", f"{inbox}"),
+            steps=steps,
+        )
+        self.folder, self.clock, self.chance = folder / "stream", folder / "clock", random.Random(3)
+        self.places = [str(self.folder / "checkpoint"), str(self.folder / "spool")]
+        self.world, self.counts = World(inbox, lambda _: None), [0] * steps
+
+    def start(self, master: str, **environment: str) -> subprocess.Popen[bytes]:
+        """A driver that has a session."""
+        worker = str(Path(__file__).with_name("spark_worker.py"))
         process = subprocess.Popen(
-            [
-                sys.executable,
-                str(Path(__file__).with_name("spark_worker.py")),
-                str(queries.path),
-                str(clock),
-                *places,
-            ],
+            [sys.executable, worker, master, str(self.queries.path), str(self.clock), *self.places],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             process_group=0,
+            env={**os.environ, **environment},
         )
         assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        end = time.monotonic() + chance.uniform(0.5, 8.0)
+        with process.stdout:
+            assert process.stdout.readline() == b"ready\n"
+        return process
+
+    def send_for(self, step: int, seconds: float) -> None:
+        """Events of a step, for some time."""
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
-            sent = chance.randrange(1, 20)
-            world.send(*(event(f"u{chance.randrange(9)}", STEP * kill + 0.5) for _ in range(sent)))
-            counts[kill] += sent
+            sent = self.chance.randrange(1, 20)
+            self.world.send(*(event(f"u{self.chance.randrange(9)}", STEP * step + 0.5) for _ in range(sent)))
+            self.counts[step] += sent
             time.sleep(0.3)
+
+    def check(self) -> None:
+        """Every event is counted once, the account holds, and nothing is left."""
+        assert released(self.folder) == self.counts
+        assert verify_target(self.queries.ledger).ok
+        assert not [path for path in (self.folder / "spool").rglob("*") if path.is_file()]
+
+
+SPARK_KILLS = int(os.environ.get("TIDEGATE_SPARK_KILLS", "3"))
+
+
+def test_killed_drivers_count_every_event_once(spark_ready: None, tmp_path: Path) -> None:
+    """Drivers are killed at random moments, with and without their JVM; spark-submit runs the same file to its end."""
+    stream = Killed(tmp_path, SPARK_KILLS + 1)
+    for kill in range(SPARK_KILLS):
+        stream.clock.write_text(str(START + STEP * kill + 1.0))
+        process = stream.start("local[2]")
+        stream.send_for(kill, stream.chance.uniform(0.5, 6.0))
         if kill % 2:
             process.kill()
         else:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(30)
-        process.stdout.close()
+    program = importlib.util.find_spec("tidegate.spark.__main__")
+    assert program is not None
+    places = [f"--{name}={place}" for name, place in zip(("checkpoint", "spool"), stream.places, strict=True)]
+    settings = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
     submitted = subprocess.run(
         [
-            *(str(Path(sys.executable).with_name("spark-submit")), "--conf", "spark.ui.enabled=false"),
-            *(
-                "--conf",
-                "spark.sql.shuffle.partitions=2",
-                importlib.util.find_spec("tidegate.spark.__main__").origin,
-            ),
-            *(str(queries.path), "--backfill", "--every", "100 milliseconds", *places),
+            *(str(Path(sys.executable).with_name("spark-submit")), *settings, str(program.origin)),
+            *(str(stream.queries.path), "--backfill", "--every", "100 milliseconds", *places),
         ],
         capture_output=True,
         check=False,
@@ -411,9 +441,50 @@ def test_killed_drivers_count_every_event_once(spark_ready: None, tmp_path: Path
         timeout=300,
     )
     assert submitted.returncode == 0, submitted.stderr[-2000:]
-    assert released(folder) == counts
-    assert verify_target(queries.ledger).ok
-    assert not [path for path in (folder / "spool").rglob("*") if path.is_file()]
+    stream.check()
+
+
+def executors(group: int) -> list[int]:
+    """The processes of executors in a group of processes."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes():
+                number = int(entry.name)
+                found += [number] if os.getpgid(number) == group else []
+    return found
+
+
+def test_killed_executors_count_every_event_once(spark_ready: None, tmp_path: Path) -> None:
+    """Executors of a small cluster are killed at random moments, one or all: Spark repeats their tasks."""
+    import pyspark
+
+    home = tmp_path / "spark"  # workers keep what they write in the home of Spark
+    home.mkdir()
+    for part in Path(pyspark.__path__[0]).iterdir():
+        (home / part.name).symlink_to(part)
+    stream, killed = Killed(tmp_path, SPARK_KILLS + 1), 0
+    stream.clock.write_text(str(START + 1.0))
+    process = stream.start("local-cluster[2,1,512]", SPARK_HOME=str(home))
+    try:
+        for kill in range(SPARK_KILLS):
+            end = time.monotonic() + 120
+            while not (found := executors(process.pid)) and time.monotonic() < end:
+                time.sleep(0.1)
+            stream.send_for(kill, stream.chance.uniform(0.5, 3.0))
+            for number in found[: 1 + kill % 2]:
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+                    killed += 1
+            stream.clock.write_text(str(START + STEP * (kill + 1) + 1.0))
+        stream.clock.write_text(str(START + STEP * (SPARK_KILLS + 1) + 1.0))
+        assert process.wait(300) == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+    assert killed >= SPARK_KILLS
+    stream.check()
 
 
 def test_the_example_of_the_documentation_runs(tmp_path: Path, spark_ready: None) -> None:
