@@ -194,11 +194,16 @@ def create(path: Path, meta: Mapping[str, str]) -> None:
     finally:
         connection.close()
     fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Make sure that a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def mark_restored(connection: sqlite3.Connection, restored: bool = True) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError, LedgerMismatch
 from tidegate.ledger import SQLiteLedger, Verdict
-from tidegate.ledger.file import PRIVATE, connect, mark_restored, told
+from tidegate.ledger.file import PRIVATE, connect, mark_restored, sync, told
 from tidegate.ledger.postgres import Place, is_url
-from tidegate.runtime.files import sync_folder, unused_name
+from tidegate.runtime.files import unused_name
 from tidegate.runtime.heads import Head, check_head, head_of
 from tidegate.runtime.store import verify_target
 
@@ -172,11 +172,7 @@ def _copy(source: Path, fresh: Path, prepare: Callable[[sqlite3.Connection], Non
                     prepare(writer)
             finally:
                 writer.close()
-            descriptor = os.open(fresh, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(fresh)
     finally:
         reader.close()
 
@@ -200,7 +196,7 @@ def _name(fresh: Path, place: Path) -> None:
         except OSError:  # a file system without links
             _refuse_taken(place)
             fresh.rename(place)
-        sync_folder(place)
+        sync(place.parent)
 
 
 def _place_in(folder: Path, stem: str, fresh: Path) -> tuple[Path, bool]:

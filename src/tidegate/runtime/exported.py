@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tidegate.ledger import SQLiteLedger, base
-from tidegate.ledger.file import APPLICATION, SCHEMA, told
+from tidegate.ledger.file import APPLICATION, SCHEMA, sync, told
 from tidegate.ledger.postgres import PostgresLedger
 from tidegate.runtime import kept
 from tidegate.runtime.chain import TABLE as LINKS
@@ -52,11 +51,7 @@ def export(ledger: PostgresLedger, fresh: Path) -> None:
             writer.execute("COMMIT")
         finally:
             writer.close()
-        descriptor = os.open(fresh, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(fresh)
 
 
 def _fill(writer: sqlite3.Connection, ledger: PostgresLedger, table: str, key: str) -> None:

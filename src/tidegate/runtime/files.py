@@ -1,11 +1,15 @@
-"""Small habits with files: a name that nobody has planted, a folder that is on disk."""
+"""Small habits with files: a name that nobody has planted, a file that is there as a whole or not at all."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from tidegate.errors import InvalidParameter
+from tidegate.ledger.file import sync
 from tidegate.noise.entropy import fresh_name
 
 HTML = b"<!doctype html>"
@@ -17,13 +21,22 @@ def unused_name(path: Path) -> Path:
     return path.with_name(f".{path.name[:100]}.{fresh_name()[:12]}.tmp")
 
 
-def sync_folder(path: Path) -> None:
-    """Make sure that the name of a file is on disk."""
-    folder = os.open(path.parent, os.O_RDONLY)
+@contextmanager
+def replacing(path: Path, mode: int = 0o644) -> Iterator[BinaryIO]:
+    """Write a file that has its name only when it is complete and on disk; what fails leaves nothing behind."""
+    fresh = unused_name(path)
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        fresh.replace(path)
+        sync(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def earlier_name(path: Path) -> Path:

@@ -22,10 +22,10 @@ from tidegate.errors import LedgerMismatch
 from tidegate.exact import show
 from tidegate.ledger import SQLiteLedger
 from tidegate.ledger.durable import DurableLedger
-from tidegate.ledger.file import budget_text
+from tidegate.ledger.file import budget_text, sync
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder, SinkError
-from tidegate.runtime.files import sync_folder, unused_name
+from tidegate.runtime.files import unused_name
 from tidegate.runtime.parts import amendments_of
 from tidegate.runtime.store import Store
 
@@ -299,7 +299,7 @@ class Receipt:
                 os.close(descriptor)
                 fresh.unlink(missing_ok=True)
                 raise
-            sync_folder(self.path)
+            sync(self.path.parent)
         except OSError as error:
             raise self._refused(error) from None
         if self._descriptor >= 0:

@@ -26,6 +26,7 @@ import polars as pl
 
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
+from tidegate.ledger.file import sync
 from tidegate.web.room import Room
 
 _FRAME = struct.Struct("<4sQII")  # magic, number of the batch, length, checksum of what follows
@@ -146,7 +147,7 @@ class Spool:
                 for holder, size in self._shares.pop(each, {}).items():
                     self.kept.give(holder, size)
             if done:
-                _sync_folder(self.folder)
+                sync(self.folder)
 
     def reload(self, committed: int) -> None:
         """Hand over again everything that is on disk, for a stream that was opened anew."""
@@ -227,7 +228,7 @@ class Spool:
                 touched.append(file)
                 file.append(b"".join(parts))
             if fresh:
-                _sync_folder(self.folder)
+                sync(self.folder)
             touched.append(self._journal)
             self._journal.append(b"".join(entries))
         except BaseException:
@@ -289,7 +290,7 @@ class Spool:
         with self._work:
             self._keys = kept
         try:
-            _sync_folder(self.folder)
+            sync(self.folder)
         except (
             OSError
         ) as error:  # after a crash the journal may be the one before, which learns nothing any more
@@ -321,7 +322,7 @@ class Spool:
             self._files[step] = _File(path)
             self._files[step].cut(last)
             self._keep(step, "", last)  # nobody remembers who sent it; it takes room from all
-        _sync_folder(self.folder)
+        sync(self.folder)
         self._next = highest + 1
 
 
@@ -433,11 +434,3 @@ def _bytes_of(frame: pl.DataFrame) -> bytes:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import os
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.noise.entropy import UNBUFFERED
-from tidegate.runtime.files import sync_folder, unused_name
+from tidegate.runtime.files import replacing
 
 ROLES = ("producer", "operator")
 PREFIX = "tide_"
@@ -123,17 +122,10 @@ class Tokens:
 
     def _write(self, entries: tuple[Token, ...]) -> None:
         document: dict[str, Any] = {"tokens": [asdict(entry) for entry in entries]}
-        fresh = unused_name(self.path)
         try:
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(document, file, indent=2)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.path)
-            sync_folder(self.path)
+            with replacing(self.path, 0o600) as file:
+                file.write(json.dumps(document, indent=2).encode())
         except OSError as error:
-            fresh.unlink(missing_ok=True)
             raise TidegateError(
                 f"the file of tokens {self.path} cannot be written: {error.strerror}; name another one."
             ) from None

@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from tidegate.runtime.chunks import Chunk, joined, latest
 from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import sync_folder, unused_name
-from tidegate.runtime.sinks.sink import Position, Sink
+from tidegate.runtime.files import replacing, unused_name
+from tidegate.runtime.sinks.sink import Position, Sink, write_out
 
 Encode = Callable[[Chunk], bytes]
 WHOLE = 'name another location with revisions = "all" in [sink], so that rows are only added'
@@ -92,19 +90,11 @@ class NewestFileSink(Sink):
         """Write the newest release of every step; the file appears under its name when it is complete."""
         content = self._content(everything)
         digest = _digest(content)
-        fresh = unused_name(self.path)
         try:
             if not (self.path.exists() and _digest(self.path.read_bytes()) == digest):
-                descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-                with os.fdopen(descriptor, "wb") as file:
+                with replacing(self.path) as file:
                     file.write(content)
-                    file.flush()
-                    os.fsync(descriptor)
-                fresh.replace(self.path)
-                sync_folder(self.path)
         except OSError as error:
-            with suppress(OSError):
-                fresh.unlink(missing_ok=True)
             raise self._not_written(error) from None
         self._digest = digest
 
@@ -137,13 +127,7 @@ class NewestOutputSink(Sink):
     def finish(self, everything: Iterable[Chunk]) -> None:
         """Write one row a step."""
         fresh = [chunk.after(self._after) for chunk in everything if chunk.last > self._after]
-        data = self._encode(latest(joined(fresh, 0)))
-        stream = getattr(sys.stdout, "buffer", None)
-        if stream is None:  # a replaced standard output that takes text only
-            sys.stdout.write(data.decode())
-        else:
-            stream.write(data)
-        sys.stdout.flush()
+        write_out(self._encode(latest(joined(fresh, 0))))
 
 
 def _digest(content: bytes) -> str:

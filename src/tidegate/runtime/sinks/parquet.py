@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
 
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import sync_folder, unused_name
+from tidegate.runtime.files import replacing
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.sink import Position, Sink
 
@@ -123,23 +121,15 @@ def write_parquet(path: Path, chunk: Chunk, layout: Layout, *, ours: bool = Fals
         When it cannot be written, or when a file of that name holds other rows.
     """
     frame = frame_of(chunk, layout)
-    fresh = unused_name(path)
     try:
         if not ours and path.exists():
             before = _agreeing(frame, path)
             if before >= frame.height:
                 return before - frame.height
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        with os.fdopen(descriptor, "wb") as file:
+        with replacing(path) as file:
             frame.write_parquet(file)
-            file.flush()
-            os.fsync(descriptor)
-        fresh.replace(path)
-        sync_folder(path)
         return 0
     except (OSError, pl.exceptions.PolarsError) as error:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
         raise _refused(path, error) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
@@ -129,3 +130,13 @@ class Sink(ABC):
 
     def close(self) -> None:  # noqa: B027  most sinks hold nothing open
         """Let go of files and connections."""
+
+
+def write_out(data: bytes) -> None:
+    """Write to standard output, and flush."""
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:  # a replaced standard output that takes text only
+        sys.stdout.write(data.decode())
+    else:
+        stream.write(data)
+    sys.stdout.flush()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
-from tidegate.runtime.sinks.sink import Position, Sink
+from tidegate.runtime.sinks.sink import Position, Sink, write_out
 
 
 class TextFileSink(Sink):
@@ -153,17 +152,9 @@ class StandardOutputSink(Sink):
 
     def resume(self, number: int, position: Position | None) -> int:
         """Every start begins with the header, since it may go to another place."""
-        self._put(self._header)
+        write_out(self._header)
         return number
 
     def write(self, chunk: Chunk) -> None:
         """Write and flush."""
-        self._put(self._lines(chunk))
-
-    def _put(self, data: bytes) -> None:
-        stream = getattr(sys.stdout, "buffer", None)
-        if stream is None:  # a replaced standard output that takes text only
-            sys.stdout.write(data.decode())
-        else:
-            stream.write(data)
-        sys.stdout.flush()
+        write_out(self._lines(chunk))
