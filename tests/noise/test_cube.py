@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.noise.drawing import check_drawn_ahead
 
 from tidegate.errors import InvalidParameter, SnapshotError
 from tidegate.noise import Source, current, laplace
@@ -95,18 +96,8 @@ def test_batches_single_steps_and_restores_agree_with_the_reference(law: Cube) -
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 def test_noise_that_was_drawn_ahead_can_be_left(law: Cube) -> None:
-    """Of more than is used the first values are those of single draws, and so is the state after any number of them."""
-    state, at, sizes = law.start(), 0, itertools.cycle([12, 0, 7, 1, 20, 9, 3, 2])
-    while at < 60:
-        ahead, used = next(sizes), next(sizes)
-        values, after = law.draw_ahead(SOURCE, "test", at, state, ahead)
-        further = after(used)
-        assert (further is state) == (used == 0)
-        if used:
-            wanted, state = law.draw(SOURCE, "test", at, state, used)
-            assert np.array_equal(values[:used], wanted)
-        assert further.numbers() == state.numbers()
-        at += used
+    """What is not used leaves no trace."""
+    check_drawn_ahead(law, SOURCE)
 
 
 @given(

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
+from tests.noise.drawing import check_drawn_ahead
 
 from tidegate.audit.bounds import at_least, at_most
 from tidegate.errors import InvalidParameter, SnapshotError
@@ -104,18 +105,8 @@ def test_batches_single_steps_and_restores_agree_with_the_reference(law: Semiord
 
 @pytest.mark.parametrize("law", LAWS, ids=repr)
 def test_noise_that_was_drawn_ahead_can_be_left(law: Semiorder) -> None:
-    """Of more than is used the first values are those of single draws, and so is the state after any number of them."""
-    state, at, sizes = law.start(), 0, itertools.cycle([12, 0, 7, 1, 20, 9, 3, 2])
-    while at < 60:
-        ahead, used = next(sizes), next(sizes)
-        values, after = law.draw_ahead(SOURCE, "test", at, state, ahead)
-        further = after(used)
-        assert (further is state) == (used == 0)
-        if used:
-            wanted, state = law.draw(SOURCE, "test", at, state, used)
-            assert np.array_equal(values[:used], wanted)
-        assert further.numbers() == state.numbers()
-        at += used
+    """What is not used leaves no trace."""
+    check_drawn_ahead(law, SOURCE)
 
 
 class Doubtful:

@@ -16,35 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from tests.runtime.helpers import TEXT as STREAM
 
 from tidegate.config import Config, Queries, parse_config, parse_queries
 from tidegate.web import Service, Settings
 from tidegate.web.service import Server, listen
 
-TEXT = """\
-[source]
-location = "{folder}/events.csv"
-time = "time"
-unit = "unit"
-column = "place"
-
-[steps]
-start = "2026-03-02T00:00"
-length = "1h"
-zone = "Europe/Berlin"
-count = 48
-
-[query]
-aggregate = "distinct"
-columns = ["north", "south"]
-
-[protect]
-epsilon = "1"
-window = 4
-
-[mechanism]
-name = "Uniform"
-"""
+TEXT = STREAM.replace("count = 12", "count = 48").partition("\n[sink]")[0]  # sends to whoever reads
 
 
 PEOPLE_AND_VISITS = """\
