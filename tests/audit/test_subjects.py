@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tidegate.audit.copies import widened
-from tidegate.audit.courses import AT_ONCE, Course, Part, Refused, Stream
+from tidegate.audit.courses import AT_ONCE, Course, Part, Refused
+from tidegate.audit.neighbours import Counts
 from tidegate.audit.publishing import MEASURED, PublishingReplicas
 from tidegate.audit.subjects import Callee, Configured, Failure
 from tidegate.mechanisms.mechanism import Mechanism
@@ -112,7 +113,7 @@ def test_transcripts_of_refused_runs_have_the_length_of_the_others() -> None:
     """Where some runs are refused in the middle, and so show less, all transcripts are brought to one length."""
     turns = iter([False, True] * 50)
 
-    def drive(mechanism: Mechanism, stream: Stream) -> list[Part]:
+    def drive(mechanism: Mechanism, stream: Counts) -> list[Part]:
         begun = AT_ONCE.drive(mechanism, stream[:2])
         return [*begun, Refused(2)] if next(turns) else [*begun, *AT_ONCE.drive(mechanism, stream[2:])]
 

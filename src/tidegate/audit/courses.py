@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.audit.neighbours import Counts
 from tidegate.errors import TidegateError
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import Source, current, install
@@ -21,7 +22,6 @@ from tidegate.noise.entropy import Elements, Words
 from tidegate.releases import Release, Releases, Status
 
 Floats = npt.NDArray[np.float64]
-Stream = npt.NDArray[np.int64]
 MEASURED = (Status.FRESH, Status.PARTIAL)
 MARKS = 3  # numbers of a step that are no values: its status, what it was charged, its noise scale
 
@@ -34,7 +34,7 @@ class Refused:
 
 
 Part = Releases | Release | Refused
-Drive = Callable[[Mechanism, Stream], list[Part]]
+Drive = Callable[[Mechanism, Counts], list[Part]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Course:
     drive: Drive
     long: bool = False
 
-    def transcript(self, mechanism: Mechanism, stream: Stream, *, marks: bool) -> Floats:
+    def transcript(self, mechanism: Mechanism, stream: Counts, *, marks: bool) -> Floats:
         """One run: steps × numbers, or all numbers in one row where steps differ in how many they have."""
         seen = laid_out(self.drive(mechanism, stream), mechanism.outputs, marks=marks)
         return seen.rows if not len(seen.rest) else np.concatenate([seen.rows.reshape(-1), seen.rest])[None]
@@ -116,18 +116,18 @@ def _looked_at(released: Releases | Release, marks: bool, apart: bool) -> Seen:
     return Seen(np.concatenate(parts, axis=1), np.concatenate([np.zeros(0), *rest]))
 
 
-def at_once(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def at_once(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """One batch."""
     return [mechanism.start().push_batch(stream)]
 
 
-def step_by_step(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def step_by_step(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """One push after the other."""
     run = mechanism.start()
     return [run.push(row) for row in stream]
 
 
-def restored(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def restored(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """In pieces of one, two, three, … steps, restored from a snapshot between them."""
     run: Any = mechanism.start()
     seen: list[Part] = []
@@ -140,7 +140,7 @@ def restored(mechanism: Mechanism, stream: Stream) -> list[Part]:
     return seen
 
 
-def restored_once(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def restored_once(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """Restored after one step, while all that begins with it is open, and then a long batch."""
     run = mechanism.start()
     seen: list[Part] = [run.push_batch(stream[:1])]
@@ -148,7 +148,7 @@ def restored_once(mechanism: Mechanism, stream: Stream) -> list[Part]:
     return [*seen, _pushed(again, stream[1:], 1)] if len(stream) > 1 else seen
 
 
-def with_gaps(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def with_gaps(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """Readings are missing after the first step, then now and then: the same ones whatever the others are."""
     rows = np.array(stream, dtype=np.float64)
     rows[1::3] = np.nan
@@ -164,7 +164,7 @@ def takes_gaps(mechanism: Mechanism) -> bool:
     return True
 
 
-def begun_again(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def begun_again(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """The state is lost twice and the ledger is not: new runs begin on it, the first after one step."""
     run: Any = mechanism.start()
     ledger = run.ledger
@@ -177,7 +177,7 @@ def begun_again(mechanism: Mechanism, stream: Stream) -> list[Part]:
     return seen
 
 
-def interrupted(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def interrupted(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """Batches are interrupted while they draw noise, at once and later; the run goes on, or a new one does."""
     source = _Interrupting(current())
     with install(source):
@@ -203,7 +203,7 @@ def interrupted(mechanism: Mechanism, stream: Stream) -> list[Part]:
     return seen
 
 
-def side_by_side(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def side_by_side(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """Two runs on one ledger, as far as it lets them; one that is refused begins again in the middle of the stream."""
     first: Any = mechanism.start()
     ledger, half = first.ledger, (len(stream) + 1) // 2
@@ -215,7 +215,7 @@ def side_by_side(mechanism: Mechanism, stream: Stream) -> list[Part]:
     return seen
 
 
-def taken_back(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def taken_back(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """Charges are rolled back with a caller's transaction, another run is charged, and the first run goes on."""
     run: Any = mechanism.start()
     ledger, half = run.ledger, max(1, len(stream) // 2)
@@ -229,7 +229,7 @@ def taken_back(mechanism: Mechanism, stream: Stream) -> list[Part]:
     return seen
 
 
-def restored_together(mechanism: Mechanism, stream: Stream) -> list[Part]:
+def restored_together(mechanism: Mechanism, stream: Counts) -> list[Part]:
     """Two runs that share a ledger in memory, the second begun in the middle, are both restored from snapshots."""
     first: Any = mechanism.start()
     half = max(1, len(stream) // 2)
@@ -268,14 +268,14 @@ def _again(mechanism: Mechanism, run: Any) -> Any:
     return None
 
 
-def _from_where_it_stands(run: Any, stream: Stream, done: int, stop: int) -> list[Part]:
+def _from_where_it_stands(run: Any, stream: Counts, done: int, stop: int) -> list[Part]:
     """What a run releases of the steps after `done` up to `stop`; it may stand later than they begin."""
     begin = stop if run is None else min(max(run.step, done), stop)
     refused: list[Part] = [Refused(begin - done)] if begin > done else []
     return [*refused, _pushed(run, stream[begin:stop], begin)] if begin < stop else refused
 
 
-def _pushed(run: Any, rows: Stream, step: int) -> Part:
+def _pushed(run: Any, rows: Counts, step: int) -> Part:
     """The releases of the steps after `step`, if the run stands there and may release them."""
     if run is None or run.step != step:
         return Refused(len(rows))
@@ -286,7 +286,7 @@ def _pushed(run: Any, rows: Stream, step: int) -> Part:
         return Refused(len(rows))
 
 
-def _pieces(stream: Stream) -> Iterator[Stream]:
+def _pieces(stream: Counts) -> Iterator[Counts]:
     start, size = 0, 1
     while start < len(stream):
         yield stream[start : start + size]

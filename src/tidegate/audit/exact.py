@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit import neighbours
-from tidegate.audit.neighbours import Pair, Stream
+from tidegate.audit.neighbours import Counts, Pair
 from tidegate.errors import TidegateError
 from tidegate.policy import Policy
 
@@ -113,7 +113,7 @@ class Draw:
         return float(self._weights.sum())
 
 
-Program = Callable[[Stream, Draw], Any]
+Program = Callable[[Counts, Draw], Any]
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def _small_pair(
     return Pair(first, first + change, near.origin)
 
 
-def _run(program: Program, stream: Stream, script: tuple[int, ...]) -> Draw | _Open:
+def _run(program: Program, stream: Counts, script: tuple[int, ...]) -> Draw | _Open:
     draw = Draw(script)
     try:
         program(stream, draw)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.audit.neighbours import BIG
-from tidegate.audit.subjects import Callee, Floats, Stream
+from tidegate.audit.neighbours import BIG, Counts
+from tidegate.audit.subjects import Callee, Floats
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
 from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.policy import Policy
@@ -48,7 +48,7 @@ class Intruded(Callee):
         self.earlier = earlier
         self.shown, self.width = mechanism.columns, (3 + 2 * earlier) * mechanism.columns + 1
 
-    def watch(self, stream: Stream) -> Floats:
+    def watch(self, stream: Counts) -> Floats:
         """One row a step: what was released, the states that were seen (0 at other steps), and the noise scale."""
         run: Any = self.mechanism.start()
         columns = self.columns

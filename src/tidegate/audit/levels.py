@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.audit.neighbours import BIG, Stream
+from tidegate.audit.neighbours import BIG, Counts
 from tidegate.audit.subjects import Configured
 from tidegate.mechanisms.mechanism import Mechanism
 
@@ -107,7 +107,7 @@ def _turn(subject: Configured, quiet: int) -> int:
 
 
 def _share(subject: Configured, quiet: int, level: int) -> float:
-    stream: Stream = np.zeros((quiet + 1, subject.columns), dtype=np.int64)
+    stream: Counts = np.zeros((quiet + 1, subject.columns), dtype=np.int64)
     stream[-1] = level
     shown, width, steps = subject.layout(len(stream))
     drawn = subject.sample(stream, PROBES)

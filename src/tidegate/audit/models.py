@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from tidegate.audit.exact import Draw, Program
-from tidegate.audit.neighbours import Stream
+from tidegate.audit.neighbours import Counts
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pegasus.deviation import whole_deviation
 from tidegate.mechanisms.plain.sample import Sample
@@ -21,7 +21,7 @@ from tidegate.policy import Pure
 def uniform(scale: float) -> Program:
     """Noise of one scale on every column of every step."""
 
-    def program(stream: Stream, draw: Draw) -> None:
+    def program(stream: Counts, draw: Draw) -> None:
         for value in stream.reshape(-1):
             draw.value(int(value), scale)
 
@@ -41,7 +41,7 @@ def grouped(scale: float, lengths: tuple[int, ...], every: int = 1, paid: int | 
         The length that radii are drawn for, where it is wrong.
     """
 
-    def program(stream: Stream, draw: Draw) -> None:
+    def program(stream: Counts, draw: Draw) -> None:
         values, place = stream[::every].reshape(-1).tolist(), 0
         while values:
             length = lengths[place % len(lengths)]
@@ -57,7 +57,7 @@ def grouped(scale: float, lengths: tuple[int, ...], every: int = 1, paid: int | 
 def sample(scale: float, every: int) -> Program:
     """Noise on one step of every so many."""
 
-    def program(stream: Stream, draw: Draw) -> None:
+    def program(stream: Counts, draw: Draw) -> None:
         for value in stream[::every].reshape(-1):
             draw.value(int(value), scale)
 
@@ -69,7 +69,7 @@ def absorption(
 ) -> Program:
     """Budget Absorption in whole units; `literal`: line 5 as printed; `missing`: so many nullified steps too few."""
 
-    def program(stream: Stream, draw: Draw) -> None:
+    def program(stream: Counts, draw: Draw) -> None:
         last, latest, taken = np.zeros(stream.shape[1], dtype=np.int64), 0, 1
         for step, row in enumerate(stream, 1):
             if step - latest <= taken - 1:
@@ -86,7 +86,7 @@ def absorption(
 def distribution(epsilon: Fraction, window: int, change: int = 1) -> Program:
     """Budget Distribution: half of what the window has left."""
 
-    def program(stream: Stream, draw: Draw) -> None:
+    def program(stream: Counts, draw: Draw) -> None:
         last, spent = np.zeros(stream.shape[1], dtype=np.int64), [Fraction(0)] * len(stream)
         for at, row in enumerate(stream):
             spend = (epsilon / 2 - sum(spent[max(0, at - window + 1) : at])) / 2
@@ -97,7 +97,7 @@ def distribution(epsilon: Fraction, window: int, change: int = 1) -> Program:
     return program
 
 
-def _differs(draw: Draw, row: Stream, last: Stream, scale: Fraction, noise: Fraction) -> bool:
+def _differs(draw: Draw, row: Counts, last: Counts, scale: Fraction, noise: Fraction) -> bool:
     """Whether the dissimilarity and its noise exceed the error that a publication would have."""
     limit = math.floor(len(row) * scale) + 1
     return draw.test(int(np.abs(row - last).sum()) - limit, float(noise))
@@ -131,7 +131,7 @@ def sparse_vector(
         Whether it goes on after the last hit.
     """
 
-    def program(stream: Stream, draw: Draw) -> None:
+    def program(stream: Counts, draw: Draw) -> None:
         hidden, found = draw.hidden(threshold_scale), 0
         for count in stream[:, 0]:
             margin = int(count) - limit - hidden
@@ -171,7 +171,7 @@ def grouper(
         Whether a count that fails begins the next group.
     """
 
-    def program(stream: Stream, draw: Draw) -> None:
+    def program(stream: Counts, draw: Draw) -> None:
         inside: list[int] = []
         hidden = draw.hidden(threshold_scale)
         for count in stream[:, 0].tolist():

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tidegate.errors import TidegateError
 from tidegate.policy import Policy, Swellfish
 
-Stream = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int64]  # a stream, T × d
 Choose = Callable[[int], int]
 
 MOST_PLACES = 9  # of a window in a stream
@@ -57,8 +57,8 @@ class Pair:
     'one step'
     """
 
-    first: Stream
-    second: Stream
+    first: Counts
+    second: Counts
     origin: str
 
     @property
@@ -99,7 +99,7 @@ def default_steps(policy: Policy) -> int:
     return min(horizon, 4 if window == 1 else max(2 * window + 1, 5), 24)
 
 
-def bases(steps: int, columns: int, amount: int) -> Iterator[tuple[str, Stream]]:
+def bases(steps: int, columns: int, amount: int) -> Iterator[tuple[str, Counts]]:
     """Streams on which data-dependent mechanisms show their different sides."""
     time = np.arange(steps)
     shapes: dict[str, npt.NDArray[np.int64]] = {
@@ -133,12 +133,12 @@ def bases(steps: int, columns: int, amount: int) -> Iterator[tuple[str, Stream]]
         yield "one column jumps", alone
 
 
-def changes(policy: Policy, length: int, columns: int, amount: int) -> Iterator[tuple[str, Stream]]:
+def changes(policy: Policy, length: int, columns: int, amount: int) -> Iterator[tuple[str, Counts]]:
     """What one unit can do within a window of so many steps."""
     time = np.arange(length)
     zero = np.zeros((length, columns), dtype=np.int64)
 
-    def with_(entries: npt.NDArray[np.int64], at: npt.NDArray[np.int64] | int = 0) -> Stream:
+    def with_(entries: npt.NDArray[np.int64], at: npt.NDArray[np.int64] | int = 0) -> Counts:
         change = zero.copy()
         change[time, at] = entries
         return change
@@ -172,7 +172,7 @@ def changes(policy: Policy, length: int, columns: int, amount: int) -> Iterator[
             yield "replaced, in other columns at each step", turn
 
 
-def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tuple[str, Stream]]:
+def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tuple[str, Counts]]:
     """Streams that stand at given levels, and that jump by them."""
     time = np.arange(steps)
     for level in levels:
@@ -230,7 +230,7 @@ def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
     return [pair for _, _, pair in sorted(found.values(), key=lambda entry: entry[:2])]
 
 
-def _beside(found: Iterable[tuple[str, Stream]], amount: int) -> Iterator[tuple[str, Stream]]:
+def _beside(found: Iterable[tuple[str, Counts]], amount: int) -> Iterator[tuple[str, Counts]]:
     """Bases, and the same one higher where changes are larger than that: what rounds treats them in another way."""
     for name, base in found:
         yield name, base
@@ -265,7 +265,7 @@ def known_pairs(pairs: Sequence[Pair]) -> int:
     return sum(pair.origin in origins for pair in pairs)
 
 
-def _pair(policy: Policy, base: Stream, first: int, change: Stream, origin: str) -> Pair | None:
+def _pair(policy: Policy, base: Counts, first: int, change: Counts, origin: str) -> Pair | None:
     raised = base - min(0, int((base[first : first + len(change)] + change).min()))  # counts are not negative
     try:
         second = policy.neighbour(raised, first, change)

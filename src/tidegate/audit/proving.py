@@ -9,7 +9,7 @@ import numpy as np
 
 from tidegate.audit import bounds
 from tidegate.audit.events import Distinguisher
-from tidegate.audit.neighbours import Stream
+from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Failure, Subject
 from tidegate.policy import Budget, ZeroConcentrated
 
@@ -39,7 +39,7 @@ class Proof:
 
 def prove(
     subject: Subject,
-    streams: tuple[Stream, Stream],
+    streams: tuple[Counts, Counts],
     event: Distinguisher,
     trials: int,
     error: float,

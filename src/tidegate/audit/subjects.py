@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from tidegate.audit.copies import places, widened
 from tidegate.audit.courses import AT_ONCE, MARKS, Course, laid_out, visible
+from tidegate.audit.neighbours import Counts
 from tidegate.audit.publishing import PublishingReplicas
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.mechanism import Mechanism
@@ -37,8 +38,7 @@ from tidegate.policy import Policy
 from tidegate.releases import Releases
 
 Floats = npt.NDArray[np.float64]
-Stream = npt.NDArray[np.int64]
-Call = Callable[[Stream], Any]
+Call = Callable[[Counts], Any]
 Late = Callable[[], bool]
 
 WIDEST = 1 << 15  # columns of one run
@@ -102,7 +102,7 @@ class Subject(Protocol):
         """How the transcripts of streams of so many steps are laid out."""
         ...
 
-    def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
+    def sample(self, stream: Counts, count: int, late: Late | None = None) -> Floats:
         """So many independent transcripts (fewer once it is `late`), one a row."""
         ...
 
@@ -168,7 +168,7 @@ class Callee:
         """As its attributes say."""
         return Layout(self.shown, self.width)
 
-    def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
+    def sample(self, stream: Counts, count: int, late: Late | None = None) -> Floats:
         """One call a transcript, or one for all."""
         rows: list[Floats] = []
         if self.many:
@@ -243,7 +243,7 @@ class Configured:
         self._layouts: dict[int, Layout] = {}
         self._lengths: dict[int, int] = {}
 
-    def sample(self, stream: Stream, count: int, late: Late | None = None) -> Floats:
+    def sample(self, stream: Counts, count: int, late: Late | None = None) -> Floats:
         """Independent transcripts by the fastest honest way."""
         try:
             if self.way == "columns":
@@ -279,7 +279,7 @@ class Configured:
             return Layout()
         return Layout(values, values + MARKS, len(rows) if len(rest) else 0)
 
-    def _by_columns(self, stream: Stream, count: int) -> Floats:
+    def _by_columns(self, stream: Counts, count: int) -> Floats:
         columns = stream.shape[1]
         forest = self.mechanism.forest
         most = max(1, (WIDEST if forest is None else MOST_LEAVES) // columns)
@@ -306,7 +306,7 @@ class Configured:
             pieces.append(np.concatenate(shown, axis=1))
         return self._even(pieces, len(stream))[:count]
 
-    def _by_periods(self, stream: Stream, count: int) -> Floats:
+    def _by_periods(self, stream: Counts, count: int) -> Floats:
         most = max(1, TILED // stream.size)
         pieces = []
         for start in range(0, count, most):
@@ -318,7 +318,7 @@ class Configured:
             pieces.append(seen.reshape(copies, -1))
         return np.concatenate(pieces)
 
-    def _by_restart(self, stream: Stream, count: int, late: Late | None) -> Floats:
+    def _by_restart(self, stream: Counts, count: int, late: Late | None) -> Floats:
         rows: list[Floats] = []
         marks = self.layout(len(stream)).shown > 0
         for _ in range(count):

@@ -18,7 +18,6 @@ from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import current, laplace
 
-Stream = npt.NDArray[np.int64]
 Floats: TypeAlias = Any  # what a callable releases: an array of numbers
 
 SEARCH = "search"  # from the policy alone

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee
-from tidegate.audit.zoo.animal import PAIR, PRINTED, Animal, Floats, Stream, bent, original, pair
+from tidegate.audit.zoo.animal import PAIR, PRINTED, Animal, Floats, bent, original, pair
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
@@ -112,7 +113,7 @@ class _Rounded(smooth.Constants):
 def released(threshold: Threshold, name: str) -> Callee:
     """A threshold as something that can be audited: one number from a sample."""
 
-    def release(stream: Stream) -> Floats:
+    def release(stream: Counts) -> Floats:
         return np.array([float(threshold.draw(stream[:, 0], current(), threshold.sample).value)])
 
     return Callee(release, threshold.policy, name=name)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee, Configured
 from tidegate.audit.zoo.alterations import (
     DrawnOnce,
@@ -28,7 +29,7 @@ from tidegate.audit.zoo.alterations import (
     UnchangedIsSkipped,
     ZerosWithoutNoise,
 )
-from tidegate.audit.zoo.animal import MISUSED, REPLAY, Animal, Floats, Independent, Stream, bent
+from tidegate.audit.zoo.animal import MISUSED, REPLAY, Animal, Floats, Independent, bent
 from tidegate.composition import largest_step
 from tidegate.exact import float_up
 from tidegate.ledger import Ledger
@@ -161,7 +162,7 @@ def in_parts(mechanism: Mechanism, parts: int, policy: Policy) -> Callee:
     """A mechanism for real values, given whole numbers of so many parts; one batch is many transcripts."""
     columns = mechanism.columns
 
-    def release(stream: Stream, count: int) -> Floats:
+    def release(stream: Counts, count: int) -> Floats:
         from dataclasses import replace
 
         wide = replace(mechanism, columns=columns * count)

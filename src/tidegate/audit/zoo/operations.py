@@ -11,18 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee
-from tidegate.audit.zoo.animal import (
-    FAILURE,
-    MISUSED,
-    MODEL,
-    REPLAY,
-    Animal,
-    Floats,
-    Independent,
-    Stream,
-    noise,
-)
+from tidegate.audit.zoo.animal import FAILURE, MISUSED, MODEL, REPLAY, Animal, Floats, Independent, noise
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Row
 from tidegate.mechanisms.plain.uniform import Uniform, UniformRun
@@ -78,7 +69,7 @@ class ForkedWords:
         return int(self.words(stream, step, 1, range(1), 0, 1)[0, 0])
 
 
-def noise_reused_after_restore(stream: Stream, count: int) -> Floats:
+def noise_reused_after_restore(stream: Counts, count: int) -> Floats:
     """Run half of the stream, take a snapshot that keeps the seed, restore it, and go on."""
     mechanism = Uniform(ONE, columns=count)
     half = max(1, len(stream) // 2)
@@ -92,7 +83,7 @@ def noise_reused_after_restore(stream: Stream, count: int) -> Floats:
     return np.array(released).T
 
 
-def seed_reused_after_fork(stream: Stream, count: int) -> Floats:
+def seed_reused_after_fork(stream: Counts, count: int) -> Floats:
     """One process releases the first half, a fork of it the second, with the same generator."""
     mechanism = Uniform(ONE, columns=count)
     half = max(1, len(stream) // 2)
@@ -115,7 +106,7 @@ def seed_reused_after_fork(stream: Stream, count: int) -> Floats:
     return np.concatenate([released, theirs]).T
 
 
-def released_twice(stream: Stream, count: int) -> Floats:
+def released_twice(stream: Counts, count: int) -> Floats:
     """A crash after the release and before the commit: the last step is released again, and charged once."""
     mechanism = Uniform(ONE, columns=count)
     run = mechanism.start()
@@ -126,7 +117,7 @@ def released_twice(stream: Stream, count: int) -> Floats:
     return np.array(released).T
 
 
-def closed_by_events(stream: Stream, count: int) -> Floats:
+def closed_by_events(stream: Counts, count: int) -> Floats:
     """A step is closed by the first event of a later one: whoever comes late is left out.
 
     Somebody whose clock is wrong, at the last step, comes before everybody else.
@@ -177,21 +168,21 @@ class ChargedByHalf(Independent):
         return float(self.sensitivity * self.policy.steps_charged / self.policy.budget.total)
 
 
-def crashes(stream: Stream) -> Floats:
+def crashes(stream: Counts) -> Floats:
     """Raises when a count is large."""
     if stream.max() > 1000:
         raise ValueError("too large")
     return stream.reshape(-1) + noise(1.0, (1, stream.size))[0].astype(float)
 
 
-def hangs(stream: Stream) -> Floats:
+def hangs(stream: Counts) -> Floats:
     """Never returns when two steps are equal."""
     while len(np.unique(stream)) < len(stream):
         time.sleep(0.01)
     return stream.reshape(-1) + noise(1.0, (1, stream.size))[0].astype(float)
 
 
-def another_shape(stream: Stream) -> Floats:
+def another_shape(stream: Counts) -> Floats:
     """Releases only the steps at which there was somebody."""
     flat = stream.reshape(-1)
     return flat[flat > 0] + noise(1.0, (1, int((flat > 0).sum()) or 1))[0][: int((flat > 0).sum())].astype(

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit import models
+from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee
-from tidegate.audit.zoo.animal import EXACT, Animal, Floats, Stream
+from tidegate.audit.zoo.animal import EXACT, Animal, Floats
 from tidegate.noise import current, laplace
 from tidegate.noise.shared.cube import Cube
 from tidegate.noise.shared.semiorder import Semiorder
@@ -33,7 +34,7 @@ class Grouped(Callee):
         self.law = Cube(scale, lengths)
         self.program = models.grouped(scale, lengths, paid=paid)
 
-    def _release(self, stream: Stream, count: int) -> Floats:
+    def _release(self, stream: Counts, count: int) -> Floats:
         law = Cube(self.law.scale, self.law.lengths, copies=count)
         noise = law.draw(current(), "zoo", 0, law.start(), len(stream))[0]
         return (stream + noise).T
@@ -44,7 +45,7 @@ def sliding(
 ) -> Callee:
     """The semiorder of a width, whose noise (steps × transcripts) is altered before it is added."""
 
-    def release(stream: Stream, count: int) -> Floats:
+    def release(stream: Counts, count: int) -> Floats:
         law = Semiorder(scale, width, copies=count)
         noise = law.draw(current(), "zoo", 0, law.start(), len(stream))[0]
         return (stream + alter(noise)).T
@@ -55,7 +56,7 @@ def sliding(
 def rising(policy: Policy, scales: tuple[float, ...], width: int, goes_on: bool) -> Callee:
     """A semiorder whose budget grows, as Tide's does: each step has its scale, of the same arrivals or of new ones."""
 
-    def release(stream: Stream, count: int) -> Floats:
+    def release(stream: Counts, count: int) -> Floats:
         drawn, state, before = [], None, None
         for step, scale in enumerate(scales[: len(stream)]):
             law = Semiorder(scale, width, copies=count)
@@ -72,7 +73,7 @@ def rising(policy: Policy, scales: tuple[float, ...], width: int, goes_on: bool)
 def all_at_once(policy: Policy, own: float, scale: float, width: int) -> Callee:
     """A measurement with noise of its own, and at once after it a semiorder with the budget of the whole window."""
 
-    def release(stream: Stream, count: int) -> Floats:
+    def release(stream: Counts, count: int) -> Floats:
         law = Semiorder(scale, width, copies=count)
         sliding, _ = law.draw(current(), "zoo", 1, law.start(), len(stream) - 1)
         first = laplace(current(), "zoo first", 0, own, (1, count))
@@ -84,7 +85,7 @@ def all_at_once(policy: Policy, own: float, scale: float, width: int) -> Callee:
 def gone_on_with_twice(policy: Policy, scale: float, length: int) -> Callee:
     """A group that two runs go on with from one snapshot: everybody sees what both of them release."""
 
-    def release(stream: Stream, count: int) -> Floats:
+    def release(stream: Counts, count: int) -> Floats:
         law = Cube(scale, (length,), copies=count)
         first, state = law.draw(current(), "zoo", 0, law.start(), 1)
         both = [law.draw(current(), f"zoo {run}", 1, state, len(stream) - 1)[0] for run in range(2)]

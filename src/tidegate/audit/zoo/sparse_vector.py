@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from tidegate.audit import models
+from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee
-from tidegate.audit.zoo.animal import EXACT, MODEL, Animal, Floats, Stream, noise
+from tidegate.audit.zoo.animal import EXACT, MODEL, Animal, Floats, noise
 from tidegate.policy import Policy, WEvent
 
 EPSILON = 2  # of all animals here; one unit changes every question by at most 1
@@ -49,7 +50,7 @@ class Variant(Callee):
             threshold_scale or 1e-3, question_scale, hits, shows=shows, redraws=redraws, endless=hits == 0
         )
 
-    def tests(self, stream: Stream, count: int) -> Floats:
+    def tests(self, stream: Counts, count: int) -> Floats:
         """The outcomes of all tests, for many runs at once."""
         steps = len(stream)
         released = np.zeros((count, steps))

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Configured
-from tidegate.audit.zoo.animal import PRINTED, Animal, Stream, bent, original
+from tidegate.audit.zoo.animal import PRINTED, Animal, bent, original
 from tidegate.errors import InvalidInput
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
@@ -28,7 +29,7 @@ class Literal(SwellfishPolicy):
     For small specifications of events of one step only: all placements are tried.
     """
 
-    def distance(self, one: Stream, other: Stream) -> int:
+    def distance(self, one: Counts, other: Counts) -> int:
         """0, 1 for literal neighbours, or refused."""
         difference = np.abs(np.asarray(one) - np.asarray(other)).sum(axis=1)
         if not difference.any():
@@ -41,7 +42,7 @@ class Literal(SwellfishPolicy):
             "the streams differ by more than one occurrence of every event; change fewer steps."
         )
 
-    def extreme_neighbour(self, stream: Stream, choose: Callable[[int], int]) -> Stream:
+    def extreme_neighbour(self, stream: Counts, choose: Callable[[int], int]) -> Counts:
         """One occurrence of every event."""
         changed = np.array(stream, dtype=np.int64)
         specification = self.specifications[choose(len(self.specifications))]
