@@ -269,7 +269,7 @@ def of_learned_clip(m):
     else:
         levels = max(1, math.ceil(math.log2(counter.window)))
         later = count * levels * change / Fraction(counter.scale)
-    assert first >= m.policy.budget.total * Fraction(99, 100)
+    assert min(first, later) >= m.policy.budget.total * Fraction(99, 100)
     return max(first, later)
 
 
@@ -522,6 +522,7 @@ OPTIONS = {
     "HierarchicalPeGaSus": [{"pruning": "none"}, {"pruning": "counts"}, {"pruning": "privtree"}],
     "HierarchicalOptStream": [
         {"samples": 2},
+        {"samples": 2, "features": [[[1, 2], [3, 4]]]},
         {"samples": 3, "adaptive": True},
         {"samples": 3, "adaptive": True, "per_leaf": True},
     ],

@@ -320,6 +320,16 @@ def test_a_ledger_of_another_policy_is_refused(other):
     assert (ledger.step, counting.words_drawn) == (0, 0)
 
 
+@pytest.mark.parametrize("denominator", range(1, 12))
+def test_scales_of_the_rank_and_of_tests_are_rounded_up(denominator):
+    """Each by itself, so that none takes what the other leaves: 2/ε, and for several changes 2w/ε and 4w/ε."""
+    epsilon = Fraction(7, denominator)
+    for policy, changes, test in ((Event(epsilon=epsilon), 1, 2), (WEvent(epsilon=epsilon, w=3), 3, 12)):
+        rank, tests = (Fraction(scale) for scale in Threshold(policy, sample=9, above=3).scales)
+        for scale, least in ((rank, 2 * changes / epsilon), (tests, test / epsilon)):
+            assert least <= scale < least * (1 + Fraction(1, 2**50))
+
+
 def test_smooth_constants_keep_to_what_was_proved():
     """A δ above 2/e (b would exceed ε/2) and a b below 1e-8 (errors would outgrow it) are refused by name."""
     with pytest.raises(InvalidParameter, match="delta"):

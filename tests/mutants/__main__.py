@@ -63,6 +63,8 @@ def attack(
         outcome = Outcome(
             mutant.key, KILLED if by else SURVIVED, by or f"{each.tests} tests", round(each.seconds, 1)
         )
+        if not by and tests is not switches.ROOMS:
+            return  # some tests only: that they do not notice it says little
         with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(outcome.__dict__, ensure_ascii=False) + "\n")
         where = f"{mutant.path}:{mutant.line}"
