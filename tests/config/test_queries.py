@@ -142,7 +142,7 @@ def test_levels_are_said_of_all_or_of_none() -> None:
 def test_delta_is_refused_with_the_reason_and_rho_is_divided() -> None:
     """A part of a window costs no part of ε under (ε, δ); ρ adds up exactly."""
     with pytest.raises(
-        ConfigError, match="a part of a window no part of ε; drop delta, or write rho"
+        ConfigError, match="a part of a window costs is no part of ε; drop delta, or write rho"
     ) as refused:
         parse_queries(SEVERAL.replace('epsilon = "1"', 'epsilon = "1"\ndelta = "1e-6"'))
     assert refused.value.line is not None

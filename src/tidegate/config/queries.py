@@ -321,8 +321,8 @@ class _PartReader(FileReader):
                 raise super().fail(f"{name} belongs to each [[query]]; move it there.", "protect", name)
         if str(protect.delta) != "0":
             raise self.fail(
-                "(ε, δ) is not divided among queries or editions, because its steps cost what a whole window of them "
-                "costs together, and a part of a window no part of ε; drop delta, or write rho, which is divided exactly "
+                "(ε, δ) is not divided among queries or editions, because parts of it have more noise than parts of ρ, "
+                "and what a part of a window costs is no part of ε; drop delta, or write rho, which is divided exactly "
                 "and implies an (ε, δ) that `tidegate plan` names.",
                 "protect",
                 "delta",
