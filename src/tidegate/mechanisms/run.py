@@ -148,8 +148,8 @@ class Run(ABC):
         self._uncertainty = self.mechanism.uncertainty()
         if self._uncertainty is not None:
             self._uncertainty.law = replace(self._uncertainty.law, rounded=self.mechanism.rounded_by)
-        if self._uncertainty is not None and learnt is not None:
-            self._uncertainty.state = learnt.copy()
+            if learnt is not None and learnt.shape == self._uncertainty.state.shape:  # else it is learnt anew
+                self._uncertainty.state = learnt.copy()
         self._begin(own or None)
 
     def _whole_state(self) -> State:

@@ -151,12 +151,15 @@ class Uncertainty(ABC):
 
 
 class Walk(Uncertainty):
-    """For values that stay until the next measurement: its noise, and a walk of a pace that is learnt.
+    """For values that stay until the next measurement: its noise, and a movement that is learnt.
 
-    Between measurements k and k + 1 a stream is taken to move at random, by a variance of q for each step: E(z′ − z)² =
-    q·gap + both noise variances. So q is the mean of what noise does not explain of squared differences; of noise that
-    steps share nothing is subtracted. To this comes, in the gap that is open, a movement that both noises would
-    hide. At the step of a measurement only noise counts, and its law is exact.
+    Two measurements differ by their noise and by what the stream moved: E(z′ − z)² = D + both noise variances. So D is
+    the mean of what noise does not explain of squared differences; of noise that steps share nothing is subtracted. All
+    of D counts from the first step after a measurement: counts that scatter around a level have moved by it at once, a
+    stream that walks by less. After more steps than measurements are apart on average D grows like the variance of a
+    walk. To it comes what both noises would hide, half a standard error, and Student's quantiles where differences are
+    few. Before there is any, the stream is taken to scatter as a count of so many grid units does by chance. At the step
+    of a measurement only noise counts, and its law is exact.
     """
 
     rows = 6
@@ -241,17 +244,30 @@ class Walk(Uncertainty):
             return np.zeros(shown.values.shape)
         published = self._published(before, shown)
         trace, _ = self._trace(before, shown, published)
-        noise = self.law.radius(shown.scale, confidence)[:, np.newaxis] * self._share(trace)
-        drift = self._moved(trace, shown.steps - trace[STEP], self.law.variance(shown.scale)[:, np.newaxis])
-        found = np.hypot(noise, np.sqrt(np.where(published, 0.0, drift)) * _normal(confidence))
+        noise = self._noise(shown.scale, confidence)[:, np.newaxis] * self._share(trace)
+        variance = self.law.variance(shown.scale)[:, np.newaxis]
+        found = np.hypot(noise, self._moved(trace, shown.steps - trace[STEP], variance, confidence))
         found = np.where(trace[STEP] > 0, found, np.inf)
         return np.where(np.isnan(shown.values), np.nan, found)
 
-    def _moved(self, trace: Values, gap: Values, variance: Values) -> Values:
-        """The variance of what the stream has moved in a gap since it was measured."""
-        hidden = 2 * variance * self._share(trace) ** 2
-        pace = (np.maximum(trace[SQUARES], 0.0) + hidden) / np.maximum(trace[GAPS] + gap, 1.0)
-        return np.asarray(pace * gap)
+    def _moved(self, trace: Values, gap: Values, variance: Values, confidence: float) -> Values:
+        """Half the width for what the stream has moved in a gap since it was measured."""
+        count = trace[COUNT]
+        chance = np.where(count > 0, 0.0, 2 * self.law.grid * np.abs(trace[VALUE]))
+        longer = np.maximum(gap * count / np.maximum(trace[GAPS], 1.0), 1.0)
+        moved = (self._between(trace, variance) + chance) * longer
+        return np.where(gap > 0, np.sqrt(moved) * student(confidence, count), 0.0)
+
+    def _between(self, trace: Values, variance: Values) -> Values:
+        """The variance of what the stream moves between two measurements."""
+        count = trace[COUNT]
+        return np.asarray(
+            np.maximum(trace[SQUARES], 0.0) / np.maximum(count, 1.0) + 2 * variance / np.sqrt(count + 1.0)
+        )
+
+    def _noise(self, scale: Values, confidence: float) -> Values:
+        """Half the width for the noise of a measurement."""
+        return self.law.radius(scale, confidence)
 
     def _share(self, trace: Values) -> Values | float:
         """Which part of a measurement's noise is left in what is released."""
@@ -268,8 +284,8 @@ class Walk(Uncertainty):
     def _radius_between(self, state: Values, shown: Releases, confidence: float) -> Values:
         trace, gap = state[:, np.newaxis, :], self._gaps(state, shown)
         noise = self.law.radius(shown.scale, confidence)[:, np.newaxis]
-        drift = self._moved(trace, gap, self.law.variance(shown.scale)[:, np.newaxis])
-        found = np.hypot(noise, np.sqrt(drift) * _normal(confidence))
+        variance = self.law.variance(shown.scale)[:, np.newaxis]
+        found = np.hypot(noise, self._moved(trace, gap, variance, confidence))
         return np.where(state[STEP] > 0, found, np.inf)
 
 
@@ -285,12 +301,23 @@ class Filtered(Walk):
 
     _subtracts = False
 
+    def _between(self, trace: Values, variance: Values) -> Values:
+        count = trace[COUNT]
+        return np.asarray(
+            trace[SQUARES] / np.maximum(count, 1.0) + variance / (count + 1.0) + UNSEEN * variance
+        )
+
+    def _noise(self, scale: Values, confidence: float) -> Values:
+        # filtered values lie between grid points, so that noise which is mostly 0 does not say that they are right
+        return np.maximum(
+            self.law.radius(scale, confidence), spread_radius(np.sqrt(self.law.variance(scale)), confidence)
+        )
+
     def _share(self, trace: Values) -> Values:
-        count, noise = trace[COUNT], trace[VARIANCE]
-        walk = (np.maximum(trace[SQUARES], 0.0) + noise) / (count + 1.0) + UNSEEN * noise
-        ratio = walk / np.where(noise > 0, noise, 1.0)
+        noise = trace[VARIANCE]
+        ratio = self._between(trace, noise) / np.where(noise > 0, noise, 1.0)
         gain = (np.sqrt(ratio * ratio + 4 * ratio) - ratio) / 2
-        gain = np.where(count > 0, gain, 1.0)  # the first measurement is taken as it is
+        gain = np.where(trace[COUNT] > 0, gain, 1.0)  # the first measurement is taken as it is
         return np.asarray(np.sqrt(gain))
 
 
@@ -368,5 +395,8 @@ def grouped(shown: Shown, before: int) -> Values:
     return np.where(groups > 0, shown.steps - groups + 1, 0).astype(np.float64)
 
 
-def _normal(confidence: float) -> float:
-    return NormalDist().inv_cdf(0.5 + confidence / 2)
+def student(confidence: float, count: Values) -> Values:
+    """Student's quantile for a variance that was learnt from so many numbers, after Wallace; too large for one or two."""
+    number = np.maximum(count, 1.0)
+    root = NormalDist().inv_cdf(0.5 + confidence / 2) * (8 * number + 3) / (8 * number + 1)
+    return np.asarray(np.sqrt(number * np.expm1(root * root / number)))

@@ -218,9 +218,9 @@ class Fourier(Periodic):
     def uncertainty(self) -> Uncertainty:
         """The noise of the coefficients, frequencies that are not measured, and periods that differ."""
         scales = np.broadcast_to(self.sum_scales, self.sum_count * self.columns)[:: self.columns]
-        unit = float(Fraction(self.grid)) / ONE
-        variances = np.array([variance_laplace(float(scale)) for scale in scales]) * unit**2
-        return Curves(self.outputs, real_fourier(self.window, self.sum_count), variances)
+        grid = float(Fraction(self.grid))
+        variances = np.array([variance_laplace(float(scale)) for scale in scales]) * (grid / ONE) ** 2
+        return Curves(self.outputs, real_fourier(self.window, self.sum_count), variances, grid)
 
     def predicted_error(self, profile: npt.ArrayLike) -> float:
         """The mean absolute error of final values to expect on streams like a public profile (T × d, whole periods)."""
