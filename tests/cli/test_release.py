@@ -171,7 +171,7 @@ def test_a_stream_that_is_stopped_before_its_first_step_says_so(capsys: pytest.C
     from tidegate.cli.release import show
 
     facts = {"steps": 0, "steps_now": 0, "seconds": 1.0, "columns": ["a"], "guarantee": "", "ledger": ""}
-    show({**facts, "sink": "out.csv", "ledger_file": "out.ledger"}, aside=False)
+    show({**facts, "sink": "out.csv", "ledger_file": "out.ledger"}, aside=False, inside=False)
     assert "Nothing yet" in capsys.readouterr().out
 
 

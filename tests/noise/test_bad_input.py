@@ -22,7 +22,8 @@ def test_bad_scales_are_refused(scale: Any) -> None:
     """Zero, negative, not finite, too large or not a number."""
     source = CountingEntropy()
     for draw, name in ((laplace, "scale"), (gaussian, "sigma")):
-        with pytest.raises(InvalidParameter, match=f"^{name}=.* is refused: {name} must be .*; use a finite"):
+        words = f"{name} is missing: it" if scale is None else f"{name}=.* is refused: {name}"
+        with pytest.raises(InvalidParameter, match=f"^{words} must be .*; use a finite"):
             draw(source, "", 0, scale, (3,))
     with pytest.raises(InvalidParameter):
         laplace_one(source, "", 0, 0, scale)
