@@ -487,7 +487,9 @@ class Told:
 
     def _dates(self, part: tuple[int, int]) -> None:
         """At most four dates below, each where it stands."""
-        found = self.each(rf'<text x="([\d.]+)" y="\d+" text-anchor="middle">({SHORT})</text>', part)
+        found = self.each(
+            rf'<text x="([\d.]+)" y="\d+" text-anchor="(?:middle|start)">({SHORT})</text>', part
+        )
         pictures = len(self.each("(<svg )", part))
         assert pictures <= len(found) <= 4 * pictures
         first, last = self.moment(0), self.moment(self.steps)

@@ -159,6 +159,10 @@ def test_the_site_opens_from_disk(tmp_path: Path) -> None:
     assert len(pages) > 80
     assert [found for page in pages for found in loads.findall(page.read_text(encoding="utf-8"))] == []
     assert "<math" in (tmp_path / "learn.html").read_text(encoding="utf-8")
+    proof = (tmp_path / "proofs" / "noise_laplace.html").read_text(encoding="utf-8")
+    assert "2<sup>56</sup>" in proof
+    prose = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", proof, flags=re.DOTALL)
+    assert not re.search(r"\w\^[-−\w{]", prose)
     index = json.loads(
         (tmp_path / "search" / "search_index.js").read_text(encoding="utf-8").partition("=")[2]
     )

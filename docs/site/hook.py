@@ -15,6 +15,9 @@ from latex2mathml.converter import convert
 
 COVERS = re.compile(r"^Covers: .*(?:\n[A-Z][\w ]+: .*)*", re.MULTILINE)
 NOTEBOOK = re.compile(r"\]\((?P<path>[^)\s:]+)\.ipynb\)")
+RAISED = re.compile(r"(?<=[\w)\]|′])\^(?:\{([^{}<]*)\}|(\([^()<]*\)|[-−+±]?[^\W_]+))")
+LOWERED = re.compile(r"(?<![\w/.])([^\W\d_]′?)_(?:\{([^{}<]*)\}|([^\W_]{1,4}))(?!\w)")
+LITERAL = ("code", "pre", "math", "script", "style", "svg")  # where nothing is raised
 MENTIONED = re.compile(r"(?<![\w/\"])docs/(?P<page>[a-z_]+(?:/[a-z_]+)?)\.md")
 
 
@@ -93,7 +96,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, files: Any, **_: Any) -> str:
-    """A proof that a docstring mentions by its path is a link."""
+    """A proof that a docstring mentions by its path is a link; powers and indices are set as such."""
 
     def link(found: re.Match[str]) -> str:
         target = files.get_file_from_path(f"{found['page']}.md")
@@ -101,4 +104,19 @@ def on_page_content(html: str, page: Any, files: Any, **_: Any) -> str:
             return found[0]
         return f'<a href="{target.page.file.url_relative_to(page.file)}">{found[0]}</a>'
 
-    return MENTIONED.sub(link, html)
+    return typeset(MENTIONED.sub(link, html))
+
+
+def typeset(html: str) -> str:
+    """Powers and indices that are written as 2^56 and ε_P in a page stand above and below the line."""
+    found, inside = [], 0
+    for part in re.split(r"(<[^>]+>)", html):
+        if part.startswith("<"):
+            name = re.match(r"</?([a-z0-9]+)", part)
+            if name and name[1] in LITERAL and not part.endswith("/>"):
+                inside += -1 if part.startswith("</") else 1
+        elif not inside:
+            part = RAISED.sub(lambda at: f"<sup>{at[1] or at[2]}</sup>", part)
+            part = LOWERED.sub(lambda at: f"{at[1]}<sub>{at[2] or at[3]}</sub>", part)
+        found.append(part)
+    return "".join(found)

@@ -361,9 +361,10 @@ def _dates(times: Times, below: int = TALL - 4) -> str:
         begin, end = times[max(after - 1, 0)], times[min(after, count - 1)]
         part = (moment - begin) / (end - begin) if end > begin else 0.0
         x = LEFT + width * (after - 1 + part) / count
+        side = "middle" if x > LEFT + 30 else "start"  # there is a number at the left
         if x < WIDE - 30:  # else its words would not fit
             found.append(
-                f'<text x="{x:.1f}" y="{below}" text-anchor="middle">{words}</text>'
+                f'<text x="{x:.1f}" y="{below}" text-anchor="{side}">{words}</text>'
                 f'<path d="M{x:.1f} {below - 14}v4" stroke="{QUIET}"/>'
             )
     return "".join(found)
