@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import itertools
 import json
 import os
 import random
@@ -22,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,7 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import polars as pl  # noqa: E402
-from tests.campaign.brokers import brokers, until  # noqa: E402
+from tests.campaign.brokers import PATIENCE, brokers, message, until  # noqa: E402
+from tests.runtime.conftest import Database, Kafka  # noqa: E402
 
 from tidegate.cli import main as command  # noqa: E402
 from tidegate.runtime.store import verify_target  # noqa: E402
@@ -48,10 +50,13 @@ WORDS = {
     "database": "database servers lost",
     "broker": "brokers lost",
 }
+MEMORY = Path("/dev/shm")  # what a killed process has written stays there as it does on a disk
 SOURCES = ("csv", "jsonl", "parquet", "folder")
 SINKS = ("out.csv", "out.jsonl", "out.parquet", "parts/")
+SERVED = ("table", "topic", "messages")  # of PostgreSQL, Kafka and MQTT
 MECHANISMS = ('"Uniform"', '"BudgetAbsorption"', '"OptStream"\nsamples = 3')
 STEPS = 18
+KILLS = 20  # of one stream, which is then left alone
 _ID = re.compile(rb'^\{("(i(d("(:("([0-9a-f]+-?)?)?)?)?)?)?)?')
 TEXT = """\
 [source]
@@ -89,7 +94,7 @@ MESSAGES = """\
 location = "{source}"
 time = "time"
 unit = "unit"
-
+{settle}
 [steps]
 start = "1970-01-01T00:00Z"
 length = "1000s"
@@ -102,6 +107,7 @@ most = 10000
 [protect]
 epsilon = "10000000000"
 window = 2
+ledger = "{ledger}"
 
 [mechanism]
 name = "Uniform"
@@ -173,14 +179,18 @@ class Worker:
         self.process.stdout.close()
 
 
-def write_input(folder: Path, source: str) -> str:
-    """The same events in every form; the location of the input."""
-    rows = [
+def events() -> list[dict[str, Any]]:
+    """What every finite stream counts."""
+    return [
         {"time": step * 3600 + unit, "unit": f"u{unit}", "place": "north" if unit % 3 else "south"}
         for step in range(STEPS)
         for unit in range(3 + step * 7 % 11)
     ]
-    frame = pl.DataFrame(rows)
+
+
+def write_input(folder: Path, source: str) -> str:
+    """The same events in every form of a file; the location of the input."""
+    frame = pl.DataFrame(events())
     if source == "folder":
         (folder / "in").mkdir()
         for number in range(3):
@@ -204,9 +214,12 @@ class Setting:
     sink: str
     ledger: str
     editions: bool = False
+    served: Callable[[], list[Any]] | None = None  # reads what is published by a service
 
     def rows(self) -> dict[str, list[Any]]:
         """What has been published, in order: by the editions of steps where there are any."""
+        if self.served is not None:
+            return {"": self.served()}
         if not self.editions:
             return {"": self._rows(self.folder / self.sink)}
         names = {}
@@ -226,13 +239,17 @@ class Setting:
             return []
         if self.sink == "out.parquet":
             return pl.read_parquet(path).rows()
-        lines = path.read_bytes().splitlines(keepends=True)
-        return [_ID.sub(b"", line) for line in lines]  # each ledger has a name of its own
+        return [anonymous(line) for line in path.read_bytes().splitlines(keepends=True)]
 
     @property
     def target(self) -> str:
         """The ledger, from here."""
         return self.ledger if "://" in self.ledger else str(self.folder / self.ledger)
+
+
+def anonymous(line: bytes) -> bytes:
+    """A release without the name of its stream, since each ledger has one of its own."""
+    return _ID.sub(b"", line)
 
 
 class Campaign:
@@ -241,9 +258,12 @@ class Campaign:
     def __init__(self, results: Path, scratch: Path, postgres: Any = None, brokers: Any = ()) -> None:
         self.results, self.scratch, self.postgres = results, scratch, postgres
         self.brokers = dict(brokers)
+        self.database_of_tables = None if postgres is None else Database(postgres)
         self.worker = Worker()
         self.done: list[Trial] = []
         self._promised: dict[tuple[str, str, int, bool], dict[str, list[Any]]] = {}
+        self._inputs: dict[str, str] = {}  # of services, which are read only
+        self._outputs = itertools.count(1)
         self._streams_begun: dict[tuple[str, str], dict[str, bytes]] = {}
         results.parent.mkdir(parents=True, exist_ok=True)
         if results.exists():
@@ -263,16 +283,69 @@ class Campaign:
         ledger = "stream.ledger"
         if store == "postgresql":
             ledger = self.postgres.new_stream()
+        output, served = self._output(sink) if sink in SERVED else (sink, None)
         text = TEXT.format(
-            source=write_input(folder, source),
+            source=self._input(source) if source in SERVED else write_input(folder, source),
             steps=STEPS,
             ledger=ledger,
             mechanism=mechanism,
-            sink=sink,
+            sink=output,
             editions=EDITIONS if editions else "",
         )
         (folder / "tidegate.toml").write_text(text)
-        return Setting(folder, sink, ledger, editions)
+        return Setting(folder, sink, ledger, editions, served)
+
+    def _input(self, source: str) -> str:
+        """The events in a table or a topic, which all streams may read."""
+        if source not in self._inputs:
+            if source == "table":
+                self._inputs[source] = self._table()
+                self._insert(self._inputs[source], events())
+            else:
+                topic = self.brokers["kafka"].topic()
+                self._inputs[source] = self.brokers["kafka"].url(topic)
+                records = [(0, json.dumps(event).encode()) for event in events()]
+                Kafka.send(self.brokers["kafka"], topic, records)
+        return self._inputs[source]
+
+    def _table(self) -> str:
+        """A new table for events; its location."""
+        name = f"events_{next(self._outputs)}"
+        self.database_of_tables.sql(
+            f"CREATE TABLE {name} (id bigserial PRIMARY KEY, time float8, unit text, place text)"
+        )
+        return self.database_of_tables.url(name)
+
+    def _insert(self, location: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Rows of a table, in one transaction."""
+        name = location.partition("?table=")[2]
+        with self.database_of_tables.connect() as connection, connection.transaction():
+            connection.cursor().executemany(
+                f"INSERT INTO {name} (time, unit, place) VALUES (%s, %s, %s)",
+                [(row["time"], row["unit"], row.get("place")) for row in rows],
+            )
+
+    def _output(self, sink: str) -> tuple[str, Callable[[], list[Any]]]:
+        """A new place for releases at a service, and what reads it."""
+        name = f"released_{next(self._outputs)}"
+        if sink == "table":
+            wanted = f"SELECT to_regclass('{name}') IS NOT NULL"
+            columns = '"step", revision, "column", value, low, high, status, scale, spent'
+            database = self.database_of_tables
+
+            def rows() -> list[Any]:
+                if not database.sql(wanted)[0][0]:
+                    return []
+                return list(database.sql(f"SELECT {columns} FROM {name} ORDER BY 1, 2, 3"))
+
+            return database.url(name), rows
+        if sink == "topic":
+            kafka = self.brokers["kafka"]
+            topic = kafka.topic()
+            return kafka.url(topic), lambda: [anonymous(each.value()) for each in kafka.read(topic)]
+        broker = self.brokers["mqtt"]
+        come = broker.listen(name)
+        return f"{broker.url}/{name}", lambda: [anonymous(each) for each in come()]
 
     def promised(
         self, mechanism: str, sink: str, cells: int = 4, *, editions: bool = False
@@ -288,12 +361,20 @@ class Campaign:
             if answer["code"] != 0:
                 raise Wrong(str(answer))
             self._promised[key] = setting.rows()
+            if sink == "messages":  # they are in the same order as lines of a file
+                self._promised[key] = {
+                    "": [line.rstrip(b"\n") for line in self.promised(mechanism, "out.jsonl", cells)[""]]
+                }
             if min(map(len, self._promised[key].values())) < STEPS:
                 raise Wrong("the undisturbed stream is too short")
         return self._promised[key]
 
     def check(self, setting: Setting, promised: dict[str, list[Any]], *, ended: bool) -> None:
         """Everything that is published is what was promised, in order; at the end all of it, and the account holds."""
+        if ended and setting.sink == "messages":  # what was sent is on its way to its reader
+            end = time.monotonic() + PATIENCE
+            while len(setting.rows()[""]) < len(promised[""]) and time.monotonic() < end:
+                time.sleep(0.05)
         for edition, there in setting.rows().items():
             self._check(setting, there, promised[edition], ended=ended)
         if ended:
@@ -306,7 +387,11 @@ class Campaign:
             last = there.pop()  # a half line is completed at the next start
             if len(there) >= len(promised) or not promised[len(there)].startswith(last):
                 raise Wrong("a half line is none of a promised one")
-        if there != promised[: len(there)]:
+        # a table has no order but that of steps, so that a revised step is in the midst of the others
+        of_table = setting.sink == "table" and not ended
+        if of_table and not set(there) <= set(promised):
+            raise Wrong("the table has something else than promised")
+        if not of_table and there != promised[: len(there)]:
             raise Wrong("something else than promised is published")
         if ended and len(there) != len(promised):
             raise Wrong(f"{len(there)} of {len(promised)} rows are published")
@@ -315,8 +400,20 @@ class Campaign:
 
     def kill(self, chance: random.Random, *, editions: bool | None = None) -> tuple[str, int, str]:
         """Kill one stream until it has ended, at random lines or moments."""
+        followed = [*self.brokers, *(["table"] if self.postgres else [])]
+        if editions is None and followed and chance.random() < 0.06:
+            return self._kill_followed(chance, chance.choice(followed))
         store = chance.choice(["sqlite", "sqlite", "postgresql"] if self.postgres else ["sqlite"])
         source, sink, mechanism = chance.choice(SOURCES), chance.choice(SINKS), chance.choice(MECHANISMS)
+        served = [
+            *(["table"] if self.postgres else []),
+            *[{"kafka": "topic", "mqtt": "messages"}[name] for name in self.brokers],
+        ]
+        if editions is None and served:  # the same output from and to services, which take longer
+            readable = [name for name in served if name != "messages"]
+            source = chance.choice(readable) if readable and chance.random() < 0.1 else source
+            sink = chance.choice(served) if chance.random() < 0.12 else sink
+            editions = False if sink in SERVED else None
         editions = chance.random() < 0.2 if editions is None else editions
         promised = self.promised(mechanism, sink, editions=editions)
         setting = self.setting("kill", mechanism, source, sink, store, editions=editions)
@@ -325,7 +422,7 @@ class Campaign:
             order: dict[str, Any] = {"lines": chance.randint(1, chance.choice([300, 3_000, 9_000]))}
             if chance.random() < 0.2:
                 order = {"seconds": 0.4 * chance.random() ** 2}
-            if kills >= 12:
+            if kills >= KILLS:
                 order = {}
             answer = self.worker.start(setting.folder, **order)
             self.check(setting, promised, ended=not answer["killed"])
@@ -337,6 +434,60 @@ class Campaign:
         name = mechanism.split('"')[1]
         twice = " → editions" if editions else ""
         return f"{source} → {name}{twice} → {sink} on {store}", kills, "goes on"
+
+    def _kill_followed(self, chance: random.Random, source: str) -> tuple[str, int, str]:
+        """Kill one stream again and again while messages, records or rows arrive: each counts once."""
+        folder = self.scratch / "followed"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        clock, taken = folder / "clock", folder / "taken"
+        store = chance.choice(["sqlite", "postgresql"] if self.postgres else ["sqlite"])
+        ledger = self.postgres.new_stream() if store == "postgresql" else "tidegate.ledger"
+        place = self._table() if source == "table" else self.brokers[source].new_topic(chance)
+        settle = "settle = 0.2\n" if source == "table" else ""
+        (folder / "tidegate.toml").write_text(
+            MESSAGES.format(source=place, editions="", settle=settle, ledger=ledger)
+        )
+        clock.write_text(OPEN)
+        sent = kills = 0
+        while kills < KILLS:
+            order: dict[str, Any] = {"seconds": 0.3 * chance.random() ** 2}
+            if chance.random() < 0.5 or not kills:  # a broker keeps what is sent only after the first session
+                order["after"] = str(taken)
+            if kills and chance.random() < 0.5:
+                order["lines"] = chance.randint(1, 5_000)
+            taken.unlink(missing_ok=True)
+            self.worker.begin(folder, clock=str(clock), **order)
+            if kills and kills < KILLS - 4:
+                more = range(sent, sent + chance.randint(1, 100))
+                if source == "table":
+                    self._insert(place, [json.loads(message(number)) for number in more])
+                else:
+                    self.brokers[source].send(place, more)
+                sent = more.stop
+            answer = self.worker.ended()
+            if not answer["killed"]:
+                if answer["code"] != 0 or kills < KILLS - 4:
+                    raise Wrong(f"ended by itself: {answer}")
+                break
+            kills += 1
+            if kills == KILLS - 4:  # the last kills are while steps are closed and released
+                clock.write_text(CLOSED)
+        else:
+            answer = self.worker.start(folder, clock=str(clock))
+            if answer["code"] != 0:
+                raise Wrong(f"refused: {answer}")
+        self._counted(folder / "out.csv", sent)
+        if not verify_target(ledger if "://" in ledger else str(folder / ledger)).ok:
+            raise Wrong("the ledger does not hold")
+        return f"{source} followed → Uniform → out.csv on {store}", kills, "goes on"
+
+    def _counted(self, path: Path, sent: int) -> None:
+        """Each message counts once, all of them in the first step."""
+        with path.open() as file:
+            counts = [round(float(row[2])) for row in list(csv.reader(file))[1:]]
+        if counts != [sent, 0]:
+            raise Wrong(f"{counts} of {sent} messages count in {path.name}")
 
     def flip(self, chance: random.Random) -> tuple[str, int, str]:
         """Flip one bit of a ledger; write the sink anew from it, and go on with it."""
@@ -453,7 +604,9 @@ class Campaign:
         folder.mkdir(parents=True)
         place, clock, taken = broker.new_topic(chance), folder / "clock", folder / "taken"
         editions = '[editions]\nafter = ["0s", "1000s"]\n\n' if chance.random() < 0.3 else ""
-        (folder / "tidegate.toml").write_text(MESSAGES.format(source=place, editions=editions))
+        (folder / "tidegate.toml").write_text(
+            MESSAGES.format(source=place, editions=editions, settle="", ledger="tidegate.ledger")
+        )
         clock.write_text(OPEN)
         self.worker.begin(folder, clock=str(clock))
         sent = 0
@@ -474,10 +627,7 @@ class Campaign:
         if answer["code"] != 0:
             raise Wrong(f"refused: {answer}")
         for name in ("out-provisional.csv", "out-final.csv") if editions else ("out.csv",):
-            with (folder / name).open() as file:
-                counts = [round(float(row[2])) for row in list(csv.reader(file))[1:]]
-            if counts != [sent, 0]:
-                raise Wrong(f"{counts} of {sent} messages count in {name}")
+            self._counted(folder / name, sent)
         if not verify_target(str(folder / "tidegate.ledger")).ok:
             raise Wrong("the ledger does not hold")
         return f"{kind} → editions" if editions else kind, broker.losses, "each message counts once"
@@ -559,9 +709,11 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="write the table into docs/campaign.md")
     options = parser.parse_args()
     deadline = time.monotonic() + 60 * options.minutes
+    if MEMORY.is_dir():
+        tempfile.tempdir = str(MEMORY)
     with tempfile.TemporaryDirectory(prefix="tidegate-campaign-") as scratch:
         for server in services():
-            found = brokers(Path(scratch), options.brokers if "broker" in options.kinds else ())
+            found = brokers(Path(scratch), options.brokers if {"kill", "broker"} & {*options.kinds} else ())
             campaign = Campaign(options.results, Path(scratch), server, found)
             share = deadline - time.monotonic()
             for kind in options.kinds:

@@ -6,8 +6,9 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Mqtt(Broker):
         folder.mkdir(parents=True)
         super().__init__(program, folder)
         self.folder, self._topics, self._remembers = folder, 0, True
+        self._listening: Any = None
         settings = self.settings.read_text()
         self.settings.write_text(
             f"{settings}persistence true\npersistence_location {folder}/\nuser root\nautosave_interval 0\n"
@@ -46,6 +48,29 @@ class Mqtt(Broker):
     def send(self, place: str, numbers: Iterable[int]) -> None:
         """Messages for a topic; the broker has them when this returns."""
         publish(self.port, map(message, numbers), place.split("/")[-2].encode() + b"/x")
+
+    def listen(self, topic: str) -> Callable[[], list[bytes]]:
+        """Subscribe to releases; returns what tells those that have come, without copies of them.
+
+        A copy has the same bytes, id included, so that whoever compares ids sees each release once.
+        """
+        import paho.mqtt.client as paho
+
+        found: dict[bytes, None] = {}
+        there = threading.Event()
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+        client.on_subscribe = lambda *_: there.set()
+        client.on_message = lambda *given: found.setdefault(given[-1].payload)
+        client.connect("127.0.0.1", self.port)
+        client.subscribe(topic, qos=1)
+        client.loop_start()
+        if not there.wait(PATIENCE):
+            raise TimeoutError("the broker does not answer")
+
+        if self._listening is not None:
+            self._listening.loop_stop()
+        self._listening = client
+        return lambda: list(found)
 
     def lose(self, taken: Path, sent: int) -> None:
         """Go away and come back: with everything it has, or, when all of that was delivered, with nothing."""

@@ -15,17 +15,29 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tidegate import mechanisms
 from tidegate.config import parse_config
 from tidegate.config.document import EXAMPLE
-from tidegate.mechanisms import BudgetAbsorption, OptStream, Uniform, catalogue
+from tidegate.ingest import kernels
+from tidegate.ingest.arrays import frozen, never_decreases
+from tidegate.ingest.bounding import bounded
+from tidegate.mechanisms import BudgetAbsorption, OptStream, Uniform
 from tidegate.policy import WEvent
 from tidegate.testing.entropy import fixed_entropy
 
+MODULES = (
+    *("psycopg", "paho.mqtt.client", "confluent_kafka", "tidegate.runtime", "tidegate.ingest.several"),
+    *("tidegate.runtime.sinks.factory", "tidegate.ingest.sources.mqtt", "tidegate.ingest.sources.kafka"),
+    *("tidegate.ingest.sources.postgres", "tidegate.runtime.sinks.mqtt", "tidegate.runtime.sinks.kafka"),
+    "tidegate.runtime.sinks.postgres",
+)
+os.environ["POLARS_MAX_THREADS"] = "1"  # inputs are small, and threads take time to start
 PLACES = ("tidegate/runtime", "tidegate/ledger", "tidegate/ingest", "tidegate/servers")
 
 
@@ -94,6 +106,7 @@ def trace_until(lines: int) -> None:
     def each_call(frame: Any, event: str, _: Any) -> Any:
         return local if any(place in frame.f_code.co_filename for place in PLACES) else None
 
+    threading.settrace(each_call)
     sys.settrace(each_call)
 
 
@@ -109,11 +122,36 @@ def warm() -> None:
             run = mechanism.start()
             run.push([1, 2])
             run.push_batch(np.ones((9, 2)))
-    for name in ("psycopg", "tidegate.runtime", "tidegate.ingest.several", "tidegate.runtime.sinks.factory"):
+    whole, columns = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int32)
+    for distinct in (True, False):
+        bounded(whole, whole, whole, columns, whole[:0], 1, distinct, 2)
+    never_decreases(whole)
+    kernels.add_records(
+        frozen(whole), frozen(columns), frozen(whole[:0]), 1, 0, np.zeros((1, 2), dtype=np.int64)
+    )
+    for name in MODULES:
         with suppress(ImportError):
             importlib.import_module(name)
-    catalogue()
+    mechanisms.catalogue = cache(mechanisms.catalogue)  # it is asked twice at every start
     parse_config(EXAMPLE)
+
+
+def ended(child: int, order: dict[str, Any]) -> int:
+    """How a child ended, by itself or, some seconds after it was asked for, by a kill."""
+    if order.get("seconds") is None:
+        return os.waitpid(child, 0)[1]
+    begun = None if "after" in order else time.monotonic()
+    while True:
+        if begun is None and Path(order["after"]).exists() and Path(order["after"]).read_text():
+            begun = time.monotonic()
+        left = 0.005 if begun is None else begun + order["seconds"] - time.monotonic()
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status
+        if left <= 0:
+            os.kill(child, signal.SIGKILL)
+            return os.waitpid(child, 0)[1]
+        time.sleep(min(left, 0.005))
 
 
 def main() -> None:
@@ -135,11 +173,7 @@ def main() -> None:
                 print(json.dumps({"unexpected": words}), flush=True)
                 code = 3
             os._exit(code)
-        if order.get("seconds") is not None:
-            time.sleep(order["seconds"])
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        status = ended(child, order)
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         print(json.dumps({"killed": killed, "code": -1 if killed else os.WEXITSTATUS(status)}), flush=True)
 

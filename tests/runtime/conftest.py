@@ -403,7 +403,7 @@ class Kafka:
         found, deadline = [], time.monotonic() + 60
         try:
             while time.monotonic() < deadline:
-                for message in consumer.consume(1000, 0.5):
+                for message in consumer.consume(1000, 0.1):
                     if message.error() is None:
                         found.append(message)
                     elif message.error().code() == KafkaError._PARTITION_EOF:
