@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -111,11 +112,49 @@ def test_bit_flips_publish_no_wrong_number(tmp_path: Path) -> None:
         output.unlink(missing_ok=True)
         try:
             release(config)
-        except (TidegateError, sqlite3.Error):
+        except TidegateError:
             noticed += 1
             continue
         assert output.read_bytes() == right
     assert noticed > 50
+
+
+def test_text_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    """A flipped bit may leave no text where text was; what is damaged is not quoted."""
+    config = settings(tmp_path)
+    release(config)
+    place = Path(config.ledger)
+    whole = place.read_bytes()
+    for words in (b'"offset"', b'"identity"', b'"policy"'):
+        for found in re.finditer(re.escape(words), whole):
+            flipped = bytearray(whole)
+            flipped[found.start() + 1] ^= 0x80
+            place.write_bytes(flipped)
+            sentence = verify_target(config.ledger).problem
+            try:
+                release(config)
+            except LedgerCorrupt as error:
+                sentence = str(error)
+            assert "restore" in sentence
+            assert words.decode()[3:] not in sentence
+
+
+def test_pages_that_are_lost_are_one_sentence(tmp_path: Path) -> None:
+    """A damaged page is found when its rows are read, in the midst of a loop."""
+    config = settings(tmp_path, ("count = 12", "count = 400"))
+    release(config)
+    place = Path(config.ledger)
+    whole = place.read_bytes()
+    noticed = 0
+    for page in range(1, len(whole) // 4096):
+        place.write_bytes(whole[: 4096 * page] + b"\xff" * 4096 + whole[4096 * (page + 1) :])
+        (tmp_path / "out.csv").unlink(missing_ok=True)
+        try:
+            verify_target(config.ledger)
+            release(config)
+        except TidegateError:
+            noticed += 1
+    assert noticed > len(whole) // 4096 // 2
 
 
 def test_stores_of_earlier_versions_are_chained_from_now_on(

@@ -96,38 +96,77 @@ def stored_policy(meta: Mapping[str, str]) -> StoredPolicy | Swellfish:
     return StoredPolicy(budget, window, horizon, meta["policy"])
 
 
+def refusal(path: Path, error: Exception) -> LedgerError:
+    """A failure of the database as one sentence."""
+    name = str(getattr(error, "sqlite_errorname", "") or "")
+    if name.startswith("SQLITE_FULL"):
+        return LedgerError(
+            f"the disk of the ledger {path} is full; nothing was charged since the last commit; free some space."
+        )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return LedgerError(
+            f"the ledger {path} cannot be written; make its folder writable or open it read-only."
+        )
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return LedgerBusy(
+            f"another program has locked the ledger {path}; nothing was charged; close that program."
+        )
+    words = str(error)
+    if isinstance(error, UnicodeDecodeError) or "Could not decode" in words:  # it quotes what is damaged
+        return LedgerCorrupt(f"the ledger {path} is damaged; restore it from a backup.")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or (
+        isinstance(error, sqlite3.OperationalError)
+        and ("no such table" in words or "no such column" in words)
+    ):
+        return LedgerCorrupt(
+            f"the ledger {path} is truncated or damaged ({error}); restore it from a backup."
+        )
+    return LedgerError(
+        f"the ledger {path} cannot be used ({name or type(error).__name__}); nothing was charged; "
+        "check its disk and try again."
+    )
+
+
+class Rows(sqlite3.Cursor):
+    """Rows are read when they are asked for, and what is damaged is found then: it is told by a sentence there, too."""
+
+    connection: Connection
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise refusal(self.connection.path, error) from None
+
+    def fetchone(self) -> Any:
+        """The next row, or None."""
+        return next(self, None)
+
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
+        try:
+            return super().fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise refusal(self.connection.path, error) from None
+
+
+class Connection(sqlite3.Connection):
+    """A connection to the file of a ledger."""
+
+    path: Path
+
+    def execute(self, statement: str, values: Any = (), /) -> Rows:
+        """Run a statement."""
+        return self.cursor(Rows).execute(statement, values)
+
+
 @contextmanager
 def told(path: Path) -> Iterator[None]:
     """Turn every failure of the database or the file system into one sentence."""
     try:
         yield
-    except sqlite3.Error as error:
-        name = str(getattr(error, "sqlite_errorname", "") or "")
-        if name.startswith("SQLITE_FULL"):
-            raise LedgerError(
-                f"the disk of the ledger {path} is full; nothing was charged since the last commit; free some space."
-            ) from None
-        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-            raise LedgerError(
-                f"the ledger {path} cannot be written; make its folder writable or open it read-only."
-            ) from None
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise LedgerBusy(
-                f"another program has locked the ledger {path}; nothing was charged; close that program."
-            ) from None
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or (
-            isinstance(error, sqlite3.OperationalError)
-            and ("no such table" in str(error) or "no such column" in str(error))
-        ):
-            raise LedgerCorrupt(
-                f"the ledger {path} is truncated or damaged ({error}); restore it from a backup."
-            ) from None
-        raise LedgerError(
-            f"the ledger {path} cannot be used ({name or type(error).__name__}); nothing was charged; "
-            "check its disk and try again."
-        ) from None
-    except UnicodeDecodeError:  # the database quotes what is damaged
-        raise LedgerCorrupt(f"the ledger {path} is damaged; restore it from a backup.") from None
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise refusal(path, error) from None
     except OSError as error:
         raise LedgerError(
             f"the ledger {path} cannot be used ({error.strerror}); make its folder writable."
@@ -238,7 +277,7 @@ def _close_to_others(path: Path) -> None:
             beside.chmod(allowed)
 
 
-def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+def connect(path: Path, *, read_only: bool) -> Connection:
     """Open an existing ledger file: WAL, and on disk before a commit returns."""
     look(path)
     if read_only:
@@ -247,10 +286,16 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             address += (
                 "&immutable=1"  # nobody can be writing here, and SQLite could not create its side files
             )
-        connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            address, uri=True, isolation_level=None, check_same_thread=False, factory=Connection
+        )
+        connection.path = path
     else:
         _close_to_others(path)
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2)
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=2, factory=Connection
+        )
+        connection.path = path
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
