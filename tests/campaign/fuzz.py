@@ -8,16 +8,19 @@ atheris is not installed, random inputs are made from the same seeds, and the la
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,45 +29,104 @@ CSV = f"time,unit,place,value\n5,{MARK},a,1\n15,u,b,2\n"
 LINES = (
     f'{{"time": 5, "unit": "{MARK}", "place": "a", "value": 1}}\n{{"time": 15, "unit": "u", "place": "b"}}\n'
 )
-WORDS = [
+SECRET = "hidden5519"
+SETTINGS = """[source]
+location = "events.csv"
+time = "time"
+unit = "unit"
+column = "place"
+
+[steps]
+start = "1970-01-01T00:00Z"
+length = "10s"
+count = 3
+
+[query]
+aggregate = "distinct"
+columns = ["a", "b"]
+
+[protect]
+epsilon = "1"
+window = 2
+ledger = "stream.ledger"
+
+[mechanism]
+name = "Uniform"
+
+[sink]
+location = "out.csv"
+"""
+VALUES = [
     *(
-        "release",
-        "check",
-        "plan",
-        "ledger",
-        "show",
-        "verify",
-        "head",
-        "backup",
-        "restore",
-        "prune",
-        "init",
-        "preview",
-    ),
-    *(
-        "--json",
-        "--help",
-        "--head",
-        "--rows",
-        "--follow",
-        "--until",
-        "now",
-        "--report",
-        "x.html",
         "tidegate.toml",
+        "other.toml",
+        "events.csv",
+        "out.csv",
+        "out.csv.receipt",
+        "stream.ledger",
+        "copy.ledger",
     ),
     *(
         "absent.ledger",
-        "mqtt://127.0.0.1:1/t",
-        "postgresql://127.0.0.1:1/d#x",
+        "tokens.json",
+        "x.html",
+        "x.png",
+        "x.json",
+        "out",
+        ".",
+        "-",
+        "",
+        "a/b",
+        "stream.ledger.lock",
+    ),
+    *(
         "-1",
+        "0",
+        "1",
+        "2",
+        "7",
+        "1/3",
+        "0.5",
         "1e999",
+        "1e-999",
+        "nan",
+        "inf",
+        "99999999999999999999",
+        "now",
+        "1h",
+    ),
+    *(
+        "1970-01-01",
+        "1970-01-01T00:00:25Z",
+        "9999-12-31",
+        "all",
+        "auto",
+        "north",
+        "a,b",
+        "Uniform",
+        "Tide,Uniform",
+    ),
+    *("w-event epsilon=1 window=3", "event epsilon=1", "producer", "operator", "gateway", "bash", "0" * 64),
+    *(
         "\0",
         "💧",
-        "--version",
-        "verify",
+        "[/b]",
+        "$\\frac$",
+        "{x}",
+        "%s",
+        "--",
+        "mqtt://127.0.0.1:1/t",
+        f"mqtt://u:{SECRET}@127.0.0.1:1/t",
     ),
+    *(f"postgresql://u:{SECRET}@127.0.0.1:1/d#x", f"postgresql://u:{SECRET}@127.0.0.1:1/d?table=t"),
+    *(f"postgresq://u:{SECRET}@127.0.0.1:1/d", f"kafka://127.0.0.1:1/t?password={SECRET}"),
 ]
+LENGTHY = (  # what computes for seconds by design, or goes on until it is stopped: everything before it is tried
+    *("tidegate.plan:make_plan", "tidegate.plan.target:reach", "tidegate.cli.preview:run_preview"),
+    *("tidegate.audit.auditor:audit", "tidegate.repro.own_data:compare", "tidegate.repro.runner:run_all"),
+    *("tidegate.repro.runner:again", "tidegate.datasets.streams:campus", "tidegate.web.demo:run_demo"),
+    "tidegate.web:serve",
+)
 
 
 class Finding(Exception):
@@ -123,26 +185,112 @@ def configurations(data: bytes) -> None:
 
 
 def commands(data: bytes) -> None:
-    """Words after the program's name; every failure is one sentence and no traceback."""
+    """Words after the program's name; every failure is one sentence and no traceback, and shows no record."""
     from tidegate.cli import main
 
+    _note(1)
+    _settle()
+    known = _known()
+    path, words = known[(data[0] if data else 0) % len(known)]
     arguments = [
-        WORDS[byte % len(WORDS)] if byte < 200 else data[at : at + 9].decode(errors="replace")
-        for at, byte in enumerate(data[:8])
+        *path,
+        *(
+            words[byte % len(words)] if byte < 224 else data[at : at + 9].decode(errors="replace")
+            for at, byte in enumerate(data[1:9], 1)
+        ),
     ]
-    if "serve" in arguments or "--follow" in arguments:
+    if "--follow" in arguments:
         return
     out, err = io.StringIO(), io.StringIO()
-    before = Path.cwd()
-    os.chdir(FOLDER)
+    before = Path.cwd(), sys.stdin, tempfile.tempdir
+    os.chdir(FOLDER / "work")
+    tempfile.tempdir = str(FOLDER / "temporary")
     try:
-        with redirect_stdout(out), redirect_stderr(err):
+        with Path(os.devnull).open() as sys.stdin, redirect_stdout(out), redirect_stderr(err):
             code = main(arguments)
     finally:
-        os.chdir(before)
+        os.chdir(before[0])
+        sys.stdin, tempfile.tempdir = before[1:]
     shown = out.getvalue() + err.getvalue()
     if (code == 1 and "unexpected" in shown) or "Traceback" in shown:
         raise Finding(f"{arguments}: {shown[-300:]}")
+    if code == 2 and not out.getvalue() and len(err.getvalue().splitlines()) != 1:
+        raise Finding(f"{arguments}: not one sentence: {shown[-600:]}")
+    _unmarked(shown)
+    if SECRET in shown:
+        raise Finding(f"{arguments}: a password is shown: {shown[-600:]}")
+    left = [path for path in FOLDER.glob("temporary/**/*") if path.is_file()]
+    for path in [*left, *(path for path in FOLDER.glob("work/**/*") if path.is_file())]:
+        if path.name != "events.csv" and MARK.encode() in path.read_bytes():
+            raise Finding(f"{arguments}: {path.name} has a record")
+
+
+@cache
+def _known() -> list[tuple[tuple[str, ...], list[str]]]:
+    """All commands, and of each the options and values that may follow."""
+    from tidegate.cli import COMMANDS, load
+
+    found: list[tuple[tuple[str, ...], list[str]]] = []
+
+    def walk(path: tuple[str, ...], command: Any) -> None:
+        options = [word for each in command.params for word in each.opts if word.startswith("-")]
+        inner = getattr(command, "commands", {})
+        found.append((path, [*inner, *3 * options, "--help", *VALUES]))
+        for name, each in inner.items():
+            walk((*path, name), each)
+
+    for name in COMMANDS:
+        walk((name,), load(name))
+    return [((), [*COMMANDS, "--version", "--help", *VALUES]), *found]
+
+
+def _settle() -> None:
+    """Put a folder of a stream that has released something there, unless it is as it was."""
+    global LOOK
+    work = FOLDER / "work"
+    if LOOK and _look(work) == LOOK:
+        return
+    if not (FOLDER / "first").exists():
+        _leave_out()
+        from tidegate.cli import main
+
+        first = FOLDER / "first"
+        first.mkdir()
+        (first / "events.csv").write_text(CSV)
+        (first / "tidegate.toml").write_text(SETTINGS)
+        (first / "other.toml").write_text(SETTINGS.replace('"out', '"other').replace("stream.l", "other.l"))
+        before = Path.cwd()
+        os.chdir(first)
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            main(["release", "tidegate.toml"])
+            main(["ledger", "backup", "stream.ledger", "copy.ledger"])
+            main(["serve", "token", "add", "producer", "--as", "gateway"])
+        os.chdir(before)
+        assert {"out.csv", "stream.ledger", "copy.ledger", "tokens.json"} <= {x.name for x in first.iterdir()}
+    for place in (work, FOLDER / "temporary"):
+        shutil.rmtree(place, ignore_errors=True)
+    (FOLDER / "temporary").mkdir()
+    shutil.copytree(FOLDER / "first", work)
+    LOOK = _look(work)
+
+
+def _look(work: Path) -> set[tuple[str, int, int]]:
+    """What would tell that a command has changed something."""
+    if not work.is_dir():
+        return set()
+    return {(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in os.scandir(work)}
+
+
+def _leave_out() -> None:
+    """Let what takes long refuse to."""
+    from tidegate.errors import TidegateError
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise TidegateError("this is left out here.")
+
+    for place in LENGTHY:
+        module, _, name = place.partition(":")
+        setattr(importlib.import_module(module), name, refuse)
 
 
 def _note(records: int) -> None:
@@ -175,13 +323,17 @@ def seeds(kind: str) -> list[bytes]:
             "[query]", '[editions]\nafter = ["1h", "48h"]\nshares = ["1/4", "3/4"]\n\n[query]'
         )
         return [EXAMPLE.encode(), EXAMPLE.replace('"', "'").encode(), SEVERAL.encode(), editions.encode()]
-    return [bytes([3, 4, 20]), bytes([0, 19]), bytes([3, 7, 20, 20]), bytes([12, 240, 159])]
+    return [
+        bytes([number, *rest]) for number in range(len(_known())) for rest in ([], [0], [60, 61], [240, 159])
+    ]
 
 
 LONGEST = 10.0  # seconds
 COUNTED, NOTED = 0, 1000
+LOOK: set[tuple[str, int, int]] = set()
 COUNTED_IN = os.environ.get("TIDEGATE_COUNTED", "")  # a file for the number of records
-FOLDER = Path(tempfile.mkdtemp(prefix="tidegate-fuzz-"))
+MEMORY = Path("/dev/shm")  # quicker than a disk
+FOLDER = Path(tempfile.mkdtemp(prefix="tidegate-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))
 KINDS: dict[str, Callable[[bytes], None]] = {
     "records": records,
     "configurations": configurations,
@@ -234,17 +386,30 @@ def main() -> int:
     except ImportError:
         return plain(options.kind, target, options.runs)
     with atheris.instrument_imports(
-        include=["tidegate.config", "tidegate.ingest", "tidegate.cli"], exclude=compiled()
+        include=["tidegate.config", "tidegate.ingest", "tidegate.cli", "tidegate.runtime"], exclude=compiled()
     ):
-        for name in ("tidegate.config", "tidegate.ingest", "tidegate.ingest.sources.mqtt", "tidegate.cli"):
+        for name in (
+            "tidegate.config",
+            "tidegate.ingest",
+            "tidegate.ingest.sources.mqtt",
+            "tidegate.runtime",
+        ):
             __import__(name)
+        if options.kind == "commands":
+            _known()
     for seed in seeds(options.kind):  # kernels are compiled here, which may take longer than an input may
         target(seed)
     corpus = FOLDER / "corpus"
     corpus.mkdir()
     for number, seed in enumerate(seeds(options.kind)):
         (corpus / str(number)).write_bytes(seed)
-    flags = [f"-runs={options.runs}", "-timeout=300", "-max_len=4096", "-print_final_stats=1", "-verbosity=0"]
+    flags = [
+        f"-runs={options.runs}",
+        "-timeout=300",
+        f"-max_len={64 if options.kind == 'commands' else 4096}",
+        "-print_final_stats=1",
+        "-verbosity=0",
+    ]
     flags += [f"-max_total_time={options.seconds}"] if options.seconds else []
     atheris.Setup([sys.argv[0], *flags, str(corpus)], lambda data: timed(target, data))
     atheris.Fuzz()
