@@ -282,12 +282,18 @@ def _look(work: Path) -> set[tuple[str, int, int]]:
 
 
 def _leave_out() -> None:
-    """Let what takes long refuse to."""
+    """Let what takes long refuse to, or be done once."""
+    import typer
+
     from tidegate.errors import TidegateError
 
     def refuse(*_: Any, **__: Any) -> None:
         raise TidegateError("this is left out here.")
 
+    from tidegate import cli
+
+    cli.load = cache(cli.load)  # the parser of a command is made once, which takes longer than all the rest
+    cli.app = typer.main.get_command(cli.app)
     for place in LENGTHY:
         module, _, name = place.partition(":")
         setattr(importlib.import_module(module), name, refuse)
