@@ -53,7 +53,17 @@ WORDS = {
 MEMORY = Path("/dev/shm")  # what a killed process has written stays there as it does on a disk
 SOURCES = ("csv", "jsonl", "parquet", "folder")
 SINKS = ("out.csv", "out.jsonl", "out.parquet", "parts/")
-SERVED = ("table", "topic", "messages")  # of PostgreSQL, Kafka and MQTT
+SERVED = ("table", "topic", "messages")
+NAMES = {
+    "table": "PostgreSQL",
+    "topic": "Kafka",
+    "messages": "MQTT",
+    "table followed": "PostgreSQL followed",
+    "kafka followed": "Kafka followed",
+    "mqtt followed": "MQTT followed",
+    "postgresql": "PostgreSQL",
+    "sqlite": "SQLite",
+}
 MECHANISMS = ('"Uniform"', '"BudgetAbsorption"', '"OptStream"\nsamples = 3')
 STEPS = 18
 KILLS = 20  # of one stream, which is then left alone
@@ -415,6 +425,12 @@ class Campaign:
             sink = chance.choice(served) if chance.random() < 0.12 else sink
             editions = False if sink in SERVED else None
         editions = chance.random() < 0.2 if editions is None else editions
+        return self._kill_finite(chance, source, mechanism, sink, store, editions=editions)
+
+    def _kill_finite(
+        self, chance: random.Random, source: str, mechanism: str, sink: str, store: str, *, editions: bool
+    ) -> tuple[str, int, str]:
+        """Kill one stream with an input that is there as a whole."""
         promised = self.promised(mechanism, sink, editions=editions)
         setting = self.setting("kill", mechanism, source, sink, store, editions=editions)
         kills = 0
@@ -666,13 +682,27 @@ def page(trials: list[Trial]) -> str:
         wrong = sum(trial.outcome == "WRONG" for trial in mine)
         events = sum(trial.events for trial in mine)
         lines.append(f"| {WORDS[kind]} | {wanted:,} | {events:,} | {len(mine):,} | {wrong} | {words} |")
-    kills: dict[str, int] = defaultdict(int)
+    return "\n".join([*lines, "", *spread(trials), ""])
+
+
+def spread(trials: Sequence[Trial]) -> Iterator[str]:
+    """How many kills there were from every source, by every mechanism, to every sink, on every store."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
     for trial in trials:
         if trial.kind == "kill" and trial.outcome != "WRONG":
-            for part in trial.where.replace(" on ", " → ").split(" → "):
-                kills[part] += trial.events
-    spread = ", ".join(f"{name} {count:,}" for name, count in sorted(kills.items()))
-    return "\n".join([*lines, "", f"SIGKILLs by source, mechanism, sink and store: {spread}.", ""])
+            way, _, store = trial.where.partition(" on ")
+            source, mechanism, *editions, sink = way.split(" → ")
+            parts = {"source": source, "mechanism": mechanism, "sink": sink, "store": store}
+            if editions:
+                parts["edition"] = "two"
+            for kind, name in parts.items():
+                found[kind][name] += trial.events
+    for kind, counts in found.items():
+        if kind == "edition":
+            yield f"- SIGKILLs of streams with two editions: {counts['two']:,}"
+        else:
+            named = (f"{NAMES.get(name, name)} {count:,}" for name, count in sorted(counts.items()))
+            yield f"- SIGKILLs by {kind}: {', '.join(named)}"
 
 
 def write_page(trials: list[Trial]) -> None:

@@ -47,6 +47,34 @@ def test_editions_survive_kills(running: campaign.Campaign) -> None:
     assert outcome == "goes on"
 
 
+def test_tables_survive_kills(running: campaign.Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a table to a table, finite and followed: each row counts once, and each release is there once."""
+    monkeypatch.setattr(campaign, "KILLS", 6)
+    chance = random.Random(5)
+    mechanism = campaign.MECHANISMS[2]
+    _, kills, _ = running._kill_finite(chance, "table", mechanism, "table", "postgresql", editions=False)
+    assert kills == 6
+    assert running._kill_followed(chance, "table")[1] >= 2
+
+
+def test_brokers_survive_kills(
+    running: campaign.Campaign, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that come count once, and a reader who compares ids sees each release once."""
+    monkeypatch.setattr(campaign, "KILLS", 6)
+    mine = Mqtt(broker.program, tmp_path / "mqtt")
+    try:
+        running.brokers["mqtt"] = mine
+        chance = random.Random(6)
+        mechanism = campaign.MECHANISMS[2]
+        _, kills, _ = running._kill_finite(chance, "csv", mechanism, "messages", "sqlite", editions=False)
+        assert kills == 6
+        assert running._kill_followed(chance, "mqtt")[1] >= 2
+    finally:
+        del running.brokers["mqtt"]
+        mine.stop()
+
+
 def test_full_disks(running: campaign.Campaign) -> None:
     """One stream, given a little more room after each refusal."""
     if os.getuid() != 0:
@@ -95,7 +123,8 @@ def test_the_page_counts_what_was_run() -> None:
     ]
     text = campaign.page(trials)
     assert "| SIGKILLs | 10,000 | 13 | 2 | 1 | goes on: 1, WRONG: 1 |" in text
-    assert "csv 12" in text
+    assert "- SIGKILLs by source: csv 12\n" in text
+    assert "- SIGKILLs by store: SQLite 12\n" in text
 
 
 def test_a_week_of_the_year(tmp_path: Path) -> None:
