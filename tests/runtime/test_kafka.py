@@ -66,7 +66,7 @@ def until_caught_up(source: Any, position: Any = None) -> tuple[list[str], Any]:
     raise AssertionError
 
 
-def test_offsets_are_ours(kafka: Any) -> None:
+def test_offsets_are_ours(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three partitions, one of them idle: read on from a position, and from partitions that were added."""
     topic = kafka.topic(3)
     kafka.send(topic, [(n % 2, event(f"u{n}")) for n in range(10)])
@@ -80,8 +80,29 @@ def test_offsets_are_ours(kafka: Any) -> None:
         units, after = until_caught_up(source, position)
     assert sorted(units) == ["more", "new"]
     assert after == {"topic": position["topic"], "offsets": {"0": 6, "1": 5, "2": 0, "3": 1}}
+    monkeypatch.setattr(module, "SETTLING", 0.3)
     with pytest.raises(InputChanged, match="ends before"), open_source(kafka.url(topic), COLUMNS) as source:
         list(source.batches({"offsets": {"0": 7}}))
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_an_end_that_is_not_known_yet_is_waited_for(
+    kafka: Any, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    """A broker that has crashed may tell an end before what was read, or none, for a moment: nothing is refused."""
+    topic = kafka.topic()
+    kafka.send(topic, [(0, event(f"u{n}")) for n in range(5)])
+    limits, early = KafkaSource._limits, [3, -1]
+
+    def forgetful(source: Any, partitions: Any, *, first: bool) -> Any:
+        return {0: early.pop()} if early and not first else limits(source, partitions, first=first)
+
+    monkeypatch.setattr(KafkaSource, "_limits", forgetful)
+    with open_source(kafka.url(topic), COLUMNS, follow=follow) as source:
+        found = source.batches({"offsets": {"0": 4}})
+        units = next(batch.frame["unit"].to_list() for batch in found if len(batch.frame))
+    assert units == ["u4"]
+    assert not early
 
 
 def test_a_topic_that_was_made_anew_is_refused(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,16 @@ RECORDS = 50_000  # read at once
 LARGEST_RECORD = 2**20  # bytes, unpacked; a larger one cannot be read
 ANSWER = 10.0  # seconds that the brokers may take for an answer
 NEW_PARTITIONS = 5.0  # seconds between two looks at how many there are
+SETTLING = 10.0  # seconds in which a broker that has crashed finds the end of a partition again
 Offsets = dict[int, int]
 
 
 class _Away(Exception):
     """The brokers cannot be reached."""
+
+
+class _Short(_Away):
+    """A partition ends before what has been read of it, which is true for a moment after a crash of its broker."""
 
 
 class KafkaSource(Source):
@@ -79,6 +84,7 @@ class KafkaSource(Source):
         self._looked = 0.0
         self._topic = ""  # the id of the topic that is read
         self._away = False
+        self._short = 0.0  # since when a partition ends before what has been read of it
 
     @property
     def status(self) -> str:
@@ -169,6 +175,9 @@ class KafkaSource(Source):
         for one in partitions:
             offset = known.get(one, 0)
             if offset > ends[one]:
+                self._short = self._short or time.monotonic()
+                if time.monotonic() - self._short < SETTLING:
+                    raise _Short
                 raise InputChanged(
                     f"partition {one} of {self.name} ends before what has been read of it; give the topic that the "
                     "committed position belongs to."
@@ -176,8 +185,16 @@ class KafkaSource(Source):
             if offset < first[one]:
                 self._lost(one)
             offsets[one] = max(offset, first[one])
-        self._looked = time.monotonic()
+        self._looked, self._short = time.monotonic(), 0.0
         return offsets
+
+    def _settled(self, position: Position | None) -> Offsets:
+        """The same, when the brokers know where partitions end."""
+        while True:
+            try:
+                return self._begin(position)
+            except _Short:
+                time.sleep(0.2)
 
     def _lost(self, partition: int) -> None:
         """Refuse a gap, without saying how many records it has: how much people send is theirs."""
@@ -212,7 +229,7 @@ class KafkaSource(Source):
         )
 
     def _finite(self, position: Position | None, columns: Sequence[str]) -> Iterator[EventBatch]:
-        offsets = self._begin(position)
+        offsets = self._settled(position)
         if self._ends is None:
             self._ends = self._limits(list(offsets), first=False)
         ends = self._ends
