@@ -119,7 +119,7 @@ VALUES = [
         f"mqtt://u:{SECRET}@127.0.0.1:1/t",
     ),
     *(f"postgresql://u:{SECRET}@127.0.0.1:1/d#x", f"postgresql://u:{SECRET}@127.0.0.1:1/d?table=t"),
-    *(f"postgresq://u:{SECRET}@127.0.0.1:1/d", f"kafka://127.0.0.1:1/t?password={SECRET}"),
+    *(f"postgre://u:{SECRET}@127.0.0.1:1/d", f"kafka://127.0.0.1:1/t?password={SECRET}"),
 ]
 LENGTHY = (  # what computes for seconds by design, or goes on until it is stopped: everything before it is tried
     *("tidegate.plan:make_plan", "tidegate.plan.target:reach", "tidegate.cli.preview:run_preview"),

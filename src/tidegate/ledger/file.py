@@ -128,7 +128,7 @@ def refusal(path: Path, error: Exception) -> LedgerError:
 
 
 class Rows(sqlite3.Cursor):
-    """Rows are read when they are asked for, and what is damaged is found then: it is told by a sentence there, too."""
+    """Rows are read when they are asked for, and what is damaged is found then: one sentence says so there, too."""
 
     connection: Connection
 
