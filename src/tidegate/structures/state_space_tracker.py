@@ -161,7 +161,9 @@ class Tracker:
             members = np.flatnonzero(kind_of == c)
             if len(members):
                 some = members[:: -(-len(members) // FITTED)]
-                start = memory["searched"][c] if count > 1 and memory["searched"][c].any() else None
+                # what was believed while nothing was visible is no estimate
+                begun = count > 1 and not hidden[c] and memory["searched"][c].any()
+                start = memory["searched"][c] if begun else None
                 own = np.ascontiguousarray(values[:, some])
                 size = sizes[c] if single else self._size(values, known_as, members)
                 memory["searched"][c] = estimate(
@@ -182,7 +184,9 @@ class Tracker:
         self.size = sizes[0] if self.columns == 1 else size_of(values, known_as, self.laplace)
         if not self.size.visible:  # then there is nothing to search for, and news matters
             step = max(1, count // 16)
-        clock[t.NEXT_FIT] = count + step
+        clock[t.NEXT_FIT], clock[t.FITTED] = count + step, count
+        levels, sure = memory["state"][:, 0], memory["covariance"][memory["kind"], 0, 0]
+        memory["health"][t.SIZE_FITTED] = float(np.mean(levels * levels + sure))
 
     def _size(self, values: Floats, noise: Floats, members: Any) -> Size:
         return size_of(values[:, members], noise, self.laplace)

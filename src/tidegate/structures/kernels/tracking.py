@@ -75,13 +75,15 @@ NEXT_FIT = 3  # the number of measurements at which hyper-parameters are estimat
 ROWS = 4  # measurements in the history
 DROPPED = 5  # measurements that the history has forgotten
 LAPLACE = 6  # 1 where noise is taken as Laplace, 0 where as Gaussian
-CLOCK = 7
+FITTED = 7  # the number of measurements at the last estimate
+CLOCK = 8
 
 # positions in `health`
 MISFIT = 0  # recent mean of squared standardised innovations: 1 where the model fits
 FACTOR = 1  # by how much intervals are wider than the model says
 LEARNT = 2  # measurements so far, each counted by how much of it is not noise: what hyper-parameters are known from
-HEALTH = 3
+SIZE_FITTED = 3  # the squared level at the last estimate
+HEALTH = 4
 
 RECENT = 8.0  # measurements that the misfit looks back on
 # a square counts no more than SURPRISE: Laplace noise alone exceeds it at one of 300 steps; but it never does IMPOSSIBLE
@@ -101,6 +103,9 @@ POSSIBLE = 0.5  # standard errors of the excess that count as if they were there
 DOUBT = (
     8.0  # times the variance more while one measurement is known: young hyper-parameters are often too small
 )
+# hyper-parameters are estimated again where the squared level has become so many times as large, or squared innovations
+# are so many times what is expected; after so many measurements at least, and an eighth of those at the last estimate
+OUTGROWN, MISFITTING, SOONEST = 1.5, 3.0, 8
 LEARNING = 0.05  # how fast the factor follows the share of innovations outside
 OUTSIDE, EDGE = 0.1, 1.6448536269514722  # 10 % of a Gaussian are beyond so many deviations
 LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
@@ -219,6 +224,15 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
     clock[GAP] = 0
     clock[COUNT] += 1
     clock[LAST] = step
+    if clock[COUNT] >= clock[FITTED] + SOONEST + clock[FITTED] // SOONEST and _outgrown(excess, health):
+        clock[NEXT_FIT] = min(clock[NEXT_FIT], clock[COUNT])
+
+
+@kernel
+def _outgrown(excess: Any, health: Any) -> Any:
+    """Whether hyper-parameters are those of a smaller stream, or of another one."""
+    size, few = excess[:, SIZE].sum(), excess[:, FEW].sum()
+    return health[MISFIT] > MISFITTING or size > OUTGROWN * health[SIZE_FITTED] * few
 
 
 @kernel
