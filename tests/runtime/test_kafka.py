@@ -6,8 +6,10 @@ import json
 import os
 import random
 import time
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,7 +68,7 @@ def until_caught_up(source: Any, position: Any = None) -> tuple[list[str], Any]:
     raise AssertionError
 
 
-def test_offsets_are_ours(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_are_ours(kafka: Any) -> None:
     """Three partitions, one of them idle: read on from a position, and from partitions that were added."""
     topic = kafka.topic(3)
     kafka.send(topic, [(n % 2, event(f"u{n}")) for n in range(10)])
@@ -80,29 +82,40 @@ def test_offsets_are_ours(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         units, after = until_caught_up(source, position)
     assert sorted(units) == ["more", "new"]
     assert after == {"topic": position["topic"], "offsets": {"0": 6, "1": 5, "2": 0, "3": 1}}
-    monkeypatch.setattr(module, "SETTLING", 0.3)
     with pytest.raises(InputChanged, match="ends before"), open_source(kafka.url(topic), COLUMNS) as source:
         list(source.batches({"offsets": {"0": 7}}))
 
 
-@pytest.mark.parametrize("follow", [True, False])
-def test_an_end_that_is_not_known_yet_is_waited_for(
-    kafka: Any, monkeypatch: pytest.MonkeyPatch, follow: bool
-) -> None:
-    """A broker that has crashed may tell an end before what was read, or none, for a moment: nothing is refused."""
+def test_an_answer_without_a_number_is_none(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a broker gives that has just started: nothing is refused, and nobody takes it for the end of the topic."""
     topic = kafka.topic()
     kafka.send(topic, [(0, event(f"u{n}")) for n in range(5)])
-    limits, early = KafkaSource._limits, [3, -1]
+    admin = module.library(".admin").AdminClient
+    ask, without = admin.list_offsets, [False, True, True, True, True]  # the last is for the first question
 
-    def forgetful(source: Any, partitions: Any, *, first: bool) -> Any:
-        return {0: early.pop()} if early and not first else limits(source, partitions, first=first)
+    def starting(self: Any, wanted: Any, **more: Any) -> Any:
+        answers = ask(self, wanted, **more)
+        if without and without.pop():
+            for place in answers:
+                answers[place] = Future()
+                answers[place].set_result(SimpleNamespace(offset=-1001))
+        return answers
 
-    monkeypatch.setattr(KafkaSource, "_limits", forgetful)
-    with open_source(kafka.url(topic), COLUMNS, follow=follow) as source:
-        found = source.batches({"offsets": {"0": 4}})
-        units = next(batch.frame["unit"].to_list() for batch in found if len(batch.frame))
-    assert units == ["u4"]
-    assert not early
+    monkeypatch.setattr(admin, "list_offsets", starting)
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        found = [next(batches) for batches in [source.batches()] for _ in range(4)]
+    assert [batch.caught_up for batch in found] == [False] * 4
+    assert all(not len(batch.frame) for batch in found)
+    monkeypatch.setattr(admin, "list_offsets", ask)
+    with open_source(kafka.url(topic), COLUMNS, follow=True) as source:
+        assert len(until_caught_up(source)[0]) == 5
+    without.append(True)
+    monkeypatch.setattr(admin, "list_offsets", starting)
+    with (
+        pytest.raises(SourceUnavailable, match="do not answer"),
+        open_source(kafka.url(topic), COLUMNS) as one,
+    ):
+        list(one.batches())
 
 
 def test_a_topic_that_was_made_anew_is_refused(kafka: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,16 +18,11 @@ RECORDS = 50_000  # read at once
 LARGEST_RECORD = 2**20  # bytes, unpacked; a larger one cannot be read
 ANSWER = 10.0  # seconds that the brokers may take for an answer
 NEW_PARTITIONS = 5.0  # seconds between two looks at how many there are
-SETTLING = 10.0  # seconds in which a broker that has crashed finds the end of a partition again
 Offsets = dict[int, int]
 
 
 class _Away(Exception):
     """The brokers cannot be reached."""
-
-
-class _Short(_Away):
-    """A partition ends before what has been read of it, which is true for a moment after a crash of its broker."""
 
 
 class KafkaSource(Source):
@@ -84,7 +79,6 @@ class KafkaSource(Source):
         self._looked = 0.0
         self._topic = ""  # the id of the topic that is read
         self._away = False
-        self._short = 0.0  # since when a partition ends before what has been read of it
 
     @property
     def status(self) -> str:
@@ -141,9 +135,12 @@ class KafkaSource(Source):
         committed = self._library.IsolationLevel.READ_COMMITTED
         try:
             answers = self._admin.list_offsets(wanted, isolation_level=committed, request_timeout=ANSWER)
-            return {place.partition: answer.result(ANSWER).offset for place, answer in answers.items()}
+            found = {place.partition: answer.result(ANSWER).offset for place, answer in answers.items()}
         except (self._library.KafkaException, TimeoutError):
             raise _Away from None
+        if min(found.values(), default=0) < 0:  # a broker that has just started answers without a number
+            raise _Away
+        return found
 
     def _assign(self, offsets: Offsets) -> None:
         if self._consumer is None:
@@ -175,9 +172,6 @@ class KafkaSource(Source):
         for one in partitions:
             offset = known.get(one, 0)
             if offset > ends[one]:
-                self._short = self._short or time.monotonic()
-                if time.monotonic() - self._short < SETTLING:
-                    raise _Short
                 raise InputChanged(
                     f"partition {one} of {self.name} ends before what has been read of it; give the topic that the "
                     "committed position belongs to."
@@ -185,16 +179,8 @@ class KafkaSource(Source):
             if offset < first[one]:
                 self._lost(one)
             offsets[one] = max(offset, first[one])
-        self._looked, self._short = time.monotonic(), 0.0
+        self._looked = time.monotonic()
         return offsets
-
-    def _settled(self, position: Position | None) -> Offsets:
-        """The same, when the brokers know where partitions end."""
-        while True:
-            try:
-                return self._begin(position)
-            except _Short:
-                time.sleep(0.2)
 
     def _lost(self, partition: int) -> None:
         """Refuse a gap, without saying how many records it has: how much people send is theirs."""
@@ -229,7 +215,7 @@ class KafkaSource(Source):
         )
 
     def _finite(self, position: Position | None, columns: Sequence[str]) -> Iterator[EventBatch]:
-        offsets = self._settled(position)
+        offsets = self._begin(position)
         if self._ends is None:
             self._ends = self._limits(list(offsets), first=False)
         ends = self._ends
