@@ -155,7 +155,8 @@ def test_an_interruption_waits_until_a_kernel_is_whole(monkeypatch: pytest.Monke
 def test_a_start_leaves_the_collector_as_it_was(frozen: bool) -> None:
     """What is imported is old at once, and what a program has set aside before stays aside."""
     script = (
-        f"import gc; {'gc.freeze()' if frozen else ''}; before = gc.get_freeze_count(); import tidegate.light_compiler; "
+        f"import gc; {'gc.freeze()' if frozen else 'pass'}; before = gc.get_freeze_count(); "
+        "import tidegate.light_compiler; "
         "assert gc.isenabled() and (gc.get_freeze_count() > 0) == (before > 0); "
         "assert before or len(gc.get_objects(2)) > 50_000"
     )
