@@ -92,6 +92,8 @@ def page(mutants: Sequence[Mutant], done: dict[str, Outcome], budget: float) -> 
             budget=budget,
         )
     ]
+    if len(run) < len(mutants):
+        text.append(UNFINISHED.format(left=len(mutants) - len(run)))
     for title, name in (
         ("room", lambda mutant: mutant.path.split("/")[0]),
         ("kind", lambda mutant: mutant.kind),
@@ -119,8 +121,13 @@ comparisons. Each stands behind a switch. The tests of these rooms run one after
 that it reached are tried with the same test, until they are noticed or have had {budget:.0f} seconds of processor time.
 Those of kernels are tried where kernels are not compiled. {killed} were noticed, {survived} were not.
 Of those {explained} are explained below: they change nothing that can be observed, or nothing that matters for
-privacy, or a test has been added since. The choice is by a hash, so that it does not depend on anybody. Of {earlier} the
-outcome was taken over from an earlier run: the same mistakes, while other lines of the code have changed since.
+privacy. The choice is by a hash, so that it does not depend on anybody. Of {earlier} the outcome was taken over from an
+earlier run: the same mistakes, while other lines of the code have changed since.
+"""
+UNFINISHED = """
+The others that have been run are not the first ones by the hash: those on which most hangs came first, each with a few
+tests that should notice it, and one that these did not notice counts as not yet run. So the part that was noticed says
+nothing about the {left} that are left.
 """
 
 
