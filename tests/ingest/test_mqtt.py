@@ -75,6 +75,8 @@ class Broker:
         client = paho.Client(paho.CallbackAPIVersion.VERSION2)  # type: ignore[attr-defined]
         client.connect("127.0.0.1", self.port)
         client.loop_start()
+        while not client.is_connected():  # what is published before is sent twice now and then
+            time.sleep(0.01)
         for info in [client.publish("events/x", payload, qos=1) for payload in payloads]:
             info.wait_for_publish(10)
         client.disconnect()
