@@ -79,6 +79,7 @@ serve: $(SERVED)
 endif
 	@$(BIN)/tidegate serve demo
 
+# TMPDIR=/dev/shm make soak waits for no disk, where a gigabyte is free there: a killed process loses nothing that the system has buffered.
 soak: $(TEST)
 	@TIDEGATE_KILLS=200 TIDEGATE_REQUESTS=100000 $(BIN)/python -m pytest -n 0 tests/web/test_killed.py tests/web/test_fuzz.py tests/runtime/test_shop_killed.py
 	@TIDEGATE_KILLS=200 $(BIN)/python -m pytest -n 0 -k killed tests/runtime/test_postgres_sink.py tests/runtime/test_postgres_source.py tests/runtime/test_kafka.py

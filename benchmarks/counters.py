@@ -198,7 +198,7 @@ def streams(runs: int = scaled(1000, 1)) -> None:
             )
 
 
-def learnt(runs: int = scaled(40, 1)) -> None:
+def learnt(runs: int = scaled(100, 1)) -> None:
     """One observation a step; the error of the last running sum against a tree with B, and the learnt clip."""
     for name, (_, _, bound) in STREAMS.items():
         values = load(name)[: scaled(10**9, 2_000)]
@@ -210,7 +210,7 @@ def learnt(runs: int = scaled(40, 1)) -> None:
             bins=bins,
             learn=scaled(LEARN, 500),
         )
-        missed, plain, clips = [], [], []
+        missed, clips = [], []
         parts = [bins.of_steps(values[at : at + 5_000].tolist()) for at in range(0, count, 5_000)]
         for _ in range(runs):
             run = mechanism.start()
@@ -218,13 +218,10 @@ def learnt(runs: int = scaled(40, 1)) -> None:
                 last = run.push_batch(part).values[-1, 0]
             missed.append(abs(float(last) - int(values.sum())))
             clips.append(run.clip)
-            plain.append(abs(float(tree.start().push_batch(values).values[-1, 0]) - int(values.sum())))
-        times = np.mean(plain) / np.mean(missed)
-        margin = (
-            times * math.hypot(*(np.std(each) / np.mean(each) for each in (plain, missed))) / math.sqrt(runs)
-        )
+        times = tree.expected_error(count) / np.mean(missed)  # of a tree with B, the closed form
+        margin = times * np.std(missed) / np.mean(missed) / math.sqrt(runs)
         print(
-            f"{name}: n = {count:,}, {runs} runs: {times:.1f} ± {margin:.1f} times smaller than with B = {bound:,}, "
+            f"{name}: n = {count:,}, {runs} runs: {times:.2f} ± {margin:.2f} times smaller than with B = {bound:,}, "
             f"median clip {np.median(clips):,.0f}"
         )
 
