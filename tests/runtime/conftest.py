@@ -206,8 +206,8 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
-broker.heartbeat.interval.ms=250
-broker.session.timeout.ms=2500
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=6000
 auto.create.topics.enable=false
 """
 
@@ -293,7 +293,7 @@ class Kafka:
         from confluent_kafka import KafkaException
 
         self.process = self._run("kafka.Kafka", str(self._settings))
-        for _ in range(120):
+        for _ in range(300):
             assert self.process.poll() is None, "the broker has ended; see its log"
             try:
                 self.admin().list_topics(timeout=1)
