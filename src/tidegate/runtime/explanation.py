@@ -117,7 +117,7 @@ def _protected(queries: Queries) -> Iterator[str]:
         )
     if not queries.listed:
         lost = "; ".join(f"{who}: {budget_in_words(each)}" for who, each in words.lifetimes())
-        yield f"Who is there for longer, or several together, are protected less: {lost}."
+        yield f"Whoever is there for longer, or several together, are protected less: {lost}."
     if config.schema.unit is None and config.query.aggregate != "given":
         yield "There is no column of units, so each record is protected by itself, and not a person with several."
     moves = "may move between columns" if config.policy.mobility == "moving" else "stays in one column"
