@@ -503,7 +503,7 @@ class Told:
         part = self.section("What it cost")
         assert part
         window, limit = self.one(
-            r"of the ([\d,]+) steps up to each step, which may never exceed ([\d./]+) ", part
+            r"of the ([\d,]+) steps? up to each step, which may never exceed ([\d./]+) ", part
         )
         assert (number(window), float(Fraction(limit))) == (self.window, self.epsilon)
         size = -(-self.steps // 240)

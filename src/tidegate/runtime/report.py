@@ -415,7 +415,11 @@ def _budget(page: Page, store: Store, archives: Archives) -> str:
     limit = float(unit * ledger.units)
     exactly = show(unit * ledger.units) if ledger.rule.adds else f"{ledger.units} charges"
     symbol = "ρ" if isinstance(config.policy.budget, ZeroConcentrated) else "ε"
-    where = "of all steps so far" if window is None else f"of the {window:,} steps up to each step"
+    where = (
+        "of all steps so far"
+        if window is None
+        else f"of the {window:,} step{'s' * (window > 1)} up to each step"
+    )
     picture = draw_budget(Moments(config, newest.step), spent, limit, symbol)
     return (
         f"<section><h2>What it cost</h2>\n<p>The privacy loss {where}, which may never exceed {html.escape(exactly)} "
