@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,10 +74,13 @@ class Broker:
         import paho.mqtt.client as paho
 
         client = paho.Client(paho.CallbackAPIVersion.VERSION2)  # type: ignore[attr-defined]
+        # what is published before the broker's answer was handled may be sent twice; after a second answer it was
+        ready = threading.Event()
+        client.on_connect = lambda *_: client.subscribe("nobody/writes/here")
+        client.on_subscribe = lambda *_: ready.set()
         client.connect("127.0.0.1", self.port)
         client.loop_start()
-        while not client.is_connected():  # what is published before is sent twice now and then
-            time.sleep(0.01)
+        assert ready.wait(10)
         for info in [client.publish("events/x", payload, qos=1) for payload in payloads]:
             info.wait_for_publish(10)
         client.disconnect()
