@@ -162,9 +162,9 @@ class CsvDialect(Dialect):
 
     def _complete(self, line: bytes) -> bytes:
         """A line with all its fields, those that it lacks as empty ones; nothing if it cannot be read."""
-        line = line.removeprefix(
-            codecs.BOM_UTF8
-        )  # of the first line of a piece it would be left out, of others not
+        # of the first line of a piece one would be left out, of others not
+        while line.startswith(codecs.BOM_UTF8):
+            line = line.removeprefix(codecs.BOM_UTF8)
         outside = line
         if b'"' in line:
             if not self._line.fullmatch(line):
