@@ -279,7 +279,22 @@ class PeGaSusRun(GrouperRun, SharingRun):
     def _push(self, row: Row) -> Release:
         if self._noise is not None and not self._noise.steady:
             return self._push_shared(row, self._noise)
-        return self._push_batch(row[np.newaxis], self.step)[0]
+        return self._push_measured(row)
+
+    def _push_measured(self, row: Row) -> Release:
+        """One step that is measured, without the cost of a batch."""
+        step, rows = self.step, row[np.newaxis]
+        if self._noise is None:
+            units = self._charge
+            self.ledger.charge(step, units)
+        else:
+            units = int(self._noise.pay_all(step, 1, step, 1)[0])
+        values, noisy, groups = np.empty(rows.shape), np.empty(rows.shape), np.empty_like(rows)
+        with self._closing_groups():
+            self._release(rows, step, values, noisy, groups)
+        self._last, self._measured_at = values[0], step
+        fields = (step, values[0].copy(), Status.FRESH, step, self._shown_scale, units, self.ledger.unit)
+        return Release(*fields, measured=Measured(noisy[0], groups[0], np.ones_like(row)))
 
     def _push_one_by_one(self, matrix: Matrix, noise: SharedNoise) -> Releases:
         groups = {name: value.copy() for name, value in self._grouper.state().items()}
@@ -291,7 +306,7 @@ class PeGaSusRun(GrouperRun, SharingRun):
 
     def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
         if not noise.silent(self.step):
-            return self._measured(row[np.newaxis], self.step)[0]
+            return self._push_measured(row)
         # the step's grouping is paid for as well: what it leaves would tempt a group that later steps cannot pay for
         unit = self.ledger.unit
         units = noise.own if self.ledger.remaining(self.step) >= noise.own * unit else 0
