@@ -17,20 +17,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.mechanisms.kernels.walks import COUNT, GAPS, SQUARES, STEP, VALUE, VARIANCE, follow_walk
 from tidegate.noise.law import AnyLaw, SharedLaw, spread_radius
 from tidegate.releases import Measured, Radii, Release, Releases, Status, Values
 
 Mask = npt.NDArray[np.bool_]
 
-# what a walk is known by, a row of state each
-SQUARES = 0  # Σ of squared movements, less what noise explains
-GAPS = 1  # Σ of the steps that they took
-COUNT = 2  # how many they are
-VALUE = 3  # what was last measured
-STEP = 4  # and when; 0 before anything was
-VARIANCE = 5  # and the variance of its noise
-
-CELLS = 8192  # of releases that are learnt from at once
 UNSEEN = 0.6  # of the variance of noise: one standard error of what 40 faded differences say of a walk
 
 
@@ -173,28 +165,9 @@ class Walk(Uncertainty):
         if not len(at):
             return before
         state = before.copy()
-        several = max(1, CELLS // shown.values.shape[1])
-        for first in range(0, len(at), several):
-            self._add(state, shown, at[first : first + several])
-        return state
-
-    def _add(self, state: Values, shown: Shown, at: npt.NDArray[np.int64]) -> None:
-        """Learn from some of the measured steps."""
-        values, steps = shown.values[at], shown.first_step + at
         variances = self.law.variance(shown.scale[at])
-        known = state[STEP] > 0
-        if known.any():
-            explained = variances[0] + state[VARIANCE] if self._subtracts else 0.0
-            state[SQUARES] += known * ((values[0] - state[VALUE]) ** 2 - explained)
-            state[GAPS] += known * (steps[0] - state[STEP])
-            state[COUNT] += known
-        if len(at) > 1:
-            moved = np.diff(values, axis=0)
-            noise = variances[1:].sum() + variances[:-1].sum() if self._subtracts else 0.0
-            state[SQUARES] += np.einsum("tc,tc->c", moved, moved) - noise
-            state[GAPS] += steps[-1] - steps[0]
-            state[COUNT] += len(at) - 1
-        state[VALUE], state[STEP], state[VARIANCE] = values[-1], steps[-1], variances[-1]
+        follow_walk(state, shown.values[at], shown.first_step + at, variances, self._subtracts)
+        return state
 
     @property
     def _subtracts(self) -> bool:
