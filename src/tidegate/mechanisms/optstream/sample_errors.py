@@ -7,7 +7,8 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.mechanisms.uncertainty import COUNT, GAPS, Shown, Walk
+from tidegate.mechanisms.kernels.walks import COUNT, GAPS
+from tidegate.mechanisms.uncertainty import Shown, Walk
 from tidegate.noise.law import AnyLaw
 from tidegate.releases import Releases, Status, Values
 
