@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ import tidegate as tg
 from tidegate.cli import main
 
 PACKAGE = Path(tg.__file__).parent.as_posix() + "/"
-ROOMS = ("config", "clock", "policy", "ingest", "mechanisms", "ledger", "noise", "runtime")
+ROOMS = ("ingest", "mechanisms", "ledger", "noise", "runtime")
+WIDTH = 150  # of a line of the page
 # with so large an ε noise is all but certainly 0, so that what is published, and the walk, is always the same
 STREAM = """
 [source]
@@ -72,24 +74,38 @@ def calls_of(work: Callable[[], Any]) -> list[tuple[str, str]]:
     return found
 
 
+def lines_of(pairs: list[tuple[str, list[str]]], width: int) -> str:
+    """A line for each pair of a name and what belongs to it, or several where one is too narrow."""
+    lines = []
+    for name, members in pairs:
+        lines += textwrap.wrap(
+            f"{name:{width}}{' · '.join(members)}",
+            WIDTH,
+            subsequent_indent=" " * width,
+            break_on_hyphens=False,
+        )
+    return "".join(line + "\n" for line in lines)
+
+
 def walk_of_an_event() -> str:
-    """The files that a release of a small CSV passes, in the order of their first calls, a line for each room."""
-    files: dict[str, None] = {}
+    """The files that the first block of a small CSV passes until a sink has it, in the order of their first calls."""
+    calls: list[tuple[str, str]] = []
     for folder in ("first", "second"):  # the first one imports, and fills what is remembered
         Path(folder).mkdir()
         Path(folder, "events.csv").write_text(EVENTS)
         Path(folder, "stream.toml").write_text(STREAM)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             calls = calls_of(lambda folder=folder: main(["release", f"{folder}/stream.toml"]))
-        files = dict.fromkeys(file for file, _ in calls)
-    lines: list[tuple[str, list[str]]] = []
-    for file in files:
+    begin = next(at for at, (file, _) in enumerate(calls) if file.startswith("ingest/sources/"))
+    end = next(at for at, call in enumerate(calls) if call == ("runtime/sinks/text", "write"))
+    pairs: list[tuple[str, list[str]]] = []
+    for file in dict.fromkeys(file for file, _ in calls[begin : end + 1]):
         room, _, name = file.partition("/")
         if room in ROOMS:
-            if not lines or lines[-1][0] != room:
-                lines.append((room, []))
-            lines[-1][1].append(name)
-    return "".join(f"{room:11}{' · '.join(names)}\n" for room, names in lines)
+            if not pairs or pairs[-1][0] != room:
+                pairs.append((room, []))
+            pairs[-1][1].append(name)
+    return lines_of(pairs, 11)
 
 
 def walk_of_a_push() -> str:
@@ -100,7 +116,7 @@ def walk_of_a_push() -> str:
     files: dict[str, dict[str, None]] = {}
     for file, function in calls:
         files.setdefault(file, {})[function] = None
-    lines = "".join(f"{file + '.py':38}{' · '.join(functions)}\n" for file, functions in files.items())
+    lines = lines_of([(file, [*functions]) for file, functions in files.items()], 35)
     return f"{lines}{len(calls)} calls in {len(files)} files\n"
 
 

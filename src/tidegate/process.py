@@ -7,20 +7,16 @@ import os
 from tidegate.system import check_system
 
 check_system()  # before anything that only some systems have
-_epoch = object()
+epoch = object()
+"""A token that stays the same in one process and differs in every fork of it: read it as `process.epoch`."""
 
 
 def _renew() -> None:
-    global _epoch
-    _epoch = object()
+    global epoch
+    epoch = object()
 
 
 os.register_at_fork(after_in_child=_renew)
-
-
-def epoch() -> object:
-    """A token that stays the same in one process and differs in every fork of it."""
-    return _epoch
 
 
 def secret(size: int) -> bytes:

@@ -486,7 +486,7 @@ class Releases(_Published):
             step,
             self.values[at],
             Status(int(self.status[at])),
-            int(self.source[at]),
+            step if self._source is None else int(self._source[at]),
             float(self.scale[at]),
             int(self.units[at]),
             self.unit,

@@ -286,6 +286,25 @@ def test_an_interruption_at_any_line_leaves_no_trace_or_ends_the_run(mechanism, 
     assert line > 30
 
 
+@pytest.mark.parametrize("steps", [1, 2, 30], ids=["opens a group", "in a group", "in a later group"])
+def test_an_interruption_of_a_push_leaves_its_charge_or_ends_the_run(steps):
+    """A step whose charge the loop made and the ledger kept is charged once; a run that goes on has not lost it."""
+    mechanism = BudgetAbsorption(tg.WEvent(epsilon="1", w=40), noise="cube")
+    came, line = True, 0
+    while came:
+        line += 1
+        ledger = MemoryLedger(mechanism.policy, mechanism.units)
+        run = mechanism.start(ledger=ledger)
+        for _ in range(steps - 1):
+            run.push(5)
+        came = interrupted_at(line, lambda: run.push(5))  # noqa: B023  called at once
+        if came and not run._unusable:
+            assert (run.step, ledger.step) in ((steps - 1, steps - 1), (steps, steps)), f"line {line}"
+            assert run.push(5).step == run.step
+        assert ledger.verify().ok
+    assert line > 30
+
+
 def test_threads_take_turns_with_a_run():
     """Pushes of one run from many threads at once: every step is released once, and no update of the noise is lost."""
     mechanism = Uniform(tg.WEvent(epsilon="1", w=60), noise="cube")

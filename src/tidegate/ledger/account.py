@@ -89,7 +89,7 @@ class Account:
 
     def make_room(self, count: int, last: int | None = None) -> None:
         """Have room for `count` more rows, leaving out rows that no check from `last` on needs."""
-        end = self[k.END]
+        end = self.state.item(k.END)
         if end + count <= len(self.entries):
             return
         last = self[k.LAST] if last is None else last
@@ -104,18 +104,21 @@ class Account:
 
     def make_group_room(self, count: int) -> None:
         """Have room for `count` more groups."""
-        if k.GROUPS + 3 * (self[k.GROUP_END] + count) <= self.state.size:
+        if k.GROUPS + 3 * (self.state.item(k.GROUP_END) + count) <= self.state.size:
             return
         self._set_groups(self.groups(), max(count, self[k.GROUP_END]))
 
-    def mark(self) -> Mark:
-        """Remember this moment."""
-        return Mark(self.entries, self.state.copy(), self.entries[max(0, self[k.END] - 1)].copy())
+    def mark_arrays(self) -> Mark:
+        """Remember what kernels change, which is all that changes while they have the account."""
+        end = self.state.item(k.END)
+        return Mark(self.entries, self.state.copy(), self.entries[max(0, end - 1)].copy())
 
-    def undo(self, mark: Mark) -> None:
-        """Return to a remembered moment."""
+    def undo_arrays(self, mark: Mark) -> None:
+        """Return the arrays to a remembered moment."""
         self.entries, self.state = mark.entries, mark.state.copy()
-        self.entries[max(0, self[k.END] - 1)] = mark.tail
+        self.entries[max(0, self.state.item(k.END) - 1)] = mark.tail
+
+    mark, undo = mark_arrays, undo_arrays  # a moment of the whole account; subclasses have more to remember
 
     # charges
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -59,7 +59,7 @@ class Batch:
         """Take back what was not recorded."""
         ledger = self._ledger
         if self._before is not None and ledger._batch is self:
-            ledger._account.undo(self._before)
+            ledger._account.undo_arrays(self._before)
             ledger._batch = None
         self._before = None
 
@@ -79,12 +79,16 @@ class Batch:
             self.leave()
             self._ledger.charge_batch(first, units, groups=groups, extended=extended, scope=scope)
 
-    def record_one(self, step: int, units: int, groups: Iterable[Group], extended: Iterable[Group]) -> None:
+    def record_one(
+        self, step: int, units: int, groups: Collection[Group] = (), extended: Collection[Group] = ()
+    ) -> None:
         """The same for a single step, which groups begin at or reach on to: quicker in memory, which counts rows only.
 
         Each is a charge of its own. None is refused that the loop was granted; an interruption may leave some of them.
         """
         with self._ledger._lock:
+            if not groups and not extended and self._kept(step, np.array([units])):
+                return
             self.leave()
             for group in extended:
                 self._ledger.extend_group(group, step)
@@ -122,7 +126,7 @@ class Batch:
             account.make_room(self._count)
             if self._groups:
                 account.make_group_room(self._groups)
-            self._before = account.mark()
+            self._before = account.mark_arrays()
             self.entries: Integers = account.entries
             self.state: Integers = account.state
             self.account = account.entries, account.state

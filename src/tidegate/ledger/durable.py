@@ -472,7 +472,7 @@ class DurableLedger(Ledger):
         with self._lock:
             if self._closed:
                 return
-            if self._epoch is not process.epoch():
+            if self._epoch is not process.epoch:
                 file.abandon(self.connection)
                 return
             self._closed = "closed"

@@ -95,7 +95,7 @@ class Ledger:
         self._adds = self.rule.adds
         self._account = self.rule.account()
         self._rows = 0
-        self._epoch = process.epoch()
+        self._epoch = process.epoch
         self._lock = threading.RLock()
         self._batch: Batch | None = None
         self._depth = 0  # of nested transactions
@@ -541,7 +541,9 @@ class Ledger:
         """Lend the account to a compiled loop that charges at most so many steps and groups; see `Batch`."""
         if isinstance(self._account, DividedAccount) and self._account.queries:
             raise LedgerError("the ledger is divided among queries; let the share of one of them be charged.")
-        return Batch(self, whole("count", count, least=0), whole("groups", groups, least=0))
+        if not (type(count) is type(groups) is int and count >= 0 and groups >= 0):  # never so in a push
+            count, groups = whole("count", count, least=0), whole("groups", groups, least=0)
+        return Batch(self, count, groups)
 
     @contextmanager
     def transaction(self, *, unseen: bool = False) -> Iterator[None]:
@@ -636,7 +638,7 @@ class Ledger:
 
     def _check(self) -> None:
         """Refuse a forked child, a closed ledger, and a charge while a compiled loop has the account."""
-        if self._epoch is not process.epoch():
+        if self._epoch is not process.epoch:
             raise LedgerBusy(
                 "this ledger belongs to the parent of this process, which may spend the same budget; "
                 "open a ledger of its own in the child."

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tidegate import process
 from tidegate.errors import SnapshotError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account
@@ -21,7 +22,6 @@ from tidegate.ledger.kernels import account_extend_group, account_place, account
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.rules import LedgerPolicy, Schedule
 from tidegate.ledger.secrets_rule import told
-from tidegate.process import epoch
 
 _NUMBERS = itertools.count()
 
@@ -90,7 +90,7 @@ class MemoryLedger(Ledger):
         with self._lock:
             account = self._account
             if (
-                self._epoch is epoch()
+                self._epoch is process.epoch
                 and not self._closed
                 and self._batch is None
                 and 0 < step <= MOST_STEPS
@@ -110,7 +110,7 @@ class MemoryLedger(Ledger):
                 if (
                     type(units) is int
                     and 0 <= units <= self._plain_most
-                    and self._epoch is epoch()
+                    and self._epoch is process.epoch
                     and not self._closed
                     and self._batch is None
                     and account_place_group(account.entries, account.state, first, last, units) == 0
@@ -129,7 +129,7 @@ class MemoryLedger(Ledger):
                 account = self._account
                 stands = account.state.item(k.LAST)
                 if (
-                    self._epoch is epoch()
+                    self._epoch is process.epoch
                     and not self._closed
                     and self._batch is None
                     and last - 1 <= stands <= last

@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from tidegate import process
 from tidegate.errors import BudgetExceeded, LedgerError, LedgerMismatch
 from tidegate.exact import ExactLike, positive, show
 from tidegate.ledger.account import Account
@@ -21,7 +22,6 @@ from tidegate.ledger.rows import encode_text
 from tidegate.ledger.rules import protection
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.policy import User as UserPolicy
-from tidegate.process import epoch
 
 if TYPE_CHECKING:
     from tidegate.ledger.rules import LedgerPolicy
@@ -193,7 +193,7 @@ class Share(Ledger):
         with self._lock:
             account, whole = self._bound, self.whole
             if (
-                self._epoch is epoch()
+                self._epoch is process.epoch
                 and not whole._closed
                 and whole._batch is self._batch is None
                 and self.current

@@ -20,6 +20,7 @@ from tidegate.releases import Release, Releases
 
 INLINE = 16  # up to so many columns a loop draws the noise itself
 CELLS = 1 << 16  # cells that a batch handles at once
+NO_WORDS = np.empty((2, 0), dtype=np.uint64)
 
 
 class Drawn:
@@ -35,7 +36,7 @@ class Drawn:
 
     def __init__(self, source: Source, stream: str, first_step: int, steps: int, draws: int) -> None:
         self._source, self._address, self.draws = source, (stream, first_step, max(draws, 1)), draws
-        self.words = source.words(*self._address, range(steps * draws), 0, 2)
+        self.words = source.words(*self._address, range(steps * draws), 0, 2) if draws else NO_WORDS
 
     def decide(self, index: int, scale: float | npt.NDArray[np.float64], out: npt.NDArray[np.int64]) -> None:
         """The noise of one step exactly, from the words that the loop had for it."""
@@ -160,23 +161,24 @@ class LoopRun(Run):
     def _push_batch_shared(self, matrix: Matrix, first_step: int, noise: SharedNoise) -> Releases:
         """The same where measurements share noise: whoever draws and fails is not used again, nor are its snapshots."""
         outputs, kept = self._empty(len(matrix)), self._kept()
-        before, state = noise.state, vars(noise).copy()
-        account, stood = None, (self.ledger.rows, self.ledger.step)
+        before, state, account = noise.state, vars(noise).copy(), None
         try:
             with self.ledger.begin_batch(len(matrix), noise.most_groups(len(matrix))) as batch:
                 with noise.lent(batch) as account:
                     self._release(matrix, first_step, batch, outputs)
                 if len(matrix) > 1 or self.ledger.durable:
                     account.record(first_step, outputs.units, batch.record)
-            if len(matrix) == 1 and not self.ledger.durable:
-                account.record_one(first_step, int(outputs.units[0]), self.ledger)
+                else:
+                    account.record_one(first_step, int(outputs.units[0]))
         except BaseException:
             drawn = noise.state is not before
             noise.put_back(state)
             self._put_back(kept)
             # what led here may depend on noise, so it stays paid
-            if drawn and account is not None and stood == (self.ledger.rows, self.ledger.step):
-                account.record(first_step, outputs.units, self.ledger.charge_batch)
+            if drawn and account is not None:
+                stands = self.ledger.rows, self.ledger.step
+                if stands == (self.charges, account.stood):
+                    account.record(first_step, outputs.units, self.ledger.charge_batch)
             raise
         return self._releases(first_step, outputs)
 

@@ -261,9 +261,11 @@ class Run(ABC):
 
     def _hand_out(self) -> None:
         """Leave a row behind, so that no earlier snapshot suits the ledger any more; from now on all stays paid."""
-        if self.ledger.rows == self.charges:  # paid before, as a block is
+        rows = self.ledger.rows
+        if rows == self.charges:  # paid before, as a block is
             self.ledger.move()
-        self.charges = self.ledger.rows
+            rows = self.ledger.rows
+        self.charges = rows
         self.ledger.handed_out()
 
     @property
@@ -438,7 +440,15 @@ class Run(ABC):
 
     def _as_array(self, values: Any) -> npt.NDArray[Any]:
         """Pushed values as an array; where there is a public bound, the same for numbers of every type."""
-        return _numbers(values, lenient=self.mechanism.clamp is not None)
+        try:
+            array = np.asarray(values) if self.mechanism.clamp is None else as_floats(np.asarray(values))
+        except (ValueError, OverflowError):
+            array = np.empty(0, dtype=object)
+        if array.dtype.kind not in "buif":
+            raise InvalidInput(
+                "values must be numbers in a regular array; convert them before they are pushed."
+            )
+        return array
 
     def _on_grid(self, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         clamp, per_one = self.mechanism.clamp, self._per_one
@@ -490,16 +500,6 @@ def _as_begun(mechanism: Mechanism, header: State) -> Mechanism:
             "start it with the configuration that wrote it."
         )
     return earlier
-
-
-def _numbers(values: Any, lenient: bool) -> npt.NDArray[Any]:
-    try:
-        array = as_floats(np.asarray(values)) if lenient else np.asarray(values)
-    except (ValueError, OverflowError):
-        array = np.empty(0, dtype=object)
-    if array.dtype.kind not in "buif":
-        raise InvalidInput("values must be numbers in a regular array; convert them before they are pushed.")
-    return array
 
 
 def _to_int64(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

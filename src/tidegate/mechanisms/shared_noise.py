@@ -359,10 +359,16 @@ class LentAccount:
         Whose account it is; it has room for the groups.
     unit
         What a unit is worth.
+
+    Attributes
+    ----------
+    stood
+        The last step that was charged for good before.
     """
 
     def __init__(self, batch: Batch, unit: Fraction) -> None:
         self._batch, self.unit = batch, unit
+        self.stood: int = batch.state.item(kernels.LAST)
         self._begun: list[Group] = []
         # of compiled loops: groups, and how many they charged
         self._due: list[tuple[Integers, Integers]] = []
@@ -411,13 +417,10 @@ class LentAccount:
         """Take note of groups that were charged to the account."""
         self._begun.extend(groups)
 
-    def record_one(self, step: int, units: int, ledger: Payer) -> None:
+    def record_one(self, step: int, units: int) -> None:
         """The same for a single step, quickly: in rows of their own, which a ledger in memory only counts."""
-        for group in self._begun:
-            ledger.charge_group(*group)
-        for group, before in self._extended.items():
-            ledger.extend_group(before, group.last)
-        ledger.charge(step, units - sum(group.units for group in self._begun))
+        alone = units - sum([group.units for group in self._begun])
+        self._batch.record_one(step, alone, self._begun, self._extended.values())
 
     def record(self, first: int, units: Integers, charge: Callable[..., None]) -> None:
         """Charge all of it for good; `units` are what steps were charged, groups at their first step included."""
@@ -666,7 +669,7 @@ class SharedNoise(Held, ABC):
 
     @abstractmethod
     def pay_ahead(self, step: int, steps: int) -> int:
-        """Pay for the first of so many measurements, one a step, and all that its group holds; the units charged."""
+        """Pay for the first of so many measurements, one a step, and all that its group holds: the units, or −1."""
 
     def due(self, step: int, steps: int) -> tuple[Integers, Integers]:
         """The groups that begin after the first of these steps, for a loop to charge, and where it counts them."""
@@ -863,6 +866,8 @@ class SlidingNoise(SharedNoise):
         if self.group is not None:
             self.group = self.ledger.extend_group(self.group, last)
             return 0
+        if self._silent(step):
+            return -1
         self.group = self.ledger.charge_group(step, last, self.cost)
         return self.cost
 

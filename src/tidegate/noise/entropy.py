@@ -84,7 +84,7 @@ class Keystream:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._epoch = process.epoch()
+        self._epoch = process.epoch
         self._key = bytearray(os.urandom(KEY_BYTES))
         self._key_words = np.frombuffer(self._key, dtype=np.uint64)
         self._pool = np.zeros(POOL_WORDS, dtype=np.uint64)
@@ -100,7 +100,7 @@ class Keystream:
 
     def owned(self) -> bool:
         """Whether this process made the keystream; a fork of it must not go on with it."""
-        return self._epoch is process.epoch() and self._process == os.getpid()
+        return self._epoch is process.epoch and self._process == os.getpid()
 
     def take(self, count: int) -> Words:
         """The next words, in an array that belongs to the caller."""
@@ -176,7 +176,7 @@ class System:
                 keystream = Keystream()
             taken = keystream._single.pop() if keystream._single else keystream.take_one()
             # `owned`, written out: this is the way of every single draw
-            if keystream._epoch is process.epoch() and keystream._process == os.getpid():
+            if keystream._epoch is process.epoch and keystream._process == os.getpid():
                 idle.append(keystream)
                 return taken
 

@@ -114,15 +114,15 @@ class PublishingRun(LoopRun):
         self._make_room(block.first_step, len(block.rows))
         if self._rule.measure == loop.GIVEN:
             self._score(block.rows[0])
-        if self._noise is None:
-            super()._release_block(block)
-        elif self._noise.silent(block.first_step):
-            self._pass_over(block, self._noise)
+        noise, step, steps = self._noise, block.first_step, len(block.rows)
+        paid = 0 if noise is None else noise.pay_ahead(step, steps)
+        if noise is not None and paid < 0:
+            self._pass_over(block, noise)
         else:
-            step, steps = block.first_step, len(block.rows)
-            block.outputs[UNITS][0] = self._noise.pay_ahead(step, steps)
-            due = self._noise.due(step, steps) if steps > 1 else NOTHING
-            self._shared = self._noise.draw_all(step, steps), *due
+            if noise is not None:
+                block.outputs[UNITS][0] = paid
+                due = noise.due(step, steps) if steps > 1 else NOTHING
+                self._shared = noise.draw_all(step, steps), *due
             super()._release_block(block)
         last = block.first_step + len(block.rows) - 1
         if self._regroup_every and last % self._regroup_every == 0:
