@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -182,6 +183,23 @@ def test_messages_wait_while_the_reader_is_away(broker: Broker) -> None:
             intake.stop()
     intake.close()
     assert total == 20
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_session_that_is_new_has_no_backlog(monkeypatch: pytest.MonkeyPatch, resumed: bool) -> None:
+    """Where messages never pause, a first start closes steps at once; one that goes on waits for what was kept."""
+    now = 100.0
+    monkeypatch.setattr(mqtt.time, "monotonic", lambda: now)
+    source, client = mqtt.MqttSource("mqtt://host/events", NEEDED, settle=1.0), SimpleNamespace()
+    client.subscribe = lambda *_, **__: None
+    flags, fine = SimpleNamespace(session_present=resumed), SimpleNamespace(is_failure=False)
+    source._on_connect(client, None, flags, fine, None)
+    source._on_subscribe(client, None, 1, [fine], None)
+    found = []
+    for now in (100.5, 101.0, 159.9, 160.0):
+        source._stirred = now  # a message has come just now
+        found.append(source._settled())
+    assert found == ([False, False, False, True] if resumed else [False, True, True, True])
 
 
 def test_a_broker_that_goes_away_is_waited_for(broker: Broker) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,88 @@ def test_steps_are_those_of_a_file(spark: Any, tmp_path: Path, name: str) -> Non
     found = np.concatenate([named[one].units for one in sorted(named)], axis=1)
     assert found.tolist() == expected.tolist()
     assert found.any()
+
+
+ODD = [None, "north", "south", "east", "", " north", "North", "nor\u0074h", "\u00e9", "0"]
+
+
+@pytest.mark.parametrize("kind", ["string", "tinyint", "bigint"])
+def test_rows_made_in_the_jvm_are_those_of_python(spark: Any, tmp_path: Path, kind: str) -> None:
+    """Odd fields and moments on both sides of every edge; what the JVM does not understand is left to Python. α = 0."""
+    from tidegate.spark import native
+    from tidegate.spark.reading import reading_of, selected
+
+    chance, micro = random.Random(7), 1_000_000
+    edges = [START * micro + step * STEP * micro for step in range(5)]
+    moments = [edge + shift for edge in edges for shift in (-micro, -1, 0, 1, 17)]
+    moments += [0, -1, -(2**62), 2**62 - 1, 2**62, 2**63 - 1, None]  # type: ignore[list-item]
+    units = [None, "1", "2", "77"] if kind != "string" else [None, "1", " 1", "one", ""]
+    rows = [(moment, unit, place) for moment in moments for unit in units for place in ODD]
+    chance.shuffle(rows)
+    frame = spark.createDataFrame(rows, "time bigint, unit string, place string").repartition(3)
+    frame = frame.selectExpr(
+        "timestamp_micros(time) AS `the ``time.`",
+        f"CAST(unit AS {kind}) AS unit",
+        "place",
+        "CAST(NULL AS double) AS amount",
+    )
+    several = (
+        '[[query]]\nname = "b"\naggregate = "distinct"\n[[query]]\nname = "a"\naggregate = "count"\nmost = 9'
+    )
+    endless = ("count = 3\n", "")
+    cases: list[tuple[str, tuple[tuple[str, str], ...], dict[str, Any]]] = [
+        (QUERIES["distinct"], (), {}),
+        (QUERIES["count"], (), {"first": 2}),
+        (QUERIES["count"], (endless,), {"latest": edges[2] + 1}),
+        (several, (('column = "place"\n', ""),), {"first": 3}),
+        (
+            COUNT.replace("\nmost = 1000", ""),
+            (
+                endless,
+                ('unit = "unit"\n', ""),
+                (f'"{datetime.fromtimestamp(START, UTC).isoformat()}"', '"1960-01-01T00:00+00:00"'),
+            ),
+            {},
+        ),
+    ]
+    for number, (query, changes, more) in enumerate(cases):
+        named = ('time = "time"', 'time = "the `time."')
+        queries = configured(tmp_path / str(number), query, named, *changes)
+        reading = replace(reading_of(queries, frame, lenient=bool(number % 2)), **more)
+        assert native.understood(reading, selected(reading, frame).schema)
+        found = native.mapped(reading, frame)
+        expected = native.in_python(reading, selected(reading, frame))
+        assert found.columns == expected.columns
+        assert [field.dataType for field in found.schema] == [field.dataType for field in expected.schema]
+        assert sorted(found.collect(), key=str) == sorted(expected.collect(), key=str)
+        assert len(found.collect()) > 5
+
+
+def test_what_the_jvm_does_not_understand_is_left_to_python(spark: Any, tmp_path: Path) -> None:
+    """Text as a time, a collation of its own, values, conditions, steps of the calendar, very many columns."""
+    from tidegate.spark import native
+    from tidegate.spark.reading import reading_of, selected
+
+    def understood(
+        query: str, *changes: tuple[str, str], time: str = "timestamp", unit: str = "string"
+    ) -> bool:
+        queries = configured(tmp_path, query, *changes)
+        frame = spark.createDataFrame([], f"time {time}, unit {unit}, place string, amount double")
+        reading = reading_of(queries, frame, lenient=True)
+        return native.understood(reading, selected(reading, frame).schema)
+
+    assert understood(COUNT)
+    assert understood(COUNT, unit="int")
+    for kind in ("string", "double", "bigint", "timestamp_ntz", "date"):
+        assert not understood(COUNT, time=kind)
+    assert not understood(COUNT, unit="string collate UTF8_LCASE")
+    for name in ("sum", "mean", "histogram", "quantile", "several"):
+        assert not understood(QUERIES[name])
+    assert not understood(COUNT + '\nwhere = "amount < 8"')
+    many = ", ".join(f'"{n}"' for n in range(native.FEW + 1))
+    assert not understood(COUNT.replace('"north", "south"', many))
+    day = datetime.fromtimestamp(START, UTC).isoformat()
+    assert not understood(COUNT, (f'"{STEP}s"', '"calendar day"'), (f'"{day}"', '"2026-03-02"'))
 
 
 def test_a_learnt_clip_is_refused(spark: Any, tmp_path: Path) -> None:

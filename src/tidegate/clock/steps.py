@@ -181,6 +181,11 @@ class Steps:
             return int(begins[step - 1]) if step - 1 < len(begins) else _LATEST
         return self.origin + (step - 1) * self._microseconds
 
+    @property
+    def end(self) -> int:
+        """When the last step ends, in microseconds since 1970; of an endless stream, a moment that is never reached."""
+        return _LATEST if self.count is None else self.boundary(self.count + 1)
+
     def begin(self, step: int) -> datetime.datetime:
         """When a step begins."""
         return _EPOCH + datetime.timedelta(microseconds=self.boundary(step))
@@ -191,8 +196,9 @@ class Steps:
             found = np.searchsorted(self._begins, times, side="right").astype(np.int64)
             found[found == len(self._begins)] = 0
             return found
-        end = _LATEST if self.count is None else self.boundary(self.count + 1)
-        outside = (times < self.origin) | (times >= end)  # compared before any arithmetic, which could wrap
+        outside = (times < self.origin) | (
+            times >= self.end
+        )  # compared before any arithmetic, which could wrap
         found = (np.where(outside, self.origin, times) - self.origin) // self._microseconds + 1
         found[outside] = 0
         return found

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from tidegate.ingest import Query
 from tidegate.ingest.aggregate import valued
 from tidegate.spark.reading import Reading
 
+_SMALL_MAP = "spark.sql.codegen.aggregate.map.twolevel.enabled"
 _FITS = 2**62  # time and column go into one number where they are below this
+
+
+@contextmanager
+def one_map(session: SparkSession) -> Iterator[None]:
+    """Group without the small map that Spark fills first: it holds few of many units, and is asked for all of them."""
+    before = session.conf.get(_SMALL_MAP)
+    session.conf.set(_SMALL_MAP, "false")
+    try:
+        yield
+    finally:
+        session.conf.set(_SMALL_MAP, str(before))
 
 
 def condensed(reading: Reading, rows: DataFrame) -> DataFrame:

@@ -11,9 +11,10 @@ from tidegate.config import Queries, read_queries
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import UnreadableInput
 from tidegate.runtime import open_streams
-from tidegate.spark.bounding import condensed, counted
+from tidegate.spark.bounding import condensed, counted, one_map
 from tidegate.spark.errors import in_a_sentence
-from tidegate.spark.reading import Reading, reading_of, selected
+from tidegate.spark.native import mapped
+from tidegate.spark.reading import Reading, reading_of
 from tidegate.spark.vectors import Cells, blocks, collected
 
 
@@ -69,19 +70,16 @@ def _cells(reading: Reading, events: DataFrame, first: int) -> Cells:
     refusals = events.sparkSession.sparkContext.accumulator(frozenset[str](), _Sentences())
     wanted = Reading(reading.parts, reading.steps, reading.numbered, reading.lenient, first)
 
-    def rows(batches):  # type: ignore[no-untyped-def]
-        return wanted.rows(batches, lambda sentence: refusals.add(frozenset([sentence])))
-
-    with in_a_sentence():
-        mapped = selected(wanted, events).mapInArrow(rows, wanted.columns)
+    with in_a_sentence(), one_map(events.sparkSession):
+        rows = mapped(wanted, events, lambda sentence: refusals.add(frozenset([sentence])))
         several = len(wanted.parts) > 1
         if several:  # each statistic condenses the same rows
-            mapped = mapped.persist()
+            rows = rows.persist()
         try:
-            cells = collected(counted(condensed(wanted, mapped), wanted))
+            cells = collected(counted(condensed(wanted, rows), wanted))
         finally:
             if several:
-                mapped.unpersist()
+                rows.unpersist()
     if refusals.value:
         raise UnreadableInput(min(refusals.value))
     return cells

@@ -26,8 +26,9 @@ from tidegate.clock.steps import PublicClock
 from tidegate.config import Queries, read_queries
 from tidegate.errors import InvalidParameter
 from tidegate.runtime import Streams, open_streams
-from tidegate.spark.bounding import condensed, counted
+from tidegate.spark.bounding import condensed, counted, one_map
 from tidegate.spark.errors import SparkFailed, SpoolLost, in_a_sentence
+from tidegate.spark.native import mapped
 from tidegate.spark.reading import Reading, reading_of, selected
 from tidegate.spark.spool import Files, Spool
 from tidegate.spark.vectors import blocks, collected
@@ -87,12 +88,13 @@ class Follower:
     def _put(self, events: DataFrame, batch: int) -> None:
         steps = self._reading.steps
         reading = replace(self._reading, first=self._streams.step + 1, latest=steps.latest(self._clock()))
-        rows = selected(reading, events).mapInArrow(reading.rows, reading.columns)
+        rows = mapped(reading, events)
         several = len(reading.parts) > 1
         if several:
             rows = rows.persist()
         try:
-            self._spool.put(batch, condensed(reading, rows))
+            with one_map(events.sparkSession):
+                self._spool.put(batch, condensed(reading, rows))
         finally:
             if several:
                 rows.unpersist()

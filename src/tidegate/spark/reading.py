@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -132,7 +133,7 @@ def reading_of(queries: Queries, events: DataFrame, *, lenient: bool) -> Reading
     parts = tuple((part.schema, part.query) for part in ordered)
     needed = needed_by(parts)
     check_header(list(dict.fromkeys(events.columns)), needed, NAME)
-    arrow = _arrow(events.select(*(_named(name) for name in needed)).schema)
+    arrow = _arrow(events.select(*(column_named(name) for name in needed)).schema)
     unit = parts[0][0].unit
     numbered = unit is not None and unit in needed and pa.types.is_integer(arrow.field(unit).type)
     found = Reading(parts, queries.first.steps, numbered, lenient)
@@ -158,8 +159,9 @@ def needed_by(parts: Iterable[tuple[Schema, Query]]) -> tuple[str, ...]:
 
 def selected(reading: Reading, events: DataFrame) -> DataFrame:
     """The needed columns of a DataFrame, whatever is in their names."""
-    return events.select(*(_named(name) for name in needed_by(reading.parts)))
+    return events.select(*(column_named(name) for name in needed_by(reading.parts)))
 
 
-def _named(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def column_named(name: str) -> Column:
+    """A column of a DataFrame, whatever is in its name."""
+    return sql.col("`" + name.replace("`", "``") + "`")

@@ -64,7 +64,8 @@ class MqttSource(Source):
         For CSV: the names of the fields, in order.
     settle
         Seconds without a message after which the backlog of a new connection counts as read. Before that no step
-        closes, for at most a minute: a broker that is never silent must not hold releases back.
+        closes, for at most a minute: a broker that is never silent must not hold releases back. A session that the broker
+        has only just made has no backlog, and waits so long for retained messages only.
     """
 
     repeatable = False
@@ -106,6 +107,7 @@ class MqttSource(Source):
         self._began = 0.0  # when the present connection was made
         self._stirred = 0.0  # when a message came, or room was made for the next ones
         self._backlog = True  # whether the present connection may still have old messages to deliver
+        self._resumed = True  # whether the broker knew the session, and so may have kept messages for it
         self._brief = 0  # how many connections in a row were short
         self._refused: str | None = None
         self._client: Any = None
@@ -144,7 +146,7 @@ class MqttSource(Source):
             with self._lock:
                 self._outstanding.clear()
                 self._known.clear()
-        self._began = time.monotonic()
+        self._resumed, self._began = bool(flags.session_present), time.monotonic()
         client.subscribe(self.topic, qos=1)
 
     def _on_subscribe(self, _client: Any, _data: Any, _mid: int, reasons: Any, _properties: Any) -> None:
@@ -237,14 +239,15 @@ class MqttSource(Source):
 
         The broker delivers a backlog in pieces, each after the one before was acknowledged, which takes as long as
         putting it away does. So an empty queue says little: the end of a backlog is a silence after the last message
-        and after the last acknowledgement.
+        and after the last acknowledgement. Of a session that was made with this connection nothing can be old.
         """
         connected = self._connected_at
         if connected is None:
             return False
         now = time.monotonic()
         silent = self._messages.empty() and now - self._stirred >= self.settle
-        if silent or now - connected >= _LONGEST_BACKLOG:
+        longest = _LONGEST_BACKLOG if self._resumed else self.settle
+        if silent or now - connected >= longest:
             self._backlog = False
         return not self._backlog
 
