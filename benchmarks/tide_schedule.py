@@ -98,7 +98,7 @@ def main() -> None:
         searched[VARIANCES] += np.log(1e6)
         parameters = parameters_of(searched, Prior(1000.0, 1e8))
         epsilon = Fraction(str(round(float(np.exp(generator.uniform(np.log(0.005), np.log(1.0)))), 4)))
-        tables = choices(given.window, True, True, 1, epsilon)
+        tables = choices(given.window, True, structure.periods, 1, epsilon)
         even = []
         scratch = np.zeros((structure.states,) * 2)
         horizon = CYCLES * given.window

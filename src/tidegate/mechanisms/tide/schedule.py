@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,9 @@ USELESS = 4.0  # a choice whose noise variance is so many times the squared size
 SHORTEST_OPENED = 16  # windows below need no opening
 CAUTION = 4  # gaps are at most this part of what was seen so far
 BOLDNESS = 2  # the same where a whole period showed nothing
+SLACK, SPANS = 8, 64  # gaps that hide a period stretch by an eighth at most, and so many lengths are tried
+PARTS_SOON, SOON = 6, 16  # parts of a public period that so many measurements in a row have to see,
+PARTS_LATER, LATER = 12, 512  # and so many of them
 PHASES = 8  # and they see so many phases of the first period, whose beginning says little about the rest
 FAMILIAR = (
     48  # steps, without periods, after which a stream that shows nothing need not be watched at every step
@@ -128,10 +132,50 @@ def numbers_of_measurements(window: int) -> list[int]:
     return sorted(set(found), reverse=True)
 
 
+@cache
+def span_of(number: int, window: int, periods: tuple[float, ...]) -> int:
+    """Over how many steps so many gaps stretch, so that no part of a period is left out for long.
+
+    One step more than the window shows every phase once, of periods that nobody declared as well. But where gaps are
+    nearly parts or multiples of a period, few of its phases are seen for a long time, and its shape passes for a level
+    that wanders. Then the first number of steps that shows a public period soon; an eighth more than the window at most.
+
+    Examples
+    --------
+    >>> span_of(2, 48, ()), span_of(2, 48, (24,)), span_of(24, 48, (24,)), span_of(48, 48, (24,))
+    (49, 51, 49, 48)
+    """
+    if number == window or not (periods or window >= SHORTEST_OPENED):
+        return window
+    spans = range(window + 1, window + 2 + window // SLACK, max(1, window // (SLACK * SPANS)))
+    least, best = np.inf, spans[0]
+    for span in spans:
+        hidden = max((_hidden(span / number, period) for period in periods), default=0.0)
+        if hidden < least:
+            least, best = hidden, span
+        if hidden <= 1.0:
+            break
+    return best
+
+
+def _hidden(gap: float, period: float) -> float:
+    """What measurements with such gaps leave out of a period, soon and later; at most 1 where they show enough of it."""
+    soon = PARTS_SOON * _hole(gap, period, SOON) if gap * PARTS_SOON > period else 0.0
+    if soon > 1.0 or gap * LATER < 2 * period:
+        return soon
+    return max(soon, PARTS_LATER * _hole(gap, period, LATER))
+
+
+def _hole(gap: float, period: float, count: int) -> float:
+    """The largest part of a period in which none of so many measurements is."""
+    phases = np.sort(np.floor(np.arange(count) * gap) % period)
+    return float(np.diff(phases, append=phases[0] + period).max() / period)
+
+
 def choices(
     window: int,
     sliding: bool,
-    periodic: bool,
+    periods: Sequence[float],
     sensitivity: int,
     epsilon: Fraction,
     columns: int = 1,
@@ -139,14 +183,14 @@ def choices(
     kinds: tuple[str, ...] = (),
     gaussian: bool = False,
 ) -> Choices:
-    """The tables for a policy, for streams with public periods or without any.
+    """The tables for a policy and a stream's public periods.
 
     Parameters
     ----------
     window, sliding
         Steps that share a budget, and whether it comes back.
-    periodic
-        Whether there are public periods.
+    periods
+        Public periods of the stream, in steps.
     sensitivity, epsilon
         Δ in grid units, and ε of a window; ρ where noise is Gaussian.
     columns, copies
@@ -177,9 +221,7 @@ def choices(
     choices_of: list[tuple[int, Choice | None]] = [*((number, None) for number in numbers), *shared]
     for left in (Fraction(1), 1 - opening, 1 - opening - second):
         for number, choice in choices_of:
-            # one step more than the window for k gaps: no phase of a period is left out for ever
-            drifts = number < window and (periodic or window >= SHORTEST_OPENED)
-            span = window + 1 if drifts else window
+            span = span_of(number, window, tuple(periods))
             whole, parts = int(left * units), number
             if choice is not None:
                 parts = choice.share if choice.law == "cube" else 1

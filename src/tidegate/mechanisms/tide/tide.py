@@ -156,7 +156,7 @@ class Tide(SharingMechanism):
         return choices(
             policy.steps_charged,
             policy.window is not None,
-            bool(self.periods),
+            self.periods,
             self.sensitivity,
             Fraction(policy.budget.total),
             1 if apart else self.columns,

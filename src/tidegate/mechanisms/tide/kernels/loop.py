@@ -478,12 +478,17 @@ def _let_stand(rule: Any, measured: Any, scale: float, kind: Any, values: Any, d
     """Where a value is further from its measurement than noise can explain, the measurement is the better one.
 
     The model takes what comes once for noise; `scale` and deviations are in the unit of releases. Columns of a class
-    have one deviation, so that it becomes wider for all of them.
+    have one deviation, so that it becomes wider for all of them. A column by itself deviates by no more than it is away
+    from its measurement, and the measurement from the truth: its noise is known, however much the model is in doubt.
     """
+    alone, noise = deviations.size == values.size, rule.deviation * scale
     for column in range(values.size):
-        if abs(values[column] - measured[column]) * rule.grid > rule.beyond * scale:
-            values[column] = measured[column]
-            deviations[kind[column]] = max(deviations[kind[column]], rule.deviation * scale)
+        away = abs(values[column] - measured[column]) * rule.grid
+        if away > rule.beyond * scale:
+            values[column], away = measured[column], 0.0
+            deviations[kind[column]] = max(deviations[kind[column]], noise)
+        if alone:
+            deviations[kind[column]] = min(deviations[kind[column]], away + noise)
 
 
 @kernel
