@@ -135,9 +135,11 @@ def reference(mechanism, rows, source):
                     else:
                         walk = filter_.process_noise
                         if walk is None:
-                            excess = (share - z_before[c]) ** 2 - r - noise_before[c]
-                            squares[c] = filter_.fading * squares[c] + excess
-                            gaps[c] = filter_.fading * gaps[c] + gap
+                            both = r + noise_before[c]
+                            excess = (share - z_before[c]) ** 2 - both
+                            weight = 1 / max(both, 1e-6) ** 2
+                            squares[c] = filter_.fading * squares[c] + weight * excess
+                            gaps[c] = filter_.fading * gaps[c] + weight * gap
                             walk = max(squares[c], 0) / gaps[c]
                         p = variance[c] + gap * walk
                         x[c] = prior[c] + p / (p + r) * (share - prior[c])
@@ -260,3 +262,18 @@ def test_the_printed_calibration_overspends_and_says_so():
     assert printed.guarantee.loss == 8 * Fraction(3, 5)
     assert "NOT" in str(printed.guarantee)
     assert RescueDP(policy, calibration="paper").guarantee.calibration == "sound"
+
+
+def test_a_slow_wave_is_followed_where_measurements_differ_in_noise():
+    """What weak measurements say of movement counts little: taken alike, the filter stood still (error 25, 68 % held)."""
+    wave = np.rint(300 + 100 * np.sin(np.arange(200) / 40)).astype(np.int64)
+    rows = np.repeat(wave[:, np.newaxis], 4, axis=1)
+    held, errors = [], []
+    for number in range(8):
+        with fixed_entropy(f"wave {number}"):
+            releases = RescueDP(WEvent(epsilon="1", w=24), columns=4).start().push_batch(rows)
+        off = np.abs(releases.values - rows)
+        errors.append(off.mean())
+        held.append((off <= releases.radius(0.9)).mean())
+    assert np.mean(held) >= 0.85
+    assert np.mean(errors) <= 18

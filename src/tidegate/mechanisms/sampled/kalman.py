@@ -37,7 +37,8 @@ class Kalman:
     process_noise
         Q: how much the stream moves in one step, as a variance in the values' unit squared: a public
         constant. None estimates it for each column from the noisy measurements, by the excess of their
-        squared differences over what the noise explains; never from the data.
+        squared differences over what the noise explains, each worth one over the squared variance of its
+        noise; never from the data.
     measurement_noise
         R, as a variance. None is the variance of the noise that is really added, which is public.
     fading

@@ -16,9 +16,11 @@ ESTIMATE = 0  # what is published
 VARIANCE = 1  # of the estimate, just after its last correction
 MEASURED = 2  # the last measurement
 NOISE = 3  # its variance
-SQUARES = 4  # Σ of squared differences of measurements, less what their noise explains; faded
-GAPS = 5  # Σ of the steps between them; faded
+SQUARES = 4  # Σ of squared differences of measurements, less what their noise explains; faded, and weighted:
+GAPS = 5  # Σ of the steps between them; the same. Squares of noise are as unsure as its variance squared
 FIELDS = 6
+
+LEAST_NOISE = 1e-6  # a variance in squared grid units that is as good as none
 
 
 class Model(NamedTuple):
@@ -27,6 +29,13 @@ class Model(NamedTuple):
     filters: bool  # else the estimate is the last measurement
     process: float  # variance of the walk per step; negative: estimated from the measurements
     fades: float  # what a difference of measurements is worth when the next one comes
+
+
+@kernel
+def _weight(noise: float) -> Any:
+    """What a squared difference is worth whose noise has this variance: its own variance goes with the square of it."""
+    noise = max(noise, LEAST_NOISE)
+    return np.true_divide(1.0, noise * noise)
 
 
 @kernel
@@ -45,9 +54,10 @@ def correct(
         if walk < 0.0:
             # E(z − z')² = gap·Q + R + R' for a random walk
             difference = measurement - belief[MEASURED, column]
-            excess = difference * difference - noise - belief[NOISE, column]
-            squares = model.fades * belief[SQUARES, column] + excess
-            gaps = model.fades * belief[GAPS, column] + gap
+            both = noise + belief[NOISE, column]
+            weight = _weight(both)
+            squares = model.fades * belief[SQUARES, column] + weight * (difference * difference - both)
+            gaps = model.fades * belief[GAPS, column] + weight * gap
             belief[SQUARES, column] = squares
             belief[GAPS, column] = gaps
             walk = np.true_divide(max(squares, 0.0), gaps)
@@ -83,8 +93,10 @@ def correct_all(
         for column in range(row.size):
             measurement = float(row[column] + given[column])
             difference = measurement - measured[column]
-            squares[column] = fades * squares[column] + (difference * difference - noise - before[column])
-            gaps[column] = fades * gaps[column] + gap
+            both = noise + before[column]
+            weight = _weight(both)
+            squares[column] = fades * squares[column] + weight * (difference * difference - both)
+            gaps[column] = fades * gaps[column] + weight * gap
             # the walk's part of the prior, kept here for the next loop
             changes[column] = gap * np.true_divide(max(squares[column], 0.0), gaps[column])
     else:
