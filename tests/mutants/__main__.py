@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import mutate
+import select_tests
 import switches
 from mutate import Mutant
 
@@ -29,6 +30,7 @@ RESULTS = Path(__file__).with_name("outcomes.jsonl")
 EXPLAINED = Path(__file__).with_name("explained.toml")
 KILLED, SURVIVED = "killed", "survived"
 EARLIER = "earlier run"  # what stands for a test where only the outcome is known
+NEAR = "near tests"  # what ends the words about a survivor that only the tests nearest to it have tried
 BUDGET = 10.0  # seconds of processor time in tests that a mutant has to survive
 
 
@@ -49,7 +51,12 @@ def read(results: Path) -> dict[str, Outcome]:
 
 
 def attack(
-    mutants: Sequence[Mutant], tests: Sequence[str], budget: float, results: Path, interpreted: bool
+    mutants: Sequence[Mutant],
+    tests: Sequence[str],
+    budget: float,
+    results: Path,
+    interpreted: bool,
+    near: bool,
 ) -> None:
     """Run the tests against mutants in this process and its children, and note what became of each."""
     results.parent.mkdir(parents=True, exist_ok=True)
@@ -60,18 +67,17 @@ def attack(
 
     def say(each: switches.Alive, by: str) -> None:
         mutant = each.mutant
-        outcome = Outcome(
-            mutant.key, KILLED if by else SURVIVED, by or f"{each.tests} tests", round(each.seconds, 1)
-        )
-        if not by and tests is not switches.ROOMS:
-            return  # some tests only: that they do not notice it says little
+        tried = f"{each.tests} {NEAR if near else 'tests'}"
+        outcome = Outcome(mutant.key, KILLED if by else SURVIVED, by or tried, round(each.seconds, 1))
+        if not by and (not each.tests or (tests is not switches.ROOMS and not near)):
+            return  # some tests only, or none that reaches it: that they do not notice it says little
         with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(outcome.__dict__, ensure_ascii=False) + "\n")
         where = f"{mutant.path}:{mutant.line}"
         print(f"{outcome.outcome:<8} {outcome.seconds:6.1f} s  {mutant.key} {where} {_cell(mutant.before)}"
               f" → {_cell(mutant.after)}", file=terminal, flush=True)  # fmt: skip
 
-    switches.serve(mutants, tests, budget, interpreted, say)
+    switches.serve(mutants, tests, budget, interpreted, say, near)
 
 
 def page(mutants: Sequence[Mutant], done: dict[str, Outcome], budget: float) -> str:
@@ -89,6 +95,7 @@ def page(mutants: Sequence[Mutant], done: dict[str, Outcome], budget: float) -> 
             survived=len(survivors),
             explained=len(survivors) - len(unexplained),
             earlier=sum(done[mutant.key].by == EARLIER for mutant in run),
+            near=sum(done[mutant.key].by.endswith(NEAR) for mutant in survivors),
             budget=budget,
         )
     ]
@@ -122,7 +129,9 @@ that it reached are tried with the same test, until they are noticed or have had
 Those of kernels are tried where kernels are not compiled. {killed} were noticed, {survived} were not.
 Of those {explained} are explained below: they change nothing that can be observed, or nothing that matters for
 privacy. The choice is by a hash, so that it does not depend on anybody. Of {earlier} the outcome was taken over from an
-earlier run: the same mistakes, while other lines of the code have changed since.
+earlier run: the same mistakes, while other lines of the code have changed since. {near} of the survivors were tried with
+the tests nearest to them only (`--near`): the files that import the module most directly, and the conformance suite of
+its family.
 """
 UNFINISHED = """
 The others that have been run are not the first ones by the hash: those on which most hangs came first, each with a few
@@ -149,6 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--budget", type=float, default=BUDGET, help="seconds of tests that a mutant has to survive"
     )
     parser.add_argument("--tests", nargs="+", default=switches.ROOMS, help="the files of tests that are run")
+    parser.add_argument(
+        "--near", action="store_true", help="run the files nearest to each, and the conformance of its family"
+    )
     parser.add_argument("--again", action="store_true", help="run survivors once more")
     parser.add_argument(
         "--kernels", choices=("with", "without", "alone"), default="with", help="which are run"
@@ -164,13 +176,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for mutant in wanted
         if mutant.key not in known or (chosen.again and known[mutant.key].outcome == SURVIVED)
     ]
+    tests = select_tests.near(mutant.module for mutant in waiting) if chosen.near else chosen.tests
     processes = []
     for interpreted in (False, True):
         own = [mutant for mutant in waiting if patching.is_kernel(mutant.module) == interpreted]
         if own and chosen.kernels != ("alone", "without")[interpreted]:
             child = os.fork()
             if child == 0:
-                attack(own, chosen.tests, chosen.budget, chosen.results, interpreted)
+                attack(own, tests, chosen.budget, chosen.results, interpreted, chosen.near)
                 os._exit(0)
             processes.append(child)
     for child in processes:

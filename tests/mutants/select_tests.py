@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import deque
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +26,23 @@ def nearest(module: str) -> list[str]:
         if far is not None and name != CONFORMANCE:
             ranked.append((far > 0 and f".{path.parent.name}." not in module, far, _size(path), name))
     return [name for *_, name in sorted(ranked)[:NEAREST]]
+
+
+def near(modules: Iterable[str]) -> list[str]:
+    """The files nearest to each of several modules, and the conformance suite."""
+    return [*sorted({name for module in modules for name in nearest(module)}), CONFORMANCE]
+
+
+def family(module: str) -> str:
+    """The folder of a mechanism's family, with dots; empty for what is no mechanism's alone.
+
+    Examples
+    --------
+    >>> family("tidegate.mechanisms.plain.uniform"), family("tidegate.mechanisms.run"), family("tidegate.noise.entropy")
+    ('tidegate.mechanisms.plain.', '', '')
+    """
+    parts = module.split(".")
+    return ".".join(parts[:3]) + "." if parts[1] == "mechanisms" and len(parts) > 3 else ""
 
 
 @cache

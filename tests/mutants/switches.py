@@ -77,10 +77,13 @@ def _text(content: bytes, begin: int, end: int, inside: list[Mutant]) -> bytes:
 class Session:
     """A plugin of pytest that runs the tests, and after each its mutants."""
 
-    def __init__(self, mutants: Sequence[Mutant], budget: float, say: Callable[[Alive, str], None]) -> None:
+    def __init__(
+        self, mutants: Sequence[Mutant], budget: float, say: Callable[[Alive, str], None], near: bool = False
+    ) -> None:
         self.alive = {mutant.key: Alive(mutant) for mutant in mutants}
         self.budget = budget
         self.say = say
+        self.near = near
         self.on = ""
         self.reached: set[str] = set()
         self.failed = False
@@ -97,7 +100,11 @@ class Session:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Of each function one case after the other, and the files that are near to most mutants first."""
-        votes = {select_tests.CONFORMANCE: len(self.alive) * select_tests.NEAREST}  # its tests are quick
+        if self.near:
+            families = {select_tests.family(each.mutant.module) for each in self.alive.values()}
+            items[:] = [item for item in items if _in_families(item, families)]
+        # its tests are quick, but there are many of them
+        votes = {select_tests.CONFORMANCE: 0 if self.near else len(self.alive) * select_tests.NEAREST}
         for each in self.alive.values():
             for place, name in enumerate(select_tests.nearest(each.mutant.module)):
                 votes[name] = votes.get(name, 0) + select_tests.NEAREST - place
@@ -180,6 +187,13 @@ def _function(item: pytest.Item) -> str:
     return name + re.sub(r"-\d+-", "-", case) if name.endswith("::test_conformance") else name
 
 
+def _in_families(item: pytest.Item, families: set[str]) -> bool:
+    """Whether a test is about one mechanism of these families, or about none in particular."""
+    mechanism = getattr(item, "callspec", None) and item.callspec.params.get("mechanism")
+    home = type(mechanism).__module__ if mechanism is not None else ""
+    return not home.startswith("tidegate.mechanisms.") or select_tests.family(home) in families
+
+
 def _too_long(signal_number: int, frame: FrameType | None) -> None:
     pytest.skip("takes too long")
 
@@ -230,9 +244,10 @@ def serve(
     budget: float,
     interpreted: bool,
     say: Callable[[Alive, str], None],
+    near: bool = False,
 ) -> None:
     """Run the tests with all mutants; `say` is called for each when it is known what became of it."""
-    session = Session(mutants, budget, say)
+    session = Session(mutants, budget, say, near)
     setattr(builtins, SWITCH, session.switch)
     if interpreted:
         _interpret()
