@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.composition.optimal import slots_of
 from tidegate.errors import (
     BudgetExceeded,
     InvalidInput,
@@ -460,3 +461,32 @@ def test_what_a_loop_says_counts_not_what_it_did(said):
     at_once.charge_batch(1, np.array(said))
     one, other = looped.snapshot(), at_once.snapshot()
     assert all(np.array_equal(one[name], other[name]) for name in ("numbers", "spans", "runs", "rows"))
+
+
+def test_a_verdict_names_the_steps_of_the_fullest_window():
+    """Three steps, the last of which is the one that filled it."""
+    book = ledger()
+    book.charge_batch(1, [1, 0, 1, 0, 2, 1, 3, 0, 1])
+    assert book.verify().place == (5, 7)
+
+
+def test_a_charge_that_no_number_of_small_ones_amounts_to_is_refused():
+    """Under (ε, δ) a large charge costs as many small ones as lose as much; where all lose less, it is too much."""
+    policy = WEvent(epsilon="1", delta="1e-6", w=100)
+    book = MemoryLedger(policy, 100)
+    size = next(size for size in range(2, 101) if slots_of(size, book.unit, book.units) is None)
+    with pytest.raises(BudgetExceeded):
+        book.charge(1, size)
+    assert book.step == 0
+
+
+def test_a_ledger_of_public_charges_is_replayed_from_its_first_step(tmp_path):
+    """Charges that are compared as a whole are placed one by one, the first of them at step 1."""
+    policy = User(epsilon="1", delta="1e-6", horizon=9)
+    with open_ledger(tmp_path / "book.db", policy, units=4, schedule="public") as book:
+        book.charge(1, 1)
+        book.charge(2, 2)
+        assert book.verify().ok
+    with open_ledger(tmp_path / "book.db", policy, units=4, schedule="public") as again:
+        assert again.step == 2
+        assert again.verify().ok

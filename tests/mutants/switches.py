@@ -35,6 +35,7 @@ SWITCH = "__tidegate_mutant__"
 ROOMS = ("tests/mechanisms", "tests/ledger", "tests/noise")
 LONGEST = 4.0  # seconds of processor time after which a test is left out
 RUNS_ON = 30  # seconds of processor time after which a mutant is said to run for ever
+WAITS = 150  # seconds of the clock after which it is said to wait for ever, if the test without it does not
 
 
 @dataclass
@@ -161,6 +162,8 @@ class Session:
             code = 70
             try:
                 resource.setrlimit(resource.RLIMIT_CPU, (RUNS_ON, RUNS_ON + 10))
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(WAITS)
                 for forget in kept:
                     forget()
                 self.on = key
@@ -169,7 +172,8 @@ class Session:
                 os._exit(code)
         _, status, usage = os.wait4(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        what = {0: "", 1: "fails", -signal.SIGXCPU: "runs for ever"}.get(code, f"ends with {code}")
+        known = {0: "", 1: "fails", -signal.SIGXCPU: "runs for ever", -signal.SIGALRM: "waits for ever"}
+        what = known.get(code, f"ends with {code}")
         return what, usage.ru_utime + usage.ru_stime
 
     def _passes(self, item: pytest.Item, following: pytest.Item | None) -> bool:

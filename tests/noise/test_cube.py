@@ -25,7 +25,7 @@ from tidegate.noise.kernels import REJECTED, UNDECIDED
 from tidegate.noise.scale import prepare
 from tidegate.noise.shared import kernels, reference
 from tidegate.noise.shared.choice import group_lengths
-from tidegate.noise.shared.cube import Cube
+from tidegate.noise.shared.cube import Cube, _radius_of
 from tidegate.noise.shared.lattice import numerators, points
 from tidegate.testing.entropy import FixedEntropy, zero_noise
 from tidegate.testing.statistics import compare_counts, compare_integers
@@ -402,3 +402,24 @@ def test_a_state_does_not_print_its_secret() -> None:
     _, state = law.draw(current(), "test", 0, law.start(), 4)
     assert str(state.radii[0]) not in repr(state)
     assert law.draw(current(), "test", 4, state, 4)[1].radii == (0,)
+
+
+@pytest.mark.parametrize(("place", "beside"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_a_single_radius_is_left_open_next_to_a_boundary(place: int, beside: int) -> None:
+    """A word on a boundary, or one above it, does not say on which side the number lies."""
+    boundaries, scale = [1 << 40, 1 << 41], prepare(3.0)
+    assert _radius_of([[boundaries[place] + beside]], boundaries, scale) == -1
+    assert _radius_of([[boundaries[place] + 2]], boundaries, scale) == place + 1
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3, 10, 40])
+def test_the_chance_that_a_radius_is_kept_is_enclosed(distance: int) -> None:
+    """2^stair times the ratio of two chances lies between both bounds, near the mode and far from it."""
+    columns, length, scale = 1, 3, Fraction(20)
+    peak, _ = reference.mode(columns, length, scale)
+    for far in (peak + distance, peak - distance):
+        low, high = reference._acceptance(columns, length, scale, far, peak, 0)(40)
+        enclosed = reference._log_ratio(columns, length, scale, far, peak, 80)
+        assert low <= math.exp(float(enclosed[1])) * 2**40 * (1 + 1e-9)
+        assert high >= math.exp(float(enclosed[0])) * 2**40 * (1 - 1e-9)
+        assert low < high < low + 2**20
