@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.ingest import Columns, Intake, Lookup, Query, Schema, Source, Steps, open_source
 from tidegate.ingest.errors import UnreadableInput
+from tidegate.ingest.sources import text as text_module
 from tidegate.ingest.sources.mqtt import MqttSource
 from tidegate.ingest.sources.pipe import PipeSource
 from tidegate.ingest.sources.text import PACKED, CsvDialect, JsonDialect
@@ -272,6 +273,36 @@ def test_a_line_becomes_what_it_is_alone(found: list[bytes], at: int) -> None:
         apart = [row for line in found for row in reader.parse_each(line, ("time", "unit")).rows()]
         assert together == apart
     assert ("7", 'u "x"') in csv.parse_each(b"\n".join(found), ("time", "unit")).rows()
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.text(alphabet='{}[]":, 1.e-aNul\n\\d8\ufeff', max_size=12)
+    | st.from_regex(r'\A[ \n]?\{"a": ?[0-9]\}[ }]?\Z')
+)
+def test_json_without_blanks_is_read_as_with_them(text: str) -> None:
+    """Looking for blanks only where some are changes neither what is read nor what is refused."""
+
+    def outcome(read: Callable[[str], Any]) -> str:
+        try:
+            return repr(read(text))
+        except ValueError:
+            return "refused"
+
+    assert outcome(text_module._decoded) == outcome(text_module._decoder.decode)
+
+
+def test_text_that_nobody_can_write_is_missing_in_its_own_record_only() -> None:
+    """A half of a pair at the end of one text and the other half at the beginning of the next make no sign together."""
+    fields = ["\ud83d", "\ude00", "fine", "\U0001f600", None, True, [], "\u00e9"]
+    for chosen in (fields, fields[:4], fields[2:4], fields[3:], []):
+        found = JsonDialect.table([{"a": one} for one in chosen], ["a"])["a"].to_list()
+        alone = [JsonDialect.table([{"a": one}], ["a"])["a"][0] for one in chosen]
+        assert found == alone
+    assert alone == []
+    assert JsonDialect.table([{"a": one} for one in fields], ["a"])["a"].to_list() == [
+        *(None, None, "fine", "\U0001f600", None, "true", None, "\u00e9")
+    ]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Asia/Tokyo", "America/New_York"])

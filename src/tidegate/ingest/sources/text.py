@@ -244,16 +244,18 @@ class JsonDialect(Dialect):
     @staticmethod
     def table(found: Sequence[dict[str, Any]], columns: Sequence[str]) -> pl.DataFrame:
         """Objects as text columns; whatever is neither text, number nor truth value is missing."""
-        cells = {name: [_text_of(record.get(name)) for record in found] for name in columns}
+        cells = {name: _texts([record.get(name) for record in found]) for name in columns}
         return pl.DataFrame(cells, schema=dict.fromkeys(columns, pl.String))
 
 
 def records(content: bytes) -> list[dict[str, Any]]:
     """The objects of a line or a message: one, those of an array, or none if it cannot be read."""
     try:
-        found = _decoder.decode(content.decode())
+        found = _decoded(content.decode())
     except (ValueError, RecursionError):
         return []
+    if type(found) is dict:
+        return [found]
     return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)]
 
 
@@ -276,6 +278,22 @@ def _refuse_constant(name: str) -> None:
 
 
 _decoder = json.JSONDecoder(parse_int=str, parse_float=_number, parse_constant=_refuse_constant)
+
+
+def _decoded(text: str) -> Any:
+    """What JSON says; blanks are looked for only where there are some, as they take a fifth of the time."""
+    try:
+        found, end = _decoder.scan_once(text, 0)
+    except StopIteration:  # it begins with none of JSON's signs
+        end = -1
+    return found if end == len(text) else _decoder.decode(text)
+
+
+def _texts(values: list[Any]) -> list[str | None]:
+    """Values as text, each for itself; all at once where all of them are text that everybody can read."""
+    if set(map(type, values)) == {str} and _encodes("".join(values)):
+        return values
+    return [_text_of(value) for value in values]
 
 
 def _text_of(value: Any) -> str | None:
