@@ -283,7 +283,7 @@ _decoder = json.JSONDecoder(parse_int=str, parse_float=_number, parse_constant=_
 def _decoded(text: str) -> Any:
     """What JSON says; blanks are looked for only where there are some, as they take a fifth of the time."""
     try:
-        found, end = _decoder.scan_once(text, 0)
+        found, end = _decoder.scan_once(text, 0)  # type: ignore[attr-defined]
     except StopIteration:  # it begins with none of JSON's signs
         end = -1
     return found if end == len(text) else _decoder.decode(text)
