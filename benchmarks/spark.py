@@ -1,6 +1,6 @@
 """Spark: events a second through reading, bounding and one matrix, against a plain count that bounds nothing.
 
-Both read the same DataFrame with the same cores: of JSON lines, as streams have them, or of Parquet, of which the plain
+All read the same DataFrame with the same cores: of JSON lines, as streams have them, or of Parquet, of which the plain
 count reads two columns of three and decodes next to nothing. Processor seconds of all processes are compared, so that
 others on the machine do not matter. Without Java or pyspark it says so. ``--events`` and ``--units`` make it larger:
 100000000 and 1000000 are what one machine with 8 GB should stand.
@@ -71,6 +71,15 @@ def plain(frame) -> int:
 
     hour = sql.expr(f"(unix_seconds(time) - {START}) div {LENGTH}").alias("hour")
     return sum(row["count"] for row in frame.groupBy(hour, "place").count().collect())
+
+
+def grouped(frame) -> int:
+    """The first event of each hour and device: Spark's own group-by of units, without which nothing can be bounded."""
+    from pyspark.sql import functions as sql
+
+    hour = sql.expr(f"(unix_seconds(time) - {START}) div {LENGTH}").alias("hour")
+    first = frame.groupBy(hour, "device").agg(sql.min("time").alias("first"))
+    return sum(row["count"] for row in first.groupBy("hour").count().collect())
 
 
 def bounded(frame, folder: Path) -> None:
@@ -166,6 +175,7 @@ def main() -> int:
         if not SMALL:
             warm = made(session, 100_000, 1_000, folder, given.format)
             plain(warm)
+            grouped(warm)
             bounded(warm, folder / "warm")
         frame = made(session, given.events, given.units, folder, given.format)
         begun, used = time.perf_counter(), processor_seconds()
@@ -174,12 +184,19 @@ def main() -> int:
         begun, used = time.perf_counter(), processor_seconds()
         bounded(frame, folder / "released")
         released = time.perf_counter() - begun, processor_seconds() - used
+        begun, used = time.perf_counter(), processor_seconds()
+        assert 0 < grouped(frame) <= given.events
+        apart = time.perf_counter() - begun, processor_seconds() - used
         ratio = counted[1] / released[1]
         print(
             f"Spark, {given.events:,} events of {given.units:,} units as {given.format} on {given.cores} cores: "
             f"{given.events / released[1]:,.0f} a processor second read, bounded and released ({released[0]:.0f} s); "
             f"{given.events / counted[1]:,.0f} counted only ({counted[0]:.0f} s); {ratio:.2f} of it (wanted: {WANTED})",
             flush=True,
+        )
+        print(
+            f"Spark's own group-by of hour and unit, and nothing else: {given.events / apart[1]:,.0f} a processor second "
+            f"({apart[0]:.0f} s); {apart[1] / released[1]:.2f} of it"
         )
         print(f"memory of all processes: {max(memory.most, megabytes()):,} MB at most")
         session.stop()
