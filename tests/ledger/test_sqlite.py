@@ -279,6 +279,23 @@ def test_batch_lent_to_a_loop_is_one_durable_row(path):
         assert ledger.verify().ok
 
 
+def test_a_second_name_is_refused(tmp_path: Path) -> None:
+    """A hard link has a lock and a log of its own: under it the same steps could be paid for twice."""
+    path, other = tmp_path / "a.ledger", tmp_path / "b.ledger"
+    with SQLiteLedger(path, POLICY, 24) as ledger:
+        ledger.charge(1, 1)
+        os.link(path, other)
+        for name in (other, path):
+            with pytest.raises(LedgerError):
+                SQLiteLedger(name, POLICY, 24)
+        ledger.charge(2, 1)
+    with pytest.raises(LedgerError, match="hard link"):
+        SQLiteLedger(path, POLICY, 24)
+    other.unlink()
+    with SQLiteLedger(path, POLICY, 24) as ledger:
+        assert ledger.step == 2
+
+
 def test_readers_look_while_a_writer_writes(path):
     """A second writer is refused by name, a reader sees what is committed and cannot charge."""
     with SQLiteLedger(path, POLICY, 8) as ledger:

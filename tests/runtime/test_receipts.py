@@ -115,6 +115,29 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path, sink: str) -> No
     assert release(stream_of(tmp_path, sink, str(place), steps=12)).step == 12
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_an_older_copy_with_its_own_receipt_is_no_reason_to_move_the_output(
+    tmp_path: Path, name: str
+) -> None:
+    """Without the output nothing would tell that steps were released already: the sentence asks for the ledger first."""
+    place, output = tmp_path / "one.ledger", f"{tmp_path}/{name}"
+    release(stream_of(tmp_path, output, str(place), steps=6))
+    receipt = next(tmp_path.glob("*.receipt"))
+    shutil.copy(place, tmp_path / "old")
+    shutil.copy(receipt, tmp_path / "old receipt")
+    config = stream_of(tmp_path, output, str(place), steps=9)
+    release(config)
+    before = published(tmp_path)
+    shutil.copy(tmp_path / "old", place)
+    shutil.copy(tmp_path / "old receipt", receipt)
+    with pytest.raises(SinkError, match=r"put (the newest|back the) ledger.*") as refused:
+        release(config)
+    assert "older copy" in str(refused.value)
+    assert "move" not in str(refused.value).split("ledger")[0]
+    assert published(tmp_path) == before
+    assert verify_target(place).steps == 6
+
+
 def test_an_older_state_of_postgresql_is_refused(tmp_path: Path, postgres: Any) -> None:
     """As for a file: the rows that the sink was written from are gone."""
     psycopg = pytest.importorskip("psycopg")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ import pytest
 from tests.web.test_sending import NDJSON, posted_text
 
 from tidegate.config import parse_queries
+from tidegate.exact import show
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect
 from tidegate.ingest.times import TimeReader
-from tidegate.web.parsing import BadBatch, Parser, TooLarge
+from tidegate.policy.budget import Approximate, Pure
+from tidegate.web import words
+from tidegate.web.parsing import MOST_MEMBERS, BadBatch, Parser, TooLarge, unpack
 
 GOOD = {
     NDJSON: b'{"time": "2026-03-02", "unit": "a", "place": "north"}\n',
@@ -114,3 +119,19 @@ def test_quotes_are_closed_in_their_line(parser: Parser) -> None:
         lines[at] = b'2026-03-02,"a\nb",north' + (b"\n" if at < len(large) - 1 else b"")
         with pytest.raises(BadBatch, match="line break"):
             parser.parse("text/csv", body("text/csv", lines))
+
+
+def test_gzip_may_have_several_members() -> None:
+    """As a file has that was appended to; each must be whole, and they are not without end."""
+    one, two = gzip.compress(b"one\n"), gzip.compress(b"two\n" * 2**20)
+    assert unpack(one + two + one, "gzip") == b"one\n" + b"two\n" * 2**20 + b"one\n"
+    for damaged in (b"", one[:-1], one + two[:-1], one + b"rest", one * (MOST_MEMBERS + 1)):
+        with pytest.raises(BadBatch, match="gzip"):
+            unpack(damaged, "gzip")
+
+
+@pytest.mark.parametrize("epsilon", ["1/1000", "1", "710", "100000"])
+def test_every_budget_has_words(epsilon: str) -> None:
+    """Also one that protects nobody, as tests without noise have."""
+    for budget in (Pure(Fraction(epsilon)), Approximate(Fraction(epsilon), Fraction(1, 10**6))):
+        assert f"ε = {show(Fraction(epsilon))}" in words._budget(budget)

@@ -268,6 +268,15 @@ def look(path: Path) -> None:
         )
 
 
+def _only_name(path: Path) -> None:
+    """Refuse a file with a second name: locks and side files lie beside one of them, and the other has none of those."""
+    if path.stat().st_nlink > 1:
+        raise LedgerError(
+            f"the ledger {path} has a second name (a hard link), under which another program could spend its budget "
+            "again; remove that name, and copy ledgers with tidegate ledger backup."
+        )
+
+
 def _close_to_others(path: Path) -> None:
     """Let nobody read side files, of an earlier version or a dead process, who may not read the ledger."""
     allowed = path.stat().st_mode & 0o777
@@ -291,6 +300,7 @@ def connect(path: Path, *, read_only: bool) -> Connection:
         )
         connection.path = path
     else:
+        _only_name(path)
         _close_to_others(path)
         connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=2, factory=Connection

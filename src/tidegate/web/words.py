@@ -108,7 +108,7 @@ def _budget(budget: Any) -> str:
     assert isinstance(budget, Pure | Approximate)
     epsilon = float(budget.epsilon)
     words = f"ε (epsilon) says how strong the protection is; smaller is stronger. Here ε = {show(budget.epsilon)}. "
-    guess = 100 * math.exp(epsilon) / (1 + math.exp(epsilon))
+    guess = 100 / (1 + math.exp(-epsilon))
     words += (
         "Somebody who would have bet 50 to 50 that a person was counted can, after seeing everything that is published, "
         f"be at most {guess:.0f} % sure"

@@ -28,14 +28,32 @@ class ParquetFileSink(Sink):
         self.path: Path = Path(path)
         super().__init__(f"file {self.path.resolve()}", self.path)
         self._layout = layout
+        self._committed: list[Chunk] | None = (
+            None  # what was released before this start, until it was compared
+        )
 
     def refuse_occupied(self) -> None:
         """Refuse a file that is there before this stream has released anything."""
         if self.occupied():
             raise _foreign(self.path)
 
+    def resume(self, number: int, position: Position | None) -> int:
+        """Ask for everything, to compare the file with it before anything is charged."""
+        self._committed = []
+        return 0
+
     def write(self, chunk: Chunk) -> None:
         """Nothing yet: a Parquet file cannot be appended to, and the store keeps the releases."""
+        if self._committed is not None and self.path.exists():
+            self._committed.append(chunk)
+
+    def settled(self) -> None:
+        """Refuse a file that holds other releases than this stream's, or more."""
+        chunks, self._committed = self._committed, None
+        if chunks:
+            frame = frame_of(joined(chunks, 0), self._layout)
+            if _agreeing(frame, self.path) > frame.height:
+                raise _foreign(self.path)
 
     def finish(self, everything: Iterable[Chunk]) -> None:
         """Write all releases of the stream."""

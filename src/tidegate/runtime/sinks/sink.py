@@ -82,12 +82,21 @@ class Sink(ABC):
     def _foreign(self) -> SinkError:
         """What stands there was not written by this stream, or not from this ledger."""
         remedy = (
-            "move it away, and it is written anew from the store, or name another location in [sink]"
+            "put the newest ledger back if this one is an older copy; if it is the newest, move the file away, and it is "
+            "written anew from the store, or name another location in [sink]"
             if self.vouched
             else "put back the ledger that it was released from if that was lost or is an older copy, or name another "
             "location in [sink], or begin a new stream with --begin-anew, whose budget adds to the one of that file"
         )
         return SinkError(f"{self.path} holds something else than this stream has released; {remedy}.")
+
+    def _goes_on(self) -> SinkError:
+        """What stands there begins with all that the ledger knows, and has more."""
+        return SinkError(
+            f"{self.path} goes on after all that this ledger knows to be released: the ledger is an older copy that has "
+            "forgotten what was spent, or somebody has added to the file; put the newest ledger back, or take out of the "
+            "file what was added. Without the file the same steps would be released twice."
+        )
 
     def _not_written(self, error: OSError) -> SinkError:
         """The disk takes nothing."""

@@ -75,7 +75,7 @@ class TextFileSink(Sink):
             self._comparing = False
             self._cut_zeros(self._offset)
             if os.fstat(self._file.fileno()).st_size > self._offset:
-                raise self._foreign()
+                raise self._goes_on() if self.vouched else self._foreign()
 
     def sync(self) -> Position:
         """Everything is on disk, up to this offset."""
