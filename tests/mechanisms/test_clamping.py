@@ -1,5 +1,6 @@
 """A public bound instead of refusals: what saturates, and that nothing is moved further apart."""
 
+import math
 from decimal import Decimal
 from fractions import Fraction
 
@@ -15,9 +16,44 @@ from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BudgetAbsorption, Uniform
 from tidegate.mechanisms.clamping import most_units, saturated
 from tidegate.mechanisms.kernels.values import round_to_grid
-from tidegate.testing.entropy import zero_noise
+from tidegate.structures.grid import nearest_units
+from tidegate.structures.kernels.grid import half_up
+from tidegate.testing.entropy import fixed_entropy, zero_noise
 
 POLICY = tg.Event(epsilon="1")
+
+
+@given(
+    st.floats(-1e15, 1e15) | st.integers(-9, 9).map(lambda whole: whole + 0.5) | st.just(0.49999999999999994)
+)
+def test_the_nearest_unit_is_exact(value):
+    """floor(x + 1/2) as in fractions, for arrays and in compiled loops: the one rule of rounding."""
+    exactly = math.floor(Fraction(value) + Fraction(1, 2))
+    assert nearest_units([[value]]).tolist() == [[exactly]]
+    assert half_up(value) == exactly
+
+
+@pytest.mark.parametrize("grid", ["1", "1/4", "1/10"])
+@pytest.mark.parametrize("clamp", [None, 7])
+def test_grid_units_are_what_their_values_are(grid, clamp):
+    """Units that were counted before come to the same releases as values in their own unit, also beyond a bound."""
+    mechanism = Uniform(tg.WEvent(epsilon="1", w=3), columns=2, grid=grid, clamp=clamp)
+    units = np.array([[0, 3], [-41, 77], [2**31, 5]])
+    with fixed_entropy("units"):
+        expected = mechanism.start().push_batch(units / Fraction(grid).denominator).values
+    with fixed_entropy("units"):
+        run = mechanism.start()
+        assert run.push_batch(units, grid_units=True).values.tolist() == expected.tolist()
+    with zero_noise():
+        singly, by_units = mechanism.start(), mechanism.start()
+        for row in units:
+            found = by_units.push(row, grid_units=True).values
+            assert found.tolist() == singly.push(row / Fraction(grid).denominator).values.tolist()
+    with pytest.raises(InvalidInput, match="int64"):
+        run.push([0.5, 1.0], grid_units=True)
+    if clamp is None:
+        with pytest.raises(InvalidInput, match="beyond"):
+            run.push(np.array([2**53 + 1, 0]), grid_units=True)
 
 
 @pytest.mark.parametrize(

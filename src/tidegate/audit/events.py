@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.audit import bounds, features, kernels
 from tidegate.audit.features import Features, Floats
@@ -48,10 +47,6 @@ class Distinguisher:
     def scores(self, transcripts: Floats) -> Floats:
         """How much likelier each transcript is under the stream that the event is likelier under."""
         return scores(self.features, self.weights, transcripts) * self.sign
-
-    def contains(self, transcripts: Floats) -> npt.NDArray[np.bool_]:
-        """Which transcripts belong to the event."""
-        return self.scores(transcripts) >= self.threshold
 
     def __str__(self) -> str:
         """In words: the features whose weights differ most."""

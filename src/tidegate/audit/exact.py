@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,12 +192,6 @@ def largest_loss(program: Program, pair: Pair, epsilon: float, radius: int = 2) 
         if seen >= MOST_TRANSCRIPTS:
             break
     return ExactLoss(best.loss, best.transcript, best.chances, covered, delta, pair)
-
-
-def worst(program: Program, pairs: Iterable[Pair], epsilon: float, radius: int = 2) -> ExactLoss:
-    """The pair that loses most, exactly."""
-    losses = (largest_loss(program, pair, epsilon, radius) for pair in pairs)
-    return max(losses, key=lambda found: found.loss, default=ExactLoss(0.0, (), (0.0, 0.0), 0.0, 0.0))
 
 
 def search(

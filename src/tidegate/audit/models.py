@@ -64,10 +64,8 @@ def sample(scale: float, every: int) -> Program:
     return program
 
 
-def absorption(
-    epsilon: Fraction, window: int, change: int = 1, literal: bool = False, missing: int = 0
-) -> Program:
-    """Budget Absorption in whole units; `literal`: line 5 as printed; `missing`: so many nullified steps too few."""
+def absorption(epsilon: Fraction, window: int, change: int = 1, literal: bool = False) -> Program:
+    """Budget Absorption in whole units; `literal`: line 5 as printed."""
 
     def program(stream: Counts, draw: Draw) -> None:
         last, latest, taken = np.zeros(stream.shape[1], dtype=np.int64), 0, 1
@@ -78,7 +76,7 @@ def absorption(
             spend = epsilon * shares / (2 * window)
             if _differs(draw, row, last, Fraction(change) / spend, 2 * window * change / epsilon):
                 last = np.array([draw.value(value, float(change / spend)) for value in row])
-                latest, taken = step, 1 if literal else max(shares - missing, 1)
+                latest, taken = step, 1 if literal else shares
 
     return program
 
@@ -154,9 +152,7 @@ def sparse_vector(
     return program
 
 
-def grouper(
-    limit: int, threshold_scale: float, question_scale: float, *, keeps: bool = False, reopens: bool = False
-) -> Program:
+def grouper(limit: int, threshold_scale: float, question_scale: float, *, keeps: bool = False) -> Program:
     """The Grouper of PeGaSus: which steps begin a group.
 
     Parameters
@@ -167,8 +163,6 @@ def grouper(
         Of ρ and ν.
     keeps
         Whether ρ is drawn once and kept for all groups.
-    reopens
-        Whether a count that fails begins the next group.
     """
 
     def program(stream: Counts, draw: Draw) -> None:
@@ -178,7 +172,7 @@ def grouper(
             inside.append(count)
             if len(inside) == 1 or not draw.test(whole_deviation(inside) - limit - hidden, question_scale):
                 continue
-            inside = [count] if reopens else []
+            inside = []
             if not keeps:
                 draw.forget()
                 hidden = draw.hidden(threshold_scale)

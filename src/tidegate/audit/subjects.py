@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +90,7 @@ class Layout(NamedTuple):
     steps: int = 0
 
 
+@runtime_checkable
 class Subject(Protocol):
     """Something that can be audited."""
 
@@ -344,8 +345,8 @@ def subject(
     """Make something auditable."""
     if isinstance(audited, Mechanism):
         return Configured(audited, policy, name)
-    if hasattr(audited, "sample") and hasattr(audited, "policy"):
-        return audited  # type: ignore[return-value]
+    if isinstance(audited, Subject):
+        return audited
     if callable(audited) and policy is not None:
         return Callee(audited, policy, columns, name or getattr(audited, "__name__", "callable"))
     raise InvalidParameter(

@@ -147,6 +147,9 @@ def _shown(value: float) -> str:
         return "–"  # no reading
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.4g}"
 
+    def failed(self, sentence: str) -> None:
+        """Nothing: whoever called says it."""
+
 
 class Silent:
     """For pipes and machines: one line when something has to be waited for, and nothing else."""
@@ -171,6 +174,9 @@ class Silent:
         """One line."""
         if sentence:
             print(f"tidegate: {sentence}", file=sys.stderr, flush=True)
+
+    def failed(self, sentence: str) -> None:
+        """Nothing: whoever called says it."""
 
 
 class Watcher:
@@ -223,8 +229,7 @@ class Watchers:
     def _failed(self, sentence: str) -> None:
         assert self.pulse is not None
         self.pulse.end("failed", sentence)
-        if hasattr(self.first, "failed"):
-            self.first.failed(sentence)
+        self.first.failed(sentence)
 
     def begin(self, streams: Streams) -> None:
         """The streams are open."""

@@ -258,7 +258,7 @@ def stopped_by_signals(intake: Intake, *, live: bool) -> Iterator[threading.Even
 def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
     """Say so, once, when the source's broker does not answer."""
     source = intake.source
-    if not hasattr(source, "status"):
+    if not source.status:
         yield
         return
     ended = threading.Event()
@@ -270,7 +270,7 @@ def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
             since = since + 1 if silent else 0
             if silent and since == GRACE:
                 told = True
-                why = source.trouble() if hasattr(source, "trouble") else ""
+                why = source.trouble()
                 reason = f" ({why})" if why else ""
                 watcher.waiting(f"{source.status}{reason}; nothing is lost, and steps close when it answers.")
             elif told and not silent:

@@ -344,21 +344,21 @@ class FileReader:
             apart = noise_says_all and not mechanism.shares_noise
             query = replace(query, levels=replace(query.levels, independent=apart))
         return Config(
-            self.path,
-            source,
-            clock,
-            query_keys,
-            protect,
-            sections["mechanism"],
-            sections["sink"],
-            extra,
-            schema,
-            steps,
-            query,
-            policy,
-            mechanism,
-            sections["about"],
-            sections["run"],
+            path=self.path,
+            source=source,
+            steps_keys=clock,
+            query_keys=query_keys,
+            protect=protect,
+            mechanism_keys=sections["mechanism"],
+            sink=sections["sink"],
+            parameters=extra,
+            schema=schema,
+            steps=steps,
+            query=query,
+            policy=policy,
+            mechanism=mechanism,
+            about=sections["about"],
+            run=sections["run"],
         )
 
     def levelled(self, query: Query, keys: QueryKeys, mechanism: MechanismKeys) -> Query:

@@ -22,6 +22,7 @@ from tidegate.ingest.levels import NODES
 from tidegate.ingest.query import LARGEST, Query
 from tidegate.ingest.schema import Schema, UnitReader, unit_codes
 from tidegate.ingest.times import TimeReader
+from tidegate.structures.grid import nearest_units
 
 Matrix = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -120,7 +121,7 @@ def acceptable(query: Query, values: npt.NDArray[np.float64]) -> Mask:
         inside = (usable > low) & (usable < high)
     if query.rounding == "refuse":
         near = np.where(inside, usable, 0.0)
-        good = good & (np.floor(near * ticks + 0.5) / ticks == near)
+        good = good & (nearest_units(near * ticks) / ticks == near)
     result: Mask = good
     return result
 
@@ -149,7 +150,7 @@ def on_grid(query: Query, values: npt.NDArray[Any]) -> Matrix:
     if values.dtype.kind == "f":
         usable = np.nan_to_num(values, nan=0.0, posinf=math.inf, neginf=-math.inf)
         scaled = np.clip(usable, low / ticks, high / ticks) * ticks
-        units = np.floor(scaled + 0.5).astype(np.int64)
+        units = nearest_units(scaled)
         if given and query.rounding == "refuse":
             _check_readings(query, usable, units)
     else:

@@ -13,11 +13,12 @@ from tidegate.errors import InvalidParameter
 from tidegate.ingest.aggregate import Mask, Matrix
 from tidegate.ingest.query import MISSING
 from tidegate.ingest.sources.source import Position
+from tidegate.structures.grid import nearest_units
 
 
 @dataclass(frozen=True)
 class StepBlock:
-    """Consecutive closed steps, ready for `run.push_batch`.
+    """Consecutive closed steps, ready for `run.push_batch`: `units` as they are, or `values` in their own unit.
 
     Parameters
     ----------
@@ -77,7 +78,11 @@ class StepBlock:
         return self._natural(self.units)
 
     def filled(self, part: slice, standing: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Some steps of the block, with something public where readings are missing.
+        """`filled_units` in the values' own unit."""
+        return self._natural(self.filled_units(part, standing))
+
+    def filled_units(self, part: slice, standing: npt.ArrayLike) -> Matrix:
+        """Some steps of the block in grid units, with something public where readings are missing.
 
         Parameters
         ----------
@@ -87,11 +92,10 @@ class StepBlock:
             What stands for the missing readings of each column; rounded to the grid.
         """
         units = self.units[part]
-        if self.missing is not None:
-            ticks = self.grid.denominator
-            public = np.clip(np.asarray(standing, dtype=np.float64) * ticks, -(2.0**53), 2.0**53)
-            units = np.where(self.missing[part], np.floor(public + 0.5).astype(np.int64), units)
-        return self._natural(units)
+        if self.missing is None:
+            return units
+        scaled = np.asarray(standing, dtype=np.float64) * self.grid.denominator
+        return np.where(self.missing[part], nearest_units(np.clip(scaled, -(2.0**53), 2.0**53)), units)
 
     def _natural(self, units: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         return units if self.grid == 1 else units / self.grid.denominator

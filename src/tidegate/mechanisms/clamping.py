@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show
+from tidegate.structures.grid import nearest_units
 
 LARGEST = 2**53  # in grid units: beyond it a float64 can no longer tell neighbouring integers apart
 NUMBERS = (Real, Decimal, np.bool_)
@@ -91,5 +92,4 @@ def saturated(values: npt.NDArray[np.float64], bound: Fraction, grid: Fraction) 
     most = float(bound / grid)
     with np.errstate(over="ignore"):
         scaled = np.clip(np.where(np.isnan(values), 0.0, values) * grid.denominator, -most, most)
-    below = np.floor(scaled)
-    return np.asarray(below + (scaled - below >= 0.5), dtype=np.int64)  # scaled + ½ may be no float
+    return nearest_units(scaled)

@@ -28,6 +28,7 @@ from tidegate.noise import install, laplace, laplace_one, variance_laplace
 from tidegate.noise.law import AnyLaw
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.releases import ClassDeviations, Radii, Release, Releases, Status, Values
+from tidegate.structures.grid import nearest_units
 from tidegate.structures.hierarchy import Hierarchy
 from tidegate.structures.value_bins import ValueBins
 
@@ -322,7 +323,7 @@ class ClippedRecords(Mechanism):
     def ideal(self, steps: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """What would be released of exact steps without noise, were values clipped nowhere but at the bound."""
         ticks = Fraction(self.grid).denominator
-        vectors = np.floor(steps * ticks + 0.5).astype(np.int64)
+        vectors = nearest_units(steps * ticks)
         bound = self.bins.bound
         measured = self.made.measured(self.bins.clipped(vectors, bound), self.bins.totals(vectors), bound)
         return self.bounded.ideal(measured / ticks)
@@ -432,15 +433,15 @@ class ClippedRecordsRun(Run):
         run._begin_from(state)
         self._inner = run
 
-    def push(self, values: Pushed, step: int | None = None) -> Release:
+    def push(self, values: Pushed, step: int | None = None, *, grid_units: bool = False) -> Release:
         """Release the next step; its noise has the law of the mechanism for what was learnt."""
-        release = super().push(values, step)
+        release = super().push(values, step, grid_units=grid_units)
         release.law = self._law
         return release
 
-    def push_batch(self, matrix: npt.ArrayLike) -> Releases:
+    def push_batch(self, matrix: npt.ArrayLike, *, grid_units: bool = False) -> Releases:
         """Release many steps at once."""
-        releases = super().push_batch(matrix)
+        releases = super().push_batch(matrix, grid_units=grid_units)
         releases.law = self._law
         return releases
 
@@ -516,9 +517,10 @@ class ClippedRecordsRun(Run):
         if self._inner is None:
             self._inner = self._started().begin_at(step)
         measured = mechanism.made.measured(bins.clipped(rows, self._limit), bins.totals(rows), self._limit)
-        values = measured if self._per_one == 1 else measured / self._per_one
         self._inner.alone = self._inner.alone and self.alone  # others may have charged since
-        found = self._inner.push_batch(np.ascontiguousarray(values))
+        same = self._inner._per_one == self._per_one
+        values = measured if same else measured / self._per_one
+        found = self._inner.push_batch(np.ascontiguousarray(values), grid_units=same)
         if mechanism.sums_of_sample:
             found.values = found.values + self._first
             found.scale = np.sqrt(found.scale**2 + self._first_variance)

@@ -210,7 +210,7 @@ class Run(ABC):
             spent = ""
         return f"<{words}{spent}>"
 
-    def push(self, values: Pushed, step: int | None = None) -> Release:
+    def push(self, values: Pushed, step: int | None = None, *, grid_units: bool = False) -> Release:
         """Release the next step.
 
         Parameters
@@ -219,12 +219,14 @@ class Run(ABC):
             The d values of the step, in the order of the columns or by their names.
         step
             The number of the step, if the caller wants it checked: steps come in order and without gaps.
+        grid_units
+            Whether values are counted in units of the grid already, as int64: those of `StepBlock.units`, say.
         """
         if step is not None and step != self.step + 1:
             raise InvalidInput(
                 f"step {step} is out of order: the next step is {self.step + 1}; push steps in order."
             )
-        row = self._row(values)
+        row = self._row(values, grid_units)
         with self.ledger.turn:  # one thread at a time
             self._may_go_on(1)
             self._unusable = INTERRUPTED  # until all is done: an interruption may come at any place
@@ -240,9 +242,9 @@ class Run(ABC):
             self._unusable = ""
             return release
 
-    def push_batch(self, matrix: npt.ArrayLike) -> Releases:
+    def push_batch(self, matrix: npt.ArrayLike, *, grid_units: bool = False) -> Releases:
         """Release many steps at once: the fast path, with the same distribution as pushing them one by one."""
-        rows = self._rows(matrix)
+        rows = self._rows(matrix, grid_units)
         with self.ledger.turn:
             self._may_go_on(len(rows))
             self._unusable = INTERRUPTED
@@ -403,12 +405,12 @@ class Run(ABC):
                 f"{self.step + steps}; nothing was charged: start a run with a longer horizon."
             )
 
-    def _row(self, values: Any) -> Row:
+    def _row(self, values: Any, grid_units: bool = False) -> Row:
         if type(values) is int and self._quick:  # the quick way for scalar streams
             if -LARGEST <= values <= LARGEST:
                 return np.array((values,), dtype=np.int64)
-            raise _beyond()
-        array = self._as_array(self._in_order(values))
+            raise _beyond(LARGEST)
+        array = self._as_array(self._in_order(values), grid_units)
         if array.ndim == 0 and self._columns == 1:
             array = array.reshape(1)
         if array.shape != (self._columns,):
@@ -416,10 +418,10 @@ class Run(ABC):
                 f"a step has {self._columns} columns and this one has the shape {array.shape}; "
                 f"push {self._columns} values."
             )
-        return self._on_grid(array)
+        return self._counted(array) if grid_units else self._on_grid(array)
 
-    def _rows(self, values: Any) -> Matrix:
-        array = self._as_array(self._in_order(values))
+    def _rows(self, values: Any, grid_units: bool = False) -> Matrix:
+        array = self._as_array(self._in_order(values), grid_units)
         if array.ndim == 1 and self._columns == 1:
             array = array[:, np.newaxis]
         if array.ndim != 2 or array.shape[1] != self._columns:
@@ -427,7 +429,7 @@ class Run(ABC):
                 f"a batch is an array of steps × {self._columns} columns and this one has the shape {array.shape}; "
                 "reshape it."
             )
-        return self._on_grid(array)
+        return self._counted(array) if grid_units else self._on_grid(array)
 
     def _in_order(self, values: Any) -> Any:
         """Values whose columns have names, in the order of the first that were pushed; all others as they are."""
@@ -438,16 +440,31 @@ class Run(ABC):
             self.names = given
         return values if self.names is None else frames.in_order(values, given, self.names)
 
-    def _as_array(self, values: Any) -> npt.NDArray[Any]:
+    def _as_array(self, values: Any, grid_units: bool = False) -> npt.NDArray[Any]:
         """Pushed values as an array; where there is a public bound, the same for numbers of every type."""
+        lenient = self.mechanism.clamp is not None and not grid_units
         try:
-            array = np.asarray(values) if self.mechanism.clamp is None else as_floats(np.asarray(values))
+            array = as_floats(np.asarray(values)) if lenient else np.asarray(values)
         except (ValueError, OverflowError):
             array = np.empty(0, dtype=object)
         if array.dtype.kind not in "buif":
             raise InvalidInput(
                 "values must be numbers in a regular array; convert them before they are pushed."
             )
+        return array
+
+    def _counted(self, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Values that are grid units already, within what floats of them would be."""
+        if array.dtype != np.int64:
+            raise InvalidInput(
+                "grid units are whole numbers; pass an array of int64, or values of their own unit."
+            )
+        if (clamp := self.mechanism.clamp) is not None:
+            most = int(Fraction(clamp) * self._per_one)
+            clipped: npt.NDArray[np.int64] = np.clip(array, -most, most)
+            return clipped
+        if most_extreme(array.ravel()) > self._most:
+            raise _beyond(self._most)
         return array
 
     def _on_grid(self, array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -457,7 +474,7 @@ class Run(ABC):
         if array.dtype.kind in "bui":
             whole_numbers = array if array.dtype == np.int64 else _to_int64(array)
             if most_extreme(whole_numbers.ravel()) > LARGEST // per_one:
-                raise _beyond()
+                raise _beyond(LARGEST)
             return whole_numbers if per_one == 1 else whole_numbers * per_one
         rounded, exactly, finite = round_to_grid(
             np.ascontiguousarray(array, dtype=np.float64).ravel(), per_one, float(self._most)
@@ -504,13 +521,13 @@ def _as_begun(mechanism: Mechanism, header: State) -> Mechanism:
 
 def _to_int64(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if array.dtype == np.uint64 and array.size and int(array.max()) > LARGEST:
-        raise _beyond()
+        raise _beyond(LARGEST)
     return array.astype(np.int64)
 
 
-def _beyond() -> InvalidInput:
+def _beyond(most: int) -> InvalidInput:
     return InvalidInput(
-        f"a value lies beyond ±{LARGEST} grid units, the range in which integers are exact; choose a coarser grid."
+        f"a value lies beyond ±{most} grid units, the range in which integers are exact; choose a coarser grid."
     )
 
 

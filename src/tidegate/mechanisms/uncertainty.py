@@ -166,7 +166,7 @@ class Walk(Uncertainty):
             return before
         state = before.copy()
         variances = self.law.variance(shown.scale[at])
-        follow_walk(state, shown.values[at], shown.first_step + at, variances, self._subtracts)
+        follow_walk(state, shown.values, at, shown.first_step, variances, self._subtracts)
         return state
 
     @property

@@ -34,7 +34,6 @@ EXP_ERROR = 2.0**-38
 # The low part U is kept with probability exp(−U/scale) > 1 − 2^-19: all 24-bit tests below this pass.
 SURELY_KEPT = (1 << 24) - 33
 
-_SMALL_SCALE = 2.0**20
 _UNIT_63 = 2.0**-63
 _LN2_HIGH = float.fromhex("0x1.62e42feep-1")  # 32 significant bits: its product with an exponent is exact
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")

@@ -54,7 +54,7 @@ class Board:
     def _all(self, how: str, released: Any) -> dict[str, Answers | None]:
         answers: dict[str, Answers | None] = {}
         for name, query in self.queries.items():
-            if name in self.failures and not hasattr(query, "failure"):
+            if name in self.failures and not query.goes_on:
                 answers[name] = None
                 continue
             try:
@@ -62,9 +62,8 @@ class Board:
             except Exception as error:  # the other questions and the stream go on
                 answers[name] = None
                 self._note(name, f"{type(error).__name__}: {error}")
-            failure = getattr(query, "failure", None)
-            if failure:
-                self._note(name, failure)
+            if query.failure:
+                self._note(name, query.failure)
         return answers
 
     def _note(self, name: str, reason: str) -> None:

@@ -101,6 +101,8 @@ class Monitor(Query):
     True
     """
 
+    goes_on = True
+
     def __init__(
         self,
         columns: int,
@@ -113,7 +115,7 @@ class Monitor(Query):
         super().__init__(columns, window, smoother, aggregate)
         self.measure = measure
         self.alarm = alarm
-        self.failure: str | None = None
+        self.failure = None
 
     def push(self, release: Release) -> Answers:
         """The alarms after the next step."""

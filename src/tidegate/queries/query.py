@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,12 @@ class Query(ABC):
     >>> issubclass(WindowSum, Query)
     True
     """
+
+    failure: str | None = None
+    """Why it can answer no longer, of one that goes on after what it calls has failed."""
+
+    goes_on: ClassVar[bool] = False
+    """Whether it is asked on after a failure."""
 
     def __init__(
         self, columns: int, window: int = 1, smoother: str = "median", aggregate: Aggregate | None = None

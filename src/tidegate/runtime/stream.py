@@ -382,11 +382,11 @@ class Stream:
         if self._gaps is not None:
             chunk = self._release_with_gaps(block, number, results)
         elif len(block) > 1:
-            batch = self.run.push_batch(block.values)
+            batch = self.run.push_batch(block.units, grid_units=True)
             results.append(batch)
             chunk = Chunk.of_batch(number, batch)
         else:
-            single = self.run.push(block.values[0])
+            single = self.run.push(block.units[0], grid_units=True)
             results.append(single)
             chunk = Chunk.of(number, [single])
         revised = self._revisions(number + len(block), results, whole)
@@ -407,7 +407,7 @@ class Stream:
         chunks = []
         for part, missing in self._gaps.parts(block):
             standing = np.zeros(len(missing)) if adds else self._gaps.held
-            releases = self.run.push_batch(block.filled(part, standing))
+            releases = self.run.push_batch(block.filled_units(part, standing), grid_units=True)
             self._gaps.learn(releases, missing)
             results.append(releases)
             chunks.append(Chunk.of_batch(number + part.start, releases))

@@ -220,7 +220,7 @@ class Driver:
         intake = self._intake
         if intake is None:
             return None
-        return int(not str(getattr(intake.source, "status", "")).startswith("waiting"))
+        return int(not intake.source.status.startswith("waiting"))
 
     # the thread ---------------------------------------------------------------------------------------------
 

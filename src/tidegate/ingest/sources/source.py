@@ -108,6 +108,15 @@ class Source(ABC):
     def commit(self, position: Position) -> None:  # noqa: B027  most sources have nothing to tell anybody
         """Everything up to the position is safe: a broker may forget it."""
 
+    @property
+    def status(self) -> str:
+        """One line for people, of a broker or a server: connected, or waiting for what. Files have none."""
+        return ""
+
+    def trouble(self) -> str:
+        """Why a broker cannot be reached, where that can be found out; it takes a moment."""
+        return ""
+
     def close(self) -> None:  # noqa: B027  most sources hold nothing open
         """Let go of files and connections."""
 

@@ -22,6 +22,7 @@ from tidegate.mechanisms.clipping.kernels import smooth_quantile
 from tidegate.mechanisms.clipping.smooth_sensitivity import laplace_constants
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.policy import Event
+from tidegate.structures.grid import nearest_units
 
 P_MAX = 0.005  # beyond it the paper found tails light
 LEAST_SHARE = 0.3  # of ε for the threshold: below it the smooth sensitivity is never small
@@ -158,7 +159,7 @@ def optimise(
         )
     bound = math.floor(Fraction(policy.max_change))
     epsilon, delta = float(Fraction(policy.epsilon or 0)), float(Fraction(policy.delta))
-    ordered = np.sort(np.clip(np.floor(values[:lag].astype(np.float64) + 0.5), 0, bound).astype(np.int64))
+    ordered = np.sort(np.clip(nearest_units(values[:lag]), 0, bound))
     tree_error = tree_bound(bound, horizon, epsilon, beta)
 
     def unpack(point: npt.NDArray[np.float64]) -> tuple[float, float, float, float, dict[str, float]]:

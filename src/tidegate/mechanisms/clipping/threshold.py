@@ -20,6 +20,7 @@ from tidegate.mechanisms.clipping.released_threshold import ReleasedThreshold
 from tidegate.mechanisms.mechanism import BOUNDED, PUBLIC_CLOCK
 from tidegate.noise import Source, current, gaussian, laplace, laplace_one
 from tidegate.policy import Approximate, Event, Guarantee, Policy, Pure, WEvent
+from tidegate.structures.grid import nearest_units
 
 Integers = npt.NDArray[np.int64]
 METHODS = ("quantile", "smooth", "smooth-gaussian")
@@ -287,4 +288,4 @@ class Threshold:
                 f"{given.shape}; pass exactly the sample."
             )
         scaled = np.clip(given.astype(np.float64) / float(Fraction(self.grid)), -1.0, float(self.largest))
-        return np.floor(scaled + 0.5).astype(np.int64)
+        return nearest_units(scaled)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
+from tidegate.structures.kernels.grid import half_up
 
 
 @kernel
@@ -22,15 +23,13 @@ def most_extreme(values: Any) -> Any:
 
 @kernel
 def round_to_grid(values: Any, denominator: int, largest: float) -> Any:
-    """Round to whole grid units with floor(x/g + ½); say whether all lay on the grid, and whether all were usable."""
+    """Round to whole grid units, halves upwards; say whether all lay on the grid, and whether all were usable."""
     rounded = np.zeros(values.size, dtype=np.int64)
     exactly = True
     usable = True
     for at in range(values.size):
         scaled = values[at] * denominator
-        nearest = np.floor(scaled)
-        if scaled - nearest >= 0.5:  # scaled + ½ may be no float
-            nearest += 1.0
+        nearest = half_up(scaled)
         if not (-largest <= nearest <= largest):  # also true of NaN
             usable = False
             continue

@@ -16,18 +16,19 @@ VARIANCE = 5  # and the variance of its noise
 
 
 @kernel
-def follow_walk(state: Any, values: Any, steps: Any, variances: Any, subtracts: bool) -> None:
-    """Learn from measured rows, in their order: squares, gaps, count, and the last value, its step and its variance."""
+def follow_walk(state: Any, values: Any, rows: Any, first_step: int, variances: Any, subtracts: bool) -> None:
+    """Learn from the rows that were measured, in their order; each of these has a variance of its own."""
     squares, gaps, count = state[SQUARES], state[GAPS], state[COUNT]
     last, at, noise = state[VALUE], state[STEP], state[VARIANCE]
-    for row in range(values.shape[0]):
+    for index in range(rows.size):
+        row, step, variance = rows[index], first_step + rows[index], variances[index]
         for column in range(values.shape[1]):
             if at[column] > 0:
                 moved = values[row, column] - last[column]
-                explained = variances[row] + noise[column] if subtracts else 0.0
+                explained = variance + noise[column] if subtracts else 0.0
                 squares[column] += moved * moved - explained
-                gaps[column] += steps[row] - at[column]
+                gaps[column] += step - at[column]
                 count[column] += 1
             last[column] = values[row, column]
-            at[column] = steps[row]
-            noise[column] = variances[row]
+            at[column] = step
+            noise[column] = variance

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike
@@ -209,7 +207,6 @@ class BlocksRun(Run):
     """A mechanism at work on one block after the other."""
 
     def _begin(self, state: State | None) -> None:
-        self._denominator = Fraction(self.mechanism.grid).denominator
         self._factor = self.ledger.units // self.mechanism.units
         blockwise: Blockwise = self.mechanism  # type: ignore[assignment]
         self._inner = blockwise.inner
@@ -251,14 +248,10 @@ class BlocksRun(Run):
             self._offset += self._length
             self._open()
 
-    def _values(self, rows: Matrix) -> ArrayLike:
-        """Grid units as the values that the block's run is given, exactly."""
-        return rows if self._denominator == 1 else rows / self._denominator
-
     def _push(self, row: Row) -> Release:
         self._go_on()
         self._account.pay()
-        release = self._run.push(np.asarray(self._values(row)))
+        release = self._run.push(row, grid_units=True)
         release.step += self._offset
         release.source += self._offset if release.source else 0
         release.units *= self._factor
@@ -319,4 +312,4 @@ class BlocksRun(Run):
     def _rest_of_block(self, rows: Matrix) -> Releases:
         """Release what is there of the block, from the step on at which it stands."""
         self._account.pay()
-        return self._run.push_batch(self._values(rows[: self._length - self._run.step]))
+        return self._run.push_batch(rows[: self._length - self._run.step], grid_units=True)

@@ -110,9 +110,9 @@ class SwellfishRun(Run):
 
     # pushing
 
-    def _as_array(self, values: Any) -> npt.NDArray[Any]:
+    def _as_array(self, values: Any, grid_units: bool = False) -> npt.NDArray[Any]:
         """Remember where readings are missing, and put zeros there for now."""
-        array, self._gaps = super()._as_array(values), None
+        array, self._gaps = super()._as_array(values, grid_units), None
         if self.mechanism.fill is None or array.dtype.kind != "f" or not np.isnan(array).any():
             return array
         self._gaps = np.isnan(array).reshape(-1, self._columns) if array.size % self._columns == 0 else None

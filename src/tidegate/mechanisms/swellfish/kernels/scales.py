@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
+from tidegate.structures.kernels.grid import half_up
 
 
 @kernel
@@ -25,7 +26,7 @@ def fill_gaps(
                 continue
             reading = matrix[step, column]
             if gaps[step, column]:
-                reading = np.int64(np.floor(hold[column] / grid + 0.5))
+                reading = np.int64(half_up(hold[column] / grid))
             values[step, column] = (reading + noise[step, column]) * grid
             if held:
                 hold[column] = values[step, column]
