@@ -14,11 +14,18 @@ if TYPE_CHECKING:
     from tidegate.audit.neighbours import Pair as Pair
     from tidegate.audit.search import Effort as Effort
     from tidegate.audit.subjects import Callee as Callee
+    from tidegate.audit.verdicts import Finding as Finding
     from tidegate.audit.verdicts import Verdict as Verdict
 
-_HOMES = {"Callee": "subjects", "Effort": "search", "Pair": "neighbours", "Verdict": "verdicts"}
+_HOMES = {
+    "Callee": "subjects",
+    "Effort": "search",
+    "Finding": "verdicts",
+    "Pair": "neighbours",
+    "Verdict": "verdicts",
+}
 
-__all__ = ["Callee", "Effort", "Pair", "Verdict", "audit"]
+__all__ = ["Callee", "Effort", "Finding", "Pair", "Verdict", "audit"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,7 @@ from tidegate.audit.courses import AT_ONCE, COURSES, WITH_GAPS, takes_gaps
 from tidegate.audit.intrusions import Intruded
 from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Configured, Subject
-from tidegate.audit.verdicts import CLEAN, Verdict
+from tidegate.audit.verdicts import CLEAN, Finding
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
 from tidegate.mechanisms.w_event.publishing import Publishing
@@ -56,7 +56,7 @@ def attack(
     name: str = "",
     steps: int | None = None,
     seed: int | str = 7,
-) -> Verdict:
+) -> Finding:
     """Try to refute a mechanism's claim from every angle.
 
     Parameters
@@ -155,7 +155,7 @@ def _levels(mechanism: Mechanism, steps: int) -> tuple[int, ...]:
 
 def _look(
     angle: Angle, seconds: float, error: float, name: str, known: tuple[int, ...], seed: str, quick: bool
-) -> Verdict:
+) -> Finding:
     found = audit(
         angle.subject,
         testers=("statistical",),
@@ -170,7 +170,7 @@ def _look(
     return found
 
 
-def _worse(one: Verdict, other: Verdict) -> Verdict:
+def _worse(one: Finding, other: Finding) -> Finding:
     """The one that accuses, else the one that proved more; the better power goes with it."""
     if other.outcome != CLEAN or (one.outcome == CLEAN and other.loss > one.loss):
         other.power = min(one.power, other.power)

@@ -11,7 +11,7 @@ from tidegate.audit import accounts, bounds, exact, levels, models, neighbours
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort, FailureAt, Progress, Search
 from tidegate.audit.subjects import Configured, Subject, subject
-from tidegate.audit.verdicts import CLEAN, FAILS, VIOLATES, Verdict
+from tidegate.audit.verdicts import CLEAN, FAILS, VIOLATES, Finding
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Policy, Pure, ZeroConcentrated
@@ -33,7 +33,7 @@ def audit(
     name: str = "",
     progress: Progress | None = None,
     seed: int | str = 0,
-) -> Verdict:
+) -> Finding:
     """Try to refute a privacy claim.
 
     Parameters
@@ -79,7 +79,7 @@ def audit(
     length = steps or neighbours.default_steps(looked.policy)
     end = levels.longest(looked.mechanism) if isinstance(looked, Configured) else length
     begun = time.monotonic()
-    verdict: Verdict | None = None
+    verdict: Finding | None = None
     show: Progress = progress or (lambda words, share: None)
     own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy
     if own and "replay" in testers:
@@ -99,15 +99,15 @@ def audit(
     return verdict
 
 
-def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: float, **more: Any) -> Verdict:
+def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: float, **more: Any) -> Finding:
     budget = bounds.promised(looked.policy)
     measure = "ρ" if isinstance(budget, ZeroConcentrated) else "ε"
     claim = float(bounds.claimed(budget))
     described = looked.policy.describe()
-    return Verdict(outcome, looked.name, described, measure, claim, loss, tester, error, **more)
+    return Finding(outcome, looked.name, described, measure, claim, loss, tester, error, **more)
 
 
-def _replay(looked: Subject, steps: int) -> Verdict | None:
+def _replay(looked: Subject, steps: int) -> Finding | None:
     assert isinstance(looked, Configured)
     try:
         problem, stream = accounts.replay(looked.mechanism, steps)
@@ -122,7 +122,7 @@ def _replay(looked: Subject, steps: int) -> Verdict | None:
 
 def _exact(
     looked: Subject, seconds: float, steps: int | None, seed: int | str, pairs: Sequence[Pair] = ()
-) -> Verdict | None:
+) -> Finding | None:
     """Enumerate the program of a known algorithm, or the one that the subject brings along."""
     program: exact.Program | None = getattr(looked, "program", None)
     if program is None and isinstance(looked, Configured) and looked.policy == looked.mechanism.policy:
@@ -151,7 +151,7 @@ def _statistical(
     pairs: Sequence[Pair],
     progress: Progress | None,
     seed: int | str,
-) -> Verdict:
+) -> Finding:
     budget = bounds.promised(looked.policy)
     search = Search(looked, budget, error, effort, steps, pairs, progress, seed)
     try:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.audit.neighbours import Choose, Pair, chooser
-from tidegate.audit.verdicts import VIOLATES, Verdict
+from tidegate.audit.verdicts import VIOLATES, Finding
 from tidegate.errors import TidegateError
 from tidegate.ledger import Ledger, MemoryLedger, SQLiteLedger
 from tidegate.mechanisms.mechanism import Mechanism
@@ -48,7 +48,7 @@ class Taken:
         return (sums[best], best + 1) if sums else (0, 0)
 
 
-def attack(mechanism: Mechanism, clean: Verdict) -> Verdict:
+def attack(mechanism: Mechanism, clean: Finding) -> Finding:
     """The verdict of a clean account, or one that shows charges which overspend a window."""
     policy, budget = mechanism.policy, mechanism.policy.budget
     if not isinstance(policy, Event | WEvent | User) or not isinstance(budget, Pure | ZeroConcentrated):
@@ -142,7 +142,7 @@ def _kept(ledger: Any, open_ledger: Callable[[], Ledger]) -> Any:
     return opened
 
 
-def _accused(clean: Verdict, words: str, times: float) -> Verdict:
+def _accused(clean: Finding, words: str, times: float) -> Finding:
     nothing = np.zeros((1, 1), dtype=np.int64)
     return replace(
         clean,

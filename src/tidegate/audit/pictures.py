@@ -10,14 +10,14 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tidegate.audit.table import Line
-    from tidegate.audit.verdicts import Verdict
+    from tidegate.audit.verdicts import Finding
 
 INK, QUIET, FAINT = "#1d2733", "#5c6773", "#d5dbe1"
 FOUND, SAFE = "#c2410c", "#0f766e"
 MOST = 12.0  # losses beyond it end in an arrow
 
 
-def draw_verdict(verdict: Verdict, path: Path) -> None:
+def draw_verdict(verdict: Finding, path: Path) -> None:
     """One audit: the claim, what was proved, and how often the event happened under each stream."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.audit.attack import attack
 from tidegate.audit.auditor import audit
-from tidegate.audit.verdicts import Verdict
+from tidegate.audit.verdicts import Finding
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
@@ -57,12 +57,12 @@ class Shipped:
     steps: int | None = None
     seconds: float = 9.0
 
-    def attack(self, error: float = 1e-6, seconds: float | None = None) -> Verdict:
+    def attack(self, error: float = 1e-6, seconds: float | None = None) -> Finding:
         """Try to refute its claim from every angle."""
         limit = seconds or self.seconds
         return attack(self.mechanism, error=error, seconds=limit, name=self.name, steps=self.steps)
 
-    def audit(self, error: float = 1e-6, seconds: float = 8.0) -> Verdict:
+    def audit(self, error: float = 1e-6, seconds: float = 8.0) -> Finding:
         """Try to refute its claim by one audit, of the usual length."""
         return audit(self.mechanism, steps=self.steps, seconds=seconds, error=error, name=self.name, seed=7)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tidegate.audit import blind
 from tidegate.audit.shipped import shipped
-from tidegate.audit.verdicts import CLEAN, Verdict
+from tidegate.audit.verdicts import CLEAN, Finding
 from tidegate.audit.zoo import zoo
 
 TOTAL_ERROR = 1e-6  # the chance that any sound mechanism of the whole run is accused
@@ -32,7 +32,7 @@ class Line:
     known: float
     how: str
     kind: str
-    verdict: Verdict
+    verdict: Finding
     processor: float = 0.0
 
     @property

@@ -22,7 +22,7 @@ FAILS = "fails"
 
 
 @dataclass
-class Verdict:
+class Finding:
     """The outcome of an audit.
 
     Attributes
@@ -52,7 +52,7 @@ class Verdict:
 
     Examples
     --------
-    >>> Verdict("no violation found", "Mine", {}, "ε", 1.0, 0.9, "statistical", 1e-6).outcome
+    >>> Finding("no violation found", "Mine", {}, "ε", 1.0, 0.9, "statistical", 1e-6).outcome
     'no violation found'
     """
 
@@ -154,7 +154,7 @@ class Verdict:
         return where
 
     @classmethod
-    def load(cls, path: Path | str) -> Verdict:
+    def load(cls, path: Path | str) -> Finding:
         """Read a saved verdict."""
         try:
             plain = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -172,7 +172,7 @@ class Verdict:
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInput("the file is not a verdict of this version; run the audit again.") from None
 
-    def replay(self, subject: Subject, trials: int | None = None) -> Verdict:
+    def replay(self, subject: Subject, trials: int | None = None) -> Finding:
         """Count the saved event on fresh transcripts of the saved pair: a proof of its own.
 
         Parameters
@@ -191,7 +191,7 @@ class Verdict:
         count, budget = trials or self.trials, bounds.promised(subject.policy)
         streams = (self.pair.first, self.pair.second)
         proof = prove(subject, streams, self.event, count, self.error, budget)
-        again = Verdict(**{each.name: getattr(self, each.name) for each in fields(self)})
+        again = Finding(**{each.name: getattr(self, each.name) for each in fields(self)})
         again.outcome = VIOLATES if proof.loss > self.claim else CLEAN
         again.loss, again.trials, again.counts, again.by_mean = proof.loss, count, proof.counts, proof.by_mean
         return again
@@ -200,3 +200,6 @@ class Verdict:
 def _floor(number: float) -> str:
     """Two places, rounded down: never more than was proved."""
     return f"{math.floor(number * 100) / 100:.2f}"
+
+
+Verdict = Finding  # its earlier name, by which it may still be imported

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from tidegate.audit import Verdict
+    from tidegate.audit import Finding
 
 EXAMPLE = (
     'Example: tidegate audit BudgetAbsorption --policy "w-event epsilon=3 window=2" --set calibration=paper '
@@ -61,7 +61,7 @@ def audit(
     """
     from tidegate.audit import spelling
     from tidegate.audit.auditor import audit as run_audit
-    from tidegate.audit.verdicts import CLEAN, Verdict
+    from tidegate.audit.verdicts import CLEAN, Finding
     from tidegate.errors import InvalidParameter
     from tidegate.runtime.files import PNG, check_earlier
 
@@ -77,7 +77,7 @@ def audit(
         )
     with watching(quiet=as_json) as show:
         if replay is not None:
-            saved = Verdict.load(replay)
+            saved = Finding.load(replay)
             show("proving on fresh transcripts", 0.3)
             if not mechanism:
                 subject = spelling.from_verdict(saved.subject)
@@ -109,7 +109,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def show_verdict(verdict: Verdict) -> None:
+def show_verdict(verdict: Finding) -> None:
     """The verdict for people."""
     typer.echo(str(verdict))
     for line in verdict.evidence():

@@ -10,12 +10,13 @@ from tidegate.ingest.lookup import Lookup, read_lookup
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema
 from tidegate.ingest.several import Several
-from tidegate.ingest.sources import Source, open_source
+from tidegate.ingest.sources import EventSource, Source, open_source
 
 __all__ = [
     "Columns",
     "Condition",
     "Contributions",
+    "EventSource",
     "Intake",
     "Intervals",
     "Lookup",

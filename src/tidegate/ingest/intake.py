@@ -22,7 +22,7 @@ from tidegate.ingest.keeping import Keeper, packed, unpacked
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema, TextUnits, UnitReader
 from tidegate.ingest.several import Several, fill, needed, numeric, read_rows, step_vectors
-from tidegate.ingest.sources.source import EventBatch, Position, Source
+from tidegate.ingest.sources.source import EventBatch, EventSource, Position
 from tidegate.ingest.spool import Spool
 from tidegate.ingest.times import EachTime, TimeReader
 
@@ -86,7 +86,7 @@ class Intake:
 
     def __init__(
         self,
-        source: Source,
+        source: EventSource,
         schema: Schema,
         steps: Steps,
         query: Query | Several,

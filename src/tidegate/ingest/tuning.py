@@ -14,7 +14,7 @@ from tidegate.ingest.aggregate import chosen, column_numbers, valued
 from tidegate.ingest.columns import Intervals
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema, TextUnits
-from tidegate.ingest.sources.source import EventBatch, Source
+from tidegate.ingest.sources.source import EventBatch, EventSource
 from tidegate.ingest.times import EachTime
 
 Floats = npt.NDArray[np.float64]
@@ -51,7 +51,7 @@ def ladder(least: float, most: float) -> tuple[float, ...]:
     return tuple(found[: 1 + next(place for place, value in enumerate(found) if value >= most)])
 
 
-def traits(source: Source, schema: Schema, steps: Steps, query: Query, largest: float) -> list[Trait]:
+def traits(source: EventSource, schema: Schema, steps: Steps, query: Query, largest: float) -> list[Trait]:
     """Read a finite source and say of every unit what choosing parameters needs; a bad field is a missing one.
 
     Parameters

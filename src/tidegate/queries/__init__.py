@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tidegate.queries.consistency import Consistent
     from tidegate.queries.history import History
     from tidegate.queries.monitors import Jump, LowSignal, Monitor
-    from tidegate.queries.query import Query
+    from tidegate.queries.query import Query, Question
     from tidegate.queries.state_space import StateSpace
     from tidegate.queries.windows import UnitCounts, WindowSum
     from tidegate.structures.hierarchy import Hierarchy
@@ -24,6 +24,7 @@ _HOMES = {
     "LowSignal": "tidegate.queries.monitors",
     "Monitor": "tidegate.queries.monitors",
     "Query": "tidegate.queries.query",
+    "Question": "tidegate.queries.query",
     "StateSpace": "tidegate.queries.state_space",
     "UnitCounts": "tidegate.queries.windows",
     "WindowSum": "tidegate.queries.windows",
@@ -38,6 +39,7 @@ __all__ = [
     "LowSignal",
     "Monitor",
     "Query",
+    "Question",
     "StateSpace",
     "UnitCounts",
     "WindowSum",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.queries.query import Answers, Query
+from tidegate.queries.query import Answers, Question
 from tidegate.releases import Release, Releases
 
 
@@ -33,7 +33,7 @@ class Board:
     (['day', 'hour', 'jump'], {})
     """
 
-    def __init__(self, queries: Mapping[str, Query]) -> None:
+    def __init__(self, queries: Mapping[str, Question]) -> None:
         self.queries = dict(queries)
         self.failures: dict[str, str] = {}
         self._unreported: dict[str, str] = {}

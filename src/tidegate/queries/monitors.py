@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.queries.history import Followed, Values
-from tidegate.queries.query import Aggregate, Answers, Query
+from tidegate.queries.query import Aggregate, Answers, Question
 from tidegate.releases import Release, Releases
 
 
-class _Alarm(Query):
+class _Alarm(Question):
     """An alarm at a threshold."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Jump(_Alarm):
     Parameters
     ----------
     columns, window, smoother, aggregate
-        As for :class:`Query`.
+        As for :class:`Question`.
     threshold
         From which difference on there is an alarm.
 
@@ -61,7 +61,7 @@ class LowSignal(_Alarm):
     Parameters
     ----------
     columns, window, smoother, aggregate
-        As for :class:`Query`.
+        As for :class:`Question`.
     threshold
         Below which sum there is an alarm.
 
@@ -79,7 +79,7 @@ class LowSignal(_Alarm):
         return (followed.sums < self.threshold) & ~np.isnan(followed.oldest)
 
 
-class Monitor(Query):
+class Monitor(Question):
     """A monitor of your own: alarm where B(f(the last w counts)) is true, for each column or aggregate.
 
     If f or B raises, the monitor has failed: from then on it answers False and calls them no more, `failure`
@@ -88,7 +88,7 @@ class Monitor(Query):
     Parameters
     ----------
     columns, window, smoother, aggregate
-        As for every :class:`Query`.
+        As for every :class:`Question`.
     measure
         f: takes the estimates of the last `window` counts (oldest first) and returns a number.
     alarm

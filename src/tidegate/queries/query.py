@@ -18,7 +18,7 @@ Answers = npt.NDArray[Any]
 Aggregate = Sequence[Sequence[int]]
 
 
-class Query(ABC):
+class Question(ABC):
     """An online operator over releases.
 
     Parameters
@@ -35,7 +35,7 @@ class Query(ABC):
     Examples
     --------
     >>> from tidegate.queries import WindowSum
-    >>> issubclass(WindowSum, Query)
+    >>> issubclass(WindowSum, Question)
     True
     """
 
@@ -92,3 +92,6 @@ def membership(aggregate: Aggregate, columns: int) -> npt.NDArray[np.float64]:
         for member in members:
             matrix[row, whole("aggregate", member, least=0, most=columns - 1)] = 1.0
     return matrix
+
+
+Query = Question  # its earlier name, by which it may still be imported

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tidegate.queries.history import Followed
-from tidegate.queries.query import Aggregate, Answers, Query
+from tidegate.queries.query import Aggregate, Answers, Question
 
 
-class UnitCounts(Query):
+class UnitCounts(Question):
     """The count of each step, smoothed in another way than the mechanism did, or summed to aggregates.
 
     Parameters
     ----------
     columns, smoother, aggregate
-        As for :class:`Query`.
+        As for :class:`Question`.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class UnitCounts(Query):
         return followed.latest
 
 
-class WindowSum(Query):
+class WindowSum(Question):
     """The sum over the last `window` steps (fewer at the beginning): the Window Sum Smoother.
 
     Every step of the window is estimated from all measurements of its group so far, also later ones. With
@@ -39,7 +39,7 @@ class WindowSum(Query):
     Parameters
     ----------
     columns, window, smoother, aggregate
-        As for :class:`Query`.
+        As for :class:`Question`.
 
     Examples
     --------

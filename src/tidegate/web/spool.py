@@ -25,7 +25,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tidegate.errors import TidegateError
-from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 from tidegate.ledger.file import sync
 from tidegate.web.room import Room
 
@@ -368,7 +368,7 @@ class _File:
         os.close(self._descriptor)
 
 
-class SpoolSource(Source):
+class SpoolSource(EventSource):
     """What a spool hands over, for an intake; positions are empty, because steps that are committed are gone."""
 
     typed = True

@@ -13,7 +13,7 @@ from tidegate.audit.auditor import audit
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Subject
-from tidegate.audit.verdicts import Verdict
+from tidegate.audit.verdicts import Finding
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import current, laplace
@@ -85,7 +85,7 @@ class Animal:
         """How much may be looked at: a stored pair is looked at alone."""
         return Effort(self.seconds, pairs=len(self.pairs)) if self.pairs else Effort(self.seconds)
 
-    def audit(self, error: float = 1e-6) -> Verdict:
+    def audit(self, error: float = 1e-6) -> Finding:
         """Try to catch it."""
         verdict = audit(
             self.make(),

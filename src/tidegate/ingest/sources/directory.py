@@ -10,7 +10,7 @@ from pathlib import Path
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import EmptyInput, SourceUnavailable
 from tidegate.ingest.sources.parquet import ParquetSource
-from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 from tidegate.ingest.sources.text import TextSource, _pause
 
 RULES = ("rename", "done", "stable")
@@ -30,7 +30,7 @@ def format_of(path: str | Path) -> str | None:
     return FORMATS.get(Path(path).suffix.lower())
 
 
-class DirectorySource(Source):
+class DirectorySource(EventSource):
     """Files of one folder.
 
     Parameters
@@ -79,7 +79,7 @@ class DirectorySource(Source):
         self.quoted_lines = quoted_lines
         self.format = format
         self._listed: list[str] | None = None
-        self._opened: dict[str, Source] = {}
+        self._opened: dict[str, EventSource] = {}
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
 
     def files(self) -> list[str]:
@@ -116,7 +116,7 @@ class DirectorySource(Source):
             return time.monotonic() - self._seen[name][1] >= self.settle
         return True
 
-    def open(self, name: str) -> Source:
+    def open(self, name: str) -> EventSource:
         """One of the files; without `follow` the same object each time, since it remembers where its file ended."""
         if name in self._opened:
             return self._opened[name]
@@ -125,7 +125,7 @@ class DirectorySource(Source):
             self._opened[name] = opened
         return opened
 
-    def _open(self, name: str) -> Source:
+    def _open(self, name: str) -> EventSource:
         kind = (format_of(name) or "csv") if self.format == "auto" else self.format
         if kind == "parquet":
             return ParquetSource(self.path / name, self.columns)

@@ -10,7 +10,7 @@ from tidegate.ingest.errors import SourceUnavailable
 from tidegate.ingest.sources.directory import DirectorySource, format_of
 from tidegate.ingest.sources.parquet import ParquetSource
 from tidegate.ingest.sources.pipe import PipeSource
-from tidegate.ingest.sources.source import Source
+from tidegate.ingest.sources.source import EventSource
 from tidegate.ingest.sources.text import TextSource
 from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import is_table
@@ -31,7 +31,7 @@ def open_source(
     settle: float = 10.0,
     client: str = "",
     fields: Sequence[str] = (),
-) -> Source:
+) -> EventSource:
     r"""Open a file, a folder, "-" for standard input, or a broker, a topic or a table by its URL.
 
     Parameters

@@ -10,7 +10,7 @@ import polars as pl
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import EmptyInput, InputChanged, SourceUnavailable, UnreadableInput
-from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
 from tidegate.servers.kafka import TopicAddress, library
 
@@ -25,7 +25,7 @@ class _Away(Exception):
     """The brokers cannot be reached."""
 
 
-class KafkaSource(Source):
+class KafkaSource(EventSource):
     """Records of all partitions of a topic: a JSON object (or an array, or one a line), or CSV without a header.
 
     Partitions are assigned by this program, at the offsets of the position; no group is joined and no offset is committed

@@ -15,7 +15,7 @@ import polars as pl
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import SourceUnavailable
-from tidegate.ingest.sources.source import Arrivals, EventBatch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import Arrivals, EventBatch, EventSource, Patience, Position, no_patience
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
 from tidegate.servers.broker import BrokerAddress
 
@@ -37,7 +37,7 @@ class _Message(NamedTuple):
     payload: bytes
 
 
-class MqttSource(Source):
+class MqttSource(EventSource):
     """Messages of quality of service 1: a JSON object, a JSON array, JSON lines, or CSV without a header.
 
     The session is persistent: what was not acknowledged comes again after a restart. A message is acknowledged when the

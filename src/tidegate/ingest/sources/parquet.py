@@ -17,7 +17,7 @@ from tidegate.ingest.errors import (
     attempt,
 )
 from tidegate.ingest.schema import check_header
-from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 from tidegate.ingest.sources.text import MOST_COLUMNS, _open
 
 ROWS = 1_000_000
@@ -25,7 +25,7 @@ _LARGEST_FOOTER = 64 * 2**20
 _MAGIC = b"PAR1"
 
 
-class ParquetSource(Source):
+class ParquetSource(EventSource):
     """A Parquet file. Positions are numbers of rows."""
 
     typed = True

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from tidegate.ingest.errors import EmptyInput, TooManyColumns
-from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 from tidegate.ingest.sources.text import LONGEST_LINE, PIECE, TextSource, dialect
 
 NAME = "standard input"
 
 
-class PipeSource(Source):
+class PipeSource(EventSource):
     """Standard input as CSV or JSON lines.
 
     Until its end: it is copied to a nameless temporary file first, because nothing may be released before all of it

@@ -14,7 +14,7 @@ import polars as pl
 
 from tidegate.errors import InvalidParameter, MissingPart
 from tidegate.ingest.errors import InputChanged, MissingColumn, SourceUnavailable, UnreadableInput, attempt
-from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 from tidegate.ingest.sources.text import as_it_is
 from tidegate.servers.postgres import ServerAway, ServerRefuses, Session, TableAddress, quoted
 
@@ -128,7 +128,7 @@ class _Read:
         return self if floor is None else _Read(self.reached, self.keys[self.keys > floor])
 
 
-class TableSource(Source):
+class TableSource(EventSource):
     """Rows of a table that only ever gets more of them.
 
     Each row counts once, by its key: rows that are changed after they were read are not read again. A finite

@@ -62,7 +62,7 @@ class EventBatch:
     arrivals: Arrivals | None = None
 
 
-class Source(ABC):
+class EventSource(ABC):
     """An input that can be read in batches from a position on.
 
     Parameters
@@ -74,8 +74,8 @@ class Source(ABC):
 
     Examples
     --------
-    >>> from tidegate.ingest import Source
-    >>> sorted(Source.__abstractmethods__)
+    >>> from tidegate.ingest import EventSource
+    >>> sorted(EventSource.__abstractmethods__)
     ['batches']
     """
 
@@ -120,7 +120,7 @@ class Source(ABC):
     def close(self) -> None:  # noqa: B027  most sources hold nothing open
         """Let go of files and connections."""
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> EventSource:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -129,3 +129,6 @@ class Source(ABC):
     def nothing(self) -> pl.DataFrame:
         """A batch without records."""
         return pl.DataFrame(schema=dict.fromkeys(self.columns, pl.String))
+
+
+Source = EventSource  # its earlier name, by which it may still be imported

@@ -30,7 +30,7 @@ from tidegate.ingest.errors import (
 )
 from tidegate.ingest.schema import check_header
 from tidegate.ingest.sources.places import known_again, moved, place, rotated_since, same_file
-from tidegate.ingest.sources.source import EventBatch, Patience, Position, Source, no_patience
+from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 
 PIECE = 16 * 2**20  # bytes that are parsed at once
 LONGEST_LINE = 64 * 2**20
@@ -335,7 +335,7 @@ def dialect(
     return CsvDialect(name, columns, separator, quoted_lines)
 
 
-class TextSource(Source):
+class TextSource(EventSource):
     """A CSV or JSON lines file; with `follow`, one that grows.
 
     Positions are byte offsets of whole lines, with what shows which file they belong to. A followed file may be
