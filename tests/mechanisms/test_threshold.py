@@ -15,6 +15,7 @@ from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Threshold
 from tidegate.mechanisms.clipping import smooth_sensitivity
 from tidegate.mechanisms.clipping.kernels import smooth_quantile
+from tidegate.mechanisms.clipping.printed_threshold import printed_constants
 from tidegate.mechanisms.clipping.released_threshold import ReleasedThreshold
 from tidegate.noise import install
 from tidegate.policy import Event, Secret, Specification, Swellfish, User, WEvent
@@ -153,7 +154,7 @@ def test_the_printed_gaussian_constants_fail_the_same_enumeration():
     """The planted mistake is the paper's: a = ε/√(ln 1/δ) exceeds δ by far."""
     delta = 1e-8
     values, changed = [0] * 10 + [1000] * 10, [0] * 9 + [1000] * 11  # the quantile jumps by all of B
-    printed = smooth_sensitivity.printed_constants(1.0, delta, 0.45, gaussian=True)
+    printed = printed_constants(1.0, delta, 0.45, gaussian=True)
     assert smooth_divergence(changed, values, printed, 10, 1000, 1.0, gaussian_law) > 10 * delta
     sound = smooth_sensitivity.gaussian_constants(1.0, delta, 0.45)
     assert smooth_divergence(changed, values, sound, 10, 1000, 1.0, gaussian_law) <= delta

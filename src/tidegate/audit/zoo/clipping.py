@@ -16,6 +16,7 @@ from tidegate.audit.zoo.animal import PAIR, PRINTED, Animal, Floats, bent, origi
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.clipping.printed_threshold import printed_constants
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.noise import current
@@ -90,7 +91,7 @@ class PrintedGaussian(Threshold):
     @cached_property
     def _constants(self) -> smooth.Constants:
         epsilon, delta = float(Fraction(self.policy.epsilon or 0)), float(Fraction(self.policy.delta))
-        return smooth.printed_constants(epsilon, delta, self.too_low, gaussian=True)
+        return printed_constants(epsilon, delta, self.too_low, gaussian=True)
 
 
 class RoundedScale(Threshold):

@@ -92,23 +92,3 @@ def gaussian_constants(epsilon: float, delta: float, too_low: float) -> Constant
     tail = math.sqrt(2.0 * (math.log(2.0 / delta) + epsilon / 2.0))
     a = math.sqrt(tail * tail + epsilon) - tail
     return Constants(a * (1 - 1e-9), b * DOWN, NormalDist().inv_cdf(1.0 - too_low)).checked()
-
-
-def printed_constants(epsilon: float, delta: float, too_low: float, *, gaussian: bool) -> Constants:
-    """The paper's a and b, for reproduction and audit."""
-    b = epsilon / (-2.0 * math.log(delta))
-    if gaussian:
-        return Constants(
-            epsilon / math.sqrt(-math.log(delta)), b, NormalDist().inv_cdf(1.0 - too_low)
-        ).checked()
-    return Constants(epsilon / 2.0, b, -math.log(2.0 * too_low)).checked()
-
-
-def printed_quantile(ordered: Integers, exceeding: float, bound: int) -> tuple[int, int]:
-    """(value, rank) as printed: the least element with at least (1 − p)·m elements strictly below it, else B.
-
-    With ties the value can jump to B when one observation changes, which its local sensitivity does not see.
-    """
-    below = np.searchsorted(ordered, ordered, side="left")
-    found = np.flatnonzero(below >= (1.0 - exceeding) * len(ordered))
-    return (int(ordered[found[0]]), int(found[0]) + 1) if len(found) else (bound, len(ordered) + 1)

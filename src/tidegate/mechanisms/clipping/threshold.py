@@ -16,6 +16,7 @@ from tidegate.ledger import Ledger, MemoryLedger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.clipping import quantile
 from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
+from tidegate.mechanisms.clipping.printed_threshold import printed_constants, printed_quantile
 from tidegate.mechanisms.clipping.released_threshold import ReleasedThreshold
 from tidegate.mechanisms.mechanism import BOUNDED, PUBLIC_CLOCK
 from tidegate.noise import Source, current, gaussian, laplace, laplace_one
@@ -190,7 +191,7 @@ class Threshold:
         epsilon, delta = float(Fraction(self.policy.epsilon or 0)), float(Fraction(self.policy.delta))
         gaussian_noise = self.method == "smooth-gaussian"
         if self.calibration == "paper":
-            return smooth.printed_constants(epsilon, delta, self.too_low, gaussian=gaussian_noise)
+            return printed_constants(epsilon, delta, self.too_low, gaussian=gaussian_noise)
         make = smooth.gaussian_constants if gaussian_noise else smooth.laplace_constants
         return make(epsilon, delta, self.too_low)
 
@@ -268,7 +269,7 @@ class Threshold:
         value, rank = int(ordered[self.rank - 1]), self.rank
         if self.calibration == "paper":
             share = 1 - self.rank / self.sample if self.exceeding is None else float(Fraction(self.exceeding))
-            value, rank = smooth.printed_quantile(ordered, share, self.largest)
+            value, rank = printed_quantile(ordered, share, self.largest)
         scale = self._constants.scale(ordered, rank, self.largest)
         draw = gaussian if self.method == "smooth-gaussian" else laplace
         noise = int(draw(source, "threshold", step, scale, (1,))[0])
