@@ -20,6 +20,12 @@ TYPES = {
     ".txt": "text/plain; charset=utf-8",
 }
 
+TITLES = {
+    "home": "Streams",
+    "view": "Stream",
+    "operator": "Operator",
+}  # of pages, each with a script of its name
+
 
 class Pages:
     """Handlers of pages and their files, all of them read once.
@@ -38,6 +44,11 @@ class Pages:
             for entry in folder.iterdir()
             if entry.is_file() and "." + entry.name.rpartition(".")[2] in TYPES
         }
+        frame = self.files.pop("frame.html").decode()
+        for script, title in TITLES.items():
+            main = self.files[f"{script}.html"].decode()
+            page = frame.replace("{title}", title).replace("{script}", script).replace("{main}", main)
+            self.files[f"{script}.html"] = page.encode()
 
     @property
     def paths(self) -> list[Path]:
