@@ -166,7 +166,7 @@ class LoopRun(Run):
             with self.ledger.begin_batch(len(matrix), noise.most_groups(len(matrix))) as batch:
                 with noise.lent(batch) as account:
                     self._release(matrix, first_step, batch, outputs)
-                if len(matrix) > 1 or self.ledger.durable:
+                if len(matrix) != 1 or self.ledger.durable:  # a batch may be empty
                     account.record(first_step, outputs.units, batch.record)
                 else:
                     account.record_one(first_step, int(outputs.units[0]))
