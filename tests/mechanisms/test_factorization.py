@@ -236,3 +236,13 @@ def test_a_strategy_can_be_handed_on_but_not_bent():
     for wrong in ((), (1 << 31,) * 10, (0,) * 10, (1 << 30,) * 10):
         with pytest.raises(InvalidParameter, match="strategy"):
             Factorization(Event(rho="1"), horizon=50, strategy=wrong)
+
+
+def test_the_norm_of_a_window_of_more_than_a_million_steps_leaves_no_step_out():
+    """It is summed up in parts of 2^20 ages; noise for a part that is forgotten would be missing."""
+    window, gap, omega = 3 << 19, np.array([1e-9]), np.array([1e-3])
+    square = blt.norm_square(gap, omega, window, 1)
+    ages = np.arange(1, window, dtype=np.float64)
+    product = omega[0] + (square - 1.0) * (1.0 - gap[0])
+    direct = window * square + 2.0 * float(np.sum((window - ages) * product * (1.0 - gap[0]) ** (ages - 1.0)))
+    assert blt.norm_square(gap, omega, window, window) == pytest.approx(direct, rel=1e-6)
