@@ -35,7 +35,8 @@ SWITCH = "__tidegate_mutant__"
 ROOMS = ("tests/mechanisms", "tests/ledger", "tests/noise")
 LONGEST = 4.0  # seconds of processor time after which a test is left out
 RUNS_ON = 30  # seconds of processor time after which a mutant is said to run for ever
-WAITS = 150  # seconds of the clock after which it is said to wait for ever, if the test without it does not
+WAITING = "waits for ever"
+WAITS = 45  # seconds of the clock after which it is said to wait for ever, if the test without it does not
 
 
 @dataclass
@@ -132,24 +133,30 @@ class Session:
             reached = [self.alive[key] for key in sorted(self.reached) if key in self.alive] if passed else []
             kept = list(_kept([*lasting, *filter(_may_keep, gc.get_objects())])) if reached else []
             for each in reached:
-                self._try(each, item, kept)
+                if not self._try(each, item, kept):
+                    break  # the test waits for ever in a child, whatever is mutated
         for each in self.alive.values():
             self.say(each, "")
         return True
 
-    def _try(self, each: Alive, item: pytest.Item, kept: list[Callable[[], object]]) -> None:
-        """One mutant against one test; it is dead if the test fails with it, and passes once more without it."""
+    def _try(self, each: Alive, item: pytest.Item, kept: list[Callable[[], object]]) -> bool:
+        """One mutant against one test; it is dead if the test fails with it, and passes once more without it.
+
+        False where the test does not end even without it.
+        """
         function = _function(item)
         if each.functions.get(function, 0) >= 3:
-            return
+            return True
         each.functions[function] = each.functions.get(function, 0) + 1
         what, seconds = self._child(each.mutant.key, item, kept)
         each.tests += 1
         each.seconds += seconds
-        if what and not self._child("", item, kept)[0]:
+        without = self._child("", item, kept)[0] if what else ""
+        if what and not without:
             self._end(each, item.nodeid if what == "fails" else what)
         elif each.seconds > self.budget:
             self._end(each, "")
+        return without != WAITING
 
     def _end(self, each: Alive, by: str) -> None:
         del self.alive[each.mutant.key]
@@ -172,7 +179,7 @@ class Session:
                 os._exit(code)
         _, status, usage = os.wait4(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        known = {0: "", 1: "fails", -signal.SIGXCPU: "runs for ever", -signal.SIGALRM: "waits for ever"}
+        known = {0: "", 1: "fails", -signal.SIGXCPU: "runs for ever", -signal.SIGALRM: WAITING}
         what = known.get(code, f"ends with {code}")
         return what, usage.ru_utime + usage.ru_stime
 
