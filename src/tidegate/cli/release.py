@@ -197,6 +197,7 @@ def run_release(
                 streams.archive_into(folder, keep=config.run.keep)
             heart = Heartbeat(PublicClock())
             intake = queries.open(streams.position, follow=live, once=once, clock=heart)
+            intake.source.tell = watcher.say
             pulse.watch(heart, intake.source)
             try:
                 with stopped_by_signals(intake, live=live) as stopped, told_of_waiting(intake, watcher):

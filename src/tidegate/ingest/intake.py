@@ -116,6 +116,7 @@ class Intake:
         self._times = TimeReader(schema.time_format, steps.zone)
         self._units = UnitReader()
         self.keeper: Keeper | None = None  # set by whoever commits the steps
+        self.began: Callable[[Position], None] | None = None  # told where a live source begins
         self._kept_rows = 0
         self._stopped = False
         self._rehearsed = False
@@ -259,6 +260,7 @@ class Intake:
         batches = self.source.batches(self._from, patience=self._patience)
         now = self.clock()
         for batch in batches:
+            self._remember(batch.before)
             rows, numbers = self._accept(batch, latest=self._latest())
             rows, numbers = held.add(rows, numbers, batch.before)
             if not self.source.repeatable:
@@ -280,6 +282,13 @@ class Intake:
         while self.next_step <= end and not self._stopped:
             yield from self._close(held, self.clock(), end, after)
             _time.sleep(self._patience())
+
+    def _remember(self, beginning: Position) -> None:
+        """Have it kept where the source begins: a start before the first commit must begin there and not elsewhere."""
+        if self._from is None and beginning and self.source.repeatable:
+            self._from = beginning
+            if self.began is not None:
+                self.began({"step": self.next_step - 1, "source": beginning})
 
     def _take_up(self, held: Held) -> None:
         """Hold again what was put away before this start."""

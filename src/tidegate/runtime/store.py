@@ -47,6 +47,12 @@ TABLES = (
 )
 
 
+# what to do about a configuration that has changed
+_AMEND = (
+    "put it back, amend the stream with `tidegate amend`, or begin a new one with another ledger, whose budget adds to "
+    "this one's."
+)
+_REMOVE = "put it back, or, since it has released nothing yet, remove its ledger and begin with the new configuration."
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -478,6 +484,13 @@ class Store:
         with self.ledger.transaction(unseen=True):
             yield
 
+    def begin(self, position: Position) -> None:
+        """Keep where in its source a stream begins that has no position yet; only inside of a transaction."""
+        before = self._progress
+        if before.position is None:
+            chunk = Chunk.of(before.number + 1, [])
+            self.put(chunk, before.step, position, before.state, forget=False)
+
     def put(
         self, chunk: Chunk, step: int, position: Position, state: bytes | None, *, forget: bool = True
     ) -> None:
@@ -575,8 +588,8 @@ class Store:
 
     @property
     def begun(self) -> bool:
-        """Whether anything was committed, or a broker was asked for anything under the stream's name."""
-        if self._progress.step > 0 or self._progress.number > 0:
+        """Whether anything was committed, also where a source begins, or a broker was asked for anything."""
+        if self._progress.step > 0 or self._progress.number > 0 or self._progress.position is not None:
             return True
         try:
             return self.kept.in_use
@@ -683,23 +696,24 @@ def _explain(target: str | PathLike[str], described: dict[str, Any]) -> None:
     """Refuse another stream's ledger with a sentence that says what differs, where that can be found out."""
     try:
         with open_durable(target, read_only=True) as ledger:
-            before, where = Store(ledger).described(), str(ledger.where)
+            store, where = Store(ledger), str(ledger.where)
+            before, unused = store.described(), not ledger.rows and not store.progress.number
     except TidegateError:
         return
-    refuse_change(where, before, described)
+    refuse_change(where, before, described, remedy=_REMOVE if unused else _AMEND)
 
 
-def refuse_change(name: str, before: Any, now: Any, key: str = "") -> None:
+def refuse_change(name: str, before: Any, now: Any, key: str = "", *, remedy: str = _AMEND) -> None:
     """Say which part of a description differs, if one does."""
     if isinstance(before, dict) and isinstance(now, dict):
         _refuse_method(name, before.get("query"), now.get("query"))
         for part in sorted({*before, *now}, key=_telling):
-            refuse_change(name, before.get(part), now.get(part), f"{key}.{part}" if key else str(part))
+            inner = f"{key}.{part}" if key else str(part)
+            refuse_change(name, before.get(part), now.get(part), inner, remedy=remedy)
     elif before != now:
         raise StreamChanged(
             f"the stream in {name} was begun with {key} = {_short(before)} and the configuration now says "
-            f"{_short(now)}; put it back, amend the stream with `tidegate amend`, or begin a new one with another "
-            "ledger, whose budget adds to this one's."
+            f"{_short(now)}; {remedy}"
         )
 
 

@@ -39,7 +39,7 @@ from tidegate.runtime.receipts import ENDING, Receipt, remembered_place
 from tidegate.runtime.sinks import Sink, open_sink
 from tidegate.runtime.sinks.answers import AnswerFileSink, Beside
 from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.store import Progress, Store, stored_fingerprint
+from tidegate.runtime.store import Position, Progress, Store, stored_fingerprint
 
 SYNC_EVERY = 1.0  # seconds between two moments at which sinks make sure of what they took
 SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
@@ -285,7 +285,7 @@ class Stream:
         """Release every block that the intake hands out, until it ends."""
         commit = None
         if isinstance(intake, Intake):
-            intake.keeper = self.store.kept
+            intake.keeper, intake.began = self.store.kept, self.begin
             commit = intake.commit
         for block in intake:
             chunk = self.take(block)
@@ -297,6 +297,18 @@ class Stream:
                 self.sync()
             if self._archiving is not None:
                 self._archiving.when_due([self.pruning])
+
+    def begin(self, position: Position) -> None:
+        """Keep where in its source the stream begins, before any record of it counts.
+
+        Parameters
+        ----------
+        position
+            As of a block before the first one.
+        """
+        with self.store.transaction():
+            self.store.begin(position)
+        self.store.refresh()
 
     def take(self, block: StepBlock) -> Chunk:
         """Release a block of steps and commit it with everything that belongs to it; nothing has left yet."""

@@ -129,7 +129,7 @@ class Streams:
             return
         assert isinstance(intake, Intake)
         assert isinstance(intake.query, Several)
-        intake.keeper = self.streams[0].store.kept
+        intake.keeper, intake.began = self.streams[0].store.kept, self.begin
         for block in intake:
             streams = self._editions[-1 - block.later]
             chunks = self.take(streams, intake.query.apart(block))
@@ -138,6 +138,14 @@ class Streams:
                 stream.watcher.released(chunk)
             intake.commit(block.position)
             self._from_time_to_time()
+
+    def begin(self, position: Position) -> None:
+        """Keep where in the source all queries begin; see `Stream.begin`."""
+        with self.ledger.transaction(unseen=True):
+            for stream in self.streams:
+                stream.store.begin(position)
+        for stream in self.streams:
+            stream.store.refresh()
 
     def advance(self, blocks: Sequence[StepBlock]) -> None:
         """Release a block of each query, all of them in one commit, and hand the releases to the sinks."""

@@ -18,6 +18,10 @@ def no_patience() -> float:
     return 0.0
 
 
+def _nobody(sentence: str) -> None:
+    """Nobody listens."""
+
+
 @dataclass(frozen=True)
 class Arrivals:
     """How a source knows messages again that it has handed out, if they are sent a second time.
@@ -87,6 +91,7 @@ class EventSource(ABC):
     def __init__(self, name: str, columns: Sequence[str]) -> None:
         self.name = name
         self.columns = tuple(columns)
+        self.tell: Callable[[str], None] = _nobody  # a sentence for whoever runs the stream
 
     @abstractmethod
     def batches(

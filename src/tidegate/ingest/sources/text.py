@@ -29,7 +29,8 @@ from tidegate.ingest.errors import (
     attempt,
 )
 from tidegate.ingest.schema import check_header
-from tidegate.ingest.sources.places import known_again, moved, place, rotated_since, same_file
+from tidegate.ingest.sources.places import known_again, moved, place, same_file
+from tidegate.ingest.sources.rotation import PACKERS, Rotation
 from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 
 PIECE = 16 * 2**20  # bytes that are parsed at once
@@ -38,7 +39,6 @@ MOST_COLUMNS = 100_000
 SEPARATORS = (",", ";", "\t", "|")
 _BOM = b"\xef\xbb\xbf"
 # Polars unpacks whatever begins like gzip, zlib or zstd, to any size, and such a beginning may also be text
-PACKERS = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4")  # what they leave of a file cannot be followed
 PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
 
 
@@ -341,7 +341,8 @@ class TextSource(EventSource):
     Positions are byte offsets of whole lines, with what shows which file they belong to. A followed file may be
     rotated: renamed, with a new one under its name, or emptied. What its writer had still put into the old file is
     read before the new one is begun, at a start as well if the old one is still in the same folder; files that had
-    the name in between and were renamed as well (``.1``, ``-20260301``) are read in the order of their last changes.
+    the name in between and were renamed as well (``.1``, ``-20260301``) are read in the order of their last changes,
+    also where the old one is gone.
 
     Parameters
     ----------
@@ -403,12 +404,7 @@ class TextSource(EventSource):
         """Read pieces of whole lines."""
         columns = self.columns if columns is None else columns
         if self.follow:
-            file, known = self._file_of(position)
-            while True:
-                with file:
-                    yield from self._follow(file, known, columns, patience)
-                    between = rotated_since(self.path, file)
-                known, file = None, _open(self._readable(between[0]) if between else self.path, self.name)
+            yield from self._followed(position or None, columns, patience)
         with _open(self.path, self.name) as file:
             yield from self._finite(file, position or None, columns)
 
@@ -463,17 +459,84 @@ class TextSource(EventSource):
 
     # a file that grows --------------------------------------------------------------------------------------
 
-    def _file_of(self, position: Position | None) -> tuple[io.BufferedReader, Position | None]:
-        """The file that a position belongs to, under whatever name; the present one from its beginning if it is gone."""
-        candidates = [moved(self.path, position), self.path] if position else []
-        for path in candidates:
+    def _followed(
+        self, position: Position | None, columns: Sequence[str], patience: Patience
+    ) -> Iterator[EventBatch]:
+        """Read the file of a position, those that were rotated after it, and then the present one."""
+        rotation = Rotation(self.path, position, header=self.format == "csv")
+        file, known = self._first_file(position, rotation)
+        while True:
+            with file:
+                here = yield from self._follow(file, known, rotation, columns, patience)
+                copy = None if known_again(file, here) else rotation.copy_of(here)
+                if copy is None:
+                    rotation.finish(file, here)
+            file, known = (self._next(rotation), None) if copy is None else (_open(copy, self.name), here)
+
+    def _first_file(
+        self, position: Position | None, rotation: Rotation
+    ) -> tuple[io.BufferedReader, Position | None]:
+        """The file to begin with, and where in it: its beginning, or the position."""
+        if position is None:
+            file = _open(self.path, self.name)
+            rotation.skip(file)  # what was rotated before the stream began is none of its own
+            return file, None
+        own = self._file_of(position, rotation)
+        if "finished" not in position:  # an earlier version did not tell which files it had read
+            rotation.skip(own, until=None if own is None else os.fstat(own.fileno()).st_mtime_ns)
+        if own is not None:
+            return own, position
+        if position.get("head", True) and not rotation.packed(position):
+            self.tell(
+                f"the file that was read last as {self.name} is gone or was emptied; what was written to it after that "
+                "may be lost, so keep rotated files for longer."
+            )
+        return self._next(rotation), None
+
+    def _file_of(self, position: Position, rotation: Rotation) -> io.BufferedReader | None:
+        """The file that a position belongs to, under whatever name; None if it is gone, or nothing of it was read."""
+        if not position.get("head", True):
+            return None
+        for find in (
+            lambda: moved(self.path, position),
+            lambda: self.path,
+            lambda: rotation.copy_of(position),
+        ):
+            path = find()
             if path is None or not path.exists():
                 continue
             file = _open(path, self.name)
-            if position and known_again(file, position):
-                return file, position
+            if known_again(file, position):
+                return file
             file.close()
-        return _open(self.path, self.name), None
+        return None
+
+    def _next(self, rotation: Rotation) -> io.BufferedReader:
+        """The first of the files that were not read; the present one comes last."""
+        while True:
+            # opened before it is looked for others: it may be renamed at any moment
+            present = _open_if_there(self.path)
+            unread = rotation.unread(present)
+            if not unread:
+                return present or _open(self.path, self.name)
+            if present is not None:
+                present.close()
+            status, path = unread[0]
+            file = _open_if_there(self._readable(path))
+            if file is not None and os.path.samestat(os.fstat(file.fileno()), status):
+                return file
+            if file is not None:
+                file.close()  # another one got its name meanwhile
+
+    def _is_last(self, file: io.BufferedReader, rotation: Rotation) -> bool:
+        """Whether no other file is to be read after one, as far as there are any."""
+        if same_file(self.path, file):
+            return True
+        try:
+            empty = self.path.stat().st_size == 0
+        except OSError:
+            empty = True
+        return empty and not rotation.unread(file)
 
     def _readable(self, path: Path) -> Path:
         """A file that was rotated before it was read, unless it has been packed since."""
@@ -488,21 +551,22 @@ class TextSource(EventSource):
         self,
         file: io.BufferedReader,
         position: Position | None,
+        rotation: Rotation,
         columns: Sequence[str],
         patience: Patience,
-    ) -> Iterator[EventBatch]:
-        """Read a file until another one is under its name, or it begins anew."""
+    ) -> Generator[EventBatch, None, Position]:
+        """Read a file until another one is under its name, or it begins anew; returns where it was left."""
         reader = self.dialect = self._dialect()
-        line = yield from self._first_line(file, patience)
-        if line is None:
-            return
+        line, whole_line = yield from self._first_line(file, rotation, patience)
+        if not whole_line:
+            return rotation.place(file, len(line), len(line))
         begin = self._begin(line, reader)
-        here = position or place(file, begin)
+        here = position or rotation.place(file, begin, begin)
         offset: int = here["offset"]
         file.seek(offset)
         rest = b""
         while known_again(file, here):
-            current = same_file(self.path, file)
+            current = self._is_last(file, rotation)
             data = file.read(self.piece)
             rest += data
             end = rest.rfind(b"\n") + 1
@@ -511,29 +575,31 @@ class TextSource(EventSource):
             elif end == 0 and len(rest) > LONGEST_LINE:
                 end, rest = len(rest), b"\n" * len(rest)  # left out
             whole, rest, offset = rest[:end], rest[end:], offset + end
-            before, here = here, place(file, offset) if end else here
+            before, here = here, rotation.place(file, offset, begin) if end else here
             if whole and not whole.isspace():
                 caught_up = current and file.tell() >= os.fstat(file.fileno()).st_size
                 yield EventBatch(self._parse(reader, whole, columns), before, here, caught_up)
             if not data and not current:
-                return
+                return here
             if not data:
                 yield EventBatch(self.nothing(), here, here)
                 _pause(patience())
+        return here
 
     def _first_line(
-        self, file: io.BufferedReader, patience: Patience
-    ) -> Generator[EventBatch, None, bytes | None]:
-        """Wait for the first line; None if another file takes the place of this one before it comes."""
+        self, file: io.BufferedReader, rotation: Rotation, patience: Patience
+    ) -> Generator[EventBatch, None, tuple[bytes, bool]]:
+        """Wait for the first line, and say whether it came before another file took the place of this one."""
         while True:
-            current = same_file(self.path, file)
+            current = self._is_last(file, rotation)
             file.seek(0)
             line = file.readline(LONGEST_LINE)
             if line.endswith(b"\n") or len(line) >= LONGEST_LINE:
-                return line
+                return line, True
             if not current:
-                return None
-            yield EventBatch(self.nothing(), {}, {})
+                return line, False
+            here = rotation.place(file, 0, 0)
+            yield EventBatch(self.nothing(), here, here)
             _pause(patience())
 
 
@@ -545,6 +611,16 @@ def _open(path: Path, name: str) -> io.BufferedReader:
     raise SourceUnavailable(
         f"{name} cannot be opened: {reason}; put it there, make it readable, or name another in location of [source]."
     )
+
+
+def _open_if_there(path: Path) -> io.BufferedReader | None:
+    """An open file; None where there is none."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return _open(path, repr(path.name))  # refuses it in words
 
 
 def _pause(seconds: float) -> None:
