@@ -497,12 +497,7 @@ class TextSource(EventSource):
         """The file that a position belongs to, under whatever name; None if it is gone, or nothing of it was read."""
         if not position.get("head", True):
             return None
-        for find in (
-            lambda: moved(self.path, position),
-            lambda: self.path,
-            lambda: rotation.copy_of(position),
-        ):
-            path = find()
+        for path in (moved(self.path, position), self.path, rotation.copy_of(position)):
             if path is None or not path.exists():
                 continue
             file = _open(path, self.name)
