@@ -116,7 +116,7 @@ class Intake:
         self._times = TimeReader(schema.time_format, steps.zone)
         self._units = UnitReader()
         self.keeper: Keeper | None = None  # set by whoever commits the steps
-        self.began: Callable[[Position], None] | None = None  # told where a live source begins
+        self.began: Callable[[Position], None] | None = None  # hears where a live source begins
         self._kept_rows = 0
         self._stopped = False
         self._rehearsed = False

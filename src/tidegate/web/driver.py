@@ -253,7 +253,7 @@ class Driver:
         if self._stop.is_set():
             return
         self._become("running")
-        intake.source.tell = lambda sentence: log("source.told", stream=self.name, sentence=sentence)
+        intake.source.tell = lambda sentence: log("source.says", stream=self.name, sentence=sentence)
         log("stream.started", stream=self.name, step=streams.step)
         try:
             streams.drive(intake)
