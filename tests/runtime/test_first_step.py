@@ -191,11 +191,12 @@ def drive(queries: Queries, second: float, *, end: str, until: int = 0) -> None:
             if outlet.receipt is not None:
                 outlet.receipt.close()
         streams.ledger.close()
+        streams.close = lambda: None  # type: ignore[method-assign]
     else:
         streams.finish()
-        streams.close()
     finally:
         intake.close()
+        streams.close()
 
 
 def released(path: Path) -> list[int]:
