@@ -86,26 +86,27 @@ def verify(
     from tidegate.cli.progress import stages
     from tidegate.errors import LedgerMismatch
     from tidegate.exact import show as exactly
-    from tidegate.runtime.heads import check_head, read_head
-    from tidegate.runtime.pruning import verify_archives
+    from tidegate.runtime.heads import read_head
+    from tidegate.runtime.pruning import check_head_in, verify_archives
     from tidegate.runtime.store import open_durable, verify_target
 
     check_target(ledger)
     heads = [read_head(text) for text in head or ()]
+    archives = _files(archive or [])
     with stages(2 if archive else 1, quiet=as_json) as begin:
         begin("replaying all charges")
         verdict = verify_target(ledger)
+        if verdict.ok and archive:
+            begin("replaying the archives")
+            problem = verify_archives(archives, ledger)
+            verdict = replace(verdict, ok=not problem, problem=problem, archived=0)
         if verdict.ok and heads:
             try:
                 with open_durable(ledger, read_only=True) as opened:
                     for each in heads:
-                        check_head(opened, each)
+                        check_head_in(opened, archives, each)
             except LedgerMismatch as error:
                 verdict = replace(verdict, ok=False, problem=str(error))
-        if verdict.ok and archive:
-            begin("replaying the archives")
-            problem = verify_archives(_files(archive), ledger)
-            verdict = replace(verdict, ok=not problem, problem=problem, archived=0)
     if as_json:
         facts = {
             "ok": verdict.ok,
@@ -142,6 +143,7 @@ def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:
     """Everything that `show` says."""
     from tidegate.errors import TidegateError
     from tidegate.exact import show as exactly
+    from tidegate.ledger.promise import described_budget, limit_of, promised, promises_of
     from tidegate.runtime.amend import told_of
     from tidegate.runtime.parts import amendments_of, parts_of
     from tidegate.runtime.store import Store
@@ -159,9 +161,12 @@ def _facts(ledger: DurableLedger, count: int) -> dict[str, Any]:
         }
         for row, kind, first, end, units, scope in last
     ]
+    promises = promises_of(ledger)
     facts: dict[str, Any] = {
-        "policy": ledger.policy.describe(),
-        "budget": str(ledger.policy.budget),
+        "policy": {**ledger.policy.describe(), **described_budget(promised(ledger))},
+        "budget": str(promised(ledger)),
+        "limit": exactly(limit_of(ledger)),
+        "promises": [{"from_step": since + 1, "budget": str(budget)} for since, budget in promises],
         "window": ledger.policy.window,
         "units": ledger.units,
         "unit": exactly(ledger.unit),
@@ -216,10 +221,14 @@ def _print(facts: dict[str, Any]) -> None:
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     window = facts["window"]
-    table.add_row(
-        "Promise",
-        f"{facts['budget']} for " + (f"any {window:,} consecutive steps" if window else "all steps together"),
-    )
+    steps = f"any {window:,} consecutive steps" if window else "all steps together"
+    *earlier, present = facts["promises"]
+    since = f", from step {present['from_step']:,} on" if earlier else ""
+    table.add_row("Promise", f"{facts['budget']} for {steps}{since}")
+    ends = [each["from_step"] - 1 for each in facts["promises"][1:]]
+    for number, (each, end) in enumerate(zip(earlier, ends, strict=True)):
+        words = f"{each['budget']} in steps {each['from_step']:,} to {end:,}"
+        table.add_row("" if number else "Earlier", words)
     if facts["stream"]:
         table.add_row("Mechanism", str(facts["stream"]["mechanism"]["mechanism"]))
         table.add_row(
@@ -232,8 +241,7 @@ def _print(facts: dict[str, Any]) -> None:
     for number, sentence in enumerate(facts.get("in_words", ())[len(facts["queries"]) :]):
         table.add_row("" if number else "History", sentence)
     table.add_row("Charged", f"{facts['rows']:,} rows up to step {facts['step']:,}")
-    total = facts["units"] * Fraction(facts["unit"])
-    part = min(float(Fraction(facts["spent_in_last_window"]) / total), 1.0)
+    part = min(float(Fraction(facts["spent_in_last_window"]) / Fraction(facts["limit"])), 1.0)
     gauge = Text("█" * round(30 * part), style="cyan")
     gauge.append("░" * (30 - round(30 * part)), style="dim")
     gauge.append(

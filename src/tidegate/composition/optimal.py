@@ -287,7 +287,7 @@ def slots_of(size: int, unit: Fraction, most: int) -> int | None:
     if size <= 1:
         return size
     most = min(most, LONGEST_COUNT)  # beyond it delta_of is only an upper bound
-    needed = _tanh_up(size * unit / 2) * (1 + Fraction(1, 10**30))  # above the rounding of delta_of
+    needed = _distance_needed(size, unit)
 
     def enough(count: int) -> bool:
         return delta_of({1: count}, unit, Fraction(0)) >= needed
@@ -299,3 +299,29 @@ def slots_of(size: int, unit: Fraction, most: int) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+@lru_cache(maxsize=4096)
+def largest_charge(slots: int, unit: Fraction, most: int) -> int:
+    """The largest size of which `slots_of` is at most `slots`: one composition, whatever the size.
+
+    Examples
+    --------
+    >>> unit = largest_step(24, Fraction(1), Fraction("1e-6"))
+    >>> largest_charge(24, unit, 24), slots_of(3, unit, 24)
+    (3, 15)
+    """
+    slots = min(slots, most, LONGEST_COUNT)
+    if slots <= 1:
+        return max(slots, 0)
+    reached = delta_of({1: slots}, unit, Fraction(0))
+    low, high = 1, slots + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if reached >= _distance_needed(middle, unit) else (low, middle)
+    return low
+
+
+def _distance_needed(size: int, unit: Fraction) -> Fraction:
+    """The total variation distance of a randomised response of size·unit, above the rounding of `delta_of`."""
+    return _tanh_up(size * unit / 2) * (1 + Fraction(1, 10**30))

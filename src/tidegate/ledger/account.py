@@ -11,7 +11,7 @@ from tidegate.errors import LedgerMismatch, SnapshotError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.events import Overspent
 from tidegate.ledger.kernels import Integers
-from tidegate.ledger.late import place_late, place_late_group
+from tidegate.ledger.late import late_refusal, place_late, place_late_group
 
 SMALLEST = 512  # rows of `entries` to begin with: 8 KiB
 FEW = 4  # groups to have room for, at least
@@ -132,8 +132,7 @@ class Account:
             return None
         if code == k.LATE:
             return place_late(self, step, np.array([units], dtype=np.int64))
-        spent = self.limit_at(step) - int(k.account_remaining(self.entries, self.state, step))
-        return Overspent(step, step, spent, units)
+        return self.overspent(step, step, units)
 
     def place_batch(self, first: int, units: Integers) -> Overspent | None:
         """Charge consecutive steps, all or none."""
@@ -154,7 +153,8 @@ class Account:
         outcome = np.zeros(3, dtype=np.int64)
         refused = int(k.account_check_batch(self.entries, self.state, first, units, outcome))
         if refused >= 0:
-            return Overspent(first + refused, first + refused, int(outcome[0]), int(units[refused]))
+            step, spent = first + refused, int(outcome[0])
+            return Overspent(step, step, spent, int(units[refused]), max(self.limit_at(step) - spent, 0))
         begin, last = 0, first + len(units) - 1
         if self[k.WINDOW]:
             begin = max(0, len(units) - 2 * self[k.WINDOW] + 1)
@@ -186,8 +186,7 @@ class Account:
             return None
         if code == k.LATE:
             return place_late_group(self, first, last, units)
-        spent = self.limit_at(first) - int(k.account_remaining(self.entries, self.state, first))
-        return Overspent(first, first, spent, units)
+        return self.overspent(first, first, units)
 
     def place_extension(
         self, group: tuple[int, int, int], last: int, *, moves: bool = True
@@ -200,7 +199,7 @@ class Account:
                 f"{self[k.LAST]}, has no such group in its present window; charge a new group."
             )
         if code != k.ACCEPTED:
-            return Overspent(group[1] + 1, self[k.LAST], self[k.TOTAL], group[2])
+            return self.overspent(group[1] + 1, self[k.LAST], group[2])
         now = self[k.LAST]
         if moves and last > now:
             self.place(last, 0)
@@ -254,9 +253,13 @@ class Account:
                 asked = int(units[begin])
                 if group < len(groups) and groups[group, 0] <= step:
                     asked = int(groups[group, 2])
-                spent = self.limit_at(step) - int(k.account_remaining(self.entries, self.state, step))
-                return Overspent(step, step, spent, asked)
+                return self.overspent(step, step, asked)
         return None
+
+    def overspent(self, step: int, end: int, units: int) -> Overspent:
+        """The refusal of a charge by the window that ends at `end`, the present step or a later one."""
+        left = int(k.account_remaining(self.entries, self.state, end))
+        return Overspent(step, end, self.limit_at(end) - left, units, max(left, 0))
 
     # reading
 
@@ -326,9 +329,7 @@ class Account:
             return int(k.account_remaining(self.entries, self.state, max(step, self[k.LAST])))
         if step <= self[k.LAST] - self[k.WINDOW]:
             return 0
-        ends = np.unique(np.concatenate([self.rows()[:, 0], self.groups()[:, 0], [step, self[k.LAST]]]))
-        ends = ends[(ends >= step) & (ends < step + self[k.WINDOW])]
-        return int((self.limits(ends) - self.window_totals(self.rows(), ends)).min())
+        return late_refusal(self, step, step, 0).remaining
 
     def consistent(self) -> bool:
         """Whether the running total is the sum of the rows of the last window."""

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from tidegate.errors import InvalidInput
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Mark
-from tidegate.ledger.events import MOST_UNITS, Charge, Group, Overspent
+from tidegate.ledger.events import MOST_UNITS, Charge, Group
 from tidegate.ledger.kernels import Integers
-from tidegate.ledger.late import still_open
+from tidegate.ledger.late import late_refusal, still_open
 
 if TYPE_CHECKING:
     from tidegate.ledger.ledger import Ledger
@@ -112,11 +112,12 @@ class Batch:
     def refuse(self, step: int, units: int) -> None:
         """Take the whole batch back and raise the refusal of one step in it."""
         with self._ledger._lock:
-            limit = k.limit_at(self.state, step)
-            spent = limit - max(k.account_remaining(self.entries, self.state, step), 0)
+            account = self._ledger._account
+            late = step < account.last
+            refusal = None if late else account.overspent(step, step, units)
             self.leave()
-            still_open(self._ledger._account, step)
-            self._ledger._refuse(Overspent(step, step, int(spent), units))
+            still_open(account, step)
+            self._ledger._refuse(refusal or late_refusal(account, step, step, units), units)
 
     def __enter__(self) -> Self:
         ledger = self._ledger

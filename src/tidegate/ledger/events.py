@@ -183,9 +183,13 @@ class Verdict:
 
 
 class Overspent(NamedTuple):
-    """A refused charge: the step it was for, and the fullest window it would have entered."""
+    """A refused charge: the step it was for, the window that has the least room for it, and that room.
+
+    Of a batch the step is the first that cannot be charged after those before it, and those count as spent.
+    """
 
     step: int
     window_end: int
     spent: int
     requested: int
+    remaining: int

@@ -17,17 +17,25 @@ if TYPE_CHECKING:
 
 def place_late(account: Account, first: int, units: Integers) -> Overspent | None:
     """Charge steps up to the last one: every window that contains one of them is checked."""
-    window, now = account[k.WINDOW], account[k.LAST]
     still_open(account, first)
+    if _placed(account, first, units):
+        return None
+    if len(units) > 1:
+        return first_refused(account, first, units)
+    return late_refusal(account, first, first, int(units[0]))
+
+
+def _placed(account: Account, first: int, units: Integers) -> bool:
+    """Charge the steps if no window refuses them."""
+    window, now = account[k.WINDOW], account[k.LAST]
     outcome = np.zeros(3, dtype=np.int64)
     empty = np.zeros_like(account.state)
     kept = [k.WINDOW, k.LIMIT, k.RAISED_FROM, k.RAISED]
     empty[kept] = account.state[kept]
-    refused = int(k.account_check_batch(account.entries, empty, first, units, outcome))
-    if refused >= 0:  # too much even for an empty account; from here on no sum can leave 64 bits
-        return Overspent(first + refused, now, account.total(now - window + 1, now), int(units[refused]))
+    if int(k.account_check_batch(account.entries, empty, first, units, outcome)) >= 0:
+        return False  # too much even for an empty account; from here on no sum can leave 64 bits
     if not window:
-        return _place_total(account, first, int(outcome[0]))
+        return _place_total(account, first, int(outcome[0])) is None
     charged = np.flatnonzero(units)
     rows = np.vstack([account.rows(), np.column_stack([first + charged, units[charged]])])
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
@@ -35,34 +43,53 @@ def place_late(account: Account, first: int, units: Integers) -> Overspent | Non
     ends = ends[ends >= first]
     totals = account.window_totals(rows, ends)
     fullest = int(np.argmax(totals - account.limits(ends)))
-    worst, end = int(totals[fullest]), int(ends[fullest])
-    if worst > account.limit_at(end) and len(charged):
-        asked = int(units[max(0, end - window + 1 - first) : end + 1 - first].sum())
-        return Overspent(min(end, first + len(units) - 1), end, worst - asked, asked)
+    if int(totals[fullest]) > account.limit_at(int(ends[fullest])) and len(charged):
+        return False
     account.replace_rows(rows)
     _remember(account, ends, totals)
-    return None
+    return True
+
+
+def first_refused(account: Account, first: int, units: Integers) -> Overspent | None:
+    """Of steps that cannot be charged together, the first that cannot be charged after those before it."""
+    before, half = account.mark(), len(units) // 2
+    refusal = account.place_batch(first, units[:half])
+    if refusal is None:
+        refusal = account.place_batch(first + half, units[half:])
+        account.undo(before)
+    return refusal
+
+
+def late_refusal(account: Account, first: int, last: int, units: int) -> Overspent:
+    """The refusal of a charge to the steps first to last, by the window that has the least room for it.
+
+    The sum over a window changes upwards only where a step was charged or a group begins, so that the windows
+    which end there, at the first step and at the last charged one are all that could be the fullest.
+    """
+    if not account[k.WINDOW]:
+        return account.overspent(first, account[k.LAST], units)
+    begins = [account.rows()[:, 0], account.groups()[:, 0], [first, account[k.LAST]]]
+    ends = np.unique(np.concatenate(begins))
+    ends = ends[(ends >= first) & (ends < last + account[k.WINDOW])]
+    totals = account.window_totals(account.rows(), ends)
+    room = account.limits(ends) - totals
+    least = int(np.argmin(room))
+    return Overspent(first, int(ends[least]), int(totals[least]), units, max(int(room[least]), 0))
 
 
 def place_late_group(account: Account, first: int, last: int, units: int) -> Overspent | None:
-    """Charge a group that begins before the last step: every window that meets it is checked.
-
-    The sum over a window changes upwards only where a step was charged or a group begins, so that the windows
-    which end there, at the group's own first step and at the last step are all that could be the fullest.
-    """
+    """Charge a group that begins before the last step: every window that meets it is checked."""
     window, now = account[k.WINDOW], account[k.LAST]
     still_open(account, first)
     if not window:
         return _place_total(account, first, units)
+    refusal = late_refusal(account, first, last, units)
+    if units and units > refusal.remaining:
+        return refusal
     ends = np.unique(np.concatenate([account.rows()[:, 0], account.groups()[:, 0], [first, now]]))
     ends = ends[ends >= first]
     totals = account.window_totals(account.rows(), ends)
-    meets = ends < last + window  # all of them begin after `first` does
-    room = np.where(meets, account.limits(ends) - totals, 2**62)
-    least = int(np.argmin(room))
-    if units and units > int(room[least]):
-        return Overspent(first, int(ends[least]), int(totals[least]), units)
-    totals = totals + np.where(meets, units, 0)
+    totals = totals + np.where(ends < last + window, units, 0)  # all of them begin after `first` does
     if units:
         account.keep_group(first, last, units)
     _remember(account, ends, totals)
@@ -89,8 +116,8 @@ def _remember(account: Account, ends: Integers, totals: Integers) -> None:
 
 def _place_total(account: Account, step: int, units: int) -> Overspent | None:
     """Charge where everything ever charged adds up, so the order of steps is of no account."""
-    if units > account[k.LIMIT] - account[k.TOTAL]:
-        return Overspent(step, account[k.LAST], account[k.TOTAL], units)
+    if units and units > account[k.LIMIT] - account[k.TOTAL]:  # nothing may always be charged
+        return account.overspent(step, account[k.LAST], units)
     account.state[k.TOTAL] += units
     if account[k.TOTAL] > account[k.WORST]:
         account.state[k.WORST], account.state[k.WORST_END] = account[k.TOTAL], account[k.LAST]

@@ -28,7 +28,6 @@ from tidegate.ledger.events import MOST_STEPS, Charge, Group, Overspent, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.rows import encode_arrays, encode_text
 from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule, protection
-from tidegate.ledger.secrets_rule import SecretsAccount
 from tidegate.policy import Policy
 
 if TYPE_CHECKING:
@@ -328,13 +327,13 @@ class Ledger:
         return max(self.step, int(self._account.groups()[:, 1].max(initial=0))) + window
 
     def remaining(self, step: int | None = None) -> Fraction:
-        """What a charge to `step` (by default the next one) may cost, over all windows that contain it."""
+        """What one charge to `step` (by default the next one) may be, over all windows that contain it."""
         step = self.step + 1 if step is None else whole("step", step, most=MOST_STEPS)
         with self._lock:
             self._check()
             if self.shares:
                 return sum((self.share(name).remaining(step) for name in self.shares), Fraction(0))
-            return max(self._account.remaining(step), 0) * self.unit
+            return self.rule.largest(self._account.remaining(step)) * self.unit
 
     def spent(self, first: int | None = None, last: int | None = None) -> Fraction:
         """What the steps first to last were charged; the window that ends at the last step if not given."""
@@ -438,7 +437,7 @@ class Ledger:
                     return
             refusal = self._account.place_batch(first, self.rule.costs(amounts))
             if refusal is not None:
-                self._refuse(refusal)
+                self._refuse(refusal, int(amounts[refusal.step - first]))
             self._record("batch", batch_charge(first, amounts, scope), amounts)
 
     def _charge_mixed(
@@ -494,7 +493,7 @@ class Ledger:
             late = charge.first < self.step
             refusal = self._account.place_group(charge.first, charge.last, self.rule.cost(charge.units))
             if refusal is not None:
-                self._refuse(refusal)
+                self._refuse(refusal, charge.units)
             self._record("group" if late else "span", charge)
             return Group(charge.first, charge.last, charge.units)
 
@@ -524,7 +523,7 @@ class Ledger:
             self._within_horizon(charge.last)
             refusal = self._account.place_extension((first, end, self.rule.cost(units)), charge.last)
             if refusal is not None:
-                self._refuse(refusal)
+                self._refuse(refusal, units)
             self._record("extend", charge, np.array([first], dtype=np.int64))
             return Group(first, charge.last, units)
 
@@ -613,7 +612,7 @@ class Ledger:
         else:
             refusal = account.place(charge.first, sum(self.rule.cost(size) for size in charge.sizes))
         if refusal is not None:
-            self._refuse(refusal)
+            self._refuse(refusal, charge.total)
 
     def _owned(self) -> bool:
         """Whether this thread holds the lock, as it does inside of its transactions."""
@@ -664,19 +663,14 @@ class Ledger:
                 "start a stream with a longer horizon."
             )
 
-    def _refuse(self, refusal: Overspent) -> None:
-        """Raise what an overspent window deserves."""
-        if isinstance(self._account, SecretsAccount):
-            raise self._account.refusal(refusal, self.unit)
+    def _refuse(self, refusal: Overspent, requested: int | None = None) -> None:
+        """Raise what an overspent window deserves; `requested` are the units asked for, if those cost others."""
         window = self.policy.window
         first = 1 if window is None else max(1, refusal.window_end - window + 1)
-        remaining = max(self.units - refusal.spent, 0)
-        if not self._adds and self.rule.schedule == "public":
-            remaining = self._account.remaining(refusal.step)
         raise BudgetExceeded(
             spent=refusal.spent * self.unit,
-            requested=refusal.requested * self.unit,
-            remaining=remaining * self.unit,
+            requested=(refusal.requested if requested is None else requested) * self.unit,
+            remaining=self.rule.largest(refusal.remaining) * self.unit,
             window=(first, refusal.window_end),
             step=refusal.step,
         )

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from tidegate.composition import delta_of, largest_step, slots_of
+from tidegate.composition import delta_of, largest_charge, largest_step, slots_of
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show, whole
 from tidegate.ledger import kernels as k
@@ -126,6 +126,12 @@ class Rule:
         slots = slots_of(size, self.unit, self.units)
         return self.units + 1 if slots is None else slots
 
+    def largest(self, left: int) -> int:
+        """The largest charge, in units, that costs no more than what is left in an account."""
+        if left <= 1 or self.adds or self.schedule == "public":
+            return max(left, 0)
+        return largest_charge(left, self.unit, self.units)
+
     def costs(self, sizes: Integers) -> Integers:
         """`cost` of every size."""
         if self.adds or self.schedule == "public" or int(sizes.max(initial=0)) <= 1:
@@ -178,16 +184,18 @@ class MultisetAccount(Account):
         for end in sorted(end for end in ends if step <= end < last + self[k.WINDOW]):
             sizes = self._window(end)
             if not self._fits(sizes):
-                return Overspent(step, end, sum(size * count for size, count in sizes.items()) - units, units)
+                spent = sum(size * count for size, count in sizes.items()) - units
+                return Overspent(step, end, spent, units, 0)
         return None
 
     def place(self, step: int, units: int) -> Overspent | None:
         """Charge one step if every window that contains it still composes to the budget."""
         before = self.mark()
         refusal = super().place(step, units) or (self._judge(step, units) if units else None)
-        if refusal is not None:
-            self.undo(before)
-        return refusal
+        if refusal is None:
+            return None
+        self.undo(before)
+        return refusal._replace(remaining=self.remaining(step))
 
     def place_batch(self, first: int, units: Integers) -> Overspent | None:
         """Charge consecutive steps one by one, all or none."""
@@ -203,9 +211,10 @@ class MultisetAccount(Account):
         """Charge a group if every window that meets it still composes to the budget."""
         before = self.mark()
         refusal = super().place_group(first, last, units) or self._judge(first, units, last)
-        if refusal is not None:
-            self.undo(before)
-        return refusal
+        if refusal is None:
+            return None
+        self.undo(before)
+        return refusal._replace(remaining=self._room(first, last))
 
     def place_extension(
         self, group: tuple[int, int, int], last: int, *, moves: bool = True
@@ -235,15 +244,19 @@ class MultisetAccount(Account):
         return refusal
 
     def remaining(self, step: int) -> int:
-        """How many charges of one unit a step may still have, one after another."""
-        ends = {step, *self.rows()[:, 0].tolist(), *self.groups()[:, 0].tolist()}
-        windows = [self._window(end) for end in ends if step <= end < step + self[k.WINDOW]]
-        low, high = -1, self.rule.units + 1
+        """The units of the largest single charge that a step may still have."""
+        return self._room(step, step)
+
+    def _room(self, first: int, last: int) -> int:
+        """The same of a group."""
+        ends = {first, *self.rows()[:, 0].tolist(), *self.groups()[:, 0].tolist()}
+        windows = [self._window(end) for end in ends if first <= end < last + self[k.WINDOW]]
+        low, high = 0, self.rule.units + 1
         while high - low > 1:
             middle = (low + high) // 2
-            fits = all(self._fits(window + Counter({1: middle})) for window in windows)
+            fits = all(self._fits(window + Counter({middle: 1})) for window in windows)
             low, high = (middle, high) if fits else (low, middle)
-        return max(low, 0)
+        return low
 
 
 def protection(policy: Any) -> dict[str, Any]:

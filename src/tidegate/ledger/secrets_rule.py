@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerError, SnapshotError
+from tidegate.errors import InvalidParameter, LedgerError, SnapshotError
 from tidegate.exact import show
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account, Mark
 from tidegate.ledger.events import MOST_UNITS, Overspent, Verdict
 from tidegate.ledger.kernels import Integers
+from tidegate.ledger.late import first_refused, still_open
 from tidegate.policy import Specification, Swellfish
 from tidegate.policy.promises import PIECE, Promises, promises_of
 from tidegate.policy.swellfish import check_clock, specification_from
@@ -69,10 +70,13 @@ class SecretsAccount(Account):
 
     def place_batch(self, first: int, units: Integers) -> Overspent | None:
         """Charge consecutive steps, all or none."""
+        still_open(self, first)
         broken, worst = self._judge(first, units)
+        if broken is not None and len(units) > 1:
+            return first_refused(self, first, units)
         if broken is not None:
-            at = min(broken, first + len(units) - 1)
-            return Overspent(at, broken, 0, int(units[at - first]))
+            begin = max(1, broken - self[k.WINDOW] + 1)
+            return Overspent(first, broken, self.total(begin, broken), int(units[0]), self.remaining(first))
         refusal = super().place_batch(first, units)
         if refusal is None and worst[0] > self[SHARE]:
             self.state[SHARE], self.state[SHARE_END] = worst[0], worst[1]
@@ -127,17 +131,6 @@ class SecretsAccount(Account):
             fits = self._judge(step, np.array([middle], dtype=np.int64))[0] is None
             low, high = (middle, high) if fits else (low, middle - 1)
         return low
-
-    def refusal(self, refused: Overspent, unit: Fraction) -> BudgetExceeded:
-        """What the caller learns: a charge is refused because it would break the promise to a secret."""
-        first = max(1, refused.window_end - self[k.WINDOW] + 1)
-        return BudgetExceeded(
-            spent=self.total(first, refused.window_end) * unit,
-            requested=refused.requested * unit,
-            remaining=self.remaining(refused.step) * unit,
-            window=(first, refused.window_end),
-            step=refused.step,
-        )
 
     # specifications that come and go
 

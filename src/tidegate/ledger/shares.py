@@ -234,7 +234,7 @@ class Share(Ledger):
                 raise BudgetExceeded(
                     spent=refusal.spent * part.unit,
                     requested=amount,
-                    remaining=max(part.amount - refusal.spent * part.unit, Fraction(0)),
+                    remaining=refusal.remaining * part.unit,
                     window=(
                         1 if window is None else max(1, refusal.window_end - window + 1),
                         refusal.window_end,

@@ -30,6 +30,10 @@ class Pure:
     def __str__(self) -> str:
         return f"{show(self.epsilon)}-differentially private"
 
+    def of(self, total: Fraction) -> Pure:
+        """The same kind of budget with another ε."""
+        return Pure(total)
+
     def times(self, factor: int) -> Pure:
         """The budget of a chain of `factor` neighbours (group privacy)."""
         return Pure(self.epsilon * factor)
@@ -68,6 +72,10 @@ class Approximate:
     def __str__(self) -> str:
         return f"({show(self.epsilon)}, {float(self.delta):.3g})-differentially private"
 
+    def of(self, total: Fraction) -> Approximate:
+        """The same kind of budget with another ε and the same δ."""
+        return Approximate(total, self.delta)
+
     def times(self, factor: int) -> Approximate:
         """The budget of a chain of `factor` neighbours; δ grows by (e^(kε) − 1)/(e^ε − 1), rounded up."""
         return Approximate(self.epsilon * factor, group_delta(self.epsilon, self.delta, factor))
@@ -102,6 +110,10 @@ class ZeroConcentrated:
 
     def __str__(self) -> str:
         return f"{show(self.rho)}-zCDP"
+
+    def of(self, total: Fraction) -> ZeroConcentrated:
+        """The same kind of budget with another ρ."""
+        return ZeroConcentrated(total)
 
     def times(self, factor: int) -> ZeroConcentrated:
         """The budget of a chain of `factor` neighbours: ρ grows by the square of its length."""

@@ -122,7 +122,7 @@ def check_head(ledger: DurableLedger, head: Head) -> int:
     if base is not None and 0 < head.rows < base.row:
         raise LedgerMismatch(
             f"{head.where} remembers row {head.rows}, and rows 1 to {base.row} of the ledger {ledger.where} are in its "
-            "archives; compare the archive that ends after it, or a newer head."
+            "archives; verify them together with it, by --archive, or compare a newer head."
         )
     if head.rows and ledger.hash_of(head.rows) != head.hash:
         raise LedgerIsOlder(_forgotten(ledger, head, rows))

@@ -27,6 +27,7 @@ from tidegate.mechanisms import Run
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.copies import Copied, back_up, named_copy
 from tidegate.runtime.exported import export
+from tidegate.runtime.heads import Head, check_head
 from tidegate.runtime.parts import amendments_digest, parts_of
 from tidegate.runtime.store import Archived, Part, Store, open_durable, verify_target
 
@@ -261,6 +262,21 @@ def verify_archives(archives: Sequence[Path], ledger: Path | str) -> str:
     except TidegateError as error:
         return str(error)
     return ""
+
+
+def check_head_in(ledger: DurableLedger, archives: Sequence[Path], head: Head) -> None:
+    """Compare a head with a ledger, or with that of its archives which has the row that the head remembers.
+
+    What the archives say counts only where `verify_archives` has found them to be one account with the ledger.
+    """
+    base = ledger.base()
+    if base is not None and 0 < head.rows < base.row:
+        for path in archives:
+            with open_durable(path, read_only=True) as archive:
+                if archive.identity == ledger.identity and archive.hash_of(head.rows) is not None:
+                    check_head(archive, head)
+                    return
+    check_head(ledger, head)
 
 
 def _rows_of(path: Path | str) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from typing import Any
 from tidegate.config import Config
 from tidegate.errors import TidegateError, without_secrets
 from tidegate.exact import show
+from tidegate.ledger.promise import limit_of
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_earlier, unused_name
@@ -139,7 +140,7 @@ class Pulse:
                 "step": step,
                 "releases": stream.releases,
                 "budget": {
-                    "limit": show(ledger.unit * ledger.units),
+                    "limit": show(limit_of(ledger)),
                     "spent_in_last_window": show(ledger.spent()),
                     "remaining_for_next_step": show(ledger.remaining()),
                 },

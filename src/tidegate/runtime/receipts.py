@@ -23,7 +23,7 @@ from tidegate.exact import show
 from tidegate.ledger import SQLiteLedger
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.file import budget_text, sync
-from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
+from tidegate.policy.budget import Budget, ZeroConcentrated
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder, SinkError
 from tidegate.runtime.files import unused_name
 from tidegate.runtime.parts import amendments_of
@@ -71,9 +71,7 @@ def _largest(ledger: DurableLedger) -> Budget:
     described = (amendment.described for amendment in amendments_of(ledger))
     policies = [facts["policy"] if "policy" in facts else facts["mechanism"]["policy"] for facts in described]
     most = max([budget.total, *(Fraction(policy[name]) for policy in policies)])
-    if isinstance(budget, Approximate):
-        return Approximate(most, budget.delta)
-    return ZeroConcentrated(most) if isinstance(budget, ZeroConcentrated) else Pure(most)
+    return budget.of(most)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class BlockLedger(MemoryLedger):
             np.add.at(spent, (groups[:, 0] - 1) // self._length, groups[:, 2])
         fullest, limit = int(spent.max()), self._account[k.LIMIT]
         if fullest > limit:
-            self._refuse(Overspent(self._length, self._length, 0, fullest))
+            self._refuse(Overspent(self._length, self._length, 0, fullest, limit))
         if self._share:
             self._whole.charge_batch(self._offset + 1, units * self._share, groups=self._of_whole(groups))
 
