@@ -68,8 +68,8 @@ def late_refusal(account: Account, first: int, last: int, units: int) -> Overspe
     """
     if not account[k.WINDOW]:
         return account.overspent(first, account[k.LAST], units)
-    begins = [account.rows()[:, 0], account.groups()[:, 0], [first, account[k.LAST]]]
-    ends = np.unique(np.concatenate(begins))
+    now = account[k.LAST]
+    ends = np.unique(np.concatenate([account.rows()[:, 0], account.groups()[:, 0], [first, now]]))
     ends = ends[(ends >= first) & (ends < last + account[k.WINDOW])]
     totals = account.window_totals(account.rows(), ends)
     room = account.limits(ends) - totals
