@@ -50,13 +50,15 @@ def _placed(account: Account, first: int, units: Integers) -> bool:
     return True
 
 
-def first_refused(account: Account, first: int, units: Integers) -> Overspent | None:
+def first_refused(account: Account, first: int, units: Integers) -> Overspent:
     """Of steps that cannot be charged together, the first that cannot be charged after those before it."""
     before, half = account.mark(), len(units) // 2
     refusal = account.place_batch(first, units[:half])
     if refusal is None:
         refusal = account.place_batch(first + half, units[half:])
         account.undo(before)
+    if refusal is None:  # what is refused together never passes in parts; if it did, nothing may be charged
+        raise LedgerError("a charge was refused for a reason that no step of it has; nothing was charged.")
     return refusal
 
 
