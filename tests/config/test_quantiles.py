@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -185,16 +186,20 @@ def test_the_method_is_chosen_well() -> None:
     ],
 )
 def test_the_method_is_chosen_well_on_real_values(
-    file: str, day: pl.Expr, value: str, end: int, shared_data: Callable[[str], Path]
+    file: str, day: pl.Expr, value: str, end: int, shared_data: Any
 ) -> None:
-    """Quantiles of a day's flights and receipts: at most 1.1 times the better method, and a little chance."""
+    """Quantiles of a day's flights and receipts: at most 1.1 times the better method, and a little chance.
+
+    Made-up files stand for real ones where those are missing. The methods were not chosen on them: a little more.
+    """
+    most, mean = (1.15, 1.03) if shared_data.is_real(f"{file}.parquet") else (1.2, 1.05)
     table = pl.read_parquet(shared_data(f"{file}.parquet")).drop_nulls(value)
     by_day = table.group_by(day.alias("day")).agg(value).sort("day")
     days = 3 * [np.array(each) for each in by_day[value].head(120)]
     for part in map(Fraction, ("1/10", "1/2", "9/10")):
         found = chosen_and_better(days, end, part)
-        assert np.mean(found) <= 1.03
-        assert max(found) <= 1.15
+        assert np.mean(found) <= mean
+        assert max(found) <= most
 
 
 @settings(max_examples=60)
