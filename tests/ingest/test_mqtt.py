@@ -202,6 +202,25 @@ def test_a_session_that_is_new_has_no_backlog(monkeypatch: pytest.MonkeyPatch, r
     assert found == ([False, False, False, True] if resumed else [False, True, True, True])
 
 
+def test_what_is_not_acknowledged_is_the_same_message() -> None:
+    """A broker may send it twice at a new connection, the second time not marked as a repeat; later it is another one."""
+    source, acknowledged = mqtt.MqttSource("mqtt://host/events", NEEDED), []
+    client = SimpleNamespace(ack=lambda identifier, _: acknowledged.append(identifier))
+
+    def come(identifier: int, payload: bytes, *, repeat: bool) -> None:
+        source._on_message(client, None, SimpleNamespace(mid=identifier, qos=1, dup=repeat, payload=payload))
+
+    come(21, b"one", repeat=True)
+    come(21, b"one", repeat=False)
+    come(22, b"one", repeat=False)
+    assert [source._messages.get_nowait().identifier for _ in range(2)] == [21, 22]
+    assert source._messages.empty()
+    with source._lock:  # as after an acknowledgement
+        source._done, source._outstanding = 2, {}
+    come(21, b"one", repeat=False)
+    assert source._messages.get_nowait().number == 3
+
+
 def test_a_broker_that_goes_away_is_waited_for(broker: Broker) -> None:
     """The source says so, does not claim to have caught up, and goes on; a message sent again counts once."""
     with broker.source() as source:

@@ -173,7 +173,9 @@ class MqttSource(EventSource):
         self._stirred = time.monotonic()
         with self._lock:
             before = self._known.get(identifier)
-            again = identifier and message.dup and before is not None and before[1] == digest
+            # an identifier is not used anew before it is acknowledged: some brokers repeat without saying so
+            waiting = identifier in self._outstanding
+            again = identifier and (message.dup or waiting) and before is not None and before[1] == digest
             if again:
                 assert before is not None
                 if before[0] > self._done:
