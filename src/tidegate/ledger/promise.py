@@ -40,7 +40,7 @@ def promised(ledger: Ledger) -> Budget:
     if isinstance(account, DividedAccount):
         return budget.of(account.budget)
     if isinstance(account, SecretsAccount) and account.amendments:
-        return budget.of(_smallest(account.specifications, ledger.step))
+        return budget.of(_smallest(account.specifications, ledger.step, budget.total))
     return budget
 
 
@@ -78,10 +78,10 @@ def described_budget(budget: Budget) -> dict[str, Any]:
     return {"epsilon": show(budget.epsilon)}
 
 
-def _smallest(specifications: Iterable[Specification], now: int) -> Fraction:
-    """The smallest ε of the secrets that are hidden at the step after `now`."""
+def _smallest(specifications: Iterable[Specification], now: int, begun: Fraction) -> Fraction:
+    """The smallest ε of the secrets that are hidden at the step after `now`; what was begun with where there are none."""
     present = [each for each in specifications if each.begins <= now + 1 <= each.ends]
-    return min(Fraction(secret.epsilon) for each in present for secret in each.secrets)
+    return min((Fraction(secret.epsilon) for each in present for secret in each.secrets), default=begun)
 
 
 def _of_secrets(account: SecretsAccount, now: int) -> Promises:
@@ -98,7 +98,7 @@ def _of_secrets(account: SecretsAccount, now: int) -> Promises:
     budget = account.policy.budget
     found: Promises = []
     for moment in sorted(each for each in moments if 0 <= each <= now):
-        promise = budget.of(_smallest(known, moment)) if account.amendments else budget
+        promise = budget.of(_smallest(known, moment, budget.total)) if account.amendments else budget
         if not found or found[-1][1] != promise:
             found.append((moment, promise))
     return found
