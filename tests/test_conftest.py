@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from made_up_data import MAKERS, write
 from tidegate.noise import entropy
 
 
@@ -43,6 +45,24 @@ def test_shared_data_finds_a_file_or_makes_one_up(
     assert shared_data(name).name == name
     with pytest.raises(AssertionError, match=r"nobody knows how to make up absent\.csv"):
         shared_data("absent.csv")
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_made_up_files_have_the_columns_of_the_real_ones(name: str, shared_data: Any, tmp_path: Path) -> None:
+    """Names and types of columns; and they are made by a seed, so the same each time."""
+    paths = []
+    for folder in (tmp_path / "once", tmp_path / "again"):
+        folder.mkdir()
+        path = write(folder, name)
+        assert path is not None
+        paths.append(path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    if shared_data.is_real(name):
+        read = pl.read_parquet if name.endswith(".parquet") else pl.read_csv
+        real, made_up = read(shared_data(name)).schema, read(paths[0]).schema
+        if name.startswith("montevideo"):  # whose columns are numbers of stops
+            real, made_up = list(real.values()), list(made_up.values())
+        assert made_up == real
 
 
 def test_repeatable_noise_is_that_of_the_test(request: pytest.FixtureRequest) -> None:

@@ -1,4 +1,4 @@
-"""Everything from one file, on real trips and hardly any noise: every number is computed again from the input."""
+"""Everything from one file, on trips and hardly any noise: every number is computed again from the input."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pytest
-from tests.test_walk import data
+from tests.test_walk import Find
 
 from tidegate.cli import main
 
 Values = npt.NDArray[np.float64]
-ZONE = "America/New_York"
+FILE, ZONE = "citibike_trips.parquet", "America/New_York"
 STEPS = 1200  # hours, over the end of summer time
 DISTRICTS = ("west", "middle", "east")
 HEAD = """[source]
@@ -77,12 +77,14 @@ class City:
 
     Parameters
     ----------
+    trips
+        The file.
     folder
         Where the public tables are written.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.path = data("citibike_trips.parquet")
+    def __init__(self, trips: Path, folder: Path) -> None:
+        self.path = trips
         rows = pl.read_parquet(self.path)
         begin = datetime(2015, 9, 21, tzinfo=ZoneInfo(ZONE))
         at = pl.col("start_ts").dt.replace_time_zone(ZONE, ambiguous="earliest", non_existent="null")
@@ -139,10 +141,10 @@ def rolling(values: Values, window: int) -> Values:
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[City, Path]:
+def released(shared_data: Find, tmp_path_factory: pytest.TempPathFactory) -> tuple[City, Path]:
     """Four statistics and all kinds of answers."""
     folder = tmp_path_factory.mktemp("city")
-    city = City(folder)
+    city = City(shared_data(FILE), folder)
     answers = "".join(f'[[answer]]\nname = "{name}"\n{keys}\n' for name, keys in ANSWERS.items())
     text = HEAD.format(trips=city.path, count=STEPS) + UNIFORM + TRIPS + BIKES + TIME + TYPICAL + answers
     (folder / "tidegate.toml").write_text(text)
@@ -259,9 +261,9 @@ def test_alarms_ranks_and_forecasts_are_those_of_the_file(released: tuple[City, 
     assert np.abs(np.array(forecast["value"]) - true).mean() < np.abs(bikes - bikes.mean()).mean() / 1.5
 
 
-def test_an_amended_stream_goes_on_with_the_numbers_of_the_file(tmp_path: Path) -> None:
+def test_an_amended_stream_goes_on_with_the_numbers_of_the_file(shared_data: Find, tmp_path: Path) -> None:
     """What stays goes on; what changes begins anew with its own bounds; a new query is there."""
-    city = City(tmp_path)
+    city = City(shared_data(FILE), tmp_path)
     stream, half = tmp_path / "tidegate.toml", STEPS // 2
     shared = BIKES + 'share = "1/2"\n', TIME + 'share = "1/4"\n'
     stream.write_text(HEAD.format(trips=city.path, count=half) + UNIFORM + "".join(shared))
@@ -287,10 +289,10 @@ def test_an_amended_stream_goes_on_with_the_numbers_of_the_file(tmp_path: Path) 
 
 
 def test_a_pan_private_mechanism_is_refused_and_leaves_nothing_behind(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shared_data: Find, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Events would be added up outside of it; with the line of the key, and without a ledger or an output."""
-    city = City(tmp_path)
+    city = City(shared_data(FILE), tmp_path)
     stream = tmp_path / "tidegate.toml"
     query = '[query]\naggregate = "distinct"\n[mechanism]\nname = "BudgetAbsorption"\npan_private = true\n'
     stream.write_text(HEAD.format(trips=city.path, count=STEPS) + query)

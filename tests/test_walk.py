@@ -1,10 +1,13 @@
-"""The walk of README and guide on real files: init, check, release, report, verify, with numbers computed again."""
+"""The walk of README and guide on whole files: init, check, release, report, verify, with numbers computed again.
+
+Where the real files are missing made-up ones stand in for them; every number is computed from the file that is read.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -18,6 +21,7 @@ from tests.report_sentences import Left, Told
 from tidegate.cli import main
 
 Values = npt.NDArray[np.float64]
+Find = Callable[[str], Path]
 WIDE = [
     "--aggregate",
     "given",
@@ -185,14 +189,6 @@ MEDIANS = {
 }
 
 
-def data(file: str) -> Path:
-    """A file of the data, or a skip that names it."""
-    folder = os.environ.get("TIDEGATE_DATA", "")
-    if not folder or not (Path(folder) / file).is_file():
-        pytest.skip(f"{file} is needed; set TIDEGATE_DATA to the folder that has it.")
-    return Path(folder) / file
-
-
 def prepared(name: str, file: Path) -> pl.DataFrame:
     """Given input, cut to what a test has time for: a few columns, two weeks; rows become columns where they must."""
     frame = pl.read_parquet(file)
@@ -233,20 +229,22 @@ def written(folder: Path) -> tuple[Path, Path, Path]:
 
 
 @pytest.mark.parametrize("name", WALKS)
-def test_the_walk(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_walk(name: str, shared_data: Find, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No command fails, one row a step, and every sentence has the numbers of an independent computation."""
     walk = WALKS[name]
-    frame = pl.read_parquet(data(walk.file))
+    frame = pl.read_parquet(shared_data(walk.file))
     report, inside = walked(frame, walk.options, tmp_path, capsys)
     Told.of(report, *written(tmp_path)).check()
     Told.of(inside, *written(tmp_path), walk.truth(frame), walk.left(frame)).check()
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_the_walk_of_given_numbers(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_walk_of_given_numbers(
+    name: str, shared_data: Find, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Numbers that were added up elsewhere; what is missing is 0, as the file says."""
     file, length, window, start, count = GIVEN[name]
-    frame = prepared(name, data(file))
+    frame = prepared(name, shared_data(file))
     options = [*WIDE, "--length", length, "--window", window, "--start", start, "--count", count]
     report, inside = walked(frame, options, tmp_path, capsys)
     Told.of(report, *written(tmp_path)).check()
@@ -255,10 +253,12 @@ def test_the_walk_of_given_numbers(name: str, tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", MEDIANS)
-def test_the_walk_of_medians(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_walk_of_medians(
+    name: str, shared_data: Find, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Medians lie where those of the file do: within a bin and the noise, on average over steps."""
     walk = MEDIANS[name]
-    frame = pl.read_parquet(data(walk.file))
+    frame = pl.read_parquet(shared_data(walk.file))
     report, _ = walked(frame, walk.options, tmp_path, capsys)
     told = Told.of(report, *written(tmp_path))
     told.check()
