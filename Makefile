@@ -27,7 +27,7 @@ help:
 	@echo "make install-check  build and install in empty environments: every Python, every extra, the lowest versions; fetches much"
 	@echo "make bench     time the noise, the mechanisms and the ledger against their rivals"
 	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
-	@echo "make blind     attack both sets of mutants in tests/audit, and write their tables into docs/audit.md and docs/audit_second.md"
+	@echo "make blind     attack every set of mutants in tests/audit (blind*.toml), and write its table into its page (docs/audit*.md)"
 	@echo "make mutants   run the tests against 400 small mistakes in the code, and write docs/mutants.md; takes hours"
 	@echo "make soak      kill the service and amended streams 200 times, and send 100,000 fuzzed requests"
 	@echo "make campaign  kill, damage and starve streams until thousands have survived, and write docs/campaign.md; takes hours"
@@ -160,9 +160,11 @@ bench: $(BENCH)
 audit: $(TEST)
 	@$(BIN)/python -m tidegate.audit.table docs/audit.md
 
+# blind.toml belongs to docs/audit.md, blind_second.toml to docs/audit_second.md, and so on
 blind: $(TEST)
-	@$(BIN)/python -m tidegate.audit.blind tests/audit/blind.toml --page docs/audit.md
-	@$(BIN)/python -m tidegate.audit.blind tests/audit/blind_second.toml --page docs/audit_second.md
+	@for set in $(sort $(wildcard tests/audit/blind*.toml)); do \
+	    page="docs/audit$${set#tests/audit/blind}"; $(BIN)/python -m tidegate.audit.blind "$$set" --page "$${page%.toml}.md" || exit 1; \
+	done
 
 # Outside of CI. It goes on where it was stopped: tests/mutants/outcomes.jsonl has what is known already.
 mutants: $(TEST)

@@ -67,7 +67,7 @@ def test_a_wrong_file_is_one_sentence(file: Path, before: str, after: str, words
         blind.read(file)
 
 
-@pytest.mark.parametrize("name", ["blind.toml", "blind_second.toml"])
+@pytest.mark.parametrize("name", sorted(path.name for path in Path(__file__).parent.glob("blind*.toml")))
 def test_every_mutant_of_the_repository_can_still_be_made(name: str) -> None:
     """Code that moves takes its mutants along: every text is found exactly once, every configuration is one."""
     mutants = blind.read(Path(__file__).with_name(name))
@@ -76,6 +76,22 @@ def test_every_mutant_of_the_repository_can_still_be_made(name: str) -> None:
         patching.check(mutant.edits)
         for words in mutant.audited:
             blind.configuration(words)
+
+
+def test_a_set_has_its_page_and_says_whether_it_is_still_blind(file: Path, tmp_path: Path) -> None:
+    """The page is begun where there is none; a rate of mutants that the attack was tuned on is no estimate."""
+    page = tmp_path / "audit_third.md"
+    arguments = [str(file), "--page", str(page), "--seconds", "2"]
+    assert blind.main(arguments) == 0
+    written = page.read_text(encoding="utf-8")
+    assert written.startswith("# ")
+    assert file.as_posix() in written
+    assert "not used to tune it" in written
+    assert "95 % confidence" in written
+    file.write_text(f"tuned = true\n{HALVED}", encoding="utf-8")
+    seen = blind.section([], file.as_posix(), tuned=blind.tuned(file))
+    assert "no estimate" in seen
+    assert "95 % confidence" not in seen
 
 
 def test_edits_are_not_made_in_files_or_in_loaded_modules() -> None:

@@ -1,11 +1,14 @@
 """The blind test: mutants of shipped code that somebody wrote who has not seen the attack, and how many it catches.
 
 ``python -m tidegate.audit.blind tests/audit/blind.toml`` runs all of them, two at a time, and prints the rate with its
-interval; ``make blind`` does so for that file and for ``blind_second.toml``. ``--page docs/audit.md`` also puts the table
-into that page. ``--check`` only tries whether every edit can be made, ``--only TEXT`` takes the mutants whose names
-contain a text, and ``--unchanged`` attacks the same configurations without any edit: nothing may be accused then.
+interval; ``make blind`` does so for every ``blind*.toml`` there. ``--page docs/audit.md`` also puts the table into that
+page, which is begun where there is none. ``--check`` only tries whether every edit can be made, ``--only TEXT`` takes the
+mutants whose names contain a text, and ``--unchanged`` attacks the same configurations without any edit: nothing may be
+accused then.
 
 The file is TOML, with one table for each mutant::
+
+    tuned = true                                  # optional, first of all: the attack was changed after a look at these
 
     [[mutant]]
     name = "Uniform: noise of half the scale"
@@ -60,6 +63,7 @@ SECONDS = 40.0  # of the attack on one mutant
 LONGEST = 900.0  # seconds after which a process is given up
 BEGIN, END = "<!-- blind test -->\n", "<!-- end of the blind test -->\n"
 HAND = "<!-- by hand -->\n"  # what stands between it and the end of the section is kept
+HEADING = "# Another blind test of the audit\n"  # of a page that is begun
 FIELDS = {"name", "why", "module", "function", "find", "replace", "audit", "loss", "edit"}
 
 
@@ -112,6 +116,12 @@ def read(path: Path | str) -> list[Mutant]:
     if double:
         raise InvalidInput(f"the name {double[0]!r} stands for more than one mutant; rename one.")
     return found
+
+
+def tuned(path: Path | str) -> bool:
+    """Whether the attack was changed after a look at the mutants of a file: then its rate is no estimate any more."""
+    with Path(path).open("rb") as file:
+        return bool(tomllib.load(file).get("tuned", False))
 
 
 def _mutant(entry: dict[str, Any], number: int) -> Mutant:
@@ -247,15 +257,17 @@ def _line(result: Result) -> str:
     return "\n".join(lines + [f"    {line}" for line in result.evidence if result.caught])
 
 
-def section(results: Sequence[Result]) -> str:
-    """The part of the page about the blind test, as Markdown."""
+def section(results: Sequence[Result], file: str = "tests/audit/blind.toml", *, tuned: bool = False) -> str:
+    """The part of the page about one set of mutants, as Markdown."""
     caught = sum(result.caught for result in results)
     low, high = interval(caught, len(results))
     text = [
         "## The blind test\n\n",
-        INTRODUCTION.format(
-            caught=caught, all=len(results), rate=caught / max(len(results), 1), low=low, high=high
-        ),
+        f"{caught} of {len(results)} mutants were caught: {caught / max(len(results), 1):.0%}",
+        "" if tuned else f", with 95 % confidence between {low:.0%} and {high:.0%} (Clopper and\nPearson)",
+        ". They are changes of shipped code, written by somebody who had not seen the attack",
+        SEEN if tuned else BLIND,
+        INTRODUCTION.format(file=file),
         "| mutant | why it is wrong | found | by |\n|---|---|---:|---|\n",
     ]
     for result in results:
@@ -269,10 +281,13 @@ def section(results: Sequence[Result]) -> str:
     return "".join(text) + "\n"
 
 
+BLIND = " and not used to tune it; the\n"
+SEEN = """. The attack
+was changed after a look at what had escaped, so that these mutants are blind no longer and the rate is no estimate of
+what would be caught of others. The
+"""
 INTRODUCTION = """\
-{caught} of {all} mutants were caught: {rate:.0%}, with 95 % confidence between {low:.0%} and {high:.0%} (Clopper and
-Pearson). They are changes of shipped code, written by somebody who had not seen the attack and not used to tune it; the
-auditor is given a configuration and nothing else (`tests/audit/blind.toml`, run by `make blind`). “Found” is the loss
+auditor is given a configuration and nothing else (`{file}`, run by `make blind`). “Found” is the loss
 that was proved, as a multiple of the claim.
 
 """
@@ -364,8 +379,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = [result.__dict__ for result in results]
         chosen.verdicts.write_text(json.dumps(found, ensure_ascii=False, indent=1, default=str) + "\n")
     if chosen.page is not None and not chosen.unchanged:
-        page = chosen.page.read_text(encoding="utf-8") if chosen.page.exists() else ""
-        chosen.page.write_text(put_into(page, section(results)), encoding="utf-8")
+        page = chosen.page.read_text(encoding="utf-8") if chosen.page.exists() else HEADING
+        text = section(results, chosen.file.as_posix(), tuned=tuned(chosen.file))
+        chosen.page.write_text(put_into(page, text), encoding="utf-8")
     return 1 if chosen.unchanged and caught else 0
 
 
