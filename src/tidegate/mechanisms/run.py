@@ -156,7 +156,7 @@ class Run(ABC):
         """What `_begin_from` goes on from."""
         if self._uncertainty is None:
             return self._state()
-        return {**self._state(), "learnt from releases": self._uncertainty.state}
+        return {**self._state(), "learnt from releases": self._uncertainty.learn()}
 
     def _accompany(self, releases: Release | Releases) -> None:
         """Say of releases what is known of their errors."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -779,8 +779,8 @@ class ScatteredNoise(GroupedNoise):
 class SlidingNoise(SharedNoise):
     """The semiorder: one group that reaches on with every measurement, and takes all of a window's budget.
 
-    Single measurements take noise that compiled code has drawn for several of them, more of them as long as nobody asks
-    for the state in between: `draw_ahead` of the law says what that is after those that were used. At most a window's
+    Single measurements take noise that compiled code has drawn for several of them, more of them as long as no snapshot
+    is made in between: `draw_ahead` of the law says what the state is after those that were used. At most a window's
     measurements are drawn at once: noise of a window that has passed is of use to nobody but an intruder.
     """
 
@@ -792,14 +792,12 @@ class SlidingNoise(SharedNoise):
 
     @property
     def state(self) -> Any:
-        """The law's state after what was measured; noise that was drawn for more is forgotten."""
-        if self._rest is not None:
-            self.state = self._rest(self._used)
-        self._next = 1
-        return self._state
+        """The law's state after what was measured."""
+        return self._state if self._rest is None else self._rest(self._used)
 
     @state.setter
     def state(self, state: Any) -> None:
+        """Go on from a state: noise that was drawn for more is forgotten."""
         self._state, self._drawn, self._used, self._rest = state, (), 0, None
 
     def draw_one(self, number: int) -> int:
@@ -816,10 +814,11 @@ class SlidingNoise(SharedNoise):
         if count == 1:
             value: int = super().draw_one(number)
         else:
-            state = self._state if self._rest is None else self._rest(self._used)
+            state = self.state
             noise, rest = self.law.draw_ahead(self.source, self.stream, number, state, count)
             value, *_ = drawn = tuple(noise[:, 0].tolist())
-            self._state, self._drawn, self._used, self._rest = state, drawn, 1, rest
+            # asked twice, it is the same state
+            self._state, self._drawn, self._used, self._rest = state, drawn, 1, lru_cache(maxsize=1)(rest)
         most = min(self.law.width * self.law.classes, MOST_AHEAD)
         self._next = min(2 * count, most) if most >= LEAST_AHEAD else 1
         return value
@@ -830,7 +829,8 @@ class SlidingNoise(SharedNoise):
         return self.group is not None
 
     def numbers(self) -> Saved:
-        """The state for a snapshot, with the group that is paid for."""
+        """The state for a snapshot, with the group that is paid for; noise that was drawn for more is forgotten."""
+        self.state, self._next = self.state, 1
         return {**super().numbers(), "group": self.group}
 
     def _read(self, saved: Saved) -> None:

@@ -99,15 +99,17 @@ class Uncertainty(ABC):
 
     @property
     def state(self) -> Values:
-        """All that was learnt so far."""
-        if self._waiting:
-            self._state = self._learnt(self._state, Shown.stacked(self._waiting))
-            self._waiting = []  # another list: radii still hold the old one
-        return self._state
+        """All that can be learnt from the releases so far."""
+        return self._learnt(self._state, Shown.stacked(self._waiting)) if self._waiting else self._state
 
     @state.setter
     def state(self, state: Values) -> None:
-        self._state, self._waiting = state, []
+        self._state, self._waiting = state, []  # another list: radii still hold the old one
+
+    def learn(self) -> Values:
+        """The state, from which everything goes on: single releases that have waited are looked at once."""
+        self.state = self.state
+        return self._state
 
     def follow(self, releases: Release | Releases) -> Radii:
         """Learn from releases; returns half the widths of their intervals, which are worked out when asked for."""
@@ -121,7 +123,7 @@ class Uncertainty(ABC):
     def _follow_one(self, release: Release) -> Radii:
         """The same for one release, from which is learnt when it matters: a push takes microseconds."""
         if len(self._waiting) >= MOST_WAITING:
-            _ = self.state
+            self.learn()
         one = (release.step, release.values, release.status, release.source, release.scale, release.measured)
         self._waiting.append(one)
         return Radii(partial(self._radius_of_one, self._state, self._waiting, len(self._waiting)))

@@ -988,6 +988,27 @@ def _parts(holder: object, kind: type, seen: set[int]) -> list[Any]:
 
 
 @check
+def reading_changes_nothing(mechanism: Mechanism) -> None:
+    """No property of a run, its noise or what it learns draws, forgets or moves anything."""
+    run = mechanism.start()
+    _pushed(run, stream(mechanism))
+    for part in [
+        run,
+        *(each for each in vars(run).values() if type(each).__module__.startswith("tidegate.")),
+    ]:
+        if not hasattr(part, "__dict__"):
+            continue
+        before, kinds = vars(part).copy(), type(part).__mro__
+        for name in {
+            name for kind in kinds for name, each in vars(kind).items() if isinstance(each, property)
+        }:
+            with suppress(Exception):  # some are of other configurations
+                getattr(part, name)
+            changed = [each for each, value in before.items() if vars(part).get(each) is not value]
+            assert not changed, f"reading {name} of {type(part).__name__} changes {' and '.join(changed)}"
+
+
+@check
 def remembered_numbers_are_those_of_the_configuration(mechanism: Mechanism) -> None:
     """No configuration at work, whole or part, remembers a number that its fields alone would not give."""
     run = mechanism.start()
