@@ -15,7 +15,7 @@ from tidegate.mechanisms import BinaryTree, BudgetAbsorption, Mechanism, Sample,
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.structures.value_bins import ValueBins
-from tidegate.testing import fixed_entropy
+from tidegate.testing import fixed_entropy, zero_noise
 
 STEPS = 60
 
@@ -212,6 +212,18 @@ def test_the_ledger_says_what_was_learnt(tmp_path) -> None:
     again.ledger.close()
     with open_ledger(tmp_path / "a.ledger", mechanism.policy, mechanism.units) as ledger:
         assert ledger.step == STEPS
+
+
+@pytest.mark.parametrize("build", [tree, plain, sliding])
+def test_a_late_beginning_learns_as_long(build) -> None:
+    """Steps are counted from the run's own first one: the same sample, clip and sums wherever a stream begins."""
+    mechanism = configured(build=build)
+    matrix = receipts(mechanism.bins)
+    with zero_noise():
+        first, late = mechanism.start(), mechanism.start().begin_at(41)
+        expected, found = first.push_batch(matrix), late.push_batch(matrix)
+    assert first.clip == late.clip
+    assert np.array_equal(expected.values, found.values, equal_nan=True)
 
 
 def test_too_few_records_teach_nothing() -> None:

@@ -182,6 +182,8 @@ def test_refusals_name_the_parameter_to_change():
         ClippedSum(policy, horizon=10_000, lag=1000, threshold="smooth", exceeding="0.01", too_low=1e-12)
     with pytest.raises(InvalidParameter, match="columns"):
         ClippedSum(EVENT, columns=2, horizon=1000)
+    with pytest.raises(InvalidParameter, match="horizon"):
+        ClippedSum(EVENT, horizon=1)
     with pytest.raises(InvalidParameter, match="multiplier"):
         ClippedSum(EVENT, horizon=1000, multiplier="0.5")
     run = ClippedSum(EVENT, horizon=100, lag=40).start()

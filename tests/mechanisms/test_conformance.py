@@ -13,7 +13,13 @@ from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Blocks, catalogue
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.noise.scale import LARGEST
-from tidegate.testing.conformance import CHECKS, interrupted_work_leaves_no_trace_or_ends_the_run
+from tidegate.testing.conformance import (
+    CHECKS,
+    interrupted_work_leaves_no_trace_or_ends_the_run,
+    same,
+    stream,
+)
+from tidegate.testing.entropy import fixed_entropy
 
 ALL = {**catalogue(), "ClippedRecords": ClippedRecords}  # which stands beside the catalogue
 EXAMPLES = [
@@ -53,6 +59,18 @@ def test_an_interruption_between_two_pieces_leaves_no_trace_or_ends_the_run(mech
     for module, name in found:
         monkeypatch.setattr(module, name, 8)
     interrupted_work_leaves_no_trace_or_ends_the_run(mechanism)
+
+
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_pieces_of_a_batch_do_not_show(mechanism, monkeypatch):
+    """However large the pieces are in which a batch is worked on, the same is released under fixed entropy."""
+    rows = stream(mechanism, 40)
+    with fixed_entropy("pieces"):
+        expected = mechanism.start().push_batch(rows)
+    for module, name in pieces():
+        monkeypatch.setattr(module, name, 8)
+    with fixed_entropy("pieces"):
+        assert same(expected, mechanism.start().push_batch(rows))
 
 
 @pytest.mark.parametrize("tiny", ["1e-400", "1e-26", "1e-18"])

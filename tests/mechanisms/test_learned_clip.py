@@ -1,5 +1,7 @@
 """Averages, decayed sums and histograms with a learnt threshold: exact without noise, scaled to the clip."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,51 @@ def test_noise_is_scaled_to_the_clip_and_not_to_the_bound():
         assert releases.scale[-1] == pytest.approx(factor * run.clip, rel=0.01)
         errors = releases.values[1500:, 0] - run.mechanism.ideal(TRIPS[:, None].astype(float))[1500:, 0]
         assert np.abs(errors).mean() < 4 * releases.scale[-1]
+
+
+@pytest.mark.parametrize("kind", [ClippedAverage, ClippedDecay, ClippedHistogram])
+def test_deviations_and_reach_are_in_the_values_unit(kind):
+    """The same observations in quarters: every deviation, and what one observation changes, is a quarter."""
+    coarse = kind(POLICY, lag=500)
+    fine = kind(tg.Event(epsilon="1", max_change=360), lag=500, grid="1/4")
+    with zero_noise():
+        whole, quarters = coarse.start(), fine.start()
+        expected, found = whole.push_batch(TRIPS), quarters.push_batch(TRIPS / 4)
+    counts = kind is ClippedHistogram  # a count has no unit
+    assert found.scale[500:] == pytest.approx(expected.scale[500:] / (1 if counts else 4))
+    assert quarters.reach(700) == pytest.approx(whole.reach(700) / (1 if counts else 4))
+
+
+def test_reach_counts_the_steps_after_the_lag():
+    """Of the n-th observation after the lag, an average of n has the n-th part, also where it begins late."""
+    mechanism = ClippedAverage(POLICY, lag=500, window=900)
+    with zero_noise():
+        run = mechanism.start().begin_at(101)
+        run.push_batch(TRIPS)
+    for after in (1, 2, 900, 1000):
+        assert run.reach(100 + 500 + after) == pytest.approx(run.clip / min(after, 900))
+
+
+@pytest.mark.parametrize("kind", [ClippedAverage, ClippedDecay, ClippedHistogram])
+def test_every_step_has_one_source(kind):
+    """As many sources as rows, each the step itself after the lag."""
+    with zero_noise():
+        run = kind(POLICY, lag=500).start()
+        releases = [run.push_batch(TRIPS[:600]), run.push_batch(TRIPS[600:700])]
+    assert [len(each.source) for each in releases] == [600, 100]
+    assert releases[0].source.tolist() == [0] * 500 + list(range(501, 601))
+    assert releases[1].source.tolist() == list(range(601, 701))
+
+
+def test_the_shortest_lag():
+    """As many steps as leave half of them below the number that may exceed the threshold."""
+    with pytest.raises(InvalidParameter, match="at least") as refused:
+        ClippedAverage(POLICY, lag=1)
+    least = int(re.search(r"at least (\d+)", str(refused.value))[1])
+    mechanism = ClippedAverage(POLICY, lag=least)
+    assert mechanism.above == least // 2
+    with pytest.raises(InvalidParameter, match=f"at least {least}"):
+        ClippedAverage(POLICY, lag=least - 1)
 
 
 def test_long_windows_have_a_tree_and_short_ones_have_not():

@@ -349,3 +349,20 @@ def test_bad_parameters_are_refused(options, word):
     with pytest.raises(InvalidParameter, match=word) as caught:
         PeGaSus(tg.Event(epsilon="0.01"), **options)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_what_a_step_loses_is_its_budget():
+    """Noise of the value, of the threshold and of the questions together: ε, and less only by rounding."""
+    mechanism = PeGaSus(tg.Event(epsilon="1/10", mobility="fixed"), columns=2, noise="laplace")
+    losses = mechanism.step_losses(mechanism.start().push_batch(np.zeros((20, 2), dtype=np.int64)))
+    assert losses.max() <= 0.1 * (1 + 1e-12)
+    assert losses.min() > 0.0999
+
+
+def test_the_deviation_that_pays_is_that_of_theorem_3_6():
+    """√(2(n − ln n − 1)) / (1 + ln(n − 1)) of the noise's scale: worked out by hand for groups of 2 and of 100."""
+    mechanism = PeGaSus(tg.Event(epsilon="0.1"))
+    two = math.sqrt(2 * (2 - math.log(2) - 1)) * mechanism.laplace_scale
+    hundred = math.sqrt(2 * (99 - math.log(100))) / (1 + math.log(99)) * mechanism.laplace_scale
+    assert mechanism.deviation_that_pays(2) == pytest.approx(two)
+    assert mechanism.deviation_that_pays(100) == pytest.approx(hundred)

@@ -20,13 +20,23 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.errors import InvalidParameter
-from tidegate.mechanisms import Mechanism, Run, catalogue
+from tidegate.mechanisms import (
+    BackwardSmoothing,
+    BinaryTree,
+    BudgetAbsorption,
+    Mechanism,
+    PeGaSus,
+    Run,
+    Sample,
+    Uniform,
+    catalogue,
+)
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.policy import Clock, Event, Secret, Specification, Swellfish, User, WEvent
 from tidegate.structures.hierarchy import Hierarchy
 from tidegate.structures.value_bins import ValueBins
-from tidegate.testing.entropy import zero_noise
+from tidegate.testing.entropy import fixed_entropy, zero_noise
 
 ALL = {**catalogue(), "ClippedRecords": ClippedRecords}  # which stands beside the catalogue
 W = 4  # of windows
@@ -860,3 +870,52 @@ def test_scales_that_are_whole_numbers_look_so():
     units = np.array([1, 3, 7, 2**20, 2**20 + 1])
     alike = [float(publication_scale(plan._scale_of_one, int(number))) for number in units]
     assert plan.scales(units).tolist() == alike
+
+
+QUARTERS = {
+    "Uniform": lambda policy, grid: Uniform(policy, columns=2, grid=grid),
+    "Uniform, Laplace": lambda policy, grid: Uniform(policy, grid=grid, noise="laplace"),
+    "Sample": lambda policy, grid: Sample(policy, columns=2, grid=grid),
+    "BudgetAbsorption": lambda policy, grid: BudgetAbsorption(policy, columns=3, grid=grid),
+    "PeGaSus": lambda policy, grid: PeGaSus(policy, grid=grid),
+    "BackwardSmoothing": lambda policy, grid: BackwardSmoothing(policy, columns=2, grid=grid),
+    "BinaryTree": lambda policy, grid: BinaryTree(policy, horizon=40, grid=grid),
+}
+
+
+@pytest.mark.parametrize("name", QUARTERS)
+def test_scales_are_in_the_unit_of_values(name):
+    """Everything in quarters, the change of a unit too: values and scales of releases are quarters of what they were."""
+    build = QUARTERS[name]
+    policy = (
+        WEvent
+        if name != "BinaryTree"
+        else lambda epsilon, w, max_change: Event(epsilon=epsilon, max_change=max_change)
+    )
+    rows = np.random.default_rng(4).integers(
+        0, 90, (40, build(policy(epsilon="1", w=8, max_change=1), 1).columns)
+    )
+    with fixed_entropy("quarters"):
+        whole = build(policy(epsilon="1", w=8, max_change=1), 1).start().push_batch(rows)
+    with fixed_entropy("quarters"):
+        parts = build(policy(epsilon="1", w=8, max_change="1/4"), "1/4").start().push_batch(rows / 4)
+    assert parts.values == pytest.approx(whole.values / 4)
+    assert parts.scale == pytest.approx(whole.scale / 4)
+
+
+def test_the_terms_of_an_answer_have_its_deviation():
+    """The independent draws in a linear answer of a tree have its variance together, whatever the grid."""
+    tree = BinaryTree(Event(epsilon="1/50", max_change="1/4"), horizon=40, grid="1/4")
+    weights = np.zeros(40)
+    weights[[6, 39]] = -1.0, 1.0
+    scales, counts = tree.terms_of(weights)
+    assert math.sqrt(np.dot(2 * scales**2, counts)) == pytest.approx(tree.deviation_of(weights), rel=1e-3)
+
+
+def test_the_variance_of_shared_noise_grows_with_the_square_of_the_change():
+    """Three times the change is nine times the variance, half the budget four times."""
+    one, three = (
+        Uniform(WEvent(epsilon=epsilon, w=8, max_change=change)).sharing
+        for epsilon, change in (("1/100", 1), ("1/200", 3))
+    )
+    assert three.variance == pytest.approx(36 * one.variance)

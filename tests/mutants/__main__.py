@@ -55,7 +55,7 @@ def attack(
     tests: Sequence[str],
     budget: float,
     results: Path,
-    interpreted: bool,
+    kernels: bool,
     near: bool,
 ) -> None:
     """Run the tests against mutants in this process and its children, and note what became of each."""
@@ -77,7 +77,7 @@ def attack(
         print(f"{outcome.outcome:<8} {outcome.seconds:6.1f} s  {mutant.key} {where} {_cell(mutant.before)}"
               f" → {_cell(mutant.after)}", file=terminal, flush=True)  # fmt: skip
 
-    switches.serve(mutants, tests, budget, interpreted, say, near)
+    switches.serve(mutants, tests, budget, kernels, say, near)
 
 
 def page(mutants: Sequence[Mutant], done: dict[str, Outcome], budget: float) -> str:
@@ -126,7 +126,7 @@ Written by `make mutants`, which goes on where it stopped: {run} of {sampled} ha
 made, one at a time, in lines of `mechanisms/`, `ledger/` and `noise/` that hold scales, charges, sensitivities and
 comparisons. Each stands behind a switch. The tests of these rooms run one after the other, and after each the mutants
 that it reached are tried with the same test, until they are noticed or have had {budget:.0f} seconds of processor time.
-Those of kernels are tried where kernels are not compiled. {killed} were noticed, {survived} were not.
+Those of kernels are switched in machine code. {killed} were noticed, {survived} were not.
 Of those {explained} are explained below: they change nothing that can be observed, or nothing that matters for
 privacy. The choice is by a hash, so that it does not depend on anybody. Of {earlier} the outcome was taken over from an
 earlier run: the same mistakes, while other lines of the code have changed since. {near} of the survivors were tried with
@@ -178,12 +178,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     tests = select_tests.near(mutant.module for mutant in waiting) if chosen.near else chosen.tests
     processes = []
-    for interpreted in (False, True):
-        own = [mutant for mutant in waiting if patching.is_kernel(mutant.module) == interpreted]
-        if own and chosen.kernels != ("alone", "without")[interpreted]:
+    for kernels in (False, True):
+        own = [mutant for mutant in waiting if patching.is_kernel(mutant.module) == kernels]
+        if own and chosen.kernels != ("alone", "without")[kernels]:
             child = os.fork()
             if child == 0:
-                attack(own, tests, chosen.budget, chosen.results, interpreted, chosen.near)
+                attack(own, tests, chosen.budget, chosen.results, kernels, chosen.near)
                 os._exit(0)
             processes.append(child)
     for child in processes:

@@ -4,8 +4,9 @@ Tests run one after the other without any mutant, and note whose expressions the
 for every mutant that was reached and is still alive, and the child runs the same test with its switch turned on. So
 libraries are loaded and tests collected once, and no test runs for a mutant that it cannot notice.
 
-What the package has worked out and kept before is forgotten in the child. A compiled kernel cannot have a switch: the
-mutants of kernels run in a process in which no kernel is compiled, with the tests that pass there.
+What the package has worked out and kept before is forgotten in the child. Compiled kernels read their switches from a
+piece of memory at a fixed address, of which a child has a copy of its own: machine code stays as it is when one is
+turned on. It is compiled into a folder that is removed at the end.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import gc
 import os
 import re
 import resource
+import shutil
 import signal
-import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 import select_tests
 from _pytest.runner import runtestprotocol
@@ -35,6 +38,7 @@ SWITCH = "__tidegate_mutant__"
 ROOMS = ("tests/mechanisms", "tests/ledger", "tests/noise")
 LONGEST = 4.0  # seconds of processor time after which a test is left out
 RUNS_ON = 30  # seconds of processor time after which a mutant is said to run for ever
+REACHED, ON = 0, 1
 WAITING = "waits for ever"
 WAITS = 45  # seconds of the clock after which it is said to wait for ever, if the test without it does not
 
@@ -50,27 +54,28 @@ class Alive:
 
 
 def switched(mutants: Sequence[Mutant]) -> dict[str, str]:
-    """The sources of all modules in which mutants stand, with a switch for each of them."""
-    by_path: dict[str, list[Mutant]] = {}
-    for mutant in mutants:
-        by_path.setdefault(mutant.path, []).append(mutant)
-    return {own[0].module: _file(path, own) for path, own in by_path.items()}
+    """The sources of all modules in which mutants stand, with a switch for each of them: its number in the sequence."""
+    by_path: dict[str, list[tuple[Mutant, int]]] = {}
+    for number, mutant in enumerate(mutants):
+        by_path.setdefault(mutant.path, []).append((mutant, number))
+    return {own[0][0].module: _file(path, own) for path, own in by_path.items()}
 
 
-def _file(path: str, mutants: list[Mutant]) -> str:
+def _file(path: str, mutants: list[tuple[Mutant, int]]) -> str:
     content = (PACKAGE / path).read_bytes()
-    return _text(content, 0, len(content), sorted(mutants, key=lambda each: (each.begin, -each.end))).decode()
+    inside = sorted(mutants, key=lambda each: (each[0].begin, -each[0].end))
+    return _text(content, 0, len(content), inside).decode()
 
 
-def _text(content: bytes, begin: int, end: int, inside: list[Mutant]) -> bytes:
+def _text(content: bytes, begin: int, end: int, inside: list[tuple[Mutant, int]]) -> bytes:
     """A part of a file, in which each outermost mutant is a choice between its two texts."""
     text, at = b"", begin
     while inside:
-        first, *inside = inside
-        within = [each for each in inside if each.end <= first.end]
+        (first, number), *inside = inside
+        within = [each for each in inside if each[0].end <= first.end]
         inside = inside[len(within) :]
         before = _text(content, first.begin, first.end, within)
-        choice = f'(({first.after}) if {SWITCH}("{first.key}") else ('.encode() + before + b"))"
+        choice = f"(({first.after}) if {SWITCH}({number}) else (".encode() + before + b"))"
         text += content[at : first.begin] + choice
         at = first.end
     return text + content[at:end]
@@ -86,14 +91,18 @@ class Session:
         self.budget = budget
         self.say = say
         self.near = near
-        self.on = ""
-        self.reached: set[str] = set()
-        self.failed = False
+        self.keys = [mutant.key for mutant in mutants]
+        self.marks = np.zeros((2, len(mutants)), np.uint8)  # REACHED and ON, by number
 
-    def switch(self, key: str) -> bool:
+    def switch(self, number: int) -> bool:
         """Whether a mutant is turned on; called wherever one stands."""
-        self.reached.add(key)
-        return key == self.on
+        self.marks[REACHED, number] = 1
+        return bool(self.marks[ON, number])
+
+    @property
+    def reached(self) -> set[str]:
+        """The mutants that the last test came by."""
+        return {key for key, mark in zip(self.keys, self.marks[REACHED], strict=True) if mark}
 
     def pytest_collection(self) -> None:
         """An example that fails is enough: nobody needs the smallest one."""
@@ -127,9 +136,9 @@ class Session:
         for item, following in zip(session.items, [*session.items[1:], None], strict=True):
             if not self.alive:
                 break
-            signal.setitimer(signal.ITIMER_PROF, LONGEST)
-            passed = self._passes(item, following)
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            passed = self._in_time(item, following) or self._in_time(
+                item, following
+            )  # the first may have compiled
             reached = [self.alive[key] for key in sorted(self.reached) if key in self.alive] if passed else []
             kept = list(_kept([*lasting, *filter(_may_keep, gc.get_objects())])) if reached else []
             for each in reached:
@@ -138,6 +147,12 @@ class Session:
         for each in self.alive.values():
             self.say(each, "")
         return True
+
+    def _in_time(self, item: pytest.Item, following: pytest.Item | None) -> bool:
+        signal.setitimer(signal.ITIMER_PROF, LONGEST)
+        passed = self._passes(item, following)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return passed
 
     def _try(self, each: Alive, item: pytest.Item, kept: list[Callable[[], object]]) -> bool:
         """One mutant against one test; it is dead if the test fails with it, and passes once more without it.
@@ -173,7 +188,8 @@ class Session:
                 signal.alarm(WAITS)
                 for forget in kept:
                     forget()
-                self.on = key
+                if key:
+                    self.marks[ON, self.keys.index(key)] = 1
                 code = 0 if self._passes(item, None) else 1
             finally:
                 os._exit(code)
@@ -185,7 +201,7 @@ class Session:
 
     def _passes(self, item: pytest.Item, following: pytest.Item | None) -> bool:
         """Run a test once, with its set-up."""
-        self.reached.clear()
+        self.marks[REACHED] = 0
         if hasattr(item, "_request"):
             item._initrequest()  # it may have been run before
         reports = runtestprotocol(item, log=False, nextitem=following)
@@ -239,30 +255,49 @@ def _properties(kind: type) -> frozenset[str]:
     )
 
 
-def _interpret() -> None:
-    """From now on kernels are not compiled."""
-    compiled: Any = ModuleType("tidegate.compiled")
-    source = patching.path_of("tidegate.compiled")
-    compiled.__file__ = str(source)
-    sys.modules["tidegate.compiled"] = compiled
-    exec(compile(source.read_text(encoding="utf-8"), str(source), "exec"), vars(compiled))
-    compiled.kernel = lambda function: function
+def _compiled(marks: np.ndarray) -> Any:
+    """The switch of a session as a compiled function, which reads and writes its marks wherever they are."""
+    import numba
+    from numba.core import cgutils, types
+    from numba.extending import intrinsic
+
+    address, shape = marks.ctypes.data, marks.shape
+
+    def type_pointer(context: Any, number: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+        return types.voidptr(types.int64), generate
+
+    pointer: Any = intrinsic(type_pointer)
+
+    @numba.njit(nogil=True)
+    def switch(number: int) -> bool:
+        view = numba.carray(pointer(address), shape, np.uint8)
+        view[REACHED, number] = 1
+        return view[ON, number] != 0
+
+    return switch
 
 
 def serve(
     mutants: Sequence[Mutant],
     tests: Sequence[str],
     budget: float,
-    interpreted: bool,
+    kernels: bool,
     say: Callable[[Alive, str], None],
     near: bool = False,
 ) -> None:
     """Run the tests with all mutants; `say` is called for each when it is known what became of it."""
     session = Session(mutants, budget, say, near)
-    setattr(builtins, SWITCH, session.switch)
-    if interpreted:
-        _interpret()
+    machine_code = tempfile.mkdtemp(prefix="tidegate-mutants-")
+    if kernels:
+        os.environ["NUMBA_CACHE_DIR"] = machine_code
+    setattr(builtins, SWITCH, _compiled(session.marks) if kernels else session.switch)
     patching.install_sources(switched(mutants))
     arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=1",
                  "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip
-    pytest.main([*arguments, *tests], plugins=[session])
+    try:
+        pytest.main([*arguments, *tests], plugins=[session])
+    finally:
+        shutil.rmtree(machine_code, ignore_errors=True)

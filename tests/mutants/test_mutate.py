@@ -51,12 +51,12 @@ def test_a_switch_is_one_mutant_or_none() -> None:
     ]
     assert len(found) > 3
     (text,) = switches.switched(found).values()
-    assert _turned(text, "") == ast.dump(ast.parse(found[0].original()))
-    for mutant in found:
-        assert _turned(text, mutant.key) == ast.dump(ast.parse(mutant.source()))
+    assert _turned(text, -1) == ast.dump(ast.parse(found[0].original()))
+    for number, mutant in enumerate(found):
+        assert _turned(text, number) == ast.dump(ast.parse(mutant.source()))
 
 
-def _turned(text: str, key: str) -> str:
+def _turned(text: str, number: int) -> str:
     """The syntax tree of a file with one of its switches turned on."""
 
     class Turn(ast.NodeTransformer):
@@ -65,6 +65,6 @@ def _turned(text: str, key: str) -> str:
             self.generic_visit(node)
             if not (isinstance(node.test, ast.Call) and ast.unparse(node.test.func) == switches.SWITCH):
                 return node
-            return node.body if ast.literal_eval(node.test.args[0]) == key else node.orelse
+            return node.body if ast.literal_eval(node.test.args[0]) == number else node.orelse
 
     return ast.dump(Turn().visit(ast.parse(text)))

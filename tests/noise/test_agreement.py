@@ -240,3 +240,13 @@ def test_log_and_exp_are_within_their_proved_errors() -> None:
         for number in np.concatenate([words, 120 * words, 700 * words, [0.0, 700.0]]).tolist():
             exact = (-Decimal(number)).exp()
             assert abs(Decimal(kernels.exp_minus(number)) - exact) < exact * Decimal(2) ** -49
+
+
+def test_minus_zero_of_a_large_scale_is_left_to_the_reference() -> None:
+    """No magnitude, no low bits and a negative sign decide nothing; with the other sign it is 0."""
+    part, factor, shift = kernels.constants(2.0**30)
+    assert shift > 0
+    plus, minus, nothing = np.uint64(2**64 - 2), np.uint64(2**64 - 1), np.uint64(0)
+    assert kernels.laplace_large(plus, nothing, part, factor, shift) == 0
+    assert kernels.laplace_large(minus, nothing, part, factor, shift) == kernels.UNDECIDED
+    assert kernels.laplace_large(minus, np.uint64(1), part, factor, shift) == -1

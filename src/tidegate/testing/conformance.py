@@ -112,6 +112,46 @@ def batches_may_be_cut_anywhere(mechanism: Mechanism) -> None:
 
 
 @check
+def every_step_of_a_batch_has_each_field(mechanism: Mechanism) -> None:
+    """Statuses, sources, scales, charges and measurements of a batch: one for each of its steps, as of pushes."""
+    rows = stream(mechanism, 30)
+    with fixed_entropy(15):
+        run, one = mechanism.start(), mechanism.start()
+        for batch in (rows[:9], rows[9:]):
+            found, pushed = run.push_batch(batch), _pushed(one, batch)
+            steps = len(batch)
+            for name in ("values", "status", "source", "scale", "units"):
+                assert len(getattr(found, name)) == steps, (
+                    f"{name} of a batch has another length than the batch"
+                )
+            measured = found.measured
+            for name, part in zip(measured._fields, measured, strict=True) if measured is not None else ():
+                single = [getattr(release.measured, name) for release in pushed]
+                assert part.shape[0] == steps, f"{name} has another length than the batch"
+                assert np.array_equal(part, single, equal_nan=True), (
+                    f"{name} of a batch is not that of single pushes"
+                )
+
+
+@check
+def revisions_say_where_they_come_from(mechanism: Mechanism) -> None:
+    """A revised step has the charge of its step, and rests on a measured step or on all until it became known."""
+    with fixed_entropy(16):
+        releases = mechanism.start().push_batch(stream(mechanism, 100))
+    revised = releases.revised
+    if revised is None or revised.ends is None:
+        return
+    count = len(revised)
+    begin = revised.first_step - releases.first_step
+    assert np.array_equal(revised.units, releases.units[begin : begin + count]), (
+        "a revision has another charge"
+    )
+    whole = revised.source == revised.ends
+    measured = revised.status[revised.source - revised.first_step] != Status.APPROXIMATED
+    assert (whole | measured).all(), "a revision rests on a step that was not measured"
+
+
+@check
 def restored_run_goes_on_unchanged(mechanism: Mechanism) -> None:
     """A run restored from a snapshot at any of several steps goes on as if it had never stopped."""
     rows = stream(mechanism)
@@ -714,7 +754,7 @@ def input_is_not_aliased(mechanism: Mechanism) -> None:
 @check
 def outputs_are_independent_of_each_other(mechanism: Mechanism) -> None:
     """Writing over one release's values does not change another's."""
-    rows = stream(mechanism)
+    rows = stream(mechanism, 30)
     with fixed_entropy(15):
         expected = [release.values.copy() for release in _pushed(mechanism.start(), rows)]
         run = mechanism.start()
