@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from typing import TypeVar
 
 from tidegate.errors import InvalidParameter
 
 _LONGEST = 1000  # characters, or powers of ten: longer numbers only keep the machine busy
 ExactLike = str | int | Fraction | Decimal
+Number = TypeVar("Number", float, Fraction)
 
 
 def exact(name: str, value: ExactLike) -> Fraction:
@@ -80,6 +83,28 @@ def whole(name: str, value: int, least: int = 1, most: int | None = None) -> int
     if most is not None and number > most:
         raise InvalidParameter(name, value, f"at most {most}", f"write {name}={most} or less")
     return number
+
+
+def one_of(name: str, value: object, allowed: Collection[object], remedy: str = "leave it out") -> None:
+    """Refuse what is none of the values that are allowed.
+
+    Examples
+    --------
+    >>> one_of("layout", "long", ("long", "wide"))
+    >>> one_of("layout", "tall", ("long", "wide"))
+    Traceback (most recent call last):
+    ...
+    tidegate.errors.InvalidParameter: layout is 'tall' but must be 'long' or 'wide'; leave it out.
+    """
+    if value not in allowed:
+        raise InvalidParameter(name, value, " or ".join(map(repr, allowed)), remedy)
+
+
+def proper(name: str, value: Number, remedy: str) -> Number:
+    """Refuse a number that is not above 0 and below 1."""
+    if not 0 < value < 1:
+        raise InvalidParameter(name, value, "above 0 and below 1", remedy)
+    return value
 
 
 def float_up(value: Fraction) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate import charts, frames
-from tidegate.errors import InvalidParameter
+from tidegate.exact import proper
 
 if TYPE_CHECKING:
     import polars
@@ -53,8 +53,7 @@ class Radii:
 
     def __call__(self, confidence: float) -> Values:
         """Those for a probability."""
-        if not 0.0 < confidence < 1.0:
-            raise InvalidParameter("confidence", confidence, "above 0 and below 1", "write for example 0.9")
+        proper("confidence", confidence, "write for example 0.9")
         found = self._known.get(confidence)
         if found is None:
             found = self._known[confidence] = self._work_out(confidence)

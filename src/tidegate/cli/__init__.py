@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from tidegate.cli.options import SETTINGS
 from tidegate.errors import TidegateError, without_secrets
 from tidegate.system import check_system
 from tidegate.version import __version__
@@ -41,19 +42,12 @@ COMMANDS = {
     "repro": "The papers' experiments: what is claimed, and what the sound implementation gives.",
     "datasets": "Sample streams: make one, or load a public one that you have downloaded.",
 }
-# Pretty exceptions print local variables, and a local variable may be a record.
-_SETTINGS: dict[str, Any] = {
-    "add_completion": False,
-    "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,
-    "context_settings": {"help_option_names": ["-h", "--help"]},
-}
 COMPLETION = "_TIDEGATE_COMPLETE"  # a shell that asks how a word goes on sets it
 
 
 def load(name: str) -> Any:
     """The command of a name, from its module: a function of the same name, or an ``app`` of several commands."""
-    module, alone = import_module(f"tidegate.cli.{name}"), typer.Typer(**_SETTINGS)
+    module, alone = import_module(f"tidegate.cli.{name}"), typer.Typer(**SETTINGS)
     if hasattr(module, "app"):
         alone.add_typer(module.app, name=name)
     else:
@@ -79,7 +73,7 @@ class _LoadedWhenCalled(TyperGroup):
         return name, None if name is None else load(name), rest
 
 
-app = typer.Typer(name="tidegate", cls=_LoadedWhenCalled, **_SETTINGS)
+app = typer.Typer(name="tidegate", cls=_LoadedWhenCalled, **SETTINGS)
 
 
 def _version(wanted: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import release_of
 
 EXAMPLE = "Example: tidegate amend tidegate.toml"
@@ -16,7 +17,7 @@ EXAMPLE = "Example: tidegate amend tidegate.toml"
 
 def amend(
     config: Annotated[Path, typer.Argument(help="The changed configuration of a stream that was begun.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Let a stream be what its configuration says now: other queries, columns, mechanisms, shares or budget.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli.options import Machine
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -44,7 +46,7 @@ def bench(
     public: Annotated[
         bool, typer.Option("--public", help="The file is public data, and so may the errors be.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Compare mechanisms on a stream of your own: errors with intervals over runs, at once and delayed.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import following, release_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ PATIENCE = 10  # seconds for a broker's answer
 def check(
     config: Annotated[Path, typer.Argument(help="The configuration.")],
     follow: Annotated[bool, typer.Option("--follow", help="As for `release --follow`.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Check a configuration, its source, ledger and sink: everything that `release` would refuse at its start.
 

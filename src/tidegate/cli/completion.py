@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli import COMPLETION
+from tidegate.cli.options import Machine
 
 EXAMPLE = "Example: tidegate completion bash"
 SHELLS = ("bash", "zsh", "fish")
@@ -14,7 +15,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 def completion(
     shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Print a script that completes commands and options in a shell; docs/install.md says where it goes."""
     import json

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.targets import Machine, Target, check_target
+from tidegate.cli.options import Machine
+from tidegate.cli.targets import Target, check_target
 
 if TYPE_CHECKING:
     from tidegate.runtime.copies import Copied

@@ -8,19 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.cli.options import SETTINGS, Machine
 from tidegate.cli.progress import release_of, stages
 
 LIST_EXAMPLE = "Example: tidegate datasets list"
 MAKE_EXAMPLE = "Example: tidegate datasets make campus --out campus --weeks 1"
 LOAD_EXAMPLE = "Example: tidegate datasets load nyc-taxi yellow_tripdata_2024-01.parquet --out taxi"
-Machine = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 app = typer.Typer(
     help="Sample streams: make one, or load a public one that you have downloaded.",
     epilog=MAKE_EXAMPLE,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **SETTINGS,
 )
 
 _CAMPUS = """\

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import following
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def demo(
     weeks: Annotated[int, typer.Option(help="Weeks of the made-up stream.")] = 4,
     epsilon: Annotated[str, typer.Option(help='Budget of any window, exact: "1", "0.5" or "1/3".')] = "1",
     window: Annotated[int, typer.Option(help="Hours that are protected together (w).")] = 24,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Release the occupancy of a made-up campus under w-event privacy and draw it.
 

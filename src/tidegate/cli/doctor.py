@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import following, stages
 
 EXAMPLE = "Example: tidegate doctor"
@@ -36,7 +37,7 @@ SCALE = 10.0
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Print versions and optional parts, and try noise and ledger for a moment.
 

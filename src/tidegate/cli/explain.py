@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import following
 
 EXAMPLE = "Example: tidegate explain tidegate.toml"
@@ -15,7 +16,7 @@ EXAMPLE = "Example: tidegate explain tidegate.toml"
 
 def explain(
     config: Annotated[Path, typer.Argument(help="The configuration.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Say in sentences what is published, who is protected when and how well, and what is taken for granted.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import release_of
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def init(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing; take the defaults.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a configuration that is there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Write a commented configuration for a file of events.
 

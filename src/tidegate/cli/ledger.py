@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.cli import copies
-from tidegate.cli.targets import Machine, Target, check_target
+from tidegate.cli.options import SETTINGS, Machine
+from tidegate.cli.targets import Target, check_target
 
 if TYPE_CHECKING:
     from tidegate.ledger.durable import DurableLedger
@@ -22,10 +23,7 @@ EXAMPLE = VERIFY_EXAMPLE
 app = typer.Typer(
     help="Look at a ledger, verify it, back it up, put it back or prune it.",
     epilog=EXAMPLE,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **SETTINGS,
 )
 
 

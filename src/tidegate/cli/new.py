@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.options import Machine
+
 EXAMPLE = "Example: tidegate new mechanism HourlyMedian --folder hourly-median"
 
 app = typer.Typer(no_args_is_help=True, help="Skeletons of your own mechanisms.", epilog=EXAMPLE)
@@ -26,7 +28,7 @@ def mechanism(
     folder: Annotated[
         Path | None, typer.Option(help="Where it goes; by default a folder of that name here.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Write a mechanism that works, its tests, a proof page to be written, and a package that Tidegate finds.
 

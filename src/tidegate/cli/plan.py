@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import following, release_of
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def plan(
     every: Annotated[
         bool, typer.Option("--all", help="Show every setting that was tried, not the best of each mechanism.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Predict the error of every mechanism from public knowledge, and recommend one.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import release_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def preview(
         ),
     ] = None,
     report: Annotated[Path, typer.Option(help="The report of the made-up stream.")] = Path("preview.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Release a made-up stream under a configuration, and write the report that the real one would have.
 

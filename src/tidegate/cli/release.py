@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import following, release_of
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def release(
         bool,
         typer.Option("--backfill", help="Close more steps at once than catch_up in [steps] allows."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Release the stream of a configuration, and go on where an earlier start was stopped.
 

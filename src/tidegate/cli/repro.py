@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli.options import SETTINGS, Machine
+
 if TYPE_CHECKING:
     from tidegate.repro.runner import Progress, Result
 
@@ -20,16 +22,12 @@ RUN_EXAMPLE = "Example: tidegate repro run w-event-figure-6 --small"
 REPORT_EXAMPLE = "Example: tidegate repro report --results repro-results --page repro.md"
 EXAMPLE = RUN_EXAMPLE
 RESULTS = Path("repro-results")
-Machine = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Results = Annotated[Path, typer.Option("--results", help="The folder of rows, pictures and judgements.")]
 
 app = typer.Typer(
     help="The papers' experiments: what is claimed, and what the sound implementation gives.",
     epilog=EXAMPLE,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **SETTINGS,
 )
 
 

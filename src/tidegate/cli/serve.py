@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tidegate.cli.options import SETTINGS, Machine
+
 if TYPE_CHECKING:
     from tidegate.web.tokens import Tokens
 
@@ -19,7 +21,6 @@ ADD_EXAMPLE = "Example: tidegate serve token add producer --as gateway"
 REVOKE_EXAMPLE = "Example: tidegate serve token revoke gateway"
 LIST_EXAMPLE = "Example: tidegate serve token list"
 TokenFile = Annotated[Path, typer.Option("--tokens", help="The file of tokens; it has their hashes only.")]
-Machine = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 TOKENS = Path("tokens.json")
 
 
@@ -33,16 +34,11 @@ class _FilesOrToken(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-_SETTINGS: dict[str, Any] = {
-    "rich_markup_mode": None,
-    "pretty_exceptions_enable": False,
-    "no_args_is_help": True,
-    "context_settings": {"help_option_names": ["-h", "--help"]},
-}
+_GROUP = {**SETTINGS, "no_args_is_help": True}
 app = typer.Typer(
-    cls=_FilesOrToken, help="Serve streams over HTTP, or manage tokens.", epilog=EXAMPLE, **_SETTINGS
+    cls=_FilesOrToken, help="Serve streams over HTTP, or manage tokens.", epilog=EXAMPLE, **_GROUP
 )
-token = typer.Typer(help="Who may send events, and who may operate.", epilog=ADD_EXAMPLE, **_SETTINGS)
+token = typer.Typer(help="Who may send events, and who may operate.", epilog=ADD_EXAMPLE, **_GROUP)
 app.add_typer(token, name="token")
 
 

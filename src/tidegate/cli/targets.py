@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 Target = Annotated[str, typer.Argument(help="A ledger's file, or its URL in PostgreSQL.", metavar="LEDGER")]
-Machine = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 def check_target(target: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli.options import Machine
 from tidegate.cli.progress import release_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def tune(
         float, typer.Option(help="The largest value that is thought of; public, for clip and edges.")
     ] = 1e6,
     write: Annotated[bool, typer.Option("--write", help="Put the lines into the configuration.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Choose most, clip, edges and level from the data under differential privacy, and write the lines.
 

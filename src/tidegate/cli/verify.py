@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.cli.options import Machine
+
 EXAMPLE = "Example: tidegate verify http://127.0.0.1:8470/streams/campus"
 LARGEST = 64 * 2**20  # bytes of one answer
 
@@ -25,7 +27,7 @@ def verify(
     key: Annotated[
         str | None, typer.Option(help="The publisher's key, if it is known from elsewhere.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Recompute every window of a published account, and compare it with what was seen before.
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import whole
+from tidegate.exact import one_of, whole
 
 DAY = 288  # steps of 5 minutes
 
@@ -45,8 +44,7 @@ def shape(name: str, seed: int = 0) -> Counts:
     >>> counts.shape, int(counts.sum()), int(counts.min())
     ((57901, 1), 2846, 0)
     """
-    if name not in SHAPES:
-        raise InvalidParameter("name", name, " or ".join(map(repr, SHAPES)), "write 'Med_5'")
+    one_of("name", name, SHAPES, "write 'Med_5'")
     wanted = SHAPES[name]
     random = np.random.default_rng([whole("seed", seed, least=0), list(SHAPES).index(name)])
     popularity = random.lognormal(0, 1.2, wanted.columns) if wanted.columns > 1 else np.ones(1)

@@ -13,6 +13,7 @@ import polars as pl
 
 from tidegate.clock.steps import PublicClock, Steps
 from tidegate.errors import InvalidParameter
+from tidegate.exact import one_of
 from tidegate.ingest.aggregate import Matrix
 from tidegate.ingest.arrays import never_decreases
 from tidegate.ingest.blocks import StepBlock
@@ -99,8 +100,7 @@ class Intake:
         once: bool = False,
     ) -> None:
         query.check_schema(schema)
-        if order not in ("any", "time"):
-            raise InvalidParameter("order", order, "'any' or 'time'", "write order='any'")
+        one_of("order", order, ("any", "time"), "write order='any'")
         if not follow and steps.count is None:
             raise InvalidParameter(
                 "count",

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, show, whole
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.run import Pushed
 from tidegate.noise import install, laplace, laplace_one, variance_laplace
@@ -450,9 +450,6 @@ class ClippedRecordsRun(Run):
         return (self.mechanism if self._inner is None else self._inner.mechanism).law
 
     # pushing ---------------------------------------------------------------------------------------------------
-
-    def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         own, mechanism = first_step - self.origin, self.mechanism

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from tidegate.errors import BudgetExceeded
 from tidegate.ledger import Batch
 from tidegate.mechanisms.kernels.loops import DONE, REFUSED, Outputs
-from tidegate.mechanisms.run import Matrix, Row, Run
+from tidegate.mechanisms.run import Matrix, Run
 from tidegate.mechanisms.shared_noise import SharedNoise
 from tidegate.noise import Source, laplace
 from tidegate.noise.discrete_laplace import decide
-from tidegate.releases import Release, Releases
+from tidegate.releases import Releases
 
 INLINE = 16  # up to so many columns a loop draws the noise itself
 CELLS = 1 << 16  # cells that a batch handles at once
@@ -132,9 +132,6 @@ class LoopRun(Run):
         batch.record(first_step, outputs.units)
 
     # what they share
-
-    def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         if self._noise is not None:

@@ -176,9 +176,9 @@ class Run(ABC):
         """The state as numbers and arrays; never a raw value that could be left out."""
         return {}
 
-    @abstractmethod
     def _push(self, row: Row) -> Release:
         """Release one step: ask the ledger, then draw noise. The step number is already advanced."""
+        return self._push_batch(row[np.newaxis], self.step)[0]
 
     @abstractmethod
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:

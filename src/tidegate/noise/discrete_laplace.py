@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
+from tidegate.exact import proper
 from tidegate.noise import kernels, reference
 from tidegate.noise.entropy import CHUNK_WORDS, Source
 from tidegate.noise.scale import Scale, ScaleLike, prepare, prepare_each
@@ -277,7 +278,7 @@ def quantile(scale: float | Fraction, probability: float) -> int:
     >>> quantile(10.0, 0.5), quantile(10.0, 0.975), quantile(10.0, 0.025)
     (0, 30, -30)
     """
-    probability = _probability(probability)
+    proper("probability", probability, "write for example 0.95")
     number = float(scale)
     log_1q = math.log1p(math.exp(-1.0 / number))
     below = -number * (math.log(probability) + log_1q)
@@ -302,14 +303,8 @@ def radius(scale: float | Fraction, probability: float) -> int:
     >>> radius(10.0, 0.95)
     30
     """
-    probability = _probability(probability)
+    proper("probability", probability, "write for example 0.95")
     number = float(scale)
     # P(|X| > k) = 2·q^(k+1)/(1 + q) ≤ 1 − probability
     log_r = math.log1p(math.exp(-1.0 / number)) - math.log(2.0)
     return max(0, math.ceil(-number * (math.log1p(-probability) + log_r)) - 1)
-
-
-def _probability(value: float) -> float:
-    if not 0.0 < value < 1.0:
-        raise InvalidParameter("probability", value, "above 0 and below 1", "write for example 0.95")
-    return value

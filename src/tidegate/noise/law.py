@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
+from tidegate.exact import proper
 
 Values = npt.NDArray[np.float64]
 
@@ -47,8 +47,7 @@ class Law:
 
         NaN where the scale is 0, because nothing was measured.
         """
-        if not 0.0 < confidence < 1.0:
-            raise InvalidParameter("confidence", confidence, "above 0 and below 1", "write for example 0.9")
+        proper("confidence", confidence, "write for example 0.9")
         number = np.asarray(scale, dtype=np.float64) / self.grid
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.kind == "gaussian":
@@ -70,8 +69,7 @@ def spread_radius(deviation: npt.ArrayLike, confidence: float) -> Values:
     >>> spread_radius(np.array([1.0]), 0.9).round(2).tolist(), spread_radius(1.0, 0.99).round(2).tolist()
     ([1.64], 3.26)
     """
-    if not 0.0 < confidence < 1.0:
-        raise InvalidParameter("confidence", confidence, "above 0 and below 1", "write for example 0.9")
+    proper("confidence", confidence, "write for example 0.9")
     gaussian, laplace = NormalDist().inv_cdf(0.5 + confidence / 2), -math.log1p(-confidence) / math.sqrt(2)
     return np.asarray(deviation, dtype=np.float64) * max(gaussian, laplace)
 
@@ -158,10 +156,7 @@ class SharedLaw:
         """
         half = self._known.get(confidence)
         if half is None:
-            if not 0.0 < confidence < 1.0:
-                raise InvalidParameter(
-                    "confidence", confidence, "above 0 and below 1", "write for example 0.9"
-                )
+            proper("confidence", confidence, "write for example 0.9")
             half = self._known[confidence] = self.noise.largest_radius(confidence) * self.grid + self.rounded
         return np.where(np.asarray(scale, dtype=np.float64) > 0, half, np.nan)
 

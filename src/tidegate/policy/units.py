@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tidegate import naming
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, positive, show, whole
+from tidegate.exact import ExactLike, exact, one_of, positive, show, whole
 from tidegate.policy import neighbours
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 
@@ -89,13 +89,7 @@ class Policy:
                 )
         put(self, "max_change", positive("max_change", self.max_change))
         for field, allowed in (("adjacency", ("add-remove", "replace")), ("mobility", ("moving", "fixed"))):
-            if getattr(self, field) not in allowed:
-                raise InvalidParameter(
-                    field,
-                    getattr(self, field),
-                    " or ".join(map(repr, allowed)),
-                    f"write {field}={allowed[0]!r}",
-                )
+            one_of(field, getattr(self, field), allowed, f"write {field}={allowed[0]!r}")
         if not isinstance(self.signed, bool):
             raise InvalidParameter("signed", self.signed, "True or False", "write signed=True if unsure")
         if self.touches is not None:

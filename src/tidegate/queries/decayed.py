@@ -17,8 +17,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, positive, whole
+from tidegate.exact import ExactLike, exact, positive, proper, whole
 from tidegate.queries.sums import LinearQuery, Values, increments
 
 
@@ -58,11 +57,7 @@ class Exponential(Decay):
     factor: ExactLike
 
     def __post_init__(self) -> None:
-        factor = exact("factor", self.factor)
-        if not 0 < factor < 1:
-            raise InvalidParameter(
-                "factor", self.factor, "above 0 and below 1", 'write for example factor="0.99"'
-            )
+        factor = proper("factor", exact("factor", self.factor), 'write for example factor="0.99"')
         object.__setattr__(self, "factor", factor)
 
     def by_age(self, count: int) -> Values:

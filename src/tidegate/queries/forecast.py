@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
-from tidegate.exact import whole
+from tidegate.errors import InvalidInput, TidegateError
+from tidegate.exact import one_of, whole
 from tidegate.queries.kernels import arma
 from tidegate.releases import Releases
 
@@ -57,8 +57,7 @@ def forecast(
     count = whole("steps", steps)
     p, q = (whole("order", term, least=0) for term in order)
     length = len(values) if train is None else whole("train", train, least=LEAST)
-    if method not in METHODS:
-        raise InvalidParameter("method", method, " or ".join(map(repr, METHODS)), "leave it out")
+    one_of("method", method, METHODS)
     if len(values) < max(length, LEAST):
         raise InvalidInput(
             f"a forecast is trained on {max(length, LEAST)} steps and only {len(values)} are released; "

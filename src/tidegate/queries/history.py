@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.exact import whole
+from tidegate.exact import one_of, whole
 from tidegate.queries.kernels import history as loop
 from tidegate.releases import Release, Releases
 from tidegate.structures.ordered import OrderedSets
@@ -75,8 +75,7 @@ class History:
     def __init__(self, columns: int, window: int, smoother: str = "median") -> None:
         self.columns = whole("columns", columns)
         self.window = whole("window", window, most=LONGEST)
-        if smoother not in SMOOTHERS:
-            raise InvalidParameter("smoother", smoother, " or ".join(map(repr, SMOOTHERS)), "write 'median'")
+        one_of("smoother", smoother, SMOOTHERS, "write 'median'")
         self.smoother = smoother
         self.step = 0  # the last step taken in; 0 before any
         self._begun = 0

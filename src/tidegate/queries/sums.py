@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
+from tidegate.exact import proper
 
 Values = npt.NDArray[np.float64]
 _WIDEST = (
@@ -134,7 +134,8 @@ def gaussian_radius(deviation: float, confidence: float = 0.95) -> float:
     >>> round(gaussian_radius(1.0), 3)
     1.96
     """
-    return deviation * NormalDist().inv_cdf(0.5 + _confidence(confidence) / 2)
+    proper("confidence", confidence, "write for example confidence=0.95")
+    return deviation * NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
 def laplace_radius(scales: npt.ArrayLike, counts: npt.ArrayLike, confidence: float = 0.95) -> float:
@@ -147,7 +148,7 @@ def laplace_radius(scales: npt.ArrayLike, counts: npt.ArrayLike, confidence: flo
     >>> round(laplace_radius([1.0], [1]), 3), round(-math.log(0.05), 3)
     (2.996, 2.996)
     """
-    confidence = _confidence(confidence)
+    proper("confidence", confidence, "write for example confidence=0.95")
     points, law, deviation = _characteristic(scales, counts)
     if deviation == 0.0:
         return 0.0
@@ -222,11 +223,3 @@ def _characteristic(scales: npt.ArrayLike, counts: npt.ArrayLike) -> tuple[Value
     step = 2 * math.pi / _WIDEST
     points: Values = np.arange(1, math.ceil(last / step) + 1, dtype=np.float64) * step
     return points, np.exp(log_law(points)), deviation
-
-
-def _confidence(value: float) -> float:
-    if not 0.0 < value < 1.0:
-        raise InvalidParameter(
-            "confidence", value, "above 0 and below 1", "write for example confidence=0.95"
-        )
-    return value

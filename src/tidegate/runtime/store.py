@@ -335,15 +335,18 @@ class Store:
         """All chunks of releases that are here, the newest first."""
         before = self._progress.number + 1
         while before > self.archived.number + 1:
-            found = self._execute(
-                "SELECT number, content FROM {releases} WHERE number < ? ORDER BY number DESC LIMIT 1",
-                (before,),
-            ).fetchone()
-            if found is None or found[0] != before - 1:
+            chunk = self._chunk_before(before)
+            if chunk is None or chunk.last != before - 1:
                 raise self._lacks(before - 1)
-            chunk = self._decoded(found[0], stored_bytes(found[1]))
             yield chunk
             before = chunk.first
+
+    def _chunk_before(self, number: int) -> Chunk | None:
+        """The last chunk that ends before a release; None where there is none."""
+        found = self._execute(
+            "SELECT number, content FROM {releases} WHERE number < ? ORDER BY number DESC LIMIT 1", (number,)
+        ).fetchone()
+        return None if found is None else self._decoded(found[0], stored_bytes(found[1]))
 
     def _lacks(self, number: int) -> LedgerCorrupt:
         return LedgerCorrupt(f"release {number} is missing; restore the ledger from a backup.")
@@ -413,31 +416,23 @@ class Store:
         """The first release of the last step; None before any."""
         before = self._progress.number + 1
         while True:
-            found = self._execute(
-                "SELECT number, content FROM {releases} WHERE number < ? ORDER BY number DESC LIMIT 1",
-                (before,),
-            ).fetchone()
-            if found is None:
+            chunk = self._chunk_before(before)
+            if chunk is None:
                 return None
-            chunk = self._decoded(found[0], stored_bytes(found[1]))
             first: Values = chunk.values[chunk.revision == 0]
             if len(first):  # else it is the last word on a stream that has ended
                 last: Values = first[-1]
                 return last
-            before = found[0]
+            before = chunk.last
 
     def missing(self, steps: Integers, width: int) -> npt.NDArray[np.bool_]:
         """Which cells of some steps were first released as missing."""
         found = np.zeros((len(steps), width), dtype=np.bool_)
         before, earliest = self._progress.number + 1, int(steps.min(initial=2**62))
         while before > 1:
-            content = self._execute(
-                "SELECT number, content FROM {releases} WHERE number < ? ORDER BY number DESC LIMIT 1",
-                (before,),
-            ).fetchone()
-            if content is None:
+            chunk = self._chunk_before(before)
+            if chunk is None:
                 break
-            chunk = self._decoded(content[0], stored_bytes(content[1]))
             first = chunk.revision == 0
             known = dict(zip(chunk.step[first].tolist(), np.isnan(chunk.values[first]), strict=True))
             for row, step in enumerate(steps.tolist()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from importlib import resources
 
 from starlette.requests import Request
@@ -10,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
 from tidegate.web.answers import Refused
-from tidegate.web.reading import Reading, matches
+from tidegate.web.reading import Reading, sent
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -90,8 +89,4 @@ class Pages:
         content = self.files.get(name)
         if content is None:
             raise Refused(404, "there is nothing at this path.")
-        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if matches(request.headers.get("if-none-match", ""), tag):
-            return Response(status_code=304, headers=headers)
-        return Response(content, 200, headers, media_type=TYPES["." + name.rpartition(".")[2]])
+        return sent(request, content, TYPES["." + name.rpartition(".")[2]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -177,13 +178,8 @@ class Reading:
         path = Path(channel.config.locate(found.location))
         body = await run_in_threadpool(lambda: path.read_bytes() if path.exists() else b"")
         body = body[: body.rfind(b"\n") + 1]  # a line that is being written is not read
-        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if matches(request.headers.get("if-none-match", ""), tag):
-            return Response(status_code=304, headers=headers)
         kind = "text/csv; charset=utf-8" if path.suffix == ".csv" else "application/x-ndjson"
-        headers["Content-Disposition"] = f'attachment; filename="{path.name}"'
-        return Response(body, 200, headers, media_type=kind)
+        return sent(request, body, kind, {"Content-Disposition": f'attachment; filename="{path.name}"'})
 
     def driver(self, request: Request) -> Driver:
         """The stream of a path."""
@@ -261,11 +257,7 @@ class Reading:
         content = self.find(request).map
         if content is None:
             raise Refused(404, "this stream has no map; put a GeoJSON file beside its configuration.")
-        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if matches(request.headers.get("if-none-match", ""), tag):
-            return Response(status_code=304, headers=headers)
-        return Response(content, 200, headers, media_type="application/geo+json")
+        return sent(request, content, "application/geo+json")
 
 
 def short(channel: Channel) -> dict[str, Any]:
@@ -393,6 +385,15 @@ def entity_tag(channel: Channel, kind: str, last: int, given: dict[str, Any]) ->
     asked = [given[name] for name in ("since", "until", "columns", "revision")]
     words = json.dumps([__version__, pl.__version__, channel.name, channel.encoder.stream, kind, last, asked])
     return f'"{hashlib.sha256(words.encode()).hexdigest()[:32]}"'
+
+
+def sent(request: Request, content: bytes, kind: str, more: Mapping[str, str] | None = None) -> Response:
+    """Content that a client need not be sent again while it is the same."""
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if matches(request.headers.get("if-none-match", ""), tag):
+        return Response(status_code=304, headers=headers)
+    return Response(content, 200, {**headers, **(more or {})}, media_type=kind)
 
 
 def matches(header: str, tag: str) -> bool:

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact
+from tidegate.exact import ExactLike, exact, proper
 from tidegate.mechanisms.clipping.learned_clip import LearnedClip
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.mechanism import Mechanism
@@ -66,11 +65,7 @@ class ClippedDecay(LearnedClip):
 
     def validate(self) -> None:
         """Check the factor as well."""
-        factor = exact("factor", self.factor)
-        if not 0 < factor < 1:
-            raise InvalidParameter(
-                "factor", self.factor, "above 0 and below 1", 'write for example factor="0.99"'
-            )
+        factor = proper("factor", exact("factor", self.factor), 'write for example factor="0.99"')
         object.__setattr__(self, "factor", factor)
         super().validate()
 

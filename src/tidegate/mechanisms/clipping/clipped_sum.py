@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, whole
+from tidegate.exact import ExactLike, exact, one_of, proper, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.clipping.clipped_sum_run import ClippedSumRun
 from tidegate.mechanisms.clipping.threshold import PRINTED_LOSS, Threshold
@@ -136,8 +136,7 @@ class ClippedSum(Mechanism):
         if horizon is None:
             raise InvalidParameter("horizon", None, "the number of steps of the stream", "give one")
         put(self, "horizon", whole("horizon", horizon, least=2, most=self.policy.horizon or 1 << 40))
-        if self.calibration not in ("sound", "paper"):
-            raise InvalidParameter("calibration", self.calibration, "'sound' or 'paper'", "leave it out")
+        one_of("calibration", self.calibration, ("sound", "paper"))
         if self.calibration == "paper" and self.threshold == "quantile":
             raise InvalidParameter(
                 "threshold",
@@ -146,11 +145,7 @@ class ClippedSum(Mechanism):
                 'use threshold="smooth"',
             )
         share = exact("share", self.share)
-        if not 0 < share < 1:
-            raise InvalidParameter(
-                "share", self.share, "above 0 and below 1", 'write for example share="0.8"'
-            )
-        put(self, "share", share)
+        put(self, "share", proper("share", share, 'write for example share="0.8"'))
         room = math.ceil(ROOM * 2 * self.policy.steps_charged / self.epsilons[0])
         if self.lag is None:
             waited = min(self.length // 10, WAIT)

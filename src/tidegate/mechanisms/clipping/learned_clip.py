@@ -22,9 +22,9 @@ from tidegate.exact import ExactLike, exact, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.clipping.kernels import clip_values
 from tidegate.mechanisms.clipping.threshold import Threshold
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State
 from tidegate.policy import Event, Policy, WEvent
-from tidegate.releases import Release, Releases, Status, Values
+from tidegate.releases import Releases, Status, Values
 
 ROOM = 3  # observations left above the threshold by default, in units of the rank's noise scale
 
@@ -198,9 +198,6 @@ class LearnedClipRun(Run):
             return {**state, "sample": self._sample[: self.step - self.origin]}
         counter = np.frombuffer(self._counter.snapshot(), dtype=np.uint8)
         return {**state, "kept": self._kept, "counter": counter}
-
-    def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         mechanism, steps = self.mechanism, len(matrix)

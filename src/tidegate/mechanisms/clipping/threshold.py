@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch
-from tidegate.exact import ExactLike, exact, float_up, positive, show, whole
+from tidegate.exact import ExactLike, exact, float_up, one_of, positive, show, whole
 from tidegate.ledger import Ledger, MemoryLedger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.clipping import quantile
@@ -107,10 +107,8 @@ class Threshold:
                 "Event or WEvent, since one user could own every observation of the sample",
                 "use Event or WEvent, or a public bound",
             )
-        if self.method not in METHODS or self.calibration not in ("sound", "paper"):
-            name = "method" if self.method not in METHODS else "calibration"
-            allowed = METHODS if name == "method" else ("sound", "paper")
-            raise InvalidParameter(name, getattr(self, name), " or ".join(map(repr, allowed)), "leave it out")
+        one_of("method", self.method, METHODS)
+        one_of("calibration", self.calibration, ("sound", "paper"))
         if not isinstance(self.policy.budget, Pure | Approximate):
             raise InvalidParameter("policy", str(self.policy.budget), "ε, or ε and δ", 'write epsilon="1"')
         if self.method != "quantile" and not (isinstance(self.policy, Event) and self.policy.delta):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import whole
+from tidegate.exact import one_of, whole
 from tidegate.mechanisms.counters import blt, toeplitz
 from tidegate.noise import prepare
 from tidegate.policy import Approximate, Event
@@ -25,10 +25,7 @@ LONGEST = {"blt": 1 << 28, "square-root": 1 << 17, "banded": 1 << 20}
 def check(mechanism: Factorization) -> None:
     """Check the method, the horizon and the policy, and fill in C."""
     put = object.__setattr__
-    if mechanism.method not in METHODS:
-        raise InvalidParameter(
-            "method", mechanism.method, " or ".join(map(repr, METHODS)), "leave it out: BLT is best"
-        )
+    one_of("method", mechanism.method, METHODS, "leave it out: BLT is best")
     horizon = mechanism.horizon if mechanism.horizon is not None else mechanism.policy.horizon
     if horizon is None:
         raise InvalidParameter(

@@ -12,14 +12,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import float_up, sqrt_up, whole
+from tidegate.exact import float_up, one_of, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters.kernels import sliding_window as trees
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State, mean_over_steps
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State, mean_over_steps
 from tidegate.noise import check_scale, gaussian, laplace, variance_gaussian, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
-from tidegate.releases import Release, Releases, Status
+from tidegate.releases import Releases, Status
 
 LONGEST = 2**24
 CELLS = 1 << 16  # cells that a batch handles at once
@@ -88,8 +87,7 @@ class SlidingWindowTree(Mechanism):
     def validate(self) -> None:
         """Check the window and the estimator."""
         object.__setattr__(self, "window", whole("window", self.window, most=LONGEST))
-        if self.estimator not in ("honaker", "plain"):
-            raise InvalidParameter("estimator", self.estimator, "'honaker' or 'plain'", "leave it out")
+        one_of("estimator", self.estimator, ("honaker", "plain"))
         check_scale(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
 
     @property
@@ -201,9 +199,6 @@ class SlidingWindowTreeRun(Run):
 
     def _state(self) -> State:
         return self._tree
-
-    def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         mechanism, steps = self.mechanism, len(matrix)

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from tidegate.exact import float_up, whole
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, Run, State
+from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State
 from tidegate.mechanisms.uncertainty import Shown, Smoothed, Uncertainty
 from tidegate.noise import Law, check_scale, laplace, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent
-from tidegate.releases import Measured, Release, Releases, Status
+from tidegate.releases import Measured, Releases, Status
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,6 @@ class BackwardSmoothingRun(Run):
 
     def _state(self) -> State:
         return {"last": self._last}
-
-    def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         steps, back = len(matrix), self.mechanism.back

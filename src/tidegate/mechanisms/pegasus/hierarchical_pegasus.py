@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, float_up
+from tidegate.exact import ExactLike, exact, float_up, one_of
 from tidegate.ledger import Ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.mechanism import Mechanism
@@ -132,11 +132,8 @@ class HierarchicalPeGaSus(Mechanism):
         if self.columns not in (1, leaves):
             raise InvalidParameter("columns", self.columns, f"the number of leaves, {leaves}", "leave it out")
         put(self, "columns", leaves)
-        for name, allowed in (("pruning", PRUNINGS), ("calibration", ("sound", "paper"))):
-            if getattr(self, name) not in allowed:
-                raise InvalidParameter(
-                    name, getattr(self, name), " or ".join(map(repr, allowed)), "leave it out"
-                )
+        one_of("pruning", self.pruning, PRUNINGS)
+        one_of("calibration", self.calibration, ("sound", "paper"))
         if self.calibration == "paper" and self.pruning != "counts":
             raise InvalidParameter(
                 "pruning", self.pruning, "'counts' in the printed calibration", "leave it out"

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
 from tidegate.mechanisms.pegasus.kernels import pruning as loop
-from tidegate.mechanisms.run import Matrix, Row, State
+from tidegate.mechanisms.run import Matrix, State
 from tidegate.noise import laplace
-from tidegate.releases import Measured, Release, Releases, Status
+from tidegate.releases import Measured, Releases, Status
 from tidegate.structures.kernels.hierarchy import sum_up
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ class HierarchicalPeGaSusRun(GrouperRun):
         self._levels = np.array(forest.levels, dtype=np.int64)
         self._shown = (int(Status.FRESH), int(Status.PRUNED))
         self._method = loop.PRIVTREE if mechanism.pruning == "privtree" else loop.COUNTS
-
-    def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         steps, nodes = len(matrix), self.mechanism.outputs

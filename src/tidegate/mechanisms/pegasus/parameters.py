@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, positive, show, whole
+from tidegate.exact import ExactLike, exact, one_of, positive, proper, show, whole
 from tidegate.mechanisms.pegasus.grouper import LONGEST, SMOOTHERS
 
 if TYPE_CHECKING:
@@ -19,10 +19,7 @@ LARGEST_SCALE = 2**50
 
 def share(name: str, value: ExactLike) -> Fraction:
     """Read a part of the budget: above 0 and below 1."""
-    part = exact(name, value)
-    if not 0 < part < 1:
-        raise InvalidParameter(name, value, "above 0 and below 1", f'write for example {name}="0.8"')
-    return part
+    return proper(name, exact(name, value), f'write for example {name}="0.8"')
 
 
 def check(mechanism: PeGaSus | HierarchicalPeGaSus) -> None:
@@ -36,12 +33,8 @@ def check(mechanism: PeGaSus | HierarchicalPeGaSus) -> None:
         read["threshold"] = positive("threshold", mechanism.threshold)
     for name, value in read.items():
         object.__setattr__(mechanism, name, value)
-    if mechanism.smoothing not in SMOOTHERS:
-        raise InvalidParameter(
-            "smoother", mechanism.smoother, " or ".join(map(repr, SMOOTHERS)), "write 'median'"
-        )
-    if mechanism.snapshots not in ("open", "closed"):
-        raise InvalidParameter("snapshots", mechanism.snapshots, "'open' or 'closed'", "leave it out")
+    one_of("smoother", mechanism.smoothing, SMOOTHERS, "write 'median'")
+    one_of("snapshots", mechanism.snapshots, ("open", "closed"))
 
 
 def check_noise(mechanism: PeGaSus | HierarchicalPeGaSus, widest: float) -> None:

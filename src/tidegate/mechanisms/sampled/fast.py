@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import float_up, sqrt_up, whole
+from tidegate.exact import float_up, one_of, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism, Run
@@ -143,8 +143,7 @@ class Fast(Sampled, SharingMechanism):
         put(self, "adaptive", pid.switched(self.adaptive, Pid()))
         put(self, "filter", kalman.switched(self.filter))
         put(self, "sanity", kalman.finite("sanity", self.sanity, 1e-9))
-        if self.calibration not in ("sound", "paper"):
-            raise InvalidParameter("calibration", self.calibration, "'sound' or 'paper'", "leave it out")
+        one_of("calibration", self.calibration, ("sound", "paper"))
         if self.blocks and isinstance(self.policy, User):
             raise InvalidParameter(
                 "blocks", True, "False under a User policy", "a finite stream is one block"

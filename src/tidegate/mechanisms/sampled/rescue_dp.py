@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, float_up, positive, whole
+from tidegate.exact import ExactLike, float_up, one_of, positive, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.sampled import grouping, kalman, pid
@@ -135,8 +135,7 @@ class RescueDP(Sampled):
         put(self, "most", most)
         if not isinstance(self.allocation, bool):
             raise InvalidParameter("allocation", self.allocation, "True or False", "leave it out")
-        if self.calibration not in ("sound", "paper"):
-            raise InvalidParameter("calibration", self.calibration, "'sound' or 'paper'", "leave it out")
+        one_of("calibration", self.calibration, ("sound", "paper"))
         widest = self.whole_scale(self.units) * (1 if self.printed else length / self.units)
         if self.units >= 2**50 or widest > 2**50:
             raise InvalidParameter(

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, show
+from tidegate.exact import ExactLike, exact, one_of, show
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import PUBLIC_CLOCK, Mechanism
 from tidegate.mechanisms.swellfish.run import SwellfishRun
@@ -116,13 +116,7 @@ class Swellfish(Mechanism):
     def validate(self) -> None:
         """Check that every step has noise, and that heights, grid and promises fit together."""
         policy = self.secrets_policy
-        if self.schedule not in FORMS:
-            raise InvalidParameter(
-                "schedule",
-                self.schedule,
-                " or ".join(map(repr, FORMS)),
-                "write schedule='windowed' if unsure",
-            )
+        one_of("schedule", self.schedule, FORMS, "write schedule='windowed' if unsure")
         share = exact("share", self.share)
         if not 0 < share <= 1:
             raise InvalidParameter(

@@ -12,10 +12,10 @@ from tidegate.errors import InvalidParameter
 from tidegate.ledger import Ledger, MemoryLedger
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.ledger.unenforced import UnenforcedLedger
-from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.mechanism import Matrix, Run, State
 from tidegate.mechanisms.run import without_account
 from tidegate.noise.entropy import Elements, Source, Words
-from tidegate.releases import Release, Releases, Status
+from tidegate.releases import Releases, Status
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.w_event.publishing import Publishing
@@ -97,9 +97,6 @@ class GroupedRun(Run):
             f"run {number}": np.frombuffer(run.snapshot(), dtype=np.uint8)
             for number, run in enumerate(self._runs)
         }
-
-    def _push(self, row: Row) -> Release:
-        return self._push_batch(row[np.newaxis], self.step)[0]
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         steps = len(matrix)

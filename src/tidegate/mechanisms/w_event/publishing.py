@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import float_up, whole
+from tidegate.exact import float_up, one_of, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.losses import Floats, noise_losses, policy_change
 from tidegate.mechanisms.mechanism import Mechanism
@@ -87,9 +87,7 @@ class Publishing(SharingMechanism):
         """Check dissimilarity, groups, shift and calibration."""
         put = object.__setattr__
         if isinstance(self.dissimilarity, str):
-            if self.dissimilarity not in BUILT_IN:
-                names = " or ".join(map(repr, BUILT_IN))
-                raise InvalidParameter("dissimilarity", self.dissimilarity, names, f"write {L1.name!r}")
+            one_of("dissimilarity", self.dissimilarity, BUILT_IN, f"write {L1.name!r}")
             put(self, "dissimilarity", BUILT_IN[self.dissimilarity])
         self._validate_groups()
         if self.step_columns is not None:
@@ -126,9 +124,7 @@ class Publishing(SharingMechanism):
                 "None with groups, shift or another dissimilarity",
                 "choose one of them: their noised state has not been worked out together",
             )
-        if self.calibration not in self.calibrations:
-            words = " or ".join(map(repr, self.calibrations))
-            raise InvalidParameter("calibration", self.calibration, words, "leave it out")
+        one_of("calibration", self.calibration, self.calibrations)
         if self.units >= 2**50 or self.score_scale > 2**50 or self.whole_scale > 2**55:
             raise InvalidParameter(
                 "w",

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
+from tidegate.exact import proper
 
 Floats = npt.NDArray[np.float64]
 
@@ -61,10 +61,7 @@ class Moments(ABC):
 
     def radius(self, probability: float) -> int:
         """The least r ≥ 0 with P(|z| ≤ r) ≥ probability."""
-        if not 0.0 < probability < 1.0:
-            raise InvalidParameter(
-                "probability", probability, "above 0 and below 1", "write for example 0.95"
-            )
+        proper("probability", probability, "write for example 0.95")
         outside = 1.0 - probability
         low, high = -1, 1
         while self.beyond(high) > outside:

@@ -47,7 +47,7 @@ class Alarm(_Alarmed):
     ) -> None:
         super().__init__(meaning, columns, threshold=threshold)
         self.below = below
-        self.window = window
+        self.window: Window | None = window
 
     def push(self, known: Known) -> Iterator[Row]:
         """The answer at the next step; a window that is not yet full raises no alarm."""
@@ -62,11 +62,6 @@ class Alarm(_Alarmed):
             else:
                 alarm, certain = row.value > self.threshold, row.low > self.threshold
             yield row._replace(more=(full and alarm, full and alarm and certain))
-
-    def revise(self, known: Known) -> None:
-        """A later word on an earlier step."""
-        if self.window is not None:
-            self.window.revise(known)
 
 
 class LowSignal(Alarm):

@@ -6,17 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tidegate.queries.standing.operator import KEPT, Known, Meaning, Operator, Recent, Row, Total, difference
+from tidegate.queries.standing.operator import KEPT, Adding, Known, Meaning, Operator, Row, Total, difference
 from tidegate.queries.standing.windows import Window, averaged
 
 
-class RunningAverage(Operator):
+class RunningAverage(Adding):
     """The mean of all steps so far."""
 
     def __init__(self, meaning: Meaning, columns: Sequence[str] = ()) -> None:
-        super().__init__(meaning, columns)
-        self._recent = Recent(KEPT)
-        self._total: Total | None = None
+        super().__init__(meaning, columns, KEPT)
         self._steps = 0
 
     def push(self, known: Known) -> Iterator[Row]:
@@ -30,13 +28,6 @@ class RunningAverage(Operator):
         self._recent.put(known)
         self._total.add(known)
         yield from self._rows(known.step, *averaged(self._total))
-
-    def revise(self, known: Known) -> None:
-        """A later word on an earlier step."""
-        before = self._recent.exchange(known)
-        if before is not None and self._total is not None:
-            self._total.add(before, -1)
-            self._total.add(known)
 
 
 class SmoothWhereNoisy(Operator):
@@ -59,20 +50,16 @@ class SmoothWhereNoisy(Operator):
     ) -> None:
         super().__init__(meaning, columns)
         self.threshold = threshold
-        self._window = Window(meaning, columns, length=length, mean=True)
+        self.window: Window = Window(meaning, columns, length=length, mean=True)
 
     def push(self, known: Known) -> Iterator[Row]:
         """The answer at the next step."""
-        smooth = self._window.follow(known)
+        smooth = self.window.follow(known)
         noisy = known.scale > self.threshold
         yield from self._rows(known.step, *(smooth if noisy else (known.values, known.radius)))
 
-    def revise(self, known: Known) -> None:
-        """A later word on an earlier step."""
-        self._window.revise(known)
 
-
-class DecayedAverage(Operator):
+class DecayedAverage(Adding):
     """A mean in which a step counts less, the longer ago it is: by a factor for each step.
 
     Parameters
@@ -84,10 +71,8 @@ class DecayedAverage(Operator):
     """
 
     def __init__(self, meaning: Meaning, columns: Sequence[str] = (), *, factor: float) -> None:
-        super().__init__(meaning, columns)
+        super().__init__(meaning, columns, KEPT)
         self.factor = factor
-        self._recent = Recent(KEPT)
-        self._total: Total | None = None
         self._weight = np.zeros(0)
         self._last: Known | None = None
 

@@ -37,7 +37,7 @@ class Top(Operator):
     ) -> None:
         super().__init__(meaning, columns)
         self.count = count
-        self.window = window
+        self.window: Window | None = window
 
     def push(self, known: Known) -> Iterator[Row]:
         """The list at the next step, the largest first; equal ones in the order of their columns."""
@@ -62,11 +62,6 @@ class Top(Operator):
         below = int((high < low[at]).sum())
         return above + 1, len(low) - below
 
-    def revise(self, known: Known) -> None:
-        """A later word on an earlier step."""
-        if self.window is not None:
-            self.window.revise(known)
-
 
 class Ratio(Operator):
     """One column divided by another, of the step or of the last steps.
@@ -88,7 +83,7 @@ class Ratio(Operator):
         super().__init__(meaning, (of, by))
         if of == by:
             raise InvalidParameter("by", by, "another column than of", "name the one to divide by")
-        self.window = window
+        self.window: Window | None = window
         self._label = f"{of} / {by}"
 
     def push(self, known: Known) -> Iterator[Row]:
@@ -98,11 +93,6 @@ class Ratio(Operator):
             part[self.chosen] for part in self.meaning.read(values, self.meaning.widened(radius, 2))
         )
         yield Row(known.step, self._label, *quotient(found, low, high))
-
-    def revise(self, known: Known) -> None:
-        """A later word on an earlier step."""
-        if self.window is not None:
-            self.window.revise(known)
 
 
 class RatioOfTwo(Operator):

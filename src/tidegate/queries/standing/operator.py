@@ -129,6 +129,7 @@ class Operator(ABC):
     """
 
     extras: ClassVar[tuple[str, ...]] = ()  # names of further fields of a row
+    window: Operator | None = None  # over which steps are added up before the question is asked
 
     def __init__(self, meaning: Meaning, columns: Sequence[str] = ()) -> None:
         self.meaning = meaning
@@ -139,9 +140,10 @@ class Operator(ABC):
     def push(self, known: Known) -> Iterator[Row]:
         """Take in the first release of the next step; the answer at that step."""
 
-    @abstractmethod
     def revise(self, known: Known) -> None:
         """Take in a later word on an earlier step: it counts in the answers of the steps to come."""
+        if self.window is not None:
+            self.window.revise(known)
 
     def _rows(self, step: int, values: Values, radius: Values) -> Iterator[Row]:
         """An answer for each chosen column, from a vector."""
@@ -185,6 +187,30 @@ class Total:
         together = np.where(self._vague[1] == 0, np.maximum(self._radius, 0.0), np.nan)
         found: Values = np.where(self._vague[0] == 0, apart, together)
         return np.where(self.count > 0, found, np.nan)
+
+
+class Adding(Operator):
+    """A question about sums of steps, of which each may be put right later.
+
+    Parameters
+    ----------
+    meaning, columns
+        As for every operator.
+    most
+        How many steps back that may be.
+    """
+
+    def __init__(self, meaning: Meaning, columns: Sequence[str], most: int) -> None:
+        super().__init__(meaning, columns)
+        self._recent = Recent(most)
+        self._total: Total | None = None
+
+    def revise(self, known: Known) -> None:
+        """A later word on an earlier step."""
+        before = self._recent.exchange(known)
+        if before is not None and self._total is not None:
+            self._total.add(before, -1)
+            self._total.add(known)
 
 
 class Recent:

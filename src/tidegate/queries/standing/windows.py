@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from tidegate.queries.standing.operator import (
+    Adding,
     Known,
     Meaning,
-    Operator,
-    Recent,
     Row,
     Total,
     Values,
@@ -17,7 +16,7 @@ from tidegate.queries.standing.operator import (
 )
 
 
-class Window(Operator):
+class Window(Adding):
     """The sum or the mean of the last steps; of fewer at the beginning of the stream.
 
     Parameters
@@ -41,11 +40,11 @@ class Window(Operator):
     def __init__(
         self, meaning: Meaning, columns: Sequence[str] = (), *, length: int, mean: bool = False
     ) -> None:
-        super().__init__(meaning, columns)
+        super().__init__(
+            meaning, columns, length + meaning.sums
+        )  # of running sums one before the window as well
         self.length = length
         self.mean = mean
-        self._recent = Recent(length + meaning.sums)  # of running sums the one before the window as well
-        self._total: Total | None = None
         self._steps = 0
 
     def push(self, known: Known) -> Iterator[Row]:
@@ -67,20 +66,13 @@ class Window(Operator):
         self._total.add(known)
         return averaged(self._total) if self.mean else (self._total.values.copy(), self._total.radius())
 
-    def revise(self, known: Known) -> None:
-        """A later word on an earlier step."""
-        before = self._recent.exchange(known)
-        if before is not None and self._total is not None:
-            self._total.add(before, -1)
-            self._total.add(known)
-
     @property
     def full(self) -> bool:
         """Whether so many steps have passed."""
         return self._steps >= self.length
 
 
-class CalendarWindow(Operator):
+class CalendarWindow(Adding):
     """The sum or the mean since a day, a week or a month of the calendar began.
 
     At the last step of a day it is that of the whole day. `part` says how much of it has passed.
@@ -103,12 +95,10 @@ class CalendarWindow(Operator):
         period: Callable[[int], tuple[int, int]],
         mean: bool = False,
     ) -> None:
-        super().__init__(meaning, columns)
+        super().__init__(meaning, columns, 2**31)
         self.period = period
         self.mean = mean
         self._first = 0
-        self._recent = Recent(2**31)
-        self._total: Total | None = None
         self._before: Known | None = None  # the running sum when the period began
 
     def push(self, known: Known) -> Iterator[Row]:
@@ -132,13 +122,6 @@ class CalendarWindow(Operator):
         part = round(passed / (last - first + 1), 6)
         for row in self._rows(known.step, values, radius):
             yield row._replace(more=(part,))
-
-    def revise(self, known: Known) -> None:
-        """A later word on an earlier step."""
-        before = self._recent.exchange(known)
-        if before is not None and self._total is not None:
-            self._total.add(before, -1)
-            self._total.add(known)
 
 
 def averaged(total: Total) -> tuple[Values, Values]:
