@@ -150,8 +150,8 @@ $(SPARK): pyproject.toml | $(TEST)
 
 spark: $(SPARK)
 
-# One that fails does not keep the others from running; what is only imported, or draws pictures for docs, is none.
-BENCHMARKS := $(filter-out %/timing.py %/sizes.py %_data.py %_tables.py %_pictures.py,$(wildcard benchmarks/*.py))
+# One that fails does not keep the others from running; what is only imported, draws pictures for docs, or wants another version, is none.
+BENCHMARKS := $(filter-out %/compare.py %/timing.py %/sizes.py %_data.py %_tables.py %_pictures.py,$(wildcard benchmarks/*.py))
 bench: $(BENCH)
 	@failed=; for script in $(BENCHMARKS); do \
 	    echo "== $$script"; $(BIN)/python "$$script" || failed="$$failed $$script"; \

@@ -10,9 +10,10 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tidegate import compiled
+from tidegate import compiled, light_compiler
 
 CALLEE = """from fake.compiled import kernel
 
@@ -64,7 +65,8 @@ def test_kernels_stand_in_kernel_files_only() -> None:
     """No source outside the files that the cache's key covers compiles anything."""
     covered = set(compiled.kernel_sources())
     compiles = re.compile(
-        r"\b(njit|jit|vectorize|guvectorize|cfunc|intrinsic|overload)\b *\(|^@\w*\.?(njit|jit|kernel)\b", re.M
+        r"\b(njit|jit|vectorize|guvectorize|cfunc|intrinsic|overload)\b *\(|^@\w*\.?(njit|jit|kernel|lean)\b",
+        re.M,
     )
     offenders = [
         path.relative_to(compiled.PACKAGE).as_posix()
@@ -124,6 +126,32 @@ assert light_compiler.numba.njit(lambda x: x + 1)(1) == 2 and looks
     subprocess.run(command, check=True, timeout=300)  # fills the cache, if nothing else has
     done = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
     assert done.stdout == "0\n"
+
+
+def test_a_lean_kernel_counts_nothing_and_returns_no_array() -> None:
+    """References to arrays are not counted in it, and one that would return an array is refused."""
+
+    def total(arrays: tuple[np.ndarray, ...], rows: int) -> float:
+        result = 0.0
+        for row in range(rows):
+            part = arrays[0][row]
+            result += part[0] if row % 2 else arrays[1][row]
+        return result
+
+    arrays = np.arange(8.0).reshape(4, 2), np.ones(4)
+    counting, lean = compiled.kernel(total), compiled.lean(total)
+    for function in (counting, lean):  # the same source, but not the same machine code
+        function._cache = light_compiler.caching.NullCache()  # type: ignore[attr-defined]
+    assert counting(arrays, 4) == lean(arrays, 4) == 10.0
+    code = [next(iter(function.inspect_llvm().values())) for function in (counting, lean)]  # type: ignore[attr-defined]
+    assert ["call void @NRT_incref" in text for text in code] == [True, False]
+
+    @compiled.lean
+    def row_of(matrix: np.ndarray) -> object:
+        return 1, matrix[0]
+
+    with pytest.raises(TypeError, match="row_of returns an array"):
+        row_of(arrays[0])
 
 
 def test_an_interruption_waits_until_a_kernel_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:

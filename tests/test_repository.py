@@ -108,7 +108,7 @@ def test_kernels_stand_where_the_cache_looks() -> None:
     strays = []
     for path in SOURCES:
         compiles = re.search(
-            r"^\s*(import numba|from numba|from tidegate\.compiled import.*\bkernel\b)",
+            r"^\s*(import numba|from numba|from tidegate\.compiled import.*\b(kernel|lean)\b)",
             path.read_text(),
             re.MULTILINE,
         )

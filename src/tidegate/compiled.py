@@ -48,15 +48,50 @@ def cache_folder() -> str:
 
 def kernel(function: _F) -> _F:
     """Compile a function in nopython mode; the machine code is cached and never stale."""
+    return _compile(function, counts=True)
+
+
+def lean(function: _F) -> _F:
+    """Compile a function that makes no array, and returns none: it borrows those that it is given.
+
+    Other kernels count references to every array that they take out of a tuple or look at a part of, which is an atomic
+    instruction each time, and in a loop over steps more work than all the arithmetic. Whoever calls holds the arrays.
+    """
+    return _compile(function, counts=False)
+
+
+def _compile(function: _F, counts: bool) -> _F:
     previous = config.CACHE_DIR
     config.CACHE_DIR = cache_folder()
     try:
-        compiled = numba.njit(nogil=True)(function)
+        compiled = numba.njit(nogil=True, _nrt=counts)(function)
         compiled._cache = Cache(function)
-        compiled.compile = _uninterrupted(compiled.compile)
+        compiled.compile = _uninterrupted(compiled.compile if counts else _returning_no_array(compiled))
         return cast(_F, compiled)
     finally:
         config.CACHE_DIR = previous
+
+
+def _returning_no_array(compiled: Any) -> Callable[..., Any]:
+    """Its compilation, which refuses a function that would return what nobody has counted."""
+    work = compiled.compile
+
+    @wraps(work)
+    def checked(*arguments: Any) -> Any:
+        done = work(*arguments)
+        for overload in compiled.overloads.values():
+            if _has_array(overload.signature.return_type):
+                raise TypeError(
+                    f"{compiled.__name__} returns an array, so it has to be a kernel that counts references."
+                )
+        return done
+
+    return checked
+
+
+def _has_array(kind: Any) -> bool:
+    """Whether a type of the compiler is an array, or a tuple with one."""
+    return hasattr(kind, "ndim") or any(_has_array(part) for part in getattr(kind, "types", ()))
 
 
 def _uninterrupted(work: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 
 Integers = NDArray[np.int64]
 
@@ -52,7 +52,7 @@ BEYOND = 5  # after the horizon
 UNKNOWN = 6  # there is no such group
 
 
-@kernel
+@lean
 def _advance(entries: Integers, state: Integers, step: int) -> None:
     """Forget what leaves the window when it moves on to end at `step`."""
     oldest = step - state[WINDOW]
@@ -67,14 +67,14 @@ def _advance(entries: Integers, state: Integers, step: int) -> None:
     state[HEAD], state[TOTAL], state[GROUP_HEAD] = head, total, group
 
 
-@kernel
+@lean
 def limit_at(state: Integers, end: int) -> int:
     """Units that the window which ends at a step may spend."""
     limit: int = state[RAISED] if 0 < state[RAISED_FROM] <= end else state[LIMIT]
     return limit
 
 
-@kernel
+@lean
 def account_place(entries: Integers, state: Integers, step: int, units: int) -> int:
     """Charge a step that is not before the last one; see `account_charge`."""
     if step < state[LAST]:
@@ -109,7 +109,7 @@ def account_place(entries: Integers, state: Integers, step: int, units: int) -> 
     return ACCEPTED
 
 
-@kernel
+@lean
 def account_charge(entries: Integers, state: Integers, step: int, units: int) -> int:
     """Charge one step from inside a compiled loop: ACCEPTED (0), or the reason why nothing was charged.
 
@@ -120,7 +120,7 @@ def account_charge(entries: Integers, state: Integers, step: int, units: int) ->
     return account_place(entries, state, step, units)
 
 
-@kernel
+@lean
 def account_place_many(
     entries: Integers, state: Integers, steps: Integers, units: Integers, begin: int
 ) -> int:
@@ -131,7 +131,7 @@ def account_place_many(
     return len(steps)
 
 
-@kernel
+@lean
 def account_remaining(entries: Integers, state: Integers, step: int) -> int:
     """Units that a charge to `step` (not before the last one) may have; -1 for an earlier step."""
     if step < state[LAST]:
@@ -151,7 +151,7 @@ def account_remaining(entries: Integers, state: Integers, step: int) -> int:
     return remaining
 
 
-@kernel
+@lean
 def _forget_groups(state: Integers, step: int) -> None:
     """Drop groups that no charge from `step` on, nor a late one to one of the w steps before it, can meet."""
     oldest = step - 2 * state[WINDOW] + 1
@@ -165,7 +165,7 @@ def _forget_groups(state: Integers, step: int) -> None:
         state[GROUP_HEAD] -= dropped
 
 
-@kernel
+@lean
 def _keep_group(state: Integers, place: int, first: int, last: int, units: int) -> None:
     """Put a group into the free place with this number or, so that they stay in order of `last`, before it."""
     while place > 0 and state[GROUPS + 3 * place - 2] > last:
@@ -177,7 +177,7 @@ def _keep_group(state: Integers, place: int, first: int, last: int, units: int) 
     state[GROUPS + 3 * place + 2] = units
 
 
-@kernel
+@lean
 def account_place_group(entries: Integers, state: Integers, first: int, last: int, units: int) -> int:
     """Charge a group that does not begin before the last step; see `account_charge_group`."""
     if first < state[LAST]:
@@ -206,7 +206,7 @@ def account_place_group(entries: Integers, state: Integers, first: int, last: in
     return ACCEPTED
 
 
-@kernel
+@lean
 def account_charge_group(entries: Integers, state: Integers, first: int, last: int, units: int) -> int:
     """Charge the steps first to last as one group, from inside a compiled loop; the answers are `account_charge`'s.
 
@@ -218,7 +218,7 @@ def account_charge_group(entries: Integers, state: Integers, first: int, last: i
     return account_place_group(entries, state, first, last, units)
 
 
-@kernel
+@lean
 def account_extend_group(
     entries: Integers, state: Integers, first: int, last: int, units: int, further: int
 ) -> int:
@@ -260,7 +260,7 @@ def account_extend_group(
     return ACCEPTED
 
 
-@kernel
+@lean
 def account_place_mixed(
     entries: Integers, state: Integers, first: int, units: Integers, groups: Integers, next_group: int
 ) -> tuple[int, int, int]:
@@ -292,7 +292,7 @@ def account_place_mixed(
     return ACCEPTED, units.shape[0], next_group
 
 
-@kernel
+@lean
 def account_settle(entries: Integers, state: Integers, before: Integers, first: int, units: Integers) -> bool:
     """Keep what a compiled loop charged, if it is what it says: units[i] to the step first + i, and nothing else.
 
@@ -325,7 +325,7 @@ def account_settle(entries: Integers, state: Integers, before: Integers, first: 
     return True
 
 
-@kernel
+@lean
 def account_check_batch(
     entries: Integers, state: Integers, first: int, units: Integers, outcome: Integers
 ) -> int:
@@ -366,7 +366,7 @@ def account_check_batch(
     return -1
 
 
-@kernel
+@lean
 def account_apply_batch(
     entries: Integers, state: Integers, first: int, units: Integers, begin: int, outcome: Integers
 ) -> None:

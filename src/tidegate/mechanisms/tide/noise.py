@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, cycle, islice
+from itertools import accumulate, cycle, takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Integers = npt.NDArray[np.int64]
 STREAM = "tide/shared"
-DRAWN_AHEAD = 256  # values, at most: a loop that pauses for each group would be slow
+DRAWN_AHEAD = 2048  # values, at most: a loop that pauses for each group would be slow
 GAUSSIAN_CELLS = 1 << 14  # the same for Gaussian noise, of all columns together
 AT_LEAST = 16  # of a semiorder that goes on, for runs that take one step at a time
 
@@ -127,7 +127,7 @@ class TideNoise(Held):
             place = int(plan[loop.PLACE]) % len(law.lengths)
             lengths = law.lengths[place:] + law.lengths[:place]
             assert plan[loop.LEFT] == lengths[0]  # a radius has one group, and a group has one radius
-            ends = [end for end in accumulate(islice(cycle(lengths), DRAWN_AHEAD)) if end <= coming]
+            ends = takewhile(lambda end: end <= coming, accumulate(cycle(lengths)))
             state = law.restore([place, *(0 for _ in law.start().numbers()[1:])])
             self.pool, _ = law.draw(source, STREAM, at, state, max([lengths[0], *ends]))
         taken[loop.END] = len(self.pool)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 
 # Laplace noise tells more than Gaussian noise of its variance. Of a normal x (variance s) behind Laplace noise
 # (scale b), the Fisher information of the sum about its location is 1/(s + b²·g(s/b²)), where g goes from 1 to 2 and
@@ -21,7 +21,7 @@ LOWER = (3.14338012, 2.56911407, 0.97764725)
 NEARLY_GAUSSIAN = 200.0  # s/b² from which the noise may as well be Gaussian
 
 
-@kernel
+@lean
 def effective_noise(variance: float, noise: float) -> Any:
     """The variance of Gaussian noise that would tell as much as Laplace noise of variance `noise`."""
     if noise < 0.0:
@@ -35,7 +35,7 @@ def effective_noise(variance: float, noise: float) -> Any:
     return square * min(2.0, 1.0 + above / (LOWER[0] + u * (LOWER[1] + u * (LOWER[2] + u))))
 
 
-@kernel
+@lean
 def _log_normal(z: float) -> Any:
     """The logarithm of the normal distribution function."""
     if z > -30.0:  # far from where the function itself underflows, and where the series below is good to 1e-8
@@ -44,7 +44,7 @@ def _log_normal(z: float) -> Any:
     return -0.5 * z * z - np.log(-z * 2.5066282746310002) + np.log(1.0 - square * (1.0 - 3.0 * square))
 
 
-@kernel
+@lean
 def heard(innovation: float, variance: float, noise: float) -> Any:
     """(posterior mean of x, log-density) for innovation = x + noise, x normal with this variance.
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import kernel, lean
 from tidegate.structures.kernels.state_space import (
     FALLING_MEMORY,
     LEAD,
@@ -125,7 +125,7 @@ def smooth(
                 values[out, j] = kept_value[at, j] + inner_product(spread[kind[j]], r[j])
 
 
-@kernel
+@lean
 def _turn_back(once: Any, step: int, anew: bool, phase: Any) -> None:
     """The phase of a step from that of the step after it; now and then from nothing."""
     if anew or step % REFRESHED == 0:
@@ -138,7 +138,7 @@ def _turn_back(once: Any, step: int, anew: bool, phase: Any) -> None:
         phase[harmonics + i] = sine * once[0, i] - cosine * once[1, i]
 
 
-@kernel
+@lean
 def _is_still(kept_variance: Any, kept_total: Any) -> bool:
     """Whether every kept step was measured, and predicted about as surely as the others."""
     for at in range(kept_variance.shape[0]):
@@ -149,7 +149,7 @@ def _is_still(kept_variance: Any, kept_total: Any) -> bool:
     return True
 
 
-@kernel
+@lean
 def _quadratic(N: Any, vectors: int, spread: Any, product: Any) -> Any:
     """spread'·N·spread; N is given by so many vectors, or as it is where their number is negative."""
     if vectors < 0:
@@ -161,7 +161,7 @@ def _quadratic(N: Any, vectors: int, spread: Any, product: Any) -> Any:
     return result
 
 
-@kernel
+@lean
 def _add_measurement(N: Any, spread: Any, total: float, seen: Any, product: Any) -> Any:
     """N becomes (I − h·k')·N·(I − k·h') + h·h'/S with the gain k = spread/S and h = seen.
 
@@ -178,7 +178,7 @@ def _add_measurement(N: Any, spread: Any, total: float, seen: Any, product: Any)
     return before
 
 
-@kernel
+@lean
 def _add_vector(
     vectors: Any,
     met: int,

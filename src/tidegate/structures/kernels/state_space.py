@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import kernel, lean
 
 # positions in a class's parameters, in squared units of the values where they are variances
 LEVEL_NOISE = 0  # variance of the level's step
@@ -36,7 +36,7 @@ LEAD = 4  # states before the harmonics: level, rough, rising, falling
 REFRESHED = 64  # steps after which a phase is computed anew
 
 
-@kernel
+@lean
 def begin(parameters: Any, weight: Any, covariance: Any) -> None:
     """The covariance of one class before any measurement."""
     harmonics = weight.size
@@ -53,7 +53,7 @@ def begin(parameters: Any, weight: Any, covariance: Any) -> None:
         covariance[LEAD + harmonics + i, LEAD + harmonics + i] = parameters[SEASON_PRIOR] * weight[i]
 
 
-@kernel
+@lean
 def growth(parameters: Any, gap: int) -> Any:
     """What of the leading states fades, and what is new after `gap` steps.
 
@@ -75,7 +75,7 @@ def growth(parameters: Any, gap: int) -> Any:
     )
 
 
-@kernel
+@lean
 def phase_at(once: Any, step: int, phase: Any) -> None:
     """Cosines, then sines, of all harmonics at a step; `once` has cosines and sines of one step, and the angles."""
     harmonics = once.shape[1]
@@ -84,7 +84,7 @@ def phase_at(once: Any, step: int, phase: Any) -> None:
         phase[harmonics + i] = np.sin(once[2, i] * step)
 
 
-@kernel
+@lean
 def turn_to(once: Any, step: int, phase: Any) -> None:
     """The phase of a step from that of the step before; now and then from nothing, so that no error adds up."""
     if step % REFRESHED == 0:
@@ -110,7 +110,7 @@ def phases_from(once: Any, first: int, count: int) -> Any:
     return phases
 
 
-@kernel
+@lean
 def look_ahead(
     covariance: Any, parameters: Any, weight: Any, gap: int, phase: Any, work: Any, spread: Any
 ) -> Any:
@@ -121,7 +121,7 @@ def look_ahead(
     return arrive(grown, parameters[SEASON_NOISE] * gap, weight, phase, work, spread)
 
 
-@kernel
+@lean
 def multiply(matrix: Any, vector: Any, product: Any) -> None:
     """product = matrix · vector for a symmetric matrix: by rows, which is by columns too, four at once."""
     states = vector.size
@@ -139,7 +139,7 @@ def multiply(matrix: Any, vector: Any, product: Any) -> None:
             product[j] += vector[i] * a[j]
 
 
-@kernel
+@lean
 def aim(grown: Any, phase: Any, work: Any) -> None:
     """How the value of a later step is made of the states now."""
     work[0], work[1], work[2], work[3] = 1.0, grown[0], grown[1], -grown[2]
@@ -147,7 +147,7 @@ def aim(grown: Any, phase: Any, work: Any) -> None:
         work[LEAD + i] = phase[i]
 
 
-@kernel
+@lean
 def arrive(grown: Any, season: float, weight: Any, phase: Any, work: Any, spread: Any) -> Any:
     """The variance of that value from its covariance with the states now, which becomes the one with those then."""
     harmonics = weight.size
@@ -166,14 +166,14 @@ def arrive(grown: Any, season: float, weight: Any, phase: Any, work: Any, spread
     return total
 
 
-@kernel
+@lean
 def absorb(covariance: Any, parameters: Any, weight: Any, gap: int, spread: Any, total: float) -> None:
     """Move a covariance `gap` steps and take in a measurement of variance `total` in all (prediction and noise)."""
     move(covariance, growth(parameters, gap), parameters[SEASON_NOISE] * gap, weight)
     take_out(covariance, spread, total)
 
 
-@kernel
+@lean
 def take_out(covariance: Any, spread: Any, total: float) -> None:
     """What a measurement of variance `total` in all explains is no longer uncertain."""
     for i in range(spread.size):
@@ -183,7 +183,7 @@ def take_out(covariance: Any, spread: Any, total: float) -> None:
             row[j] -= gain * spread[j]
 
 
-@kernel
+@lean
 def move(covariance: Any, grown: Any, season: float, weight: Any) -> None:
     """Move a covariance by so much growth."""
     harmonics = weight.size
@@ -200,7 +200,7 @@ def move(covariance: Any, grown: Any, season: float, weight: Any) -> None:
         covariance[LEAD + harmonics + i, LEAD + harmonics + i] += season * weight[i]
 
 
-@kernel
+@lean
 def fade(matrix: Any, rough: float, rising: float, falling: float) -> None:
     """Multiply the rows and columns of the residuals."""
     for i in range(matrix.shape[0]):
@@ -214,7 +214,7 @@ def fade(matrix: Any, rough: float, rising: float, falling: float) -> None:
             row[j] *= factor
 
 
-@kernel
+@lean
 def expected(state: Any, parameters: Any, kind: Any, gap: int, phase: Any, made: Any, values: Any) -> None:
     """The predicted values of all columns; state is (columns × states).
 
@@ -231,7 +231,7 @@ def expected(state: Any, parameters: Any, kind: Any, gap: int, phase: Any, made:
         values[j] = inner_product(made[kind[j]], state[j])
 
 
-@kernel
+@lean
 def follow(state: Any, kind: Any, made: Any, spread: Any, totals: Any, innovation: Any) -> None:
     """Move the states of all columns to now and correct them by their innovations; `made` as `expected` left it."""
     for j in range(innovation.size):
@@ -244,7 +244,7 @@ def follow(state: Any, kind: Any, made: Any, spread: Any, totals: Any, innovatio
             own[i] += gain[i] * correction
 
 
-@kernel
+@lean
 def inner_product(one: Any, other: Any) -> Any:
     """The sum of products, as four sums, because a sum waits for itself; there is an even number of states."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 from tidegate.structures.kernels.hearing import effective_noise, heard
 from tidegate.structures.kernels.state_space import (
     UNSEEN,
@@ -111,7 +111,7 @@ OUTSIDE, EDGE = 0.1, 1.6448536269514722  # 10 % of a Gaussian are beyond so many
 LEAST_FACTOR, LARGEST_FACTOR = 0.5, 5.0
 
 
-@kernel
+@lean
 def one_step_on(book: Any, step: int, season: Any, room: Any) -> None:
     """Predict the next step."""
     covariance, parameters, phase, clock = book.covariance, book.parameters, book.phase, book.clock
@@ -131,13 +131,16 @@ def one_step_on(book: Any, step: int, season: Any, room: Any) -> None:
     expected(book.state, parameters, book.kind, gap, phase, made, values)
     if keep:
         at = step % keep
-        rings[at] = spread
-        book.kept_variance[at] = variance
-        book.kept_total[at] = 0.0
-        book.kept_value[at] = values
+        kept_variance, kept_total, kept_value = book.kept_variance, book.kept_total, book.kept_value
+        for c in range(parameters.shape[0]):
+            kept_variance[at, c], kept_total[at, c] = variance[c], 0.0
+            for i in range(spread.shape[1]):
+                rings[at, c, i] = spread[c, i]
+        for j in range(values.size):
+            kept_value[at, j] = values[j]
 
 
-@kernel
+@lean
 def possible(excess: Any) -> float:
     """The variance that may be there beside the model's: what innovations show, and what they could not show."""
     if excess[WEIGHT] <= 0.0:
@@ -149,7 +152,7 @@ def possible(excess: Any) -> float:
     return float(max(found, 0.0) * min(max(grown, 1.0), GROWTH))
 
 
-@kernel
+@lean
 def doubted(book: Any, c: int, variance: float) -> float:
     """What intervals claim of a prediction with this variance."""
     health = book.health
@@ -158,7 +161,7 @@ def doubted(book: Any, c: int, variance: float) -> float:
     return float((doubt * variance + beside) * health[FACTOR] ** 2)
 
 
-@kernel
+@lean
 def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room: Any) -> None:
     """Correct by the measurements of the present step, made with this noise (see `hearing`); values become corrected."""
     covariance, parameters, kind = book.covariance, book.parameters, book.kind
@@ -203,8 +206,11 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
             mean, _ = heard(innovation, variance[c], noise)
             values[j] = mean * total[c] / variance[c]
     if keep:
-        book.kept_total[step % keep] = total
-        book.kept_innovation[step % keep] = values
+        at = step % keep
+        for c in range(parameters.shape[0]):
+            book.kept_total[at, c] = total[c]
+        for j in range(columns):
+            book.kept_innovation[at, j] = values[j]
     follow(book.state, kind, made, spread, total, values)
     for j in range(columns):
         c = kind[j]
@@ -228,14 +234,17 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
         clock[NEXT_FIT] = min(clock[NEXT_FIT], clock[COUNT])
 
 
-@kernel
+@lean
 def _outgrown(excess: Any, health: Any) -> Any:
     """Whether hyper-parameters are those of a smaller stream, or of another one."""
-    size, few = excess[:, SIZE].sum(), excess[:, FEW].sum()
+    size, few = 0.0, 0.0
+    for c in range(excess.shape[0]):
+        size += excess[c, SIZE]
+        few += excess[c, FEW]
     return health[MISFIT] > MISFITTING or size > OUTGROWN * health[SIZE_FITTED] * few
 
 
-@kernel
+@lean
 def _remember(book: Any, step: int, noise: float, measured: Any) -> None:
     """Keep a measurement for estimates; a full history forgets its oldest quarter."""
     clock, sampled = book.clock, book.sampled
@@ -246,7 +255,8 @@ def _remember(book: Any, step: int, noise: float, measured: Any) -> None:
         for row in range(rows - forgotten):
             times[row] = times[row + forgotten]
             variances[row] = variances[row + forgotten]
-            values[row] = values[row + forgotten]
+            for at in range(sampled.size):
+                values[row, at] = values[row + forgotten, at]
         rows -= forgotten
         clock[DROPPED] += forgotten
     times[rows] = step
@@ -256,7 +266,7 @@ def _remember(book: Any, step: int, noise: float, measured: Any) -> None:
     clock[ROWS] = rows + 1
 
 
-@kernel
+@lean
 def refreshed(book: Any, season: Any, room: Any) -> None:
     """Value and variance now, after hyper-parameters or states were replaced at a measured step."""
     book, season, room = Book(*book), Season(*season), Room(*room)
@@ -270,7 +280,7 @@ def refreshed(book: Any, season: Any, room: Any) -> None:
         room.claimed[c] = doubted(book, c, room.variance[c])
 
 
-@kernel
+@lean
 def track(
     steps_first: int,
     given: Any,
@@ -298,7 +308,7 @@ def track(
     return given.shape[0]
 
 
-@kernel
+@lean
 def write(book: Any, room: Any, values: Any, deviations: Any) -> None:
     """Copy the present values and their standard deviations out; infinite deviations before any measurement."""
     book, room = Book(*book), Room(*room)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 from tidegate.ledger.kernels import (
     ACCEPTED,
     account_charge,
@@ -175,7 +175,7 @@ class Revised(NamedTuple):
     count: Any
 
 
-@kernel
+@lean
 def next_gap(shares: Any, choice: int, plan: Any) -> Any:
     """Steps to the next measurement: k of them make SPAN exactly, wherever one begins to count."""
     reached = plan[REMAINDER] + shares[choice, SPAN]
@@ -184,7 +184,7 @@ def next_gap(shares: Any, choice: int, plan: Any) -> Any:
     return max(1, gap)
 
 
-@kernel
+@lean
 def _follows(rule: Any, plan: Any) -> Any:
     """The choice that is followed now: one with a measurement at each step where the model does not fit."""
     shares = rule.shares
@@ -192,11 +192,14 @@ def _follows(rule: Any, plan: Any) -> Any:
     return rule.dense if plan[ALARM] and sparse else plan[CHOICE]
 
 
-@kernel
+@lean
 def _watch(rule: Any, plan: Any, clock: Any, health: Any, total: Any) -> None:
     """Notice that the model does not fit, where dense measurements would do better than it."""
     if plan[ALARM] == 0:
-        if health[MISFIT] > SUSPECT and health[MISFIT] * total.max() > rule.scales[rule.dense, VARIANCE]:
+        largest = total[0]
+        for c in range(1, total.size):
+            largest = max(largest, total[c])
+        if health[MISFIT] > SUSPECT and health[MISFIT] * largest > rule.scales[rule.dense, VARIANCE]:
             plan[ALARM] = 1
             if rule.shares[plan[CHOICE], LENGTH] == ENDLESS:
                 plan[CHOICE] = _follows(rule, plan)  # a semiorder that was left needs a window to begin again
@@ -208,7 +211,7 @@ def _watch(rule: Any, plan: Any, clock: Any, health: Any, total: Any) -> None:
         plan[ALARM] = 0
 
 
-@kernel
+@lean
 def _choice(rule: Any, plan: Any, measured: int, step: int) -> Any:
     """The row of the tables that a measurement at this step follows, after so many of them."""
     if measured <= plan[STAGE]:
@@ -217,7 +220,7 @@ def _choice(rule: Any, plan: Any, measured: int, step: int) -> Any:
     return choice + rule.first * (1 + plan[STAGE]) if step <= rule.opens_until else choice
 
 
-@kernel
+@lean
 def _goes_on(rule: Any, plan: Any, choice: int, step: int) -> Any:
     """Whether a measurement at this step, which would follow `choice`, belongs to the group that is open."""
     if plan[LEFT] == 0:
@@ -232,13 +235,13 @@ def _goes_on(rule: Any, plan: Any, choice: int, step: int) -> Any:
     return same and step - plan[GROUP_LAST] < rule.window
 
 
-@kernel
+@lean
 def group_length(shares: Any, row: int, place: int) -> Any:
     """How many measurements the group in this place has, of those that follow one row."""
     return shares[row, LENGTH] + (1 if place % shares[row, PERIOD] < shares[row, LONGER] else 0)
 
 
-@kernel
+@lean
 def leave_group(plan: Any, taken: Any, shares: Any) -> None:
     """End the open group before it has all of its measurements: the rest of its noise is never used."""
     if plan[LEFT] > 0:
@@ -250,7 +253,7 @@ def leave_group(plan: Any, taken: Any, shares: Any) -> None:
         plan[LEFT] = 0
 
 
-@kernel
+@lean
 def _pay(rule: Any, plan: Any, work: Any, account: Any, choice: int, step: int) -> Any:
     """Charge a measurement at this step, before it has any noise: PAID, OVERSPENT, or WAIT where it must not be made."""
     shares, taken, entries, numbers = rule.shares, work.taken, account.entries, account.numbers
@@ -298,7 +301,7 @@ def _pay(rule: Any, plan: Any, work: Any, account: Any, choice: int, step: int) 
     return PAID
 
 
-@kernel
+@lean
 def _begin(plan: Any, work: Any, account: Any, step: int, units: int) -> Any:
     """Charge one more part of the open group, from this step on; whether there is room for it."""
     if account_charge_group(account.entries, account.numbers, step, step, units) != ACCEPTED:
@@ -311,7 +314,7 @@ def _begin(plan: Any, work: Any, account: Any, step: int, units: int) -> Any:
     return True
 
 
-@kernel
+@lean
 def _climb(rule: Any, plan: Any, work: Any, account: Any, row: int, step: int) -> None:
     """Charge as many more eighths of a semiorder as the window has left, for the measurement in hand and later ones."""
     eighth = rule.shares[row, CHARGE] // EIGHTHS
@@ -323,7 +326,7 @@ def _climb(rule: Any, plan: Any, work: Any, account: Any, row: int, step: int) -
         plan[TAKEN] = row if plan[LEVEL] == EIGHTHS else rule.shares[row, STAIRS] + plan[LEVEL] - 1
 
 
-@kernel
+@lean
 def _reach_on(plan: Any, work: Any, account: Any, step: int) -> Any:
     """Let all parts of the open group reach on to this step: PAID, WAIT where none can, OVERSPENT where only some can."""
     for at in range(plan[PARTS]):
@@ -340,7 +343,7 @@ def _reach_on(plan: Any, work: Any, account: Any, step: int) -> Any:
     return PAID
 
 
-@kernel
+@lean
 def _take(plan: Any, work: Any) -> None:
     """Take the noise of a measurement out of the pool."""
     at = work.taken[POSITION]
@@ -351,7 +354,7 @@ def _take(plan: Any, work: Any) -> None:
     plan[NUMBER] += 1
 
 
-@kernel
+@lean
 def _place(rule: Any, plan: Any, work: Any, step: int) -> None:
     """Count a measurement of the open group."""
     breadth = rule.shares[plan[GROUP_ROW], BREADTH]
@@ -363,7 +366,7 @@ def _place(rule: Any, plan: Any, work: Any, step: int) -> None:
     plan[GROUP_LAST] = step
 
 
-@kernel
+@lean
 def release(
     rows: Any,
     begin: int,
@@ -459,7 +462,8 @@ def release(
             variance = scales[plan[TAKEN], VARIANCE] if raw else claimed[c]
             deviations[index, c] = np.sqrt(max(variance, 0.0)) * grid if clock[LAST] > 0 else np.inf
         shown = values[index]
-        shown[:] = measured if raw else believed
+        for column in range(columns):
+            shown[column] = measured[column] if raw else believed[column]
         if fresh:
             _let_stand(rule, measured, scale[index], kind, shown, deviations[index])
         for column in range(columns):
@@ -467,13 +471,14 @@ def release(
         if keep:
             at = step % keep
             kept_units[at], kept_scale[at], kept_source[at] = units[index], scale[index], source[index]
-            kept_measured[at] = measured
+            for column in range(columns):
+                kept_measured[at, column] = measured[column]
             if step % rule.block == 0 and step >= keep:
                 revise(step, rule.block, rule, book, season, kept, revised)
     return rows.shape[0], DONE
 
 
-@kernel
+@lean
 def _let_stand(rule: Any, measured: Any, scale: float, kind: Any, values: Any, deviations: Any) -> None:
     """Where a value is further from its measurement than noise can explain, the measurement is the better one.
 
@@ -491,7 +496,7 @@ def _let_stand(rule: Any, measured: Any, scale: float, kind: Any, values: Any, d
             deviations[kind[column]] = min(deviations[kind[column]], away + noise)
 
 
-@kernel
+@lean
 def revise(
     last: int,
     length: int,
@@ -533,6 +538,8 @@ def revise(
             value = part[row, column]
             part[row, column] = (max(value, 0.0) if rule.nonnegative else value) * grid
         if kept_source[place] == 0:  # nothing had been measured yet, and nothing was believed but the prior
-            part[row] = 0.0
-            doubt[row] = np.inf
+            for column in range(part.shape[1]):
+                part[row, column] = 0.0
+            for c in range(doubt.shape[1]):
+                doubt[row, c] = np.inf
     count[0] = at + length
