@@ -459,6 +459,20 @@ def test_an_unused_ledger_can_be_discarded_and_a_used_one_cannot(tmp_path):
         assert ledger.rows == 1
 
 
+def test_a_divided_ledger_is_kept_from_its_first_charge_on(tmp_path):
+    """A division alone is no charge; a single one, to the first step of one share, is."""
+    path, policy = tmp_path / "ledger", WEvent(epsilon="1", w=4)
+    with SQLiteLedger(path, policy, 4) as ledger:
+        ledger.divide({"visits": Fraction(1, 2), "sales": Fraction(1, 2)})
+    SQLiteLedger(path, policy, 4).discard()
+    assert list(tmp_path.iterdir()) == []
+    with SQLiteLedger(path, policy, 4) as ledger:
+        ledger.divide({"visits": Fraction(1, 2), "sales": Fraction(1, 2)})
+        ledger.share("visits").charge(1, 1)
+    SQLiteLedger(path, policy, 4).discard()
+    assert path.exists()
+
+
 def test_a_lock_that_was_removed_keeps_nobody_out(tmp_path, monkeypatch):
     """Whoever waited at the lock of a discarded ledger takes the new one, and holds it alone."""
     path = tmp_path / "ledger"

@@ -184,6 +184,9 @@ def test_refusals_name_the_parameter_to_change():
         ClippedSum(EVENT, columns=2, horizon=1000)
     with pytest.raises(InvalidParameter, match="horizon"):
         ClippedSum(EVENT, horizon=1)
+    assert (
+        ClippedSum(EVENT, horizon=100, bound="1/2").largest == 1
+    )  # a grid unit, the least bound that can be had
     with pytest.raises(InvalidParameter, match="multiplier"):
         ClippedSum(EVENT, horizon=1000, multiplier="0.5")
     run = ClippedSum(EVENT, horizon=100, lag=40).start()
