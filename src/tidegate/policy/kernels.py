@@ -1,19 +1,30 @@
 """Compiled sweeps over the hiding intervals of specifications, one specification after another.
 
-`starts` says where each specification's intervals begin in the arrays `firsts`, `lasts`, … ; arrays over time
-begin at step `low`. Every sweep costs steps + interval lengths for each specification, never steps × secrets.
-All numbers are whole: heights in multiples of one over the policy's resolution, losses in height × units.
+Arrays over time begin at step `low`. Every sweep costs steps + interval lengths for each specification, never steps ×
+secrets. All numbers are whole: heights in multiples of one over the policy's resolution, losses in height × units.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.compiled import kernel
 
 NONE = np.int64(2**62)  # no limit at this step
+
+
+class Intervals(NamedTuple):
+    """Hiding intervals, specification by specification; handed over as a plain tuple."""
+
+    starts: Any  # where those of each specification begin
+    firsts: Any  # the steps of each
+    lasts: Any
+    heights: Any  # its event
+    durations: Any
+    limits: Any  # what its placements may lose
+    caps: Any  # or each of their steps; -1 where δ = 0
 
 
 @kernel
@@ -61,10 +72,10 @@ def paint_least(firsts: Any, lasts: Any, values: Any, order: Any, low: int, jump
 
 @kernel
 def least_units(
-    starts: Any, firsts: Any, lasts: Any, heights: Any, values: Any, order: Any,
-    low: int, allowance: int, divided: bool, out: Any,
-) -> None:  # fmt: skip
+    intervals: Any, values: Any, order: Any, low: int, allowance: int, divided: bool, out: Any
+) -> None:
     """For each step the least over specifications of (least value) // Δ_t, or of the least value if not `divided`."""
+    starts, firsts, lasts, heights, _, _, _ = Intervals(*intervals)
     size = out.size
     delta = np.zeros(size, dtype=np.int64)
     least = np.zeros(size, dtype=np.int64)
@@ -82,10 +93,10 @@ def least_units(
 
 @kernel
 def printed_units(
-    starts: Any, firsts: Any, lasts: Any, heights: Any, durations: Any, limits: Any,
-    longest_first: Any, strictest_first: Any, low: int, allowance: int, out: Any,
-) -> None:  # fmt: skip
+    intervals: Any, longest_first: Any, strictest_first: Any, low: int, allowance: int, out: Any
+) -> None:
     """The closed form of Theorem 8: the longest event and the strictest limit of all that are relevant."""
+    starts, firsts, lasts, heights, durations, limits, _ = Intervals(*intervals)
     size = out.size
     delta = np.zeros(size, dtype=np.int64)
     longest = np.zeros(size, dtype=np.int64)
@@ -117,17 +128,15 @@ def joint_amounts(firsts: Any, lasts: Any, heights: Any, durations: Any, by_firs
 
 
 @kernel
-def check_promises(
-    starts: Any, firsts: Any, lasts: Any, heights: Any, durations: Any, limits: Any, caps: Any,
-    low: int, begin: int, allowance: int, units: Any, worst: Any,
-) -> int:  # fmt: skip
+def check_promises(intervals: Any, low: int, begin: int, allowance: int, units: Any, worst: Any) -> int:
     """Check every placement that ends at a step from `begin` on: -1, or the first step that breaks a promise.
 
     `units` are the charges of the steps from `low` on. A placement is fine when its losses add up to no more
-    than the secret's limit, or when none of them is above the secret's cap (caps are -1 where δ = 0).
+    than the secret's limit, or when none of them is above the secret's cap.
     `worst` receives the fullest placement: its share of the limit times 2^40 rounded up, its last step and the
     position of its interval.
     """
+    starts, firsts, lasts, heights, durations, limits, caps = Intervals(*intervals)
     size = units.size
     high = low + size - 1
     delta = np.zeros(size, dtype=np.int64)

@@ -57,6 +57,13 @@ class Stretch:
     def __len__(self) -> int:
         return len(self.firsts)
 
+    @property
+    def intervals(self) -> tuple[Integers, ...]:
+        """What compiled sweeps take, as a plain tuple."""
+        return k.Intervals(
+            self.starts, self.firsts, self.lasts, self.heights, self.durations, self.limits, self.caps
+        )[:]
+
     def order(self, values: Integers) -> Integers:
         """Positions that sort the values within each specification, counted from the specification's start."""
         parts = [
@@ -169,10 +176,7 @@ class Promises:
         if not len(units):
             return None, worst
         s = self.around(low, low + len(units) - 1)
-        broken = k.check_promises(
-            s.starts, s.firsts, s.lasts, s.heights, s.durations, s.limits, s.caps,
-            low, begin, self.allowance, np.ascontiguousarray(units), worst,
-        )  # fmt: skip
+        broken = k.check_promises(s.intervals, low, begin, self.allowance, np.ascontiguousarray(units), worst)
         if broken < 0 and self.policy.promise == "joint":
             late = np.flatnonzero(units > self.joint(low, low + len(units) - 1))
             late = late[late >= begin - low]
@@ -191,10 +195,7 @@ class Promises:
         out = np.full(last - first + 1, k.NONE)
         if Fraction(self.policy.delta):
             return self._least(s, self._printed_caps(s), first, last, divided=True)
-        k.printed_units(
-            s.starts, s.firsts, s.lasts, s.heights, s.durations, s.limits,
-            s.order(-s.durations), s.order(s.limits), first, self.allowance, out,
-        )  # fmt: skip
+        k.printed_units(s.intervals, s.order(-s.durations), s.order(s.limits), first, self.allowance, out)
         return out
 
     def _printed_caps(self, stretch: Stretch) -> Integers:
@@ -232,7 +233,6 @@ class Promises:
     def _least(self, s: Stretch, values: Integers, first: int, last: int, *, divided: bool) -> Integers:
         out = np.full(last - first + 1, k.NONE)
         k.least_units(
-            s.starts, s.firsts, s.lasts, s.heights, np.ascontiguousarray(values), s.order(values),
-            first, self.allowance, divided, out,
-        )  # fmt: skip
+            s.intervals, np.ascontiguousarray(values), s.order(values), first, self.allowance, divided, out
+        )
         return out

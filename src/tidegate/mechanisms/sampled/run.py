@@ -20,7 +20,7 @@ class SampledRun(LoopRun):
     """A run around a compiled loop that asks the ledger at each step it measures."""
 
     loop: ClassVar[Any]
-    """The module of its compiled loop: `release`, `release_blocks` and the names of what they work on."""
+    """The module of its compiled loop: `release` and the names of what it works on."""
 
     # what a mechanism writes, besides the arrays that the loop keeps
 
@@ -29,8 +29,9 @@ class SampledRun(LoopRun):
     _control: Control
     _work: Any
 
-    _afresh: tuple[npt.NDArray[np.int64], ...] | None = None  # while blocks are released that begin anew
-    _period: int = 0  # and their length
+    _afresh: tuple[Any, ...] | None = (
+        None  # the length of blocks that begin anew, and from what, while there are any
+    )
 
     def _remember(self, fresh: State, state: State | None) -> None:
         """Lay the arrays that the loop works on into one piece of memory, so that a block begins anew by one copy."""
@@ -67,36 +68,35 @@ class SampledRun(LoopRun):
         return Releases(1, values, status, source, scale, units, self.ledger.unit)
 
     def _repeat(self, matrix: Matrix, length: int, batch: Batch, outputs: Outputs) -> None:
-        self._period, self._afresh = length, (self._memory, self._beginning, batch.state, batch.state.copy())
+        self._afresh = length, self._memory, self._beginning, batch.state.copy()
         try:
             self._release(matrix, 1, batch, outputs)
         finally:
-            self._period, self._afresh = 0, None
+            self._afresh = None
 
     def _length(self, step: int, batch: Batch) -> int:
-        if not self._period:
+        if self._afresh is None:
             return super()._length(step, batch)
-        whole = CELLS // (self._columns * self._period) if self._columns <= INLINE else CELLS // self._period
-        return max(1, whole) * self._period
+        period: int = self._afresh[0]
+        whole = CELLS // (self._columns * period) if self._columns <= INLINE else CELLS // period
+        return max(1, whole) * period
 
     def _randomness(self, block: Block) -> tuple[Any, ...]:
         """What the loop takes its noise from."""
         return (block.drawn.words,)
 
     def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
-        others = (
-            self._rule[:],
-            self._model[:],
-            self._control[:],
+        index, reason = self.loop.release(
+            block.rows,
+            index,
+            reason,
+            block.first_step,
+            self._afresh,
+            (self._rule[:], self._model[:], self._control[:]),
             *self._randomness(block),
             self._work[:],
             block.batch.account,
             self._listed,
             block.outputs,
         )
-        if self._afresh is None:
-            index, reason = self.loop.release(block.rows, index, reason, block.first_step, *others)
-        else:
-            blocks = (self._period, self._afresh)
-            index, reason = self.loop.release_blocks(block.rows, index, reason, *blocks, *others)
         return index, reason

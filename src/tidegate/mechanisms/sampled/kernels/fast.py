@@ -145,9 +145,8 @@ def release(
     begin: int,
     paused: int,
     first_step: int,
-    rule: Any,
-    model: Any,
-    control: Any,
+    afresh: Any,
+    rules: Any,
     words: Any,
     shared: Any,
     work: Any,
@@ -156,7 +155,7 @@ def release(
     outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
-    rule, model, control = Rule(*rule), Model(*model), Control(*control)
+    rule, model, control = Rule(*rules[0]), Model(*rules[1]), Control(*rules[2])
     # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
     given, chosen = Work(*work)
     entries, numbers = Account(*account)
@@ -170,11 +169,18 @@ def release(
     changes = np.empty(columns)
     if shared is not None:  # decided when the loop is compiled
         noise, opens, groups, progress = Shared(*shared)
+    if afresh is not None:  # likewise
+        length, memory, beginning, opened = afresh
     for index in range(begin, rows.shape[0]):
         step = first_step + index
+        if afresh is not None:
+            step = 1 + index % length
+            if step == 1 and paused == DONE:  # else the step was charged already, and its noise is now given
+                restart(memory, beginning, numbers, opened)
         row = rows[index]
         fresh = 0
         if shared is not None:
+            paused = DONE  # what it paused for is paid when it goes on
             fresh = _wanted(rule, due, counts, taken, step, chosen)
             if fresh:
                 used = progress[USED]
@@ -243,18 +249,3 @@ def release(
         show(index, fresh, last, belief, rule.grid, values, status, source)
         scale[index] = rule.shown if source[index] > 0 else 0.0
     return rows.shape[0], DONE
-
-
-@kernel
-def release_blocks(rows: Any, begin: int, paused: int, length: int, afresh: Any, *others: Any) -> Any:
-    """`release` for blocks that begin afresh; `others` are its parameters from `rule` on."""
-    memory, beginning, account, opened = afresh
-    while begin < rows.shape[0]:
-        first = begin - begin % length
-        if paused == DONE:  # else the step was charged already, and its noise is now given
-            restart(memory, beginning, account, opened)
-        begin, reason = release(rows[: first + length], begin, paused, 1 - first, *others)
-        if reason != DONE:
-            return begin, reason
-        paused = DONE
-    return begin, DONE

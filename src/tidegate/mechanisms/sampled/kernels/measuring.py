@@ -3,8 +3,8 @@
 Both loops have the same parameters; `tidegate.mechanisms.kernels.loops` says how they pause. One controller serves all
 columns, or, in the printed calibrations, each column has its own.
 
-`release_blocks(rows, begin, paused, length, afresh, …)` is `release` for blocks of `length` steps, each of which begins
-`afresh`, with steps counted from its own beginning.
+Where `afresh` is not None it says how long blocks are, each of which begins anew, with steps counted from its own
+beginning, and what the loop's memory and the account are then.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def draw(words: Any, at: int, law: Any, given: Any, column: int) -> bool:
 
 
 @kernel
-def restart(memory: Any, beginning: Any, account: Any, opened: Any) -> None:
+def restart(memory: Any, beginning: Any, numbers: Any, opened: Any) -> None:
     """Begin a block: what a run keeps, and the account of the block, are again what they are before any step."""
     memory[:] = beginning
-    account[:] = opened
+    numbers[:] = opened
 
 
 @kernel

@@ -159,9 +159,8 @@ def release(
     begin: int,
     paused: int,
     first_step: int,
-    rule: Any,
-    model: Any,
-    control: Any,
+    afresh: Any,
+    rules: Any,
     words: Any,
     work: Any,
     account: Any,
@@ -169,13 +168,8 @@ def release(
     outputs: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
-    rule, model, control, work, state = (
-        Rule(*rule),
-        Model(*model),
-        Control(*control),
-        Work(*work),
-        Memory(*state),
-    )
+    rule, model, control = Rule(*rules[0]), Model(*rules[1]), Control(*rules[2])
+    work, state = Work(*work), Memory(*state)
     # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
     given, chosen, amounts, pivot_of, widths, moved = work
     entries, numbers = Account(*account)
@@ -185,8 +179,14 @@ def release(
     controllers = chosen.size
     apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
     inline = words.shape[1] > 0
+    if afresh is not None:  # decided when the loop is compiled
+        length, memory, beginning, opened = afresh
     for index in range(begin, rows.shape[0]):
         step = first_step + index
+        if afresh is not None:
+            step = 1 + index % length
+            if step == 1 and paused == DONE:  # else the step was charged already, and its noise is now given
+                restart(memory, beginning, numbers, opened)
         row = rows[index]
         fresh = 0
         if paused == DONE:
@@ -241,18 +241,3 @@ def release(
         show(index, fresh, last, belief, rule.grid, values, status, source)
         scale[index] = scales.max()
     return rows.shape[0], DONE
-
-
-@kernel
-def release_blocks(rows: Any, begin: int, paused: int, length: int, afresh: Any, *others: Any) -> Any:
-    """`release` for blocks that begin afresh; `others` are its parameters from `rule` on."""
-    memory, beginning, account, opened = afresh
-    while begin < rows.shape[0]:
-        first = begin - begin % length
-        if paused == DONE:  # else the step was charged already, and its noise is now given
-            restart(memory, beginning, account, opened)
-        begin, reason = release(rows[: first + length], begin, paused, 1 - first, *others)
-        if reason != DONE:
-            return begin, reason
-        paused = DONE
-    return begin, DONE
