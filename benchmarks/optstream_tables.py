@@ -38,11 +38,17 @@ def contenders(p: tg.WEvent, public: Integers) -> dict[str, Mechanism]:
         "Sample": Sample(p),
         "PeGaSus": PeGaSus(p),
         "Fourier, K = 10": Fourier(p, coefficients=k),
-        "OptStream ES, k = 10": OptStream(p, samples=k, features=DAY),
-        "OptStream L1, k = 10": OptStream(p, samples=k, features=DAY, **threshold),
-        "OptStream ES, default (k = 12, no features)": OptStream(p),
+        "OptStream ES, k = 10": OptStream(p, samples=k, features=DAY, noise="laplace"),
+        "OptStream L1, k = 10": OptStream(p, samples=k, features=DAY, noise="laplace", **threshold),
+        "OptStream ES, default (k = 12, no features)": OptStream(p, noise="laplace"),
         "Fourier, chosen": Fourier.from_profile(p, public),
-        "OptStream, chosen": OptStream.from_profile(p, public, candidates=[(), (whole_period(W),), DAY]),
+        "OptStream, chosen": OptStream.from_profile(
+            p, public, candidates=[(), (whole_period(W),), DAY], noise="laplace"
+        ),
+        "OptStream ES, k = 10, shared noise": OptStream(p, samples=k, features=DAY),
+        "OptStream L1, k = 10, shared noise": OptStream(p, samples=k, features=DAY, **threshold),
+        "OptStream ES, default, shared noise": OptStream(p),
+        "OptStream, chosen, shared noise": OptStream.from_profile(p, public),
         "printed ES (not private)": OptStream(p, samples=k, features=DAY, calibration="paper"),
         "printed L1 (not private)": OptStream(p, samples=k, features=DAY, calibration="paper", **threshold),
     }
@@ -76,8 +82,8 @@ def errors_by_region(runs: int) -> None:
     rows: Rows = {}
     p = policy("0.1")
     for region, month, public, values in regions_2016():
-        chosen = OptStream.from_profile(p, public)
-        last = OptStream.from_profile(p, public, causal="last period")
+        chosen = OptStream.from_profile(p, public, noise="laplace")
+        last = OptStream.from_profile(p, public, causal="last period", noise="laplace")
         rows[f"{REGIONS[region]}, {month}"] = [
             errors(Uniform(p, noise="laplace"), values, runs),
             errors(chosen, values, runs),
@@ -103,6 +109,7 @@ def ablation(runs: int) -> None:
                     adaptive=adaptive,
                     threshold=1000,
                     calibration=calibration,
+                    noise="laplace",
                 )
                 found = [errors(mechanism, month, runs) for _, _, _, month in data]
                 rows.setdefault(name, []).append(np.mean(found, axis=0))
@@ -117,10 +124,10 @@ def thresholds(runs: int) -> None:
         for k in (6, 10, 16):
             titles.append(f"ε = {epsilon}, k = {k}")
             p = policy(epsilon)
-            spaced = [errors(OptStream(p, samples=k), month, runs) for *_, month in data]
+            spaced = [errors(OptStream(p, samples=k, noise="laplace"), month, runs) for *_, month in data]
             rows.setdefault("equally spaced", []).append(np.mean(spaced, axis=0))
             for calibration in ("sound", "paper"):
-                options = {"samples": k, "adaptive": True, "calibration": calibration}
+                options = {"samples": k, "adaptive": True, "calibration": calibration, "noise": "laplace"}
                 tried = [
                     np.mean(
                         [errors(OptStream(p, threshold=cut, **options), month, runs) for *_, month in data],
@@ -176,7 +183,7 @@ def grouped_samples(p: tg.WEvent, k: int, threshold: int, rows: Integers, *, cur
 
     A group of n ≤ w − k + 1 counts deviates by at most 2Δn more or less between neighbours.
     """
-    plain = OptStream(p, samples=k, adaptive=True)
+    plain = OptStream(p, samples=k, adaptive=True, noise="laplace")
     rule = SparseVector(plain.sampling.epsilon, 2 * plain.sensitivity * (W - k + 1), k - 2)
     source, values = current(), rows[:, 0].tolist()
     before, curves = None, []
@@ -208,9 +215,11 @@ def grouper(runs: int) -> None:
         p = policy(epsilon)
         found: Rows = {}
         for _, _, _, month in regions_2016():
-            found.setdefault("equally spaced", []).append(errors(OptStream(p, samples=10), month, runs))
+            found.setdefault("equally spaced", []).append(
+                errors(OptStream(p, samples=10, noise="laplace"), month, runs)
+            )
             for limit in (1000, 4000):
-                lines = OptStream(p, samples=10, adaptive=True, threshold=limit)
+                lines = OptStream(p, samples=10, adaptive=True, threshold=limit, noise="laplace")
                 found.setdefault(f"L1: distance from the line ≥ {limit}", []).append(
                     errors(lines, month, runs)
                 )
@@ -240,8 +249,10 @@ def forecasts(runs: int) -> None:
             releases: dict[str, list[Floats]] = {"real data": [load.astype(np.float64)]}
             for name, mechanism in {
                 "Laplace": Uniform(p, noise="laplace"), "Fourier, chosen": Fourier.from_profile(p, public),
-                "OptStream L1, k = 10": OptStream(p, samples=10, features=DAY, adaptive=True, threshold=1000),
-                "OptStream, chosen": OptStream.from_profile(p, public),
+                "OptStream L1, k = 10": OptStream(
+                    p, samples=10, features=DAY, adaptive=True, threshold=1000, noise="laplace"
+                ),
+                "OptStream, chosen": OptStream.from_profile(p, public, noise="laplace"),
             }.items():  # fmt: skip
                 releases[name] = [
                     np.maximum(mechanism.start().push_batch(load).final.values, 0) for _ in range(runs)

@@ -141,12 +141,10 @@ def sharing_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mecha
 
 def delayed_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechanism]]:
     for k in some(policy.w):
-        yield f"OptStream {k}", OptStream(policy, columns=columns, samples=k, nonnegative=True)
+        plain = OptStream(policy, columns=columns, samples=k, nonnegative=True, noise="laplace")
+        yield f"OptStream {k}", plain
         if columns == 1 and k > 2:
-            yield (
-                f"OptStream {k} curve",
-                OptStream(policy, columns=columns, samples=k, reconstruction="curve", nonnegative=True),
-            )
+            yield f"OptStream {k} curve", dataclasses.replace(plain, reconstruction="curve")
     try:
         from tidegate.mechanisms import Fourier
     except ImportError:

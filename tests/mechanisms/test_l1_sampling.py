@@ -105,16 +105,23 @@ def straddling_loss(
     for period in range(2):
         steps = slice(period * w, (period + 1) * w)
         other = tuple(a + b for a, b in zip(stream, moved[steps], strict=True))
+        measured = (
+            sum if mechanism.sharing is None else max
+        )  # what is shared loses by the largest change of its group
         total += max(
-            ratio + sum(abs(moved[period * w + time - 1]) for time in times) / mechanism.sample_scale
+            ratio + measured(abs(moved[period * w + time - 1]) for time in times) / mechanism.sample_scale
             for times, ratio in loss(rule, stream, other).items()
         )
     return total
 
 
-def test_no_window_loses_more_than_epsilon_with_adaptive_samples():
+@pytest.mark.parametrize("noise", ["laplace", "cube"])
+def test_no_window_loses_more_than_epsilon_with_adaptive_samples(noise):
     """Exact enumeration of tests and samples together, for windows that are aligned or straddle two periods."""
-    mechanism = OptStream(tg.WEvent(epsilon="2", w=4), samples=3, adaptive=True, threshold=2)
+    mechanism = OptStream(
+        tg.WEvent(epsilon="2", w=4), samples=3, adaptive=True, threshold=2, noise=noise, split=(1, 1, 0)
+    )
+    assert mechanism.shares_noise == (noise == "cube")
     worst = max(
         straddling_loss(mechanism, stream, change, first)
         for stream in ((5, 5, 5, 5), (0, 6, 0, 6))

@@ -1,6 +1,7 @@
 """OptStream: what windows lose, by enumeration; revised values; choice of samples; bad input; accuracy."""
 
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -32,20 +33,46 @@ def wave(steps, w=12, columns=1, level=500):
 # privacy -------------------------------------------------------------------------------------------------------
 
 
+def size_of(changes: tuple[int, ...], mechanism: OptStream) -> int:
+    """What noise of scale 1 loses when samples move by this: their norm, of groups wherever they may begin."""
+    sharing = mechanism.sharing
+    if sharing is None:
+        return sum(changes)
+    count, choice = len(changes), sharing.choice
+    if choice.law == "cube":
+        pattern = [
+            number for number, length in enumerate(choice.lengths * (count + 2)) for _ in range(length)
+        ]
+        groups = [pattern[begin : begin + count] for begin in range(sum(choice.lengths))]
+        sizes = (
+            [max((c for c, at in zip(changes, each, strict=True) if at == g), default=0) for g in set(each)]
+            for each in groups
+        )
+        return max(map(sum, sizes))
+    assert choice.share == 1
+    best = [0] * (
+        count + choice.width
+    )  # the most that those up to here, any two of them so far apart, add up to
+    for index, change in enumerate(changes):
+        best[index + choice.width] = max(best[index + choice.width - 1], best[index] + change)
+    return best[-1]
+
+
 def worst_loss(mechanism: OptStream, times: tuple[int, ...]) -> Fraction:
     """The largest loss of any window, aligned or straddling, for any change of its steps: exact.
 
-    Sample and sum noise is Laplace, so a measurement that moves by a loses a/scale for some output; measurements
-    are independent, so losses add.
+    Noise has a density that falls with a norm, so measurements that move lose the norm of that over the scale for some
+    output. For Laplace noise it is the sum; samples and sums are independent of each other, so their losses add.
     """
     w, labels = mechanism.window, mechanism.tree.labels
     sample, total = 1 / Fraction(mechanism.sample_scale), Fraction(0)
+    size = lru_cache(maxsize=None)(lambda changes: size_of(changes, mechanism))
     part = 1 / Fraction(mechanism.sum_scale) if mechanism.features else Fraction(0)
     for first in range(w):
         for change in product((-1, 0, 1), repeat=w):
             periods = np.zeros((2, w), dtype=np.int64)
             periods.ravel()[first : first + w] = change
-            found = sample * int(np.abs(periods[:, np.array(times) - 1]).sum())
+            found = sample * size(tuple(np.abs(periods[:, np.array(times) - 1]).ravel().tolist()))
             for period in periods:
                 for level in labels:
                     found += part * int(np.abs(np.bincount(level, weights=period)).sum())
@@ -56,14 +83,37 @@ def worst_loss(mechanism: OptStream, times: tuple[int, ...]) -> Fraction:
 @pytest.mark.parametrize(
     "mechanism",
     [
-        OptStream(tg.WEvent(epsilon="1", w=5), samples=2),
+        OptStream(tg.WEvent(epsilon="1", w=5), samples=2, noise="laplace"),
         OptStream(
-            tg.WEvent(epsilon="2", w=5), times=(1, 2, 5), features=(equal_parts(5, 2), whole_period(5))
+            tg.WEvent(epsilon="2", w=5),
+            times=(1, 2, 5),
+            features=(equal_parts(5, 2), whole_period(5)),
+            noise="laplace",
         ),
-        OptStream(tg.WEvent(epsilon="1/3", w=6), samples=6, features=(whole_period(6),), split=(1, 1, 3)),
-        OptStream(tg.WEvent(epsilon="1", w=6), samples=2, features=(equal_parts(6, 2), ODD_AND_EVEN)),
+        OptStream(
+            tg.WEvent(epsilon="1/3", w=6),
+            samples=6,
+            features=(whole_period(6),),
+            split=(1, 1, 3),
+            noise="laplace",
+        ),
+        OptStream(
+            tg.WEvent(epsilon="1", w=6),
+            samples=2,
+            features=(equal_parts(6, 2), ODD_AND_EVEN),
+            noise="laplace",
+        ),
+        OptStream(tg.WEvent(epsilon="1", w=5), samples=2),
+        OptStream(tg.WEvent(epsilon="1", w=6), times=(1, 2, 3, 6), features=(whole_period(6),)),
+        OptStream(tg.WEvent(epsilon="1", w=6), samples=4, noise="cube"),
+        OptStream(
+            tg.WEvent(epsilon="1", w=6), times=(1, 2, 4, 5, 6), noise="cube", features=(whole_period(6),)
+        ),
     ],
-    ids=["samples", "features", "all steps", "features that cross"],
+    ids=[
+        *("samples", "features", "all steps", "features that cross"),
+        *("shared", "shared, features", "groups", "groups, features"),
+    ],
 )
 def test_no_window_loses_more_than_epsilon(mechanism):
     """Every window and every change, aligned or straddling; and the loss is all used."""
@@ -71,6 +121,15 @@ def test_no_window_loses_more_than_epsilon(mechanism):
     budget = mechanism.policy.budget.total
     assert lost <= budget
     assert lost > budget * Fraction(999, 1000)
+
+
+@pytest.mark.parametrize("noise", ["cube", "semiorder"])
+def test_the_enumeration_catches_noise_for_too_few_samples(noise):
+    """The planted wrong version: the law of two samples fewer than a window has."""
+    mechanism = OptStream(tg.WEvent(epsilon="1", w=6), samples=5, noise=noise)
+    fewer = OptStream(tg.WEvent(epsilon="1", w=6), samples=3, noise=noise)
+    vars(mechanism).update(sharing=fewer.sharing, sample_scale=fewer.sample_scale)
+    assert worst_loss(mechanism, mechanism.sample_times) > 1
 
 
 def test_the_enumeration_catches_the_printed_features():
@@ -131,9 +190,9 @@ def test_adaptive_charges_never_overfill_a_window(w, data):
 def test_scales_are_those_of_the_review():
     """b_P = kΔ/ε_P, b_F = w(p − 1)Δ/ε_O; adaptive: the straddling window pays twice for the tests."""
     policy = tg.WEvent(epsilon="1", w=48, max_change=10)
-    plain = OptStream(policy, samples=10)
+    plain = OptStream(policy, samples=10, noise="laplace")
     assert plain.sample_scale == 100.0
-    featured = OptStream(policy, samples=10, features=DAY)
+    featured = OptStream(policy, samples=10, features=DAY, noise="laplace")
     assert (featured.sample_scale, featured.sum_scale) == (200.0, 48 * 2 * 10 * 2.0)
     adaptive = OptStream(policy, samples=10, adaptive=True)
     tests, sample, _ = adaptive.shares
@@ -145,10 +204,11 @@ def test_scales_are_those_of_the_review():
 
 def test_moving_units_pay_for_all_columns_together():
     """Two columns do not double the noise; a contribution that may change its column does."""
-    assert OptStream(POLICY, columns=5, samples=3).sample_scale == 3.0
-    assert (
-        OptStream(tg.WEvent(epsilon="1", w=12, adjacency="replace"), columns=5, samples=3).sample_scale == 6.0
-    )
+    replaced = tg.WEvent(epsilon="1", w=12, adjacency="replace")
+    assert OptStream(POLICY, columns=5, samples=3, noise="laplace").sample_scale == 3.0
+    assert OptStream(replaced, columns=5, samples=3, noise="laplace").sample_scale == 6.0
+    assert OptStream(POLICY, columns=5, samples=3, noise="semiorder").sample_scale == 1.0
+    assert OptStream(replaced, columns=5, samples=3, noise="semiorder").sample_scale == 2.0
 
 
 # two answers ---------------------------------------------------------------------------------------------------
@@ -164,7 +224,7 @@ def test_revised_values_do_not_depend_on_how_steps_are_pushed(mechanism):
         run, revised = mechanism.start(), []
         for number, row in enumerate(rows):
             if number == 2 * w + 1:
-                run = mechanism.start(state=run.snapshot())
+                run = mechanism.start(ledger=run.ledger, state=run.snapshot())
             release = run.push(row)
             assert (release.revised is not None) == ((number + 1) % w == 0)
             revised += [] if release.revised is None else list(release.revised)

@@ -356,6 +356,11 @@ def of_opt_stream(m):
     count, change, k = steps(m.policy), moved(m), m.sample_count
     samples = min(2 * k - 2, count) if m.adaptive and k > 1 else k
     loss = samples * once(change, np.min(m.sample_scales), m.policy)
+    if m.sharing is not None and m.adaptive:  # one group a period, of which a window meets two
+        assert (m.sharing.choice.law, m.sharing.choice.lengths) == ("cube", (k,))
+        loss = 2 * once(change, m.sharing.scale, m.policy)
+    elif m.sharing is not None:
+        loss = of_shared(m, k)
     if m.features:
         loss += count * len(m.features) * once(change, np.min(m.sum_scales), m.policy)
     if m.adaptive and 2 < k < count:

@@ -139,9 +139,23 @@ def shipped() -> list[Shipped]:
         Shipped("SlidingWindowTree", SlidingWindowTree(one, window=3, estimator="plain"), 4),
         Shipped("Factorization", Factorization(Event(rho="1/2"), horizon=4, method="square-root"), 4),
         Shipped("Factorization, BLT", Factorization(Event(rho="1/2"), horizon=4), 3),
-        Shipped("OptStream", OptStream(WEvent(epsilon="2", w=4), samples=2, features=(whole_period(4),)), 8),
+        Shipped(
+            "OptStream",
+            OptStream(WEvent(epsilon="2", w=4), samples=2, features=(whole_period(4),), noise="laplace"),
+            8,
+        ),
+        Shipped("OptStream, noise that slides", OptStream(WEvent(epsilon="2", w=4), samples=3), 8),
+        Shipped(
+            "OptStream, groups of samples", OptStream(WEvent(epsilon="2", w=4), samples=3, noise="cube"), 8
+        ),
         Shipped(
             "OptStream, adaptive", OptStream(WEvent(epsilon="6", w=4), samples=2, adaptive=True), 8, 12.0
+        ),
+        Shipped(
+            "OptStream, adaptive samples that share",
+            OptStream(WEvent(epsilon="6", w=4), samples=3, adaptive=True, noise="cube"),
+            8,
+            12.0,
         ),
         Shipped(
             "HierarchicalOptStream",

@@ -10,12 +10,12 @@ import math
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +61,6 @@ class SharingMechanism(Mechanism):
     """
 
     noise: str = field(default="auto", kw_only=True)
-
-    columns_apart: ClassVar[bool] = True  # whether columns have nothing in common but their noise
 
     @property
     def distance(self) -> int:
@@ -120,6 +118,11 @@ class SharingMechanism(Mechanism):
     def earlier(self) -> Self | None:
         """Laplace noise, where nothing else was asked for: there was no other in version 0.1."""
         return replace(self, noise="laplace") if self.noise == "auto" and self.shares_noise else None
+
+    @property
+    def columns_apart(self) -> bool:
+        """Whether columns have nothing in common but their noise."""
+        return True
 
     @property
     def columns_independent(self) -> bool:
@@ -212,6 +215,7 @@ def chosen(
     sensitivity: int,
     measured_in: Callable[[int], int],
     part: Fraction = Fraction(1),
+    laws: Callable[[int], Iterable[Choice]] | None = None,
 ) -> Sharing | None:
     """The law for a run, by public parameters only; None for noise of its own at each step.
 
@@ -225,6 +229,8 @@ def chosen(
         The most measurements that so many consecutive steps can contain.
     part
         The part of the budget that pays for them.
+    laws
+        The laws to choose from for so many columns, where not all are sound.
     """
     if noise not in NOISES:
         raise InvalidParameter("noise", noise, " or ".join(map(repr, NOISES)), 'write noise="auto"')
@@ -234,7 +240,7 @@ def chosen(
     if not isinstance(budget, Pure):
         raise InvalidParameter("noise", noise, "'auto' where delta or rho is given", "drop it")
     most = WORTH_IT * 2.0 * measured_in(policy.steps_charged) ** 2 if noise == "auto" else math.inf
-    for choice, copies in _candidates(policy, columns, measured_in):
+    for choice, copies in _candidates(policy, columns, measured_in, laws):
         sharing = Sharing(choice, sensitivity, budget.epsilon * part, copies, part)
         if noise in ("auto", sharing.choice.law) and sharing.choice.variance <= most and drawable(sharing):
             return sharing
@@ -245,14 +251,21 @@ def chosen(
     )
 
 
-def _candidates(policy: Policy, columns: int, measured_in: Callable[[int], int]) -> list[tuple[Choice, int]]:
+def _candidates(
+    policy: Policy,
+    columns: int,
+    measured_in: Callable[[int], int],
+    laws: Callable[[int], Iterable[Choice]] | None,
+) -> list[tuple[Choice, int]]:
     """All laws that share noise, the one with the least variance first, and how many copies there are of each."""
     from tidegate.noise.shared.choice import choices, horizon_choice
 
     apart = columns_apart(policy, columns)
     together, copies = (1, columns) if apart else (columns, 1)
     horizon = policy.horizon
-    if horizon is not None and (policy.window is None or horizon <= policy.window):
+    if laws is not None:
+        found = list(laws(together))
+    elif horizon is not None and (policy.window is None or horizon <= policy.window):
         found = [horizon_choice(measured_in(horizon), together)]
     else:
         found = list(choices(measured_in(policy.steps_charged), together))[1:]
@@ -589,6 +602,22 @@ class SharedNoise(Held, ABC):
         self._paid(at, count)
         return units
 
+    def pay_at(self, first: int, own: Integers, at: Integers) -> Integers:
+        """Pay for consecutive steps, each of which costs something of its own, and for measurements at some of them.
+
+        Where measurements come as they come, at most a window apart; returns the units of each step.
+        """
+        begun, extended = self.rows_at(at)
+        self.run.ledger.charge_batch(first, own, groups=begun, extended=extended)
+        units = own.copy()
+        units[begun[:, 0] - first] += begun[:, 2]
+        if len(begun):
+            self.group = Group(*begun[-1].tolist())
+        elif len(extended):
+            begin, _, cost, last = extended[-1].tolist()
+            self.group = Group(begin, last, cost)
+        return units
+
     def draw_all(self, number: int, count: int) -> Integers:
         """The noise of many measurements that were paid for, one row each."""
         noise, self.state = self.law.draw(self.source, self.stream, number, self.state, count)
@@ -682,6 +711,10 @@ class SharedNoise(Held, ABC):
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
         """The groups that the next measurements begin (first, last, units), and those that they extend."""
 
+    def rows_at(self, at: Integers) -> tuple[Integers, Integers]:
+        """The same for measurements at these steps, where they come as they come."""
+        raise NotImplementedError
+
     def _paid(self, first: int, count: int) -> None:
         """Take note that the next measurements were paid for."""
 
@@ -764,6 +797,15 @@ class ScatteredNoise(GroupedNoise):
         if self.window is None:  # one group holds all measurements
             return self.horizon or last
         return last + self.window - 1  # where the group would have ended nobody knows
+
+    def rows_at(self, at: Integers) -> tuple[Integers, Integers]:
+        """The groups that open, each as far as it reaches here, and the one that was open."""
+        starts, _ = self.law.opened(self.state, at.size)
+        ends = np.append(starts, at.size)  # of the open group, and of those that open
+        begun = np.empty((starts.size, 3), dtype=np.int64)
+        begun[:, 0], begun[:, 1], begun[:, 2] = at[starts], at[ends[1:] - 1], self.cost
+        reached = [(*self.group, int(at[ends[0] - 1]))] if self.group is not None and ends[0] else []
+        return begun, np.array(reached, dtype=np.int64).reshape(-1, 4)
 
     def _pay(self, step: int) -> int:
         if self.state.remaining:
@@ -877,7 +919,13 @@ class SlidingNoise(SharedNoise):
 
     def rows(self, first: int, count: int) -> tuple[Integers, Integers]:
         """The one group, as it begins or reaches on."""
-        last = first + (count - 1) * self.distance
+        return self._row(first, first + (count - 1) * self.distance, count)
+
+    def rows_at(self, at: Integers) -> tuple[Integers, Integers]:
+        """The same for measurements at these steps."""
+        return self._row(int(at[0]), int(at[-1]), at.size) if at.size else self._row(0, 0, 0)
+
+    def _row(self, first: int, last: int, count: int) -> tuple[Integers, Integers]:
         begun, extended = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 4), dtype=np.int64)
         if count and self.group is None:
             begun = np.array([[first, last, self.cost]], dtype=np.int64)

@@ -83,7 +83,9 @@ def chosen(region: str, epsilon: str, alpha: int) -> OptStream:
     frame = french_loads_2026().filter(pl.col("month") == 4)
     profile = frame[region].cast(pl.Float64).to_numpy()[:, np.newaxis]
     policy = WEvent(epsilon=epsilon, w=W, max_change=alpha)
-    return OptStream.from_profile(policy, profile, candidates=((), FEATURES), nonnegative=True)
+    return OptStream.from_profile(
+        policy, profile, candidates=((), FEATURES), nonnegative=True, noise="laplace"
+    )
 
 
 def mechanisms(
@@ -92,7 +94,7 @@ def mechanisms(
     """The paper's mechanisms, its OptStream in both calibrations, and one with chosen samples."""
     policy, k = WEvent(epsilon=epsilon, w=W, max_change=alpha), samples_for(alpha)
     # loads are not negative
-    equal: dict[str, Any] = {"samples": k, "features": FEATURES, "nonnegative": True}
+    equal: dict[str, Any] = {"samples": k, "features": FEATURES, "nonnegative": True, "noise": "laplace"}
     adaptive: dict[str, Any] = {**equal, "adaptive": True, "threshold": THRESHOLD}
     printed: dict[str, Any] = {"weights": "size", "calibration": "paper"}
     makers: dict[str, Any] = {
@@ -427,7 +429,8 @@ def _together(alpha: int, names: list[str]) -> dict[str, Mechanism]:
     policy = WEvent(epsilon="1", w=W, max_change=alpha)
     half = WEvent(epsilon="1/2", w=W, max_change=alpha)
     april = french_loads_2016().filter((pl.col("month") == 4) & (pl.col("day") <= 14))
-    best = OptStream.from_profile(half, april["national"].cast(pl.Float64).to_numpy()[:, np.newaxis])
+    profile = april["national"].cast(pl.Float64).to_numpy()[:, np.newaxis]
+    best = OptStream.from_profile(half, profile, noise="laplace")
     return {
         EQUAL: HierarchicalOptStream(policy, **options),
         ADAPTIVE: HierarchicalOptStream(policy, **options, **adaptive),
@@ -638,13 +641,13 @@ def variants(epsilon: str) -> dict[str, Mechanism]:
         ALL: {**adaptive, "features": FEATURES},
     }
     chosen: dict[str, Mechanism] = {
-        name: OptStream(policy, **given, nonnegative=True) for name, given in options.items()
+        name: OptStream(policy, **given, nonnegative=True, noise="laplace") for name, given in options.items()
     }
     for name, printed in zip(PARTS[1:], PRINTED[1:], strict=True):
         chosen[printed] = OptStream(
             policy, **options[name], weights="size", calibration="paper", nonnegative=True
         )
-    chosen[EQUAL_SAMPLE] = OptStream(policy, samples=10, nonnegative=True)
+    chosen[EQUAL_SAMPLE] = OptStream(policy, samples=10, nonnegative=True, noise="laplace")
     return chosen
 
 
@@ -697,6 +700,7 @@ def _measure_theorem(setting: Setting) -> list[Row]:
         features=FEATURES,
         weights="size",
         nonnegative=True,
+        noise="laplace",
     )
     members, level = mechanism.tree.members, mechanism.tree.level
     weights = 1 / np.bincount(level)[level]

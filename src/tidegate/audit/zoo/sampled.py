@@ -55,6 +55,14 @@ class FeatureNotTimesW(OptStream):
         return float(super().sum_scale) / self.window
 
 
+class NoiseForASampleFewer(OptStream):
+    """Samples share noise that slides over one sample fewer than a window has."""
+
+    def measured_in(self, steps: int) -> int:
+        """Too few."""
+        return super().measured_in(steps) - 1
+
+
 def rescue(kind: type[RescueDP], policy: WEvent, **more: Any) -> RescueDP:
     """A RescueDP that spends a good part of its budget in a short stream."""
     settings: dict[str, Any] = {
@@ -95,6 +103,8 @@ def animals() -> list[Animal]:
         Animal("a feature not times w", "the same, nearly alone",
                lambda: FeatureNotTimesW(WEvent(epsilon="1", w=4), samples=1, features=period, split=(0, "1/50", 1)),
                4.0, steps=4, seconds=15),
+        Animal("OptStream, noise for a sample fewer", "the first and the last sample of a window lose ε each",
+               lambda: NoiseForASampleFewer(WEvent(epsilon="1", w=4), samples=3), 2.0, steps=4, seconds=20),
         Animal("OptStream, straddling window", "printed: samples chosen by the data crowd together in two periods",
                lambda: OptStream(WEvent(epsilon="2", w=4), samples=3, adaptive=True, split=("1/50", 1, 0),
                                  calibration="paper"), 1.346, REPLAY, steps=24, kind=PRINTED),

@@ -85,7 +85,7 @@ class Prediction:
         mechanism = self.mechanism
         curve, _, _ = self.run._reconstruction(tuple(self.times.tolist()), self.w)
         points, sums = curve.points, mechanism.sum_count
-        scale = variance_laplace(mechanism.sample_scale) * mechanism.estimate_variance
+        scale = mechanism.sample_variance * mechanism.estimate_variance
         if not sums:
             return np.asarray((curve.matrix**2).sum(axis=1) * scale)
         inputs = np.zeros((points + sums, points, 1))
@@ -119,7 +119,8 @@ class Prediction:
         values = read_profile(profile, self.w)
         variance = self.noise_variance() * float(Fraction(self.mechanism.grid)) ** 2
         offsets = self.offsets(values)
-        return float(absolute_error(offsets, variance[np.newaxis, :, np.newaxis]).mean())
+        normal = self.mechanism.shares_noise  # noise that is shared has no sharp peak
+        return float(absolute_error(offsets, variance[np.newaxis, :, np.newaxis], normal=normal).mean())
 
     def error_bound(self, slope: ExactLike) -> float:
         """A bound of the mean absolute error on streams that change by at most `slope` a step (Theorem 11, corrected).
@@ -134,7 +135,7 @@ class Prediction:
         after = steps - knots[segment]
         offsets = 2 * float(positive("slope", slope)) * after * (width - after) / width
         variance = self.noise_variance() * float(Fraction(self.mechanism.grid)) ** 2
-        return float(absolute_error(offsets, variance).mean())
+        return float(absolute_error(offsets, variance, normal=self.mechanism.shares_noise).mean())
 
 
 def best_for_profile(

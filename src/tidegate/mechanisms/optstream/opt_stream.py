@@ -43,7 +43,7 @@ class OptStream(OptStreamSettings):
         As for every :class:`Mechanism`; the period is the policy's w, and starts at steps 1, w + 1, 2w + 1, …
     samples
         k, by default a quarter of w; choose it with :meth:`from_profile` or :meth:`from_slope`. w samples and no
-        features make the plain Laplace mechanism.
+        features make the plain Laplace mechanism, or what :class:`Uniform` is with noise that steps share.
     times
         The positions (1 … w) of the samples, the last of which is w; equally spaced by default. Public.
     adaptive
@@ -70,6 +70,9 @@ class OptStream(OptStreamSettings):
         last two, or move the curve of the "last period" to the last sample.
     calibration
         "sound", or "paper" for the printed scales, which are not private.
+    noise
+        "auto": the best law for k samples in a window, or in a period if they are adaptive (docs/noise.md). "laplace":
+        noise of its own for each sample, as in the paper. "cube", "semiorder": this law, for adaptive samples the cube.
 
     Privacy
     -------
@@ -79,8 +82,15 @@ class OptStream(OptStreamSettings):
     ε_O/w. Adaptive times: the sparse vector costs ε_S in every period, and a window meets two; a window has
     at most min(2k − 2, w) samples because the first and the last step of a period are samples; so 2ε_S +
     min(2k − 2, w)/k · ε_P + ε_O = ε. What a period can cost is charged before its data are looked at, so charges
-    and refusals are the same for all data, also on a shared ledger. Everything else is post-processing. Sums
-    begin as noise and samples are noised at once, so state and snapshots hold no raw value, but with adaptive
+    and refusals are the same for all data, also on a shared ledger. Everything else is post-processing.
+
+    Samples share noise where that gains. Public times: the k samples of any window lose ε_P together, as those of
+    :class:`Fast` do; a sample whose group cannot be paid for yet is left out. Adaptive times: the k samples of a period
+    have one radius, for which the period is charged half of what the samples of a window have. The state of a run is
+    secret then, and one that another run may have is dropped: no sample is taken until no window meets its group any
+    more, and with adaptive times until the next period.
+
+    Sums begin as noise and samples are noised at once, so state and snapshots hold no raw value, but with adaptive
     times the raw steps since the last sample. A snapshot and a later release of the same sum differ by what
     arrived in between: guard snapshots like data. Proof: docs/proofs/opt_stream.md.
 
@@ -90,15 +100,15 @@ class OptStream(OptStreamSettings):
 
     Error
     -----
-    `predicted_error` for a public profile. With lines about 0.8·kΔ/ε from noise, and what lines through every
-    (w/k)-th step miss. Time O(w) a period, O(w log w) with adaptive times, O(w²) a column and period with features that
-    are not nested; memory O(w), O(w²) then.
+    `predicted_error` for a public profile. With lines about 0.8·kΔ/ε from Laplace noise, 0.7 of that where 8 samples of
+    a window share noise, and what lines through every (w/k)-th step miss. Time O(w) a period, O(w log w) with adaptive
+    times, O(w²) a column and period with features that are not nested; memory O(w), O(w²) then.
 
     Examples
     --------
     >>> mechanism = OptStream(WEvent(epsilon="1", w=48), samples=12)
-    >>> mechanism.sample_scale
-    12.0
+    >>> OptStream(WEvent(epsilon="1", w=48), samples=12, noise="laplace").sample_scale, mechanism.sharing.choice.law
+    (12.0, 'semiorder')
     >>> run = mechanism.start()
     >>> releases = run.push_batch(np.full((100, 1), 5000))
     >>> releases.values.shape, releases.revised.values.shape, releases.revised[0].delay
@@ -133,7 +143,7 @@ class OptStream(OptStreamSettings):
         --------
         >>> day = 5000 - 2000 * np.cos(np.arange(48) / 48 * 2 * np.pi)
         >>> [OptStream.from_profile(WEvent(epsilon=e, w=48), day).samples for e in ("0.01", "0.1", "1")]
-        [2, 8, 17]
+        [4, 8, 20]
         """
         return best_for_profile(cls(policy, **options), profile, candidates)
 
@@ -144,7 +154,7 @@ class OptStream(OptStreamSettings):
         Examples
         --------
         >>> OptStream.from_slope(WEvent(epsilon="0.1", w=48), slope=100).samples
-        13
+        16
         """
         return best_for_slope(cls(policy, **options), slope)
 
@@ -179,9 +189,15 @@ class OptStream(OptStreamSettings):
             cls(WEvent(epsilon="1", w=5), samples=5, reconstruction="curve"),
             cls(WEvent(epsilon="1", w=1)),
             cls(WEvent(epsilon="50", w=12), columns=2, samples=5, adaptive=True, threshold=30, features=day),
-            cls(WEvent(epsilon="50", w=9), samples=3, adaptive=True, causal="last period"),
+            cls(WEvent(epsilon="50", w=9), samples=3, adaptive=True, causal="last period", noise="laplace"),
             cls(WEvent(epsilon="1", w=6), samples=2, adaptive=True),
             cls(
                 WEvent(epsilon="1", w=12), columns=2, samples=3, features=(day[0], ODD_EVEN), nonnegative=True
+            ),
+            cls(WEvent(epsilon="1", w=12), columns=2, samples=4, features=day, noise="laplace"),
+            cls(WEvent(epsilon="1", w=12), samples=8, features=day, noise="cube"),
+            cls(WEvent(epsilon="4", w=12), samples=6, adaptive=True, threshold=30, features=day),
+            cls(
+                WEvent(epsilon="50", w=12), columns=2, samples=5, adaptive=True, threshold=30, noise="laplace"
             ),
         ]

@@ -55,15 +55,14 @@ class PerLeafRun(HierarchicalOptStreamRun):
             "recent_steps": np.zeros((nodes, 2), dtype=np.int64),
         }
 
-    def _state(self) -> State:
+    def _kept(self) -> State:
         assert self._sampler is not None
         return {**self._memory, **self._sampler.state()}
 
     # budget ----------------------------------------------------------------------------------------------------
 
-    def _pay(self, block: Block) -> None:
-        if not self._pays_afterwards:
-            super()._pay(block)
+    def _pay(self, block: Block) -> Block:
+        return block if self._pays_afterwards else super()._pay(block)
 
     def _write_down(self, block: Block, taken: npt.NDArray[np.bool_]) -> None:
         """What a unit loses that is always in the leaf whose path takes the most, as far as the printed budgets say."""

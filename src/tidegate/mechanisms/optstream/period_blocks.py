@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,32 +25,37 @@ class Block(NamedTuple):
     chosen: npt.NDArray[np.bool_]  # which steps are samples
     units: Integers  # what their data were charged
     source: Integers  # the last measured step
+    samples: npt.NDArray[np.bool_] | None = None  # those that are paid for, where they share noise
+    noise: Integers | None = None  # and what each step has of it
 
     @classmethod
     def of(cls, rows: Integers, first_step: int) -> Block:
         """A block to be filled in."""
         steps = len(rows)
-        integers = (np.zeros(steps, dtype=np.int64) for _ in range(2))
-        return cls(first_step, rows, np.empty(rows.shape), np.zeros(steps, dtype=np.bool_), *integers)
+        units, source = (np.zeros(steps, dtype=np.int64) for _ in range(2))
+        return cls(first_step, rows, np.empty(rows.shape), np.zeros(steps, dtype=np.bool_), units, source)
 
     def part(self, start: int, stop: int) -> Block:
         """Some of the steps; filling them in fills in this block."""
-        fields = (self.rows, self.values, self.chosen, self.units, self.source)
-        rows, values, chosen, units, source = (field[start:stop] for field in fields)
-        return Block(self.first_step + start, rows, values, chosen, units, source)  # type: ignore[arg-type]
+        fields: dict[str, Any] = {
+            name: None if field is None else field[start:stop]
+            for name, field in self._asdict().items()
+            if name != "first_step"
+        }
+        return Block(self.first_step + start, **fields)
 
 
-def public_units(
+def public_steps(
     first_step: int,
     steps: int,
     w: int,
-    units_of: Callable[[Integers], tuple[int, Integers]],
+    steps_of: Callable[[Integers], npt.NDArray[Any]],
     times: tuple[Integers, Integers, Integers],
-) -> tuple[int, Integers]:
-    """The charges of a period, and of steps: all of them public.
+) -> npt.NDArray[Any]:
+    """What is public of steps, by the sample times of their periods.
 
     `times` are the usual sample times, those of the present period, and those from the next period on, if they
-    change; `units_of` gives the charges of a period, whatever its times, and of its w steps.
+    change; `steps_of` gives an array of the w steps of a period with such times.
     """
     usual, present, pending = times
     position = (first_step - 1) % w
@@ -60,10 +65,9 @@ def public_units(
         ahead.append(pending[fitting(usual.tolist(), pending.tolist())])
         rest = pending
     periods = -(-(position + steps) // w)
-    pieces = [units_of(each)[1] for each in ahead[:periods]]
-    span, usual_units = units_of(rest)
-    pieces.append(np.tile(usual_units, max(0, periods - len(pieces))))
-    return span, np.concatenate(pieces)[position : position + steps]
+    pieces = [steps_of(each) for each in ahead[:periods]]
+    pieces.append(np.tile(steps_of(rest), max(0, periods - len(pieces))))
+    return np.concatenate(pieces)[position : position + steps]
 
 
 def charge_periods(ledger: Ledger, first_step: int, units: Integers, w: int, span_units: int) -> None:

@@ -31,13 +31,17 @@ class PeriodBudget:
     leaf
         Which part of a sample's budget leaves have that choose their samples for themselves; the rest belongs to
         nodes with k public times. 1 where all samples are taken at the same times.
+    groups
+        Groups of samples with one radius that a window can meet (one where a semiorder has all of them), each of
+        which is charged its part of what samples have; 0 where each has noise of its own.
 
     Privacy
     -------
     Every charge is public. Of adaptive samples the first and the last step of a period are certain; the k − 2 in
     between may be anywhere, so they are charged to the period as a whole, as the tests are: once in each window
     that meets it. That is 2(k − 2) + 2 samples in a window that straddles two periods, and k in one that does not.
-    Where 2k − 2 > w it is cheaper to charge every step with a sample.
+    Where 2k − 2 > w it is cheaper to charge every step with a sample. Adaptive samples that share noise are one group a
+    period, of which a window meets two: it is charged to the period. Those of public times are charged by their noise.
     """
 
     window: int
@@ -46,6 +50,7 @@ class PeriodBudget:
     adaptive: bool = False
     printed: bool = False
     leaf: Fraction = Fraction(1)
+    groups: int = 0
 
     @property
     def most(self) -> int:
@@ -74,6 +79,11 @@ class PeriodBudget:
         return tests / total, samples / total / k, features / total / w
 
     @property
+    def measuring(self) -> Fraction:
+        """What all samples of a window cost."""
+        return self.shares[1] * self.most
+
+    @property
     def public_sample(self) -> Fraction:
         """What a sample at one of k public times costs where leaves have times of their own: a window has only k."""
         return self.shares[1] if self.printed else self.shares[1] * self.most / self.samples
@@ -82,6 +92,13 @@ class PeriodBudget:
     def _parts(self) -> tuple[Fraction, Fraction, Fraction, Fraction]:
         """The costs of a period, of a certain sample of the leaves, of a public sample above them, and of a step."""
         tests, sample, step = self.shares
+        if self.groups:
+            return (
+                tests + (self.measuring / self.groups if self.adaptive else 0),
+                Fraction(0),
+                Fraction(0),
+                step,
+            )
         certain = self.leaf * sample
         spread = self.adaptive and self._straddling <= self.window
         span = tests + (self.samples - len(self._certain)) * certain if spread else tests
@@ -92,6 +109,8 @@ class PeriodBudget:
     @cached_property
     def units(self) -> int:
         """As many as make every charge a whole number of them."""
+        if self.groups:
+            return math.lcm(*(part.denominator for part in (*self._parts, self.measuring / self.groups)))
         return math.lcm(*(part.denominator for part in (*self.shares, *self._parts)))
 
     def charges(self, times: Sequence[int], above: Sequence[int] = ()) -> tuple[int, Integers]:

@@ -8,16 +8,20 @@ further budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.errors import InvalidInput
 from tidegate.mechanisms.mechanism import Matrix, Row, State
 from tidegate.mechanisms.optstream.kernels import periods as loop
-from tidegate.mechanisms.optstream.period_blocks import Block, Floats, Integers, charge_periods, public_units
+from tidegate.mechanisms.optstream.period_blocks import Block, Floats, Integers, charge_periods, public_steps
+from tidegate.mechanisms.optstream.period_noise import PeriodNoise
 from tidegate.mechanisms.optstream.period_revisions import RevisingRun
 from tidegate.mechanisms.optstream.sampling_times import fitting
+from tidegate.mechanisms.shared_noise import Saved, SharedNoise
 from tidegate.noise import laplace
 from tidegate.releases import Release, Releases
 
@@ -33,6 +37,7 @@ class PeriodicRun(RevisingRun):
     """
 
     restores = True
+    _noise: SharedNoise | PeriodNoise | None = None  # that samples share
 
     if TYPE_CHECKING:
         mechanism: Any
@@ -64,8 +69,13 @@ class PeriodicRun(RevisingRun):
             "pending": np.zeros(0, dtype=np.int64),  # other times, from the next period on
             "torn": int(self.step % self._w > 0),  # a period whose beginning this run has not seen
             "ended": 0,
+            "drawn": 0,  # how many samples had noise that they share
         }
-        self._set_state({**fresh, **self._more_state(), **(state or {})})
+        saved = dict(state or {})
+        noise = saved.pop("noise", None)
+        self._set_state({**fresh, **self._more_state(), **saved})
+        self._noise = self._begin_noise(noise)
+        self.restores = self._noise is None
 
     def _set_state(self, state: State) -> None:
         self._memory = {
@@ -73,13 +83,21 @@ class PeriodicRun(RevisingRun):
         }
         self._restore_more()
 
+    def _kept(self) -> State:
+        """The state without noise that is still to come."""
+        return {**self._memory, **self._more_state()}
+
     def _state(self) -> State:
-        return self._memory
+        return self._kept() if self._noise is None else {**self._kept(), "noise": self._noise.numbers()}
 
     # what a mechanism adds -------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Compute public constants; called once."""
+
+    def _begin_noise(self, saved: Saved | None) -> SharedNoise | PeriodNoise | None:
+        """The noise that samples share, where they do."""
+        return None
 
     def _more_state(self) -> State:
         """Further fields of the state."""
@@ -130,27 +148,30 @@ class PeriodicRun(RevisingRun):
             )
         kept = {
             name: np.copy(value) if isinstance(value, np.ndarray) else value
-            for name, value in self._state().items()
+            for name, value in self._kept().items()
         }
+        noise = None if self._noise is None else vars(self._noise).copy()
         try:
             with self.ledger.transaction():
                 releases = self._release(matrix, first_step)
         except BaseException:
             self._set_state(kept)
+            if self._noise is not None and noise is not None:
+                self._noise.put_back(noise)
             raise
         return releases
 
     def _release(self, matrix: Matrix, first_step: int) -> Releases:
         memory, w = self._memory, self._w
         block = Block.of(matrix, first_step)
-        public = not self.mechanism.adaptive
-        self._pay(block)
+        certain = not self.mechanism.adaptive and not self._patient(first_step)
+        block = self._pay(block)
         earlier = (memory["spent"].copy(), memory["sampled"].copy())
         finals: list[Floats] = []
         start, steps = 0, len(matrix)
         while start < steps:
             position = (first_step + start - 1) % w
-            many = (steps - start) // w if position == 0 and public and not len(memory["pending"]) else 0
+            many = (steps - start) // w if position == 0 and certain and not len(memory["pending"]) else 0
             if many > 1:
                 stop = start + min(many, max(2, CELLS // (w * self.mechanism.measured_columns))) * w
                 finals.append(self._whole_periods(block.part(start, stop)))
@@ -165,14 +186,57 @@ class PeriodicRun(RevisingRun):
         fields = (first_step, values, status, block.source, scale, block.units, self.ledger.unit, 0)
         return Releases(*fields, revised=revised)
 
-    def _pay(self, block: Block) -> None:
+    def _pay(self, block: Block) -> Block:
         """Charge steps, and the periods that begin among them, before their data are looked at: whatever they are."""
         memory, w = self._memory, self._w
-        times = (memory["times"], memory["times"][memory["fits"]], memory["pending"])
-        span, block.units[:] = public_units(block.first_step, len(block.rows), w, self._units_of, times)
+        block.units[:] = self._public(block, lambda times: self._units_of(times)[1])
         if memory["torn"] and self.mechanism.adaptive:
             block.units[: w - (block.first_step - 1) % w] = 0  # nothing is measured of this period any more
+        if isinstance(self._noise, SharedNoise):
+            return self._pay_shared(block, self._noise)
+        span, _ = self._units_of(memory["times"])  # whatever the times
         charge_periods(self.ledger, block.first_step, block.units, w, span)
+        return block
+
+    def _public(self, block: Block, steps_of: Callable[[Integers], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        memory = self._memory
+        times = (memory["times"], memory["times"][memory["fits"]], memory["pending"])
+        return public_steps(block.first_step, len(block.rows), self._w, steps_of, times)
+
+    def _pay_shared(self, block: Block, noise: SharedNoise) -> Block:
+        """Charge steps, and groups of the samples among them, and draw the noise of those that need not be silent."""
+        first, steps = block.first_step, len(block.rows)
+        samples = self._public(block, self._sampled)
+        drawn = np.zeros((steps, self._columns), dtype=np.int64)
+        together = 1 if self._patient(first) else max(1, steps)
+        for begin in range(0, steps, together):
+            part = slice(begin, begin + together)
+            at = first + begin + np.flatnonzero(samples[part])
+            if together == 1 and at.size and noise.silent(first + begin):
+                # others have used the budget, or nobody can tell what was seen of a group
+                samples[part], at = False, at[:0]
+            block.units[part] = noise.pay_at(first + begin, block.units[part], at)
+            if at.size:
+                drawn[at - first] = self._draw_samples(noise, at.size)
+        return block._replace(samples=samples, noise=drawn)
+
+    def _draw_samples(self, noise: SharedNoise, count: int) -> Integers:
+        """The noise of the next samples, which are paid for."""
+        number = self._memory["drawn"]
+        self._memory["drawn"] = number + count
+        if count == 1 and self._columns == 1:
+            return np.array([[noise.draw_one(number)]], dtype=np.int64)
+        return noise.draw_all(number, count)
+
+    def _patient(self, first_step: int) -> bool:
+        """Whether samples from this step on may have to be silent: no new group can be paid for yet."""
+        return isinstance(self._noise, SharedNoise) and first_step <= self._noise.patient_until
+
+    def _sampled(self, times: Integers) -> npt.NDArray[np.bool_]:
+        """Which steps of a period are samples."""
+        sampled = np.zeros(self._w, dtype=np.bool_)
+        sampled[times - 1] = True
+        return sampled
 
     def _open(self, period: int) -> None:
         """Begin a period: its sums are their noise."""
@@ -204,15 +268,12 @@ class PeriodicRun(RevisingRun):
         else:
             if position == 0:
                 self._open(period)
-            sampled = np.zeros(w, dtype=np.bool_)
-            sampled[memory["times"][memory["fits"]] - 1] = True
-            block.chosen[:] = sampled[position:end]
+            sampled = self._sampled(memory["times"][memory["fits"]])[position:end]
+            block.chosen[:] = sampled if block.samples is None else block.samples
         at, count = np.flatnonzero(block.chosen), memory["count"]
         shown = np.zeros((0, self._columns))
         if len(at):
-            shape = (len(at), self.mechanism.measured_columns)
-            noise = laplace(self.source, "samples", period * k + count, self.mechanism.sample_scales, shape)
-            shown = self._leaves(measured[at] + noise)
+            shown = self._leaves(measured[at] + self._noise_at(block, at, period * k + count))
             memory["points"][count : count + len(at)] = shown
             memory["point_times"][count : count + len(at)] = position + 1 + at
             memory["count"] = count + len(at)
@@ -222,6 +283,15 @@ class PeriodicRun(RevisingRun):
         memory["sampled"][position:end] = block.chosen
         self._causal(block, shown, memory["curve"][np.newaxis])
         return self._close(w) if end == w else []
+
+    def _noise_at(self, block: Block, at: npt.NDArray[np.intp], number: int) -> Integers:
+        """The noise of some steps, the first of which is the sample of this number."""
+        if block.noise is not None:
+            return block.noise[at]
+        if isinstance(self._noise, PeriodNoise):
+            return self._noise.draw_all(number, len(at))
+        shape = (len(at), self.mechanism.measured_columns)
+        return laplace(self.source, "samples", number, self.mechanism.sample_scales, shape)
 
     def _close(self, length: int) -> list[Floats]:
         """The curve of the first `length` steps of the period, from what is known of them."""
@@ -252,9 +322,8 @@ class PeriodicRun(RevisingRun):
         block.chosen.reshape(periods, w)[:, times - 1] = True
         shown = np.zeros((0, self._columns))
         if k:
-            taken = measured.reshape(periods, w, -1)[:, times - 1].reshape(periods * k, -1)
-            noise = laplace(self.source, "samples", period * k, self.mechanism.sample_scales, taken.shape)
-            shown = self._leaves(taken + noise)
+            at = np.flatnonzero(block.chosen)
+            shown = self._leaves(measured[at] + self._noise_at(block, at, period * k))
         sums = self._sum_noise(period, periods)
         self._add_periods_to_sums(measured, sums)
         points = shown.reshape(periods, k, self._columns)

@@ -14,9 +14,11 @@ from tidegate.mechanisms.optstream.feature_fit import fit_features
 from tidegate.mechanisms.optstream.kernels import periods as loop
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler
 from tidegate.mechanisms.optstream.period_blocks import Block, Floats, Integers
+from tidegate.mechanisms.optstream.period_noise import PeriodNoise
 from tidegate.mechanisms.optstream.periods import PeriodicRun
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.mechanisms.optstream.sampling_times import read_times
+from tidegate.mechanisms.shared_noise import Saved, SharedNoise, begin_noise
 from tidegate.noise import variance_laplace
 
 if TYPE_CHECKING:
@@ -54,17 +56,26 @@ class OptStreamRun(PeriodicRun):
             return curve, np.full(length, float(length)), 1.0 / parts[tree.level]
         if not mechanism.features:
             return curve, np.ones(length), np.zeros(0)
-        ratio = variance_laplace(mechanism.sample_scale) / variance_laplace(mechanism.sum_scale)
+        ratio = mechanism.sample_variance / variance_laplace(mechanism.sum_scale)
         precisions = np.where(tree.size > 0, ratio, 0.0)
         return curve, curve.spread, precisions
 
     # hooks of periods ------------------------------------------------------------------------------------------
 
+    def _begin_noise(self, saved: Saved | None) -> SharedNoise | PeriodNoise | None:
+        sharing = self.mechanism.sharing
+        if sharing is None:
+            return None
+        if not self.mechanism.adaptive:
+            own = int(self.mechanism.shares[2] * self.ledger.units)
+            return begin_noise(self, sharing, "samples", saved, distance=0, own=own)
+        noise = PeriodNoise(self, sharing, saved)
+        if noise.dropped:
+            self._memory["torn"] = 1  # nothing more is measured of this period
+        return noise
+
     def _more_state(self) -> State:
         return self._sampler.state() if self._sampler is not None else {}
-
-    def _state(self) -> State:
-        return {**self._memory, **self._more_state()}
 
     def _restore_more(self) -> None:
         if self._sampler is not None:
@@ -77,6 +88,8 @@ class OptStreamRun(PeriodicRun):
         if position == 0:
             self._open(period)
             sampler.begin(self.source, period)
+            if isinstance(self._noise, PeriodNoise):
+                self._noise.begin()
         if not memory[
             "torn"
         ]:  # else what was chosen before is not known: nothing is measured until the next period

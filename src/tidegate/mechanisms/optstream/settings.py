@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -22,8 +22,11 @@ from tidegate.mechanisms.optstream.periods import CAUSAL
 from tidegate.mechanisms.optstream.reconstruction import CURVES
 from tidegate.mechanisms.optstream.sample_errors import Samples
 from tidegate.mechanisms.optstream.sampling_times import equally_spaced, read_times
+from tidegate.mechanisms.shared_noise import Sharing, SharingMechanism, chosen
 from tidegate.mechanisms.uncertainty import Uncertainty
-from tidegate.noise import Law, check_scale
+from tidegate.noise import Law, check_scale, variance_laplace
+from tidegate.noise.law import SharedLaw
+from tidegate.noise.shared.choice import LONGEST_GROUP, Choice, cube_choice
 from tidegate.policy import Guarantee
 
 LARGEST_SCALE = 2**50
@@ -31,7 +34,7 @@ WEIGHTS = ("variance", "size")
 
 
 @dataclass(frozen=True)
-class OptStreamSettings(Periodic):
+class OptStreamSettings(Periodic, SharingMechanism):
     """The parameters of :class:`tidegate.mechanisms.OptStream`, which says what they mean."""
 
     samples: int | None = None
@@ -127,9 +130,14 @@ class OptStreamSettings(Periodic):
         return len(self.tree.parents)
 
     @property
+    def columns_apart(self) -> bool:
+        """Whether columns have nothing in common but their noise: not where they are sampled by a common decision."""
+        return not self.adaptive
+
+    @property
     def columns_independent(self) -> bool:
         """Not where columns share what is decided from all of them, nor where leaves are optimised together."""
-        return not self.adaptive and not (self.forest is not None and self.nonnegative)
+        return super().columns_independent and not (self.forest is not None and self.nonnegative)
 
     @property
     def independent_period(self) -> int:
@@ -149,9 +157,54 @@ class OptStreamSettings(Periodic):
         certain = 1 if self.calibration == "paper" else 2  # the last step is not, as printed
         return self.adaptive and certain < self.sample_count < self.window
 
+    @property
+    def distance(self) -> int:
+        """0: samples come where the period has them, and some are left out where times change."""
+        return 0
+
+    def measured_in(self, steps: int) -> int:
+        """The most samples that so many consecutive steps can contain."""
+        most = self._unshared_period.most
+        return min(steps, most if steps <= self.window else most * -(-steps // self.window))
+
+    @property
+    def measuring_part(self) -> Fraction:
+        """What all samples of a window have of the budget."""
+        return self._unshared_period.measuring
+
+    @property
+    def may_share(self) -> bool:
+        """Not as printed, nor where the nodes of a hierarchy have different parts of the budget."""
+        return self.calibration == "sound" and self.forest is None
+
+    @cached_property
+    def sharing(self) -> Sharing | None:
+        """The law that samples share; adaptive ones are one group a period, of which a window meets two."""
+        if not self.adaptive or not self.may_share:
+            return super().sharing
+
+        def a_period(columns: int) -> list[Choice]:
+            fits = self.sample_count * columns <= LONGEST_GROUP
+            return [cube_choice((self.sample_count,), 2, columns)] if fits else []
+
+        return chosen(
+            self.noise,
+            self.policy,
+            self.measured_columns,
+            self.measured_change,
+            self.measured_in,
+            self.measuring_part,
+            a_period,
+        )
+
     @cached_property
     def period(self) -> PeriodBudget:
         """What tests, samples and features have of the budget, and what periods are charged."""
+        return replace(self._unshared_period, groups=0 if self.sharing is None else self.sharing.units)
+
+    @cached_property
+    def _unshared_period(self) -> PeriodBudget:
+        """The same where every sample has noise of its own: parts do not depend on that."""
         tests, samples, features = (Fraction(weight) for weight in self.split)
         weights = (
             tests if self.sampling_rule_tests else Fraction(0),
@@ -187,8 +240,15 @@ class OptStreamSettings(Periodic):
 
     @cached_property
     def sample_scale(self) -> float:
-        """The noise scale of a sample in grid units; rounded up."""
+        """The noise scale of a sample in grid units, s of shared noise; rounded up."""
+        if self.sharing is not None:
+            return self.sharing.scale
         return float_up(self.sensitivity / (self.shares[1] * self._epsilon))
+
+    @property
+    def sample_variance(self) -> float:
+        """The variance of a sample's noise in grid units."""
+        return variance_laplace(self.sample_scale) if self.sharing is None else self.sharing.variance
 
     @property
     def sample_scales(self) -> float | npt.NDArray[np.float64]:
@@ -207,8 +267,8 @@ class OptStreamSettings(Periodic):
 
     @property
     def decisive_scale(self) -> float:
-        """The noise scale of a sample of what adaptive sampling looks at."""
-        return self.sample_scale
+        """The scale of Laplace noise like that of a sample, of what adaptive sampling looks at."""
+        return self.sample_scale if self.sharing is None else self.sharing.laplace_scale
 
     @property
     def estimate_variance(self) -> float:
@@ -217,14 +277,16 @@ class OptStreamSettings(Periodic):
 
     def uncertainty(self) -> Uncertainty:
         """A walk since the last sample or between two, and what final values have corrected."""
-        law = Law("laplace", float(Fraction(self.grid)))
+        grid = float(Fraction(self.grid))
+        law = Law("laplace", grid) if self.sharing is None else SharedLaw(self.sharing.law, grid)
         apart = bool(getattr(self, "per_leaf", False))
         return Samples(self.outputs, law, self.window, fitted=bool(self.features), apart=apart)
 
     @property
     def shown_scale(self) -> float:
-        """The noise scale of a sample in the values' unit; the largest where columns differ."""
-        return float(np.max(self.sample_scales)) * float(Fraction(self.grid))
+        """The noise scale of a sample in the values' unit, of Laplace noise with its variance; the largest of columns."""
+        scale = float(np.max(self.sample_scales)) if self.sharing is None else self.sharing.laplace_scale
+        return scale * float(Fraction(self.grid))
 
     @cached_property
     def sampling(self) -> L1Sampling:
