@@ -92,6 +92,34 @@ def test_intervals_do_not_depend_on_how_steps_are_pushed(mechanism):
     assert np.allclose(whole, apart, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_intervals_do_not_depend_on_the_size_of_batches(mechanism):
+    """Small batches, which wait until it matters what they tell, and single steps between them: the same intervals."""
+    rows = stream(mechanism)[: steps_of(mechanism, 40)]
+    with fixed_entropy(3):
+        batch = mechanism.start().push_batch(rows)
+    with fixed_entropy(3):
+        run = mechanism.start()
+        parts = [run.push_batch(rows[:9]), run.push(rows[9]), run.push(rows[10]), run.push_batch(rows[11:30])]
+        parts += [run.push_batch(rows[30:33]), run.push_batch(rows[33:])]
+    whole = np.broadcast_to(batch.radius(0.9), batch.values.shape)
+    apart = [np.broadcast_to(each.radius(0.9), each.values.shape) for each in parts]
+    assert np.allclose(whole, np.vstack(apart), rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_learnt_is_what_was_released():
+    """Whoever changes the values of a batch afterwards does not change what the next intervals are made from."""
+    mechanism, found = Sample(tg.WEvent(epsilon="1", w=4)), []
+    for changed in (False, True):
+        with fixed_entropy(3):
+            run = mechanism.start()
+            first = run.push_batch(np.arange(100, 140))
+            if changed:
+                first.values[:] = 0
+            found.append(run.push_batch(np.arange(140, 150)).radius(0.9))
+    assert np.array_equal(*found)
+
+
 def errors_and_radii(mechanism, seed, kind=slow):
     """Of one run under fixed entropy: how far values are off, and what gives their radius by level."""
     rows = kind(mechanism, steps_of(mechanism), seed)

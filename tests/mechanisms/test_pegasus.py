@@ -366,3 +366,25 @@ def test_the_deviation_that_pays_is_that_of_theorem_3_6():
     hundred = math.sqrt(2 * (99 - math.log(100))) / (1 + math.log(99)) * mechanism.laplace_scale
     assert mechanism.deviation_that_pays(2) == pytest.approx(two)
     assert mechanism.deviation_that_pays(100) == pytest.approx(hundred)
+
+
+@pytest.mark.parametrize("noise", ["cube", "semiorder"])
+def test_a_single_step_that_shares_noise_costs_what_a_batch_of_one_costs(noise):
+    """Step by step the same is spent, and a step that is refused charges nothing and leaves a run that goes on."""
+    mechanism = PeGaSus(tg.WEvent(epsilon="6", w=12), noise=noise)
+    single, batch = mechanism.start(), mechanism.start()
+    for step in range(1, 31):
+        charged = single.push(7).units, int(batch.push_batch([7]).units[0])
+        assert charged[0] == charged[1]
+        spent = [
+            (run.ledger.step, run.ledger.spent(), run.ledger.remaining(step + 1)) for run in (single, batch)
+        ]
+        assert spent[0] == spent[1]
+    ledger = single.ledger
+    while ledger.remaining(31) > 0:  # somebody else takes all that is left
+        ledger.charge(31, int(ledger.remaining(31) / ledger.unit))
+    rows = ledger.rows
+    with pytest.raises(BudgetExceeded):
+        single.push(7)
+    assert (ledger.rows, single.step) == (rows, 30)
+    single.snapshot()  # which a run that is not used again refuses

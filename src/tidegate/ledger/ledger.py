@@ -438,6 +438,9 @@ class Ledger:
             refusal = self._account.place_batch(first, self.rule.costs(amounts))
             if refusal is not None:
                 self._refuse(refusal, int(amounts[refusal.step - first]))
+            if self.keeps_batches and not scope:  # a ledger in memory, which only counts rows
+                self._rows += 1
+                return
             self._record("batch", batch_charge(first, amounts, scope), amounts)
 
     def _charge_mixed(
@@ -453,6 +456,9 @@ class Ledger:
         refusal = self._account.place_mixed(first, self.rule.costs(amounts), costs, gained)
         if refusal is not None:
             self._refuse(refusal)
+        if self.keeps_batches and not scope:
+            self._rows += 1
+            return
         charge = batch_charge(first, amounts, scope, batch_total(groups[:, 2]))
         self._record("groups", charge, encode_arrays(amounts, groups, extended) if self.durable else None)
 

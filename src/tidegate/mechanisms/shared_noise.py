@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter, LedgerMismatch
-from tidegate.ledger import Batch, Group, kernels
+from tidegate.ledger import Batch, Group, MemoryLedger, kernels
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.run import Matrix, Row, Run, last_step
 from tidegate.noise.entropy import UNBUFFERED
@@ -618,6 +618,15 @@ class SharedNoise(Held, ABC):
             self.group = Group(begin, last, cost)
         return units
 
+    def pay_one(self, step: int) -> int:
+        """The same for one step that is measured, as the next one; quickly where its group is open already."""
+        if not isinstance(self.run.ledger, MemoryLedger) or not self._goes_on(step):
+            return int(self.pay_all(step, 1, step, 1)[0])
+        # what may be refused comes first: a group that reaches on within a window costs nothing
+        self.ledger.charge(step, self.own)
+        self._reach(step)
+        return self.own
+
     def draw_all(self, number: int, count: int) -> Integers:
         """The noise of many measurements that were paid for, one row each."""
         noise, self.state = self.law.draw(self.source, self.stream, number, self.state, count)
@@ -693,6 +702,13 @@ class SharedNoise(Held, ABC):
         """Pay for a measurement, if it need not be silent."""
 
     @abstractmethod
+    def _goes_on(self, step: int) -> bool:
+        """Whether the group that is open holds this step as well, and no window has to be asked again for it."""
+
+    def _reach(self, step: int) -> None:
+        """Let that group reach on to the step."""
+
+    @abstractmethod
     def ahead(self, step: int, steps: int) -> int:
         """How many of the next measurements, one a step, are paid for or refused, and surely not passed over."""
 
@@ -748,6 +764,9 @@ class GroupedNoise(SharedNoise):
         self.ledger.charge_group(step, last_step(self.run.ledger, last), self.cost)
         self.ledger.charge(step, 0)
         return self.cost
+
+    def _goes_on(self, step: int) -> bool:
+        return bool(self.state.remaining)  # it was charged with all of its steps
 
     def ahead(self, step: int, steps: int) -> int:
         """All of them where nobody was before; else those of the group that is open, or opens with the first."""
@@ -897,6 +916,13 @@ class SlidingNoise(SharedNoise):
             return -1
         self.group = self.ledger.charge_group(step, step, self.cost)
         return self.cost
+
+    def _goes_on(self, step: int) -> bool:
+        return self.group is not None and self.window is not None and step - self.group.last < self.window
+
+    def _reach(self, step: int) -> None:
+        assert self.group is not None
+        self.group = self.ledger.extend_group(self.group, step)
 
     def ahead(self, step: int, steps: int) -> int:
         """All of them: one group holds them."""

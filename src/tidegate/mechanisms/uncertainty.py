@@ -9,7 +9,7 @@ would hide, and this caution fades as releases come.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import NormalDist
 from typing import ClassVar, NamedTuple
@@ -27,7 +27,8 @@ UNSEEN = 0.6  # of the variance of noise: one standard error of what 40 faded di
 
 
 Single = tuple[int, Values, Status, int, float, Measured | None]
-MOST_WAITING = 256  # single releases that are kept until they are looked at
+MOST_WAITING = 256  # steps that are kept until they are looked at
+MOST_CELLS = 2048  # and values of a batch that is kept with them
 
 
 class Shown(NamedTuple):
@@ -59,8 +60,33 @@ class Shown(NamedTuple):
         )
 
     @classmethod
-    def stacked(cls, singles: list[Single]) -> Shown:
-        """Consecutive single releases as one."""
+    def stacked(cls, waiting: Sequence[Single | Shown]) -> Shown:
+        """Consecutive releases, single ones and batches, as one."""
+        parts: list[Shown] = []
+        singles: list[Single] = []
+        for each in waiting:
+            if not isinstance(each, Shown):
+                singles.append(each)
+                continue
+            parts += [cls._of_singles(singles), each] if singles else [each]
+            singles = []
+        if singles:
+            parts.append(cls._of_singles(singles))
+        if len(parts) == 1:
+            return parts[0]
+        _, values, status, source, scale, measured, _ = zip(*parts, strict=True)
+        return cls(
+            parts[0].first_step,
+            np.concatenate(values),
+            np.concatenate(status),
+            np.concatenate(source),
+            np.concatenate(scale),
+            None if measured[0] is None else Measured(*map(np.concatenate, zip(*measured, strict=True))),
+            None,
+        )
+
+    @classmethod
+    def _of_singles(cls, singles: Sequence[Single]) -> Shown:
         first, values, status, source, scale, measured = zip(*singles, strict=True)
         return cls(
             first[0],
@@ -90,12 +116,13 @@ class Uncertainty(ABC):
     """
 
     rows: ClassVar[int]  # of the state
-    waits: ClassVar[bool] = True  # whether single releases are looked at many at once
+    waits: ClassVar[bool] = True  # whether few releases are looked at together with others
 
     def __init__(self, columns: int, law: AnyLaw) -> None:
         self.law = law
         self._state = np.zeros((self.rows, columns))
-        self._waiting: list[Single] = []
+        self._waiting: list[Single | Shown] = []
+        self._steps_waiting = 0
 
     @property
     def state(self) -> Values:
@@ -104,7 +131,11 @@ class Uncertainty(ABC):
 
     @state.setter
     def state(self, state: Values) -> None:
-        self._state, self._waiting = state, []  # another list: radii still hold the old one
+        self._state, self._waiting, self._steps_waiting = (
+            state,
+            [],
+            0,
+        )  # another list: radii still hold the old one
 
     def learn(self) -> Values:
         """The state, from which everything goes on: single releases that have waited are looked at once."""
@@ -112,24 +143,47 @@ class Uncertainty(ABC):
         return self._state
 
     def follow(self, releases: Release | Releases) -> Radii:
-        """Learn from releases; returns half the widths of their intervals, which are worked out when asked for."""
-        if self.waits and isinstance(releases, Release):
-            return self._follow_one(releases)
+        """Learn from releases; returns half the widths of their intervals, which are worked out when asked for.
+
+        Few releases wait until it matters what they tell, since to look at them takes as long as a push; those that
+        revise earlier steps do not.
+        """
+        if self.waits and releases.revised is None:
+            if isinstance(releases, Release):
+                return self._follow_one(releases)
+            if 0 < releases.values.size <= MOST_CELLS and len(releases) <= MOST_WAITING:
+                return self._follow_few(releases)
         shown, before = Shown.of(releases), self.state
         self.state = self._learnt(before, shown)
         radii = Radii(partial(self._radius, before, shown))
         return radii.rows(0) if isinstance(releases, Release) else radii
 
     def _follow_one(self, release: Release) -> Radii:
-        """The same for one release, from which is learnt when it matters: a push takes microseconds."""
-        if len(self._waiting) >= MOST_WAITING:
+        if self._steps_waiting >= MOST_WAITING:
             self.learn()
         one = (release.step, release.values, release.status, release.source, release.scale, release.measured)
         self._waiting.append(one)
+        self._steps_waiting += 1
         return Radii(partial(self._radius_of_one, self._state, self._waiting, len(self._waiting)))
 
-    def _radius_of_one(self, before: Values, singles: list[Single], count: int, confidence: float) -> Values:
-        return np.asarray(self._radius(before, Shown.stacked(singles[:count]), confidence)[-1])
+    def _radius_of_one(
+        self, before: Values, waiting: list[Single | Shown], count: int, confidence: float
+    ) -> Values:
+        return np.asarray(self._radius(before, Shown.stacked(waiting[:count]), confidence)[-1])
+
+    def _follow_few(self, releases: Releases) -> Radii:
+        steps = len(releases)
+        if self._steps_waiting + steps > MOST_WAITING:
+            self.learn()
+        shown = Shown.of(releases)
+        self._waiting.append(shown._replace(values=shown.values.copy()))  # whoever has them may change them
+        self._steps_waiting += steps
+        return Radii(partial(self._radius_of_few, self._state, self._waiting, len(self._waiting), steps))
+
+    def _radius_of_few(
+        self, before: Values, waiting: list[Single | Shown], count: int, steps: int, confidence: float
+    ) -> Values:
+        return self._radius(before, Shown.stacked(waiting[:count]), confidence)[-steps:]
 
     @abstractmethod
     def _learnt(self, before: Values, shown: Shown) -> Values:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tidegate.compiled import lean
+
 # why a loop returned; a family numbers reasons of its own from OWN on
 DONE = 0
 REFUSED = 1  # the ledger refused the step
@@ -20,6 +22,15 @@ OWN = 3
 
 # what a step is said to be, as in `releases.Status`
 FRESH, APPROXIMATED, NULLIFIED, PARTIAL = 1, 2, 3, 5
+
+
+@lean
+def largest(numbers: Any) -> Any:
+    """The largest of some numbers."""
+    found = numbers[0]
+    for at in range(1, numbers.size):
+        found = max(found, numbers[at])
+    return found
 
 
 class Account(NamedTuple):

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 
 
-@kernel
+@lean
 def publication_scale(whole: float, units: int) -> Any:
     """The noise scale of a publication that spends so many units: whole/units, rounded up.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 
 # what a walk is known by, a row of state each
 SQUARES = 0  # Σ of squared movements, less what noise explains
@@ -15,7 +15,7 @@ STEP = 4  # and when; 0 before anything was
 VARIANCE = 5  # and the variance of its noise
 
 
-@kernel
+@lean
 def follow_walk(state: Any, values: Any, rows: Any, first_step: int, variances: Any, subtracts: bool) -> None:
     """Learn from the rows that were measured, in their order; each of these has a variance of its own."""
     squares, gaps, count = state[SQUARES], state[GAPS], state[COUNT]

@@ -21,10 +21,12 @@ from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
 from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun, begin_noise
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.mechanisms.uncertainty import Smoothed, Uncertainty, grouped
-from tidegate.noise import Law, expected_absolute_laplace, laplace
+from tidegate.noise import Law, expected_absolute_laplace, laplace, laplace_one
 from tidegate.noise.law import SharedLaw
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import Measured, Release, Releases, Status
+
+ALONE = (1, 1)  # the shape of one step with one column
 
 
 @dataclass(frozen=True)
@@ -263,6 +265,7 @@ class PeGaSusRun(GrouperRun, SharingRun):
         super()._begin(state)
         mechanism, saved = self.mechanism, state or {}
         self._shown_scale = mechanism.laplace_scale
+        self._one = np.ones(ALONE, dtype=np.int64)
         self._last = saved.get("last", np.zeros(self._columns))
         self._measured_at = saved.get("measured", 0)
         self._noise: SharedNoise | None = None
@@ -288,7 +291,7 @@ class PeGaSusRun(GrouperRun, SharingRun):
             units = self._charge
             self.ledger.charge(step, units)
         else:
-            units = int(self._noise.pay_all(step, 1, step, 1)[0])
+            units = self._noise.pay_one(step)
         values, noisy, groups = np.empty(rows.shape), np.empty(rows.shape), np.empty_like(rows)
         with self._closing_groups():
             self._release(rows, step, values, noisy, groups)
@@ -358,14 +361,23 @@ class PeGaSusRun(GrouperRun, SharingRun):
         noisy: npt.NDArray[np.float64],
         groups: Matrix,
     ) -> None:
-        mechanism, grouping, shape = self.mechanism, self.mechanism.grouping, rows.shape
-        if self._noise is not None:
-            noise = self._noise.draw_all(step, len(rows))
-        else:
-            noise = laplace(self.source, "perturber", step, mechanism.scale, shape)
-        measured = rows + noise
-        tests = laplace(self.source, "test", step, grouping.question_scale, shape)
-        thresholds = laplace(self.source, "threshold", step, grouping.threshold_scale, shape)
-        weights = np.ones(shape, dtype=np.int64)
+        grouping, shape = self.mechanism.grouping, rows.shape
+        measured = rows + self._perturbed(step, shape)
+        tests = self._laplace("test", step, grouping.question_scale, shape)
+        thresholds = self._laplace("threshold", step, grouping.threshold_scale, shape)
+        weights = self._one if shape == ALONE else np.ones(shape, dtype=np.int64)
         self._grouper.advance(step, rows, measured, weights, tests, thresholds, values, groups)
         np.multiply(measured, self._grid, out=noisy)
+
+    def _perturbed(self, step: int, shape: tuple[int, ...]) -> Matrix | int:
+        """The Perturber's noise."""
+        if self._noise is None:
+            return self._laplace("perturber", step, self.mechanism.scale, shape)
+        if shape == ALONE:
+            return self._noise.draw_one(step)
+        return self._noise.draw_all(step, shape[0])
+
+    def _laplace(self, stream: str, step: int, scale: float, shape: tuple[int, ...]) -> Matrix:
+        if shape == ALONE:  # the quick way for single values
+            return np.array(((laplace_one(self.source, stream, step, 0, scale),),), dtype=np.int64)
+        return laplace(self.source, stream, step, scale, shape)

@@ -61,7 +61,11 @@ class FastRun(SampledRun):
         self._model = kalman.model(filter_, Fraction(mechanism.grid))
         self._control = (control or Pid()).settings(*mechanism.bounds)
         self._given = np.zeros(self._columns, dtype=np.int64)
-        self._work = loop.Work(given=self._given, chosen=np.zeros(controllers, dtype=np.bool_))
+        self._work = loop.Work(
+            given=self._given,
+            chosen=np.zeros(controllers, dtype=np.bool_),
+            changes=np.zeros(self._columns),
+        )
         fresh = {
             "belief": np.zeros((FIELDS, self._columns)),
             "due": np.ones(controllers, dtype=np.int64),

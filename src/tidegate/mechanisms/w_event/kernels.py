@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_charge_group, account_remaining
 from tidegate.mechanisms.kernels.loops import (
     APPROXIMATED,
@@ -22,6 +22,7 @@ from tidegate.mechanisms.kernels.loops import (
     REFUSED,
     Account,
     Outputs,
+    largest,
 )
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.noise.kernels import constants, laplace_draw
@@ -111,7 +112,7 @@ class Shared(NamedTuple):
     charged: Any  # how many of them were
 
 
-@kernel
+@lean
 def offer(rule: Any, memory: Any, paid: Any, step: int) -> Any:
     """Units that a publication at this step would spend; 0: it must be skipped, -1: the step is nullified."""
     rule = Rule(*rule)
@@ -120,7 +121,7 @@ def offer(rule: Any, memory: Any, paid: Any, step: int) -> Any:
     return _half_of_the_rest(rule, memory, paid, step)
 
 
-@kernel
+@lean
 def _absorbed(rule: Any, memory: Any, step: int) -> Any:
     """`budget_absorption.shares_offered`, in units."""
     waited = step - memory[LATEST]
@@ -129,7 +130,7 @@ def _absorbed(rule: Any, memory: Any, step: int) -> Any:
     return rule.step_units * min(waited - memory[TAKEN] + 1, rule.window)
 
 
-@kernel
+@lean
 def _half_of_the_rest(rule: Any, memory: Any, paid: Any, step: int) -> Any:
     """`budget_distribution.units_offered`, with a running sum of what the window has published."""
     while memory[COUNT] > 0 and paid[memory[HEAD], 0] <= step - rule.window:
@@ -139,7 +140,7 @@ def _half_of_the_rest(rule: Any, memory: Any, paid: Any, step: int) -> Any:
     return (rule.pool_units - memory[POOL_USED]) // 2
 
 
-@kernel
+@lean
 def remember(rule: Any, memory: Any, paid: Any, repaid: Any, step: int, units: int) -> None:
     """Note a publication; the caller made sure that `paid` has room.
 
@@ -158,19 +159,19 @@ def remember(rule: Any, memory: Any, paid: Any, repaid: Any, step: int, units: i
     memory[POOL_USED] += units
 
 
-@kernel
+@lean
 def _group(group_of: Any, column: int) -> Any:
     """The group of a column; an empty array stands for one group of all columns."""
     return group_of[column] if group_of.size else 0
 
 
-@kernel
+@lean
 def _next_due(due: Any, charged: Any) -> Any:
     """The step at which the next group of tests is charged; 0 where there is none."""
     return due[charged[0], 0] if charged[0] < due.shape[0] else 0
 
 
-@kernel
+@lean
 def _scores(row: Any, last: Any, group_of: Any, measure: int, scores: Any) -> None:
     """The dissimilarity of each group; sums stop at MOST, which keeps their sensitivity and 64 bits."""
     scores[:] = 0
@@ -192,7 +193,7 @@ def _scores(row: Any, last: Any, group_of: Any, measure: int, scores: Any) -> No
             scores[group] = max(scores[group], abs(row[column] - last[column]))
 
 
-@kernel
+@lean
 def overwrite(state: Any, chosen: Any, row: Any, first: int, noise: Any, step: int, grid: float) -> None:
     """Publish the columns from `first` on, as many as there is noise for: those of the chosen groups change in `last`."""
     memory, _, last, measured, _, group_of, squares = Memory(*state)
@@ -205,7 +206,7 @@ def overwrite(state: Any, chosen: Any, row: Any, first: int, noise: Any, step: i
             last[column] = min(max(row[column] + noise[at], -FURTHEST), FURTHEST)
 
 
-@kernel
+@lean
 def _decide(index: int, law: Any, words: Any, scores: Any, weights: Any, limit: float, chosen: Any) -> bool:
     """Which groups have a noisy score that noise of scale `limit` hardly causes; False where a draw is undecided."""
     part, factor, shift = law
@@ -218,7 +219,7 @@ def _decide(index: int, law: Any, words: Any, scores: Any, weights: Any, limit: 
     return True
 
 
-@kernel
+@lean
 def _draw_cells(
     index: int, law: Any, words: Any, group_of: Any, chosen: Any, given: Any, columns: int
 ) -> bool:
@@ -234,13 +235,13 @@ def _draw_cells(
     return True
 
 
-@kernel
+@lean
 def _write(values: Any, grid: float, out: Any) -> None:
     for column in range(values.size):
         out[column] = values[column] * grid
 
 
-@kernel
+@lean
 def release(
     rows: Any,
     begin: int,
@@ -256,7 +257,6 @@ def release(
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     rule = Rule(*rule)
-    # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
     score_words, cell_words = Words(*words)
     weights, repaid, given, chosen, scores = Work(*work)
     entries, numbers = Account(*account)
@@ -332,7 +332,7 @@ def release(
             status[index] = NULLIFIED
         else:
             status[index] = APPROXIMATED
-        source[index] = measured.max()
-        scale[index] = scales.max()
+        source[index] = largest(measured)
+        scale[index] = largest(scales)
         _write(last, rule.grid, values[index])
     return rows.shape[0], DONE

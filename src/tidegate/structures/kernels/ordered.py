@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 
 # columns of a node; row 0 is the empty tree
 KEY = 0
@@ -32,7 +32,7 @@ POOL = 3
 DEEPEST = 64  # a height-balanced tree of 2^44 nodes is less deep
 
 
-@kernel
+@lean
 def _pull(nodes: Any, at: int) -> None:
     """Recompute what a node knows about its subtree."""
     left = nodes[at, LEFT]
@@ -42,7 +42,7 @@ def _pull(nodes: Any, at: int) -> None:
     nodes[at, TOTAL] = nodes[at, COUNT] * nodes[at, KEY] + nodes[left, TOTAL] + nodes[right, TOTAL]
 
 
-@kernel
+@lean
 def _rotate(nodes: Any, at: int, up: int, down: int) -> int:
     """Lift the child on side `up` above its parent; returns it."""
     child = nodes[at, up]
@@ -53,7 +53,7 @@ def _rotate(nodes: Any, at: int, up: int, down: int) -> int:
     return child  # type: ignore[no-any-return]
 
 
-@kernel
+@lean
 def _balance(nodes: Any, at: int) -> int:
     """Restore the balance of one node; returns the root of its subtree."""
     lean = nodes[nodes[at, LEFT], HEIGHT] - nodes[nodes[at, RIGHT], HEIGHT]
@@ -71,7 +71,7 @@ def _balance(nodes: Any, at: int) -> int:
     return at
 
 
-@kernel
+@lean
 def insert(nodes: Any, pool: Any, path: Any, root: int, key: int, count: int) -> int:
     """Add `count` copies of a key; returns the new root. The caller made sure of a free node."""
     depth = 0
@@ -109,7 +109,7 @@ def insert(nodes: Any, pool: Any, path: Any, root: int, key: int, count: int) ->
     return at
 
 
-@kernel
+@lean
 def up_to(nodes: Any, root: int, limit: int) -> Any:
     """(weight, total) of all keys that are at most the limit."""
     weight = np.int64(0)
@@ -126,7 +126,7 @@ def up_to(nodes: Any, root: int, limit: int) -> Any:
     return weight, total
 
 
-@kernel
+@lean
 def pick(nodes: Any, root: int, rank: int) -> int:
     """The least key up to which the weights sum to at least the rank, which is from 1 to the whole weight."""
     at = root
@@ -141,7 +141,7 @@ def pick(nodes: Any, root: int, rank: int) -> int:
             at = nodes[at, RIGHT]
 
 
-@kernel
+@lean
 def clear(nodes: Any, pool: Any, path: Any, root: int) -> None:
     """Give all nodes of a set back, wiped."""
     depth = 0
@@ -166,7 +166,7 @@ def clear(nodes: Any, pool: Any, path: Any, root: int) -> None:
             at = left + right
 
 
-@kernel
+@lean
 def listing(nodes: Any, path: Any, root: int, keys: Any, counts: Any) -> int:
     """Write the keys in ascending order with their counts; returns how many there are."""
     found = 0
@@ -186,7 +186,7 @@ def listing(nodes: Any, path: Any, root: int, keys: Any, counts: Any) -> int:
     return found
 
 
-@kernel
+@lean
 def median(nodes: Any, root: int) -> float:
     """The middle of a set by weight; halfway between the two middle keys where there are two."""
     weight = nodes[root, WEIGHT]
@@ -196,7 +196,7 @@ def median(nodes: Any, root: int) -> float:
     return 0.5 * (np.float64(lower) + np.float64(pick(nodes, root, weight // 2 + 1)))
 
 
-@kernel
+@lean
 def deviation(nodes: Any, root: int, size: int, total: int) -> int:
     """⌊Σ|c − mean|⌋ of a set of integers without weights, in integer arithmetic.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.compiled import kernel
+from tidegate.compiled import kernel, lean
 
 
-@kernel
+@lean
 def lowest_bit(number: int) -> int:
     """The position of the lowest bit that is set."""
     bit = 0
@@ -16,7 +16,7 @@ def lowest_bit(number: int) -> int:
     return bit
 
 
-@kernel
+@lean
 def variances(window: int, offsets: Any, averages: bool, out: Any) -> None:
     """The variance of every node's estimate, that of one measurement being 1.
 

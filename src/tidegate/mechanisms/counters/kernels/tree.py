@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 
 
 class Shape(NamedTuple):
@@ -27,7 +27,7 @@ class Tree(NamedTuple):
     spread: Any  # levels + 1: its variance
 
 
-@kernel
+@lean
 def count_on_tree(
     rows: Any,
     shape: Any,

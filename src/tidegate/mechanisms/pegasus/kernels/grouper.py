@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 from tidegate.structures.kernels.ordered import clear, deviation, insert, median
 
 # columns of `memory`, one row for each stream of counts
@@ -29,7 +29,7 @@ JAMES_STEIN = 2
 MOST = 2**61  # of a deviation
 
 
-@kernel
+@lean
 def close_group(nodes: Any, pool: Any, path: Any, memory: Any, moments: Any) -> None:
     """Close the last group and forget its raw counts."""
     clear(nodes, pool, path, memory[RAW])
@@ -63,7 +63,7 @@ class Counts(NamedTuple):
     thresholds: Any  # the noise ρ for groups that begin
 
 
-@kernel
+@lean
 def group_and_smooth(
     first_step: int,
     rule: Any,

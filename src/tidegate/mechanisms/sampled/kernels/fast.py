@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 from tidegate.ledger.kernels import (
     ACCEPTED,
     account_charge,
@@ -54,6 +52,7 @@ class Work(NamedTuple):
 
     given: Any  # the noise of each column
     chosen: Any  # of each controller: whether it measures at this step
+    changes: Any  # of each column: by how much its estimate is corrected
 
 
 # positions in `progress`
@@ -76,7 +75,7 @@ WAITS = -1
 REFUSES = -2
 
 
-@kernel
+@lean
 def _pay(rule: Any, opens: Any, groups: Any, progress: Any, entries: Any, numbers: Any, step: int) -> Any:
     """Pay for a measurement that shares noise: units, or that it waits for room, or that the ledger refuses.
 
@@ -106,14 +105,14 @@ def _pay(rule: Any, opens: Any, groups: Any, progress: Any, entries: Any, number
     return cost
 
 
-@kernel
+@lean
 def _room(rule: Any, taken: Any, controller: int, count: int, step: int) -> bool:
     """Whether any window that ends with this step has another measurement left, by this controller's own count."""
     oldest = taken[controller, count % rule.samples]  # 0: fewer than so many were taken
     return bool(oldest == 0 or (rule.window > 0 and oldest <= step - rule.window))
 
 
-@kernel
+@lean
 def _control(
     rule: Any, control: Any, errors: Any, count: int, change: float, size: float, gap: int, interval: float
 ) -> float:
@@ -126,7 +125,7 @@ def _control(
     return fast_interval(interval, signal, control) if count > 1 else interval
 
 
-@kernel
+@lean
 def _wanted(rule: Any, due: Any, counts: Any, taken: Any, step: int, chosen: Any) -> int:
     """Which controllers want to measure; returns how many do."""
     fresh = 0
@@ -139,7 +138,7 @@ def _wanted(rule: Any, due: Any, counts: Any, taken: Any, step: int, chosen: Any
     return fresh
 
 
-@kernel
+@lean
 def release(
     rows: Any,
     begin: int,
@@ -156,8 +155,7 @@ def release(
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     rule, model, control = Rule(*rules[0]), Model(*rules[1]), Control(*rules[2])
-    # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
-    given, chosen = Work(*work)
+    given, chosen, changes = Work(*work)
     entries, numbers = Account(*account)
     belief, due, counts, last, intervals, errors, taken = Memory(*state)
     values, status, source, scale, units = Outputs(*outputs)
@@ -166,7 +164,6 @@ def release(
     controllers = chosen.size
     apart = 1 if controllers > 1 else 0  # column · apart is the controller of a column
     inline = words.shape[1] > 0
-    changes = np.empty(columns)
     if shared is not None:  # decided when the loop is compiled
         noise, opens, groups, progress = Shared(*shared)
     if afresh is not None:  # likewise
@@ -193,7 +190,8 @@ def release(
                     chosen[0] = False
                     fresh = 0
                 else:
-                    given[:] = noise[used]
+                    for column in range(columns):
+                        given[column] = noise[used, column]
                     progress[USED] = used + 1
                     units[index] = cost
         elif paused == DONE:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 
 # rows of `belief`
 ESTIMATE = 0  # what is published
@@ -31,14 +31,14 @@ class Model(NamedTuple):
     fades: float  # what a difference of measurements is worth when the next one comes
 
 
-@kernel
+@lean
 def _weight(noise: float) -> Any:
     """What a squared difference is worth whose noise has this variance: its own variance goes with the square of it."""
     noise = max(noise, LEAST_NOISE)
     return np.true_divide(1.0, noise * noise)
 
 
-@kernel
+@lean
 def correct(
     belief: Any, column: int, measurement: float, noise: float, gap: int, model: Any, first: bool
 ) -> float:
@@ -72,7 +72,7 @@ def correct(
     return change
 
 
-@kernel
+@lean
 def correct_all(
     belief: Any, row: Any, given: Any, noise: float, gap: int, model: Any, first: bool, changes: Any
 ) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.compiled import kernel
-from tidegate.mechanisms.kernels.loops import APPROXIMATED, FRESH, PARTIAL
+from tidegate.compiled import kernel, lean
+from tidegate.mechanisms.kernels.loops import APPROXIMATED, FRESH, PARTIAL, largest
 from tidegate.mechanisms.sampled.kernels.kalman import ESTIMATE
 from tidegate.noise.kernels import laplace_draw
 
 
-@kernel
+@lean
 def draw(words: Any, at: int, law: Any, given: Any, column: int) -> bool:
     """Draw the noise of one column, whose `constants` are `law`; False where floating point cannot decide it."""
     part, factor, shift = law
@@ -33,12 +33,12 @@ def restart(memory: Any, beginning: Any, numbers: Any, opened: Any) -> None:
     numbers[:] = opened
 
 
-@kernel
+@lean
 def show(
     index: int, fresh: int, last: Any, belief: Any, grid: float, values: Any, status: Any, source: Any
 ) -> None:
     """Write what a step releases: the estimates, whether they were measured at this step, and when they last were."""
     status[index] = FRESH if fresh == last.size else (PARTIAL if fresh else APPROXIMATED)
-    source[index] = last.max()
+    source[index] = largest(last)
     for column in range(belief.shape[1]):
         values[index, column] = belief[ESTIMATE, column] * grid

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 
 
 class Control(NamedTuple):
@@ -21,7 +21,7 @@ class Control(NamedTuple):
     longest: float
 
 
-@kernel
+@lean
 def feedback(errors: Any, count: int, error: float, gap: int, control: Any) -> float:
     """Note the newest error (number `count`, from 1) in the ring and return the PID error."""
     recent = errors.size
@@ -36,7 +36,7 @@ def feedback(errors: Any, count: int, error: float, gap: int, control: Any) -> f
     return signal
 
 
-@kernel
+@lean
 def bounded(interval: float, control: Any) -> float:
     """The interval within its public bounds; also where arithmetic went wrong."""
     if not interval > control.shortest:
@@ -44,14 +44,14 @@ def bounded(interval: float, control: Any) -> float:
     return float(min(interval, control.longest))
 
 
-@kernel
+@lean
 def fast_interval(interval: float, signal: float, control: Any) -> float:
     """Fan and Xiong: I + θ(1 − exp((Δ − ξ)/ξ))."""
     strain = min((signal - control.set_point) / control.set_point, 50.0)
     return bounded(interval + control.reach * (1.0 - np.exp(strain)), control)
 
 
-@kernel
+@lean
 def rescue_interval(interval: float, signal: float, scale: float, control: Any) -> float:
     """Wang et al.: I + θ(1 − (δ/λ)²), where λ is the noise scale that a measurement would have."""
     strain = signal / scale

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import lean
 from tidegate.ledger.kernels import ACCEPTED, account_charge, account_remaining
-from tidegate.mechanisms.kernels.loops import DONE, NOISE, REFUSED, Account, Outputs
+from tidegate.mechanisms.kernels.loops import DONE, NOISE, REFUSED, Account, Outputs, largest
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.sampled.kernels.grouping import form_groups, measure_groups
 from tidegate.mechanisms.sampled.kernels.kalman import Model
@@ -67,7 +67,7 @@ class Work(NamedTuple):
     moved: Any  # of each group: the change of its estimate
 
 
-@kernel
+@lean
 def allocate(remaining: int, interval: float, rule: Any) -> int:
     """Units of a measurement: the portion p = min(φ·ln(I + 1), p_max) of what remains, rounded down; 0: wait."""
     rule = Rule(*rule)
@@ -78,7 +78,7 @@ def allocate(remaining: int, interval: float, rule: Any) -> int:
     return amount if amount >= rule.least else 0
 
 
-@kernel
+@lean
 def _expire(rule: Any, step: int, spent: Any, paid: Any) -> None:
     """Forget what left each column's own window (printed calibration)."""
     if rule.window > 0 and paid.size:
@@ -88,7 +88,7 @@ def _expire(rule: Any, step: int, spent: Any, paid: Any) -> None:
             paid[column, slot] = 0
 
 
-@kernel
+@lean
 def _choose(rule: Any, state: Any, work: Any, step: int, remaining: int) -> int:
     """Which controllers measure, and with how many units; returns how many do."""
     chosen, amounts, due = work.chosen, work.amounts, state.due
@@ -104,7 +104,7 @@ def _choose(rule: Any, state: Any, work: Any, step: int, remaining: int) -> int:
     return fresh
 
 
-@kernel
+@lean
 def _largest(chosen: Any, amounts: Any) -> int:
     """The most units that any of the chosen spends."""
     largest = 0
@@ -114,7 +114,7 @@ def _largest(chosen: Any, amounts: Any) -> int:
     return largest
 
 
-@kernel
+@lean
 def _group(rule: Any, state: Any, work: Any) -> int:
     """Form groups and their noise scales; a group spends the least that any member has. Returns the largest spend."""
     chosen, amounts, pivot_of, widths = work.chosen, work.amounts, work.pivot_of, work.widths
@@ -142,7 +142,7 @@ def _group(rule: Any, state: Any, work: Any) -> int:
     return largest
 
 
-@kernel
+@lean
 def _mean_change(pivot_of: Any, moved: Any) -> float:
     """The mean change of all groups."""
     change, groups = 0.0, 0
@@ -153,7 +153,7 @@ def _mean_change(pivot_of: Any, moved: Any) -> float:
     return change / groups
 
 
-@kernel
+@lean
 def release(
     rows: Any,
     begin: int,
@@ -170,7 +170,6 @@ def release(
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     rule, model, control = Rule(*rules[0]), Model(*rules[1]), Control(*rules[2])
     work, state = Work(*work), Memory(*state)
-    # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
     given, chosen, amounts, pivot_of, widths, moved = work
     entries, numbers = Account(*account)
     belief, _, due, counts, last, intervals, errors, scales, spent, paid = state
@@ -239,5 +238,5 @@ def release(
                     due[controller] = step + int(interval)
                     scales[controller] = publication_scale(rule.whole, amounts[controller]) * rule.grid
         show(index, fresh, last, belief, rule.grid, values, status, source)
-        scale[index] = scales.max()
+        scale[index] = largest(scales)
     return rows.shape[0], DONE

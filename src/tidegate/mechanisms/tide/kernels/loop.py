@@ -23,7 +23,16 @@ from tidegate.ledger.kernels import (
     account_extend_group,
     account_remaining,
 )
-from tidegate.mechanisms.kernels.loops import APPROXIMATED, DONE, FRESH, NOISE, OWN, REFUSED, Account
+from tidegate.mechanisms.kernels.loops import (
+    APPROXIMATED,
+    DONE,
+    FRESH,
+    NOISE,
+    OWN,
+    REFUSED,
+    Account,
+    largest,
+)
 from tidegate.noise.kernels import constants, laplace_draw
 from tidegate.structures.kernels.smoothing import WIDER, smooth
 from tidegate.structures.kernels.state_space import UNSEEN
@@ -196,10 +205,7 @@ def _follows(rule: Any, plan: Any) -> Any:
 def _watch(rule: Any, plan: Any, clock: Any, health: Any, total: Any) -> None:
     """Notice that the model does not fit, where dense measurements would do better than it."""
     if plan[ALARM] == 0:
-        largest = total[0]
-        for c in range(1, total.size):
-            largest = max(largest, total[c])
-        if health[MISFIT] > SUSPECT and health[MISFIT] * largest > rule.scales[rule.dense, VARIANCE]:
+        if health[MISFIT] > SUSPECT and health[MISFIT] * largest(total) > rule.scales[rule.dense, VARIANCE]:
             plan[ALARM] = 1
             if rule.shares[plan[CHOICE], LENGTH] == ENDLESS:
                 plan[CHOICE] = _follows(rule, plan)  # a semiorder that was left needs a window to begin again
@@ -386,7 +392,6 @@ def release(
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
     rule, book, season, room = Rule(*rule), Book(*book), Season(*season), Room(*room)
-    # arrays are taken out once: a loop that looks them up in a tuple counts its references at each look
     work, account = Work(*work), Account(*account)
     given, measured, taken = work.given, work.measured, work.taken
     kept_units, kept_scale, kept_source, kept_measured = kept = Kept(*kept)
