@@ -11,6 +11,7 @@ from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Event, WEvent
@@ -22,6 +23,7 @@ SOUND: list[Mechanism] = [
     BudgetAbsorption(WEvent(epsilon="1", w=4), columns=2, noise="laplace"),
     BudgetDistribution(WEvent(epsilon="0.7", w=4), noise="laplace"),
     PeGaSus(Event(epsilon="1")),
+    *RescueDP.examples()[:2],
 ]
 
 
@@ -69,3 +71,16 @@ def test_losses_from_scales_are_what_the_paper_says() -> None:
     assert losses is not None
     assert np.all(losses <= releases.spent * (1 + 1e-9))
     assert np.allclose(losses, releases.spent, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", RescueDP.examples(), ids=str)
+def test_a_measured_step_of_rescue_dp_is_charged_what_its_scale_loses(mechanism: Mechanism) -> None:
+    """Whatever groups are formed and however many columns there are; a third of it is noticed."""
+    rows = np.repeat(4096 * np.arange(1, 9)[:, np.newaxis], mechanism.columns, axis=1)
+    releases = mechanism.start().push_batch(rows)
+    losses = mechanism.step_losses(releases)
+    assert losses is not None
+    assert np.any(losses > 0)
+    assert np.allclose(losses, releases.spent, rtol=1e-6)
+    releases.units = releases.units // 3
+    assert accounts._replayed(mechanism, releases) is not None

@@ -47,6 +47,24 @@ def test_the_line_weighs_what_moves_by_what_it_varies() -> None:
     assert np.array_equal(again(one), found(one))
 
 
+def test_the_norm_of_shared_noise_tells_what_single_numbers_do_not() -> None:
+    """One radius for two steps: what tells is which of them is farthest; its norm is found and survives a file."""
+    count = 6000
+    radius = np.abs(laplace(current(), "test", 0, 8.0, (count, 1))).astype(float)
+    sides = laplace(current(), "sides", 0, 50.0, (count, 4)).astype(float)
+    drawn_ = [np.rint(radius * (sides[:, 2 * at : 2 * at + 2] % 11 / 5 - 1)) + at for at in (0, 1)]
+    largest = directions.Norm(((0,), (1,)), 2, True, np.zeros((2, 1)), np.ones((2, 1)))
+    assert largest(np.array([[3.0, -5.0], [7.0, 1.0]])).tolist() == [6.0 - 5.0, 6.0 - 7.0]
+    summed = directions.Norm(((0,), (1,)), 1, True, np.zeros((2, 1)), np.ones((2, 1)))
+    assert summed(np.array([[3.0, -5.0]])).tolist() == [2.0 + 6.0 - 8.0]
+    found = directions.norms(drawn_[0], drawn_[1], [(0,), (1,)])
+    assert {each.apart for each in found} == {1, 2}
+    for each in found:
+        again = directions.read(each.describe())
+        assert np.array_equal(again(drawn_[0]), each(drawn_[0]))
+    assert directions.norms(drawn_[0], drawn_[0], [(0,), (1,)]) == []
+
+
 def test_features_survive_a_file() -> None:
     """Codes of fresh transcripts are the same after reading what was written."""
     one, other = drawn(10, 2.0, 1000), drawn(12, 2.0, 1000)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit.neighbours import BIG, chooser
+from tidegate.audit.subjects import Stopwatch
 from tidegate.errors import TidegateError
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms.mechanism import Mechanism, Run
@@ -69,8 +70,13 @@ def joined(pushed: Sequence[Release]) -> Releases:
     return Releases(pushed[0].step, values, status, source, scale, units, pushed[0].unit)
 
 
-def replay(mechanism: Mechanism, steps: int) -> tuple[Problem | None, npt.NDArray[np.int64]]:
-    """The worst account over streams that publish often, rarely and in bursts; and that stream."""
+def replay(
+    mechanism: Mechanism, steps: int, seconds: float = 60.0
+) -> tuple[Problem | None, npt.NDArray[np.int64]]:
+    """The worst account over streams that publish often, rarely and in bursts; and that stream.
+
+    Every stream is pushed as a batch and step by step, and more often as long as there is time.
+    """
     time = np.arange(steps)
     shapes = [
         np.zeros(steps, dtype=np.int64),
@@ -93,8 +99,15 @@ def replay(mechanism: Mechanism, steps: int) -> tuple[Problem | None, npt.NDArra
     where = streams[1][:WATCHED]
     if worst is not None:
         return worst, where
-    batches = [(rows, False) for rows in streams * REPEATS]  # what is published depends on noise as well
-    for rows, singly in batches + [(rows, True) for rows in streams]:
+    watch = Stopwatch()
+    plan = [(rows, singly) for singly in (False, True) for rows in streams]
+    if mechanism.step_losses(mechanism.start().push_batch(streams[0][:1])) is not None:
+        plan += [
+            (rows, False) for rows in streams * (REPEATS - 1)
+        ]  # what is published depends on noise as well
+    for at, (rows, singly) in enumerate(plan):
+        if at >= 2 * len(streams) and watch.seconds() > seconds:
+            break
         problem = check(mechanism, rows, singly=singly)
         if problem is not None and (worst is None or _larger(problem, worst)):
             worst, where = problem, rows
@@ -130,7 +143,10 @@ def _replayed(mechanism: Mechanism, releases: Releases) -> Problem | None:
         if len(bad):
             at = int(bad[0])
             words = f"step {at + 1} lost {losses[at]:.4g} by its scale and was charged {charged[at]:.4g}"
-            return Problem(words, float(np.max(losses[bad] / np.maximum(charged[bad], 1e-300))))
+            with np.errstate(divide="ignore"):
+                return Problem(
+                    words, float(np.max(losses[bad] / charged[bad]))
+                )  # infinite where nothing was charged
     return None
 
 

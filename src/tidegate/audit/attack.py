@@ -1,7 +1,9 @@
 """The whole attack on one configuration: its account, and releases from every angle.
 
-An angle is a length of the streams and a course of the run, or an intruder. All angles are tried for a short time; what
-is left goes to those that look worst. The error is divided among all of these audits in advance.
+An angle is a length of the streams and a course of the run, or an intruder. All angles are tried for a short time, those
+that look worst for longer, from the pairs of streams that looked worst, and in the time that is left the worst of all is
+put to the test. Where transcripts are few, angles and pairs are in one race (`racing`). The error is divided among all
+tests in advance.
 """
 
 from __future__ import annotations
@@ -9,21 +11,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from tidegate.audit import charges, levels, neighbours
-from tidegate.audit.auditor import audit
+from tidegate.audit.auditor import audit, verdict_of
 from tidegate.audit.courses import AT_ONCE, COURSES, WITH_GAPS, takes_gaps
 from tidegate.audit.intrusions import Intruded
+from tidegate.audit.neighbours import Pair
+from tidegate.audit.racing import Race
 from tidegate.audit.search import Effort
-from tidegate.audit.subjects import Configured, Subject
+from tidegate.audit.subjects import Configured, Failure, Stopwatch, Subject
 from tidegate.audit.verdicts import CLEAN, Finding
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
 from tidegate.mechanisms.w_event.publishing import Publishing
 
-SECOND = 3  # angles that are tried again, for longer
-FIRST_SHARE = 0.5  # of the time, for all angles together
+SECOND = 5  # angles that are tried again, for longer
+FIRST_SHARE, SECOND_SHARE = 0.4, 0.25  # of the time, for all angles together, and for those
+FEW = 400_000  # transcripts in all: with fewer of them angles and pairs are in one race
+PROBES, MOST_PROBES, LONG_ENOUGH = 16, 4096, 0.03  # transcripts and seconds by which that is measured
+LARGEST_SHARE = 6.0  # of the time, against 1, for streams of the usual length
+FINAL_ERROR = 0.5  # of the error, for the last test
+HANDED_ON = 2  # pairs that the next angle with streams of the same length begins with
 FEWEST = 1200  # transcripts a side of a final test, at least
-SHORTEST = 5  # steps of a stream on which something happens to a run
+SHORTEST = (
+    8  # steps of a stream on which something happens to a run: what is lost after it adds up over several
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,9 @@ class Angle:
     subject: Subject
     steps: int
     share: float = 1.0
+
+
+_Looked = tuple[float, Angle, list[tuple[float, Pair]]]  # what an angle promises, and its best pairs
 
 
 def attack(
@@ -72,6 +88,7 @@ def attack(
     steps
         The usual length of the streams; others are tried as well.
     """
+    watch = Stopwatch()
     name = name or type(mechanism).__name__
     usual = min(steps or neighbours.default_steps(mechanism.policy), levels.longest(mechanism))
     worst = audit(
@@ -82,26 +99,119 @@ def attack(
         worst = charges.attack(mechanism, worst)
     if worst.outcome != CLEAN:
         return worst
-    every = list(angles(mechanism, usual))
-    share = error / (len(every) + SECOND)
-    whole = FIRST_SHARE * seconds / sum(angle.share for angle in every)
-    known = _levels(mechanism, usual)
-    plan = [(angle, whole * angle.share) for angle in every]
-    looked: list[tuple[float, Angle]] = []
-    transcripts = at = 0
-    while at < len(plan) and worst.outcome == CLEAN:
-        angle, limit = plan[at]
-        quick = at < len(every) and angle.share == 1.0
-        found = _look(angle, limit, share, name, known, f"{seed} {at}", quick)
-        transcripts += found.transcripts
-        worst = _worse(worst, found)
-        looked.append((found.estimate, angle))
-        at += 1
-        if at == len(every):  # what is left goes to those that look worst
-            again = sorted(looked, key=lambda entry: -entry[0])[:SECOND]
-            plan += [(angle, (1 - FIRST_SHARE) * seconds / len(again)) for _, angle in again]
-    worst.transcripts = transcripts
-    return worst
+    left = max(seconds - watch.seconds(), seconds / 2)
+    rounds = _Rounds(mechanism, usual, worst, error, left, name, seed)
+    return rounds.race() if rounds.few() else rounds.run()
+
+
+class _Rounds:
+    """All angles, then the worst of them, then the worst one."""
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        usual: int,
+        worst: Finding,
+        error: float,
+        seconds: float,
+        name: str,
+        seed: int | str,
+    ) -> None:
+        self.every = list(angles(mechanism, usual))
+        self.worst, self.name, self.seed = worst, name, seed
+        self.error, self.seconds = error, seconds
+        self.levels = _levels(mechanism, usual)
+        self.later = (1 - FIRST_SHARE - SECOND_SHARE) * seconds
+        self.transcripts = self.looks = 0
+
+    def run(self) -> Finding:
+        """The verdict of all rounds."""
+        looked = self._second(self._first())
+        for _, angle, found in looked[:1]:
+            if self.worst.outcome == CLEAN:
+                effort = Effort(self.later, levels=self.levels, fewest=FEWEST, pairs=1, settled=True)
+                self._look(angle, effort, FINAL_ERROR * self.error, [found[0][1]])
+        self.worst.transcripts = self.transcripts
+        return self.worst
+
+    def few(self) -> bool:
+        """Whether there is time for few transcripts only, so that rounds would choose by chance."""
+        plain = next(angle for angle in self.every if angle.share == LARGEST_SHARE)
+        stream = np.zeros((plain.steps, plain.subject.columns), dtype=np.int64)
+        count, took = PROBES, 0.0
+        try:
+            plain.subject.sample(stream, 4)  # also compiles
+            while took < LONG_ENOUGH and count < MOST_PROBES:  # many at once may take as long as one
+                count *= 4
+                watch = Stopwatch()
+                plain.subject.sample(stream, count)
+                took = watch.seconds()
+        except Failure:
+            return False  # reported where it is sampled again
+        return count * self.seconds < FEW * took
+
+    def race(self) -> Finding:
+        """The verdict of a race of all angles."""
+        race = Race(self.every, self.seconds, self.error, self.levels, self.seed)
+        found = verdict_of(self.every[0].subject, race.run, self.error)
+        found.name = self.name
+        found.angle = getattr(race.angle, "name", "")
+        self.worst = _worse(self.worst, found)
+        self.worst.transcripts = race.found.transcripts
+        return self.worst
+
+    def _first(self) -> list[_Looked]:
+        """Every angle for a short time; streams that look bad from one are tried from the next."""
+        whole = FIRST_SHARE * self.seconds / sum(angle.share for angle in self.every)
+        looked: list[_Looked] = []
+        for angle in self.every:
+            known = [each for each in looked if each[1].steps == angle.steps]
+            pairs = [pair for _, _, own in _ranked(known)[:HANDED_ON] for _, pair in own[:1]]
+            effort = Effort(whole * angle.share, levels=self.levels, fewest=FEWEST, later=self.later)
+            looked.append(self._scouted(angle, effort, pairs))
+            if self.worst.outcome != CLEAN:
+                break
+        return _ranked(looked)
+
+    def _second(self, looked: list[_Looked]) -> list[_Looked]:
+        """The worst angles again, from the streams that looked worst."""
+        again = looked[:SECOND]
+        seen: list[_Looked] = []
+        for _, angle, pairs in again:
+            if self.worst.outcome != CLEAN:
+                break
+            seconds = SECOND_SHARE * self.seconds / len(again)
+            effort = Effort(seconds, levels=self.levels, fewest=FEWEST, pairs=len(pairs), later=self.later)
+            seen.append(self._scouted(angle, effort, [pair for _, pair in pairs]))
+        return _ranked(seen)
+
+    def _scouted(self, angle: Angle, effort: Effort, pairs: list[Pair]) -> _Looked:
+        share = (1 - FINAL_ERROR) * self.error / (len(self.every) + SECOND)
+        found = self._look(angle, effort, share, pairs)
+        return (found.promising[0][0] if found.promising else 0.0), angle, found.promising
+
+    def _look(self, angle: Angle, effort: Effort, error: float, pairs: list[Pair]) -> Finding:
+        found = audit(
+            angle.subject,
+            testers=("statistical",),
+            steps=angle.steps,
+            seconds=effort.seconds,
+            effort=effort,
+            error=error,
+            name=self.name,
+            seed=f"{self.seed} {self.looks}",
+            pairs=pairs,
+        )
+        found.name, found.angle = self.name, angle.name
+        self.looks += 1
+        self.transcripts += found.transcripts
+        self.worst = _worse(self.worst, found)
+        return found
+
+
+def _ranked(looked: list[_Looked]) -> list[_Looked]:
+    """Those that promise most first."""
+    return sorted((each for each in looked if each[2]), key=lambda each: -each[0])
 
 
 def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
@@ -116,7 +226,7 @@ def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
             f"{steps} steps" if steps > 1 else "one step",
             plain,
             steps,
-            6.0 if steps == usual else 2.0 if steps == every[-1] else 1.0,
+            LARGEST_SHARE if steps == usual else 2.0 if steps == every[-1] else 1.0,
         )
     for course in (*COURSES, *([WITH_GAPS] if takes_gaps(mechanism) else [])):
         steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)
@@ -151,23 +261,6 @@ def _levels(mechanism: Mechanism, steps: int) -> tuple[int, ...]:
     except Exception:  # whatever fails here is reported when it is sampled
         turns = []
     return tuple(dict.fromkeys([*turns, *levels.public_levels(mechanism)]))
-
-
-def _look(
-    angle: Angle, seconds: float, error: float, name: str, known: tuple[int, ...], seed: str, quick: bool
-) -> Finding:
-    found = audit(
-        angle.subject,
-        testers=("statistical",),
-        steps=angle.steps,
-        seconds=seconds,
-        effort=Effort(seconds, levels=known, fewest=FEWEST, quick=quick),
-        error=error,
-        name=name,
-        seed=seed,
-    )
-    found.name, found.angle = name, angle.name
-    return found
 
 
 def _worse(one: Finding, other: Finding) -> Finding:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.audit import accounts, bounds, exact, levels, models, neighbours
 from tidegate.audit.neighbours import Pair
-from tidegate.audit.search import Effort, FailureAt, Progress, Search
+from tidegate.audit.search import Effort, FailureAt, Found, Progress, Search
 from tidegate.audit.subjects import Configured, Subject, subject
 from tidegate.audit.verdicts import CLEAN, FAILS, VIOLATES, Finding
 from tidegate.errors import InvalidInput, InvalidParameter
@@ -84,7 +84,7 @@ def audit(
     own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy
     if own and "replay" in testers:
         show("replaying the account", 0.0)
-        verdict = _replay(looked, min(max(length, 12), end))
+        verdict = _replay(looked, min(max(length, 12), end), 2 * seconds)
     if verdict is None and "exact" in testers:
         show("enumerating transcripts", 0.0)
         share = 1.0 if tuple(testers) == ("exact",) else 0.1
@@ -107,10 +107,10 @@ def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: flo
     return Finding(outcome, looked.name, described, measure, claim, loss, tester, error, **more)
 
 
-def _replay(looked: Subject, steps: int) -> Finding | None:
+def _replay(looked: Subject, steps: int, seconds: float) -> Finding | None:
     assert isinstance(looked, Configured)
     try:
-        problem, stream = accounts.replay(looked.mechanism, steps)
+        problem, stream = accounts.replay(looked.mechanism, steps, seconds)
     except Exception:
         return None  # the statistical tester reports failures, with the pair
     if problem is None:
@@ -154,13 +154,18 @@ def _statistical(
 ) -> Finding:
     budget = bounds.promised(looked.policy)
     search = Search(looked, budget, error, effort, steps, pairs, progress, seed)
+    return verdict_of(looked, search.run, error)
+
+
+def verdict_of(looked: Subject, search: Callable[[], Found], error: float) -> Finding:
+    """What a statistical search says of a subject, also where it fails."""
     try:
-        found = search.run()
+        found = search()
     except FailureAt as failed:
         side = ("first", "second")[failed.side]
         words = f"it {_verb(failed.failure.kind)} on the {side} stream ({failed.failure})"
         return _verdict(looked, FAILS, math.inf, "statistical", error, pair=failed.pair, words=words)
-    outcome = VIOLATES if found.loss > float(bounds.claimed(budget)) else CLEAN
+    outcome = VIOLATES if found.loss > float(bounds.claimed(bounds.promised(looked.policy))) else CLEAN
     return _verdict(
         looked,
         outcome,
@@ -177,6 +182,7 @@ def _statistical(
         pairs_tried=found.pairs_tried,
         width=found.width,
         by_mean=found.by_mean,
+        promising=found.promising,
     )
 
 

@@ -22,7 +22,6 @@ from tidegate.noise.entropy import Elements, Words
 from tidegate.releases import Release, Releases, Status
 
 Floats = npt.NDArray[np.float64]
-MEASURED = (Status.FRESH, Status.PARTIAL)
 MARKS = 3  # numbers of a step that are no values: its status, what it was charged, its noise scale
 
 
@@ -110,7 +109,8 @@ def _looked_at(released: Releases | Release, marks: bool, apart: bool) -> Seen:
             np.atleast_1d(np.asarray(each)) for each in (released.status, released.units, released.scale)
         )
         spent = units * float(released.unit)
-        scales = np.where(np.isin(status, MEASURED), scale, 0.0)
+        fresh = (status == Status.FRESH) | (status == Status.PARTIAL)
+        scales = np.where(fresh, scale, 0.0)
         parts.append(np.stack([status, spent, scales], axis=1).astype(np.float64))
     rest = [other.reshape(-1) for other in others] if apart else []
     return Seen(np.concatenate(parts, axis=1), np.concatenate([np.zeros(0), *rest]))
@@ -137,6 +137,17 @@ def restored(mechanism: Mechanism, stream: Counts) -> list[Part]:
             return [*seen, Refused(len(stream) - done)]
         seen.append(run.push_batch(piece) if len(piece) > 1 else run.push(piece[0]))
         done += len(piece)
+    return seen
+
+
+def restored_often(mechanism: Mechanism, stream: Counts) -> list[Part]:
+    """Restored from a snapshot before every step but the first."""
+    run: Any = mechanism.start()
+    seen: list[Part] = []
+    for done, row in enumerate(stream):
+        if seen and (run := _again(mechanism, run)) is None:
+            return [*seen, Refused(len(stream) - done)]
+        seen.append(run.push(row))
     return seen
 
 
@@ -244,6 +255,7 @@ AT_ONCE = Course("at once", at_once)
 COURSES = (
     Course("step by step", step_by_step),
     Course("restored between pieces", restored),
+    Course("restored before every step", restored_often),
     Course("restored once", restored_once, long=True),
     Course("begun again on its ledger", begun_again, long=True),
     Course("interrupted", interrupted, long=True),

@@ -1,6 +1,6 @@
-"""Numbers that look at a whole transcript: the likelihood of Laplace noise of known scales, and the best line.
+"""Numbers that look at a whole transcript: likelihoods of known scales and of shared noise, and the best line.
 
-Both are fitted on training transcripts and are then fixed public functions of a transcript.
+All are fitted on training transcripts and are then fixed public functions of a transcript.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 MOST_COLUMNS = 64  # of a transcript whose best line is looked for
+MOST_STEPS, WIDTHS = (
+    24,
+    (2, 3, 4),
+)  # of a transcript whose norms are looked at, and how many steps share noise in them
 LARGEST = 1e9  # numbers beyond it would drown the others
 
 
@@ -77,11 +81,68 @@ class Line:
         return {"kind": "line", "weights": self.weights.tolist(), "centre": self.centre.tolist()}
 
 
-Direction = Laplace | Line
+@dataclass(frozen=True)
+class Norm:
+    """‖x − b‖ − ‖x − a‖, the likelihood of noise that steps share.
+
+    The norm is the largest Σ|z_t| over steps that are at least `apart` steps from each other: all steps for noise that is
+    drawn for each of them, the largest step for a radius that all of them share, and what is between for a window that
+    slides.
+
+    Attributes
+    ----------
+    columns
+        Steps × numbers of a step: which numbers of a transcript are values.
+    apart
+        So many steps share noise.
+    together
+        Whether |z_t| is the sum over the columns; else each column has a norm of its own.
+    first, second
+        What each would be without noise under the two streams.
+    """
+
+    name: ClassVar[str] = "the likelihood of noise that steps share"
+    columns: tuple[tuple[int, ...], ...]
+    apart: int
+    together: bool
+    first: Floats
+    second: Floats
+
+    def __call__(self, clean: Floats) -> Floats:
+        """The score of each transcript."""
+        return self._norm(clean, self.second) - self._norm(clean, self.first)
+
+    def _norm(self, clean: Floats, centre: Floats) -> Floats:
+        largest: list[Floats] = []
+        for row, centres in zip(self.columns, centre, strict=True):
+            size = np.minimum(np.abs(clean[:, list(row)] - centres), LARGEST)
+            size = size.sum(axis=1, keepdims=True) if self.together else size
+            before = largest[-self.apart] if len(largest) >= self.apart else 0.0
+            largest.append(np.maximum(size + before, largest[-1]) if largest else size)
+        total = np.zeros(len(clean))
+        for column in largest[-1].T:  # the same sum for every batch size
+            total += column
+        return total
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON."""
+        plain = {
+            "columns": [list(row) for row in self.columns],
+            "apart": self.apart,
+            "together": self.together,
+        }
+        return {"kind": "norm", **plain, "first": self.first.tolist(), "second": self.second.tolist()}
+
+
+Direction = Laplace | Line | Norm
 
 
 def read(described: dict[str, Any]) -> Direction:
     """What `describe` wrote."""
+    if described["kind"] == "norm":
+        rows = tuple(tuple(map(int, row)) for row in described["columns"])
+        first, second = np.array(described["first"]), np.array(described["second"])
+        return Norm(rows, int(described["apart"]), bool(described["together"]), first, second)
     if described["kind"] == "line":
         return Line(np.array(described["weights"]), np.array(described["centre"]))
     columns, scales, before = (tuple(map(int, described[name])) for name in ("columns", "scales", "before"))
@@ -112,6 +173,21 @@ def laplace(first: Floats, second: Floats, width: int, values: int, steps: int =
         return None
     columns, scales, befores, a, b = zip(*found, strict=True)
     return Laplace(columns, scales, befores, np.array(a), np.array(b))
+
+
+def norms(first: Floats, second: Floats, rows: list[tuple[int, ...]]) -> list[Norm]:
+    """Norms of what is left of released values without what they would be without noise (their medians)."""
+    if not 1 <= len(rows) <= MOST_STEPS or len(rows) * len(rows[0]) > MOST_COLUMNS:
+        return []
+    a, b = (np.array([np.median(side[:, list(row)], axis=0) for row in rows]) for side in (first, second))
+    if np.array_equal(a, b):
+        return []
+    widths = sorted({1, *(width for width in WIDTHS if width < len(rows)), len(rows)})
+    kinds = [(width, together) for width in widths for together in (True, False)]
+    if len(rows[0]) == 1:
+        kinds = [(width, together) for width, together in kinds if together]
+    kinds = [(width, together) for width, together in kinds if width > 1 or together]  # the same sum
+    return [Norm(tuple(rows), width, together, a, b) for width, together in kinds]
 
 
 def line(first: Floats, second: Floats) -> Line | None:

@@ -2,8 +2,9 @@
 
 An additive logistic regression on binned features estimates how much likelier a transcript is under the
 first stream than under the second (Neyman and Pearson: the best event is a half-line of that ratio; Bichsel et
-al., DP-Sniper, 2021, learn it by a classifier). Which half-line proves most is chosen on transcripts
-that the classifier has not seen. What the event then proves is counted on fresh ones, elsewhere.
+al., DP-Sniper, 2021, learn it by a classifier). Small trees add what features tell only together. Which half-line
+proves most, of all features or of few, with trees or without, is chosen on transcripts that the classifier has not
+seen. What the event then proves is counted on fresh ones, elsewhere.
 """
 
 from __future__ import annotations
@@ -12,13 +13,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.audit import bounds, features, kernels
-from tidegate.audit.features import Features, Floats
+from tidegate.audit.features import Codes, Features, Floats
+from tidegate.audit.trees import Trees, grow
 from tidegate.policy import Budget, ZeroConcentrated
 
 THRESHOLDS = 160
 SWEEPS = 10
+# ridge, how many of the best features, and whether trees are added: what few transcripts teach is little, and rules of
+# many features learn their noise as well; fresh transcripts choose
+MODELS = (
+    (30.0, 999, False),
+    (30.0, 999, True),
+    (4.0, 8, False),
+    (8.0, 5, True),
+    (20.0, 8, True),
+    (8.0, 3, False),
+)
+BRIEF = MODELS[2:3]
+ALONE = 2.0  # ridge of a direction that is looked at alone
+FARTHEST = 4.0  # scores are cut off there before they are averaged
+LEAST_FOR_TREES = 200  # transcripts: fewer say nothing about several features together
 REACHES = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 
 
@@ -36,6 +53,8 @@ class Distinguisher:
         1: likelier under the first stream. −1: the score is negated, and it is likelier under the second.
     reach
         For zCDP: scores are cut off at ± this before they are averaged; 0: they are not averaged.
+    trees
+        What features add to the score together, if anything.
     """
 
     features: Features
@@ -43,10 +62,11 @@ class Distinguisher:
     threshold: float
     sign: int
     reach: float = 0.0
+    trees: Trees | None = None
 
     def scores(self, transcripts: Floats) -> Floats:
         """How much likelier each transcript is under the stream that the event is likelier under."""
-        return scores(self.features, self.weights, transcripts) * self.sign
+        return scores(self.features, self.weights, transcripts, self.trees) * self.sign
 
     def __str__(self) -> str:
         """In words: the features whose weights differ most."""
@@ -63,6 +83,7 @@ class Distinguisher:
             "threshold": self.threshold,
             "sign": self.sign,
             "reach": self.reach,
+            "trees": None if self.trees is None else self.trees.describe(),
         }
 
     @classmethod
@@ -74,6 +95,7 @@ class Distinguisher:
             float(described["threshold"]),
             int(described["sign"]),
             float(described["reach"]),
+            Trees.read(described["trees"]) if described.get("trees") else None,
         )
 
 
@@ -89,17 +111,23 @@ class Learnt:
         The loss that a final test of so many transcripts would prove if its chances were as estimated.
     estimate
         The loss that the estimated chances themselves imply.
+    apart
+        How far the mean scores of both sides are apart, less their standard error: what can be said of few transcripts.
     """
 
     event: Distinguisher
     promise: float
     estimate: float
+    apart: float = 0.0
 
 
-def scores(fitted: Features, weights: Floats, transcripts: Floats) -> Floats:
+def scores(fitted: Features, weights: Floats, transcripts: Floats, trees: Trees | None = None) -> Floats:
     """How much likelier each transcript is under the first stream (a logarithm, up to a constant)."""
     out = np.empty(len(transcripts))
-    kernels.add_up(fitted.codes(transcripts), weights, out)
+    codes = fitted.codes(transcripts)
+    kernels.add_up(codes, weights, out)
+    if trees is not None:
+        trees.add(codes, out)
     return out
 
 
@@ -112,11 +140,14 @@ def learn(
     error: float,
     shown: int = 0,
     steps: int = 0,
+    *,
+    thorough: bool = True,
 ) -> Learnt:
     """Learn the event that a final test of `trials` transcripts a side would prove most with.
 
     Half of the transcripts train the classifier, the other half choose the half-line of its scores. `width`,
-    `shown` and `steps` say how a transcript is laid out; see `features.fit`.
+    `shown` and `steps` say how a transcript is laid out; see `features.fit`. Whoever only looks for a pair is not
+    `thorough`, and tries one kind of rule only.
     """
     half = len(first) // 2
     fitted = features.fit(first[:half], second[:half], width, shown, steps)
@@ -125,10 +156,39 @@ def learn(
         return Learnt(empty, 0.0, 0.0)
     codes = fitted.codes(np.concatenate([first[:half], second[:half]]))
     labels = np.repeat([1.0, 0.0], [half, half])
-    weights = np.zeros((fitted.count, 256))
-    rate = min(1.0, 3.0 / np.sqrt(fitted.count))
-    kernels.boost(codes, labels, SWEEPS, 2.0, rate, weights, np.zeros(2 * half))
-    return choose(fitted, weights, first[half:], second[half:], budget, trials, error)
+    fresh = first[half:], second[half:]
+    order = _by_gain(codes, half)
+    best: Learnt | None = None
+    models = [(ridge, order[:most], trees) for ridge, most, trees in (MODELS if thorough else BRIEF)]
+    if thorough:
+        models += [(ALONE, order[order == at], False) for at in fitted.places_of_directions]
+    for ridge, used, with_trees in models:
+        weights, explained = np.zeros((fitted.count, 256)), np.zeros(2 * half)
+        some = weights[used]
+        rate = min(1.0, 3.0 / np.sqrt(len(used)))
+        kernels.boost(np.ascontiguousarray(codes[used]), labels, SWEEPS, ridge, rate, some, explained)
+        weights[used] = some
+        trees = None
+        if with_trees:
+            if 2 * half < LEAST_FOR_TREES:
+                continue
+            trees = grow(codes, labels, explained)
+        found = choose(fitted, weights, *fresh, budget, trials, error, trees)
+        if best is None or (found.promise, found.apart) > (best.promise, best.apart):
+            best = found
+    assert best is not None
+    return best
+
+
+def _by_gain(codes: Codes, half: int) -> npt.NDArray[np.int64]:
+    """Features by how far they tell both sides apart: χ² beyond what chance makes of so many bins, in its own spread."""
+    gains = []
+    for row in codes:
+        a, b = (np.bincount(side, minlength=256) for side in (row[:half], row[half:]))
+        freedom = max(int(np.count_nonzero(a + b)) - 1, 1)
+        apart = float(np.sum((a - b) ** 2 / np.maximum(a + b, 1)))
+        gains.append((apart - freedom) / np.sqrt(2.0 * freedom))
+    return np.argsort(-np.array(gains), kind="stable")
 
 
 def choose(
@@ -139,11 +199,13 @@ def choose(
     budget: Budget,
     trials: int,
     error: float,
+    trees: Trees | None = None,
 ) -> Learnt:
     """The half-line of the scores that promises most, in either direction; for zCDP perhaps their mean."""
-    one, other = scores(fitted, weights, first), scores(fitted, weights, second)
+    one, other = (scores(fitted, weights, side, trees) for side in (first, second))
     seen = len(one)
-    best = Learnt(Distinguisher(fitted, weights, np.inf, 1), 0.0, 0.0)
+    apart = _apart(one, other)
+    best = Learnt(Distinguisher(fitted, weights, np.inf, 1), 0.0, 0.0, apart)
     concentrated = isinstance(budget, ZeroConcentrated)
     share = error / 2 if concentrated else error
     for sign, a, b in ((1, np.sort(one), np.sort(other)), (-1, np.sort(-other), np.sort(-one))):
@@ -167,9 +229,15 @@ def choose(
             promise = max(promise, averaged)
         if promise > best.promise:
             estimate = float(bounds.implied(in_a[at] / seen, max(in_b[at], 0.5) / seen, budget))
-            event = Distinguisher(fitted, weights, float(marks[at]), sign, reach)
-            best = Learnt(event, promise, max(estimate, promise if concentrated else 0.0))
+            event = Distinguisher(fitted, weights, float(marks[at]), sign, reach, trees)
+            best = Learnt(event, promise, max(estimate, promise if concentrated else 0.0), apart)
     return best
+
+
+def _apart(one: Floats, other: Floats) -> float:
+    one, other = np.clip(one, -FARTHEST, FARTHEST), np.clip(other, -FARTHEST, FARTHEST)
+    error = np.sqrt((one.var() + other.var()) / max(len(one), 1))
+    return max(float(one.mean() - other.mean() - error), 0.0)
 
 
 def _reach(one: Floats, other: Floats, trials: int, error: float) -> tuple[float, float]:

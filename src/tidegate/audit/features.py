@@ -23,6 +23,7 @@ Codes = npt.NDArray[np.uint8]
 
 MOST_BINS = 64
 MOST_FEATURES, FEW_FEATURES = 48, 12
+FEW_VALUES = 16
 COARSE = 12  # bins with which features are chosen
 SEEN = 2.5  # so far apart must two samples be, in χ² by degrees of freedom, where there are enough features without
 CROSSED = 16  # bins of a direction, and patterns, that are looked at together
@@ -35,6 +36,7 @@ TIED = 16  # pairs of numbers whose noise seems to be the same, or mirrored
 PAIRED = 22  # numbers of which any two are looked at together
 CONJUNCTIONS = 6  # pairs of numbers that are kept
 TOGETHER = 3.0  # so many standard deviations must they tell more together than each for itself
+NORMS = 4  # of noise that steps share
 RESIDUES = 12  # of a number of grid units: noise that leaves residues alone shows them
 GRIDS = (1.0, 2.0, 4.0, 8.0, 10.0, 16.0, 100.0)
 
@@ -121,6 +123,12 @@ class Features:
             + (len(self.common_patterns) > 0)
             + (len(self.whole) > 0)
         )
+
+    @property
+    def places_of_directions(self) -> range:
+        """Which of the features are directions by themselves."""
+        first = int(len(self.crossed) > 0)
+        return range(first, first + len(self.directions))
 
     def codes(self, transcripts: Floats) -> Codes:
         """The bins of each transcript, features × transcripts."""
@@ -226,11 +234,13 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0, steps: int = 
     columns = clean.shape[1]
     bins = int(np.clip(np.sqrt(len(clean)) / 6, 8, MOST_BINS))
     scores = [directions.laplace(one, other, width, shown, steps)] if shown else []
-    found = tuple(each for each in [*scores, directions.line(one, other)] if each is not None)
-    scored = [direction(clean) for direction in found]
     plain: list[Difference] = [(column, -1) for column in range(columns)]
     end = steps * width or columns
     values = [column for column in range(columns) if not shown or column % width < shown or column >= end]
+    few = (one[:LOOKED], other[:LOOKED])
+    shared = _norms(*few, width, shown or width, end)
+    found = tuple(each for each in [*scores, directions.line(one, other), *shared] if each is not None)
+    scored = [direction(clean) for direction in found]
     follows = [(column, column - width) for column in values if width <= column < end]  # no marks are values
     follows += [(column, column - shown) for column in range(end + shown, columns)]
     tied = _tied(one, other, values)
@@ -238,8 +248,8 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0, steps: int = 
     if len(values) <= 10:  # few enough to look at all of them
         more += [(a, b) for a in values for b in values if b < a]
         more += [(a, -2 - b) for a in values for b in values if b < a]
-    few = (one[:LOOKED], other[:LOOKED])
     wanted = _best(*few, list(dict.fromkeys(more))[:CANDIDATES])
+    wanted += [pair for pair in _few_valued(few[0], plain) if pair not in wanted]
     edges = [_edges(_difference(clean, *pair), bins) for pair in wanted]
     kept = [at for at, edge in enumerate(edges) if len(edge)]
     fractional = [column for column in range(columns) if _has_fractions(clean[:, column])]
@@ -258,6 +268,15 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0, steps: int = 
         tuple(_residues(*few, values[:16])),
         tuple(_conjunctions(*few, [*wanted, *plain], clean)),
     )
+
+
+def _norms(first: Floats, second: Floats, width: int, values: int, end: int) -> list[directions.Norm]:
+    """The norms that tell both sides apart most."""
+    rows = [tuple(range(start, start + values)) for start in range(0, end - width + 1, width)]
+    found = directions.norms(first, second, rows) if rows and values else []
+    gains = [_gain(each(first), each(second)) for each in found]
+    order = sorted(range(len(found)), key=lambda at: -gains[at])
+    return [found[at] for at in order[:NORMS] if gains[at] > SEEN]
 
 
 def _words(pair: Difference) -> str:
@@ -315,6 +334,13 @@ def _best(first: Floats, second: Floats, wanted: list[Difference]) -> list[Diffe
         wanted[at]
         for at in sorted(order[:FEW_FEATURES] + [at for at in order[FEW_FEATURES:] if gains[at] > SEEN])
     ]
+
+
+def _few_valued(drawn: Floats, plain: list[Difference]) -> list[Difference]:
+    """Numbers with few values, such as decisions and scales: what the others mean may depend on them."""
+    counts = [len(np.unique(drawn[:1000, column])) for column, _ in plain]
+    varied = [at for at in range(len(plain)) if 1 < counts[at] <= FEW_VALUES]
+    return [plain[at] for at in varied[:FEW_FEATURES]]
 
 
 def _gain(one: Floats, other: Floats) -> float:

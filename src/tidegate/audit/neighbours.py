@@ -6,9 +6,11 @@ streams that are not neighbours.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -192,6 +194,11 @@ def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tu
 
 def placed(policy: Policy, columns: int, steps: int, levels: Sequence[int]) -> list[Pair]:
     """Pairs of streams that stand at given levels: those at which something is decided."""
+    return list(_placed(policy, columns, steps, tuple(levels)))
+
+
+@lru_cache(maxsize=32)  # the same ones are asked for from every angle
+def _placed(policy: Policy, columns: int, steps: int, levels: tuple[int, ...]) -> tuple[Pair, ...]:
     length = min(steps, policy.window or steps)
     found: dict[bytes, Pair] = {}
     for what, change in changes(policy, length, columns, amount_of(policy)):
@@ -200,7 +207,7 @@ def placed(policy: Policy, columns: int, steps: int, levels: Sequence[int]) -> l
                 pair = _pair(policy, base, first, change, f"{name}; {what}")
                 if pair is not None:
                     found.setdefault(pair.key, pair)
-    return list(found.values())
+    return tuple(found.values())
 
 
 def amount_of(policy: Policy) -> int:
@@ -210,6 +217,11 @@ def amount_of(policy: Policy) -> int:
 
 def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
     """All patterns, with windows at every place of a short stream, and at a few of a long one; known ones first."""
+    return list(_library(policy, columns, steps))
+
+
+@lru_cache(maxsize=32)
+def _library(policy: Policy, columns: int, steps: int) -> tuple[Pair, ...]:
     found: dict[bytes, tuple[int, int, Pair]] = {}
     for length, amount in sizes(policy, steps):
         places = _places(steps, length)
@@ -219,15 +231,24 @@ def library(policy: Policy, columns: int, steps: int) -> list[Pair]:
                 rank = KNOWN.index((name, what)) if (name, what) in KNOWN else len(KNOWN)
                 known = rank < len(KNOWN) and largest
                 origin = f"{name}; {what}" if largest else f"{name}; {what}, by {amount}"
-                for turn in range(
+                turn = 0
+                for at in range(
                     len(places)
                 ):  # patterns begin at other places, so that the first ones cover all
-                    first = places[(turn + rank) % len(places)]
+                    first = places[(at + rank) % len(places)]
                     moved = np.roll(change, first, axis=1) if "moving" in what else change  # with the base
                     pair = _pair(policy, base, first, moved, origin)
                     if pair is not None:
                         found.setdefault(pair.key, (turn if known else MOST_PLACES, rank, pair))
-    return [pair for _, _, pair in sorted(found.values(), key=lambda entry: entry[:2])]
+                        turn += 1
+    before: Counter[tuple[int, int]] = (
+        Counter()
+    )  # of several sizes of one pattern, the others have their turn first
+    ordered = []
+    for turn, rank, pair in found.values():
+        ordered.append((turn, before[turn, rank] if turn < MOST_PLACES else 0, rank, pair))
+        before[turn, rank] += 1
+    return tuple(entry[-1] for entry in sorted(ordered, key=lambda entry: entry[:3]))
 
 
 def _beside(found: Iterable[tuple[str, Counts]], amount: int) -> Iterator[tuple[str, Counts]]:

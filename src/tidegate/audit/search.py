@@ -13,8 +13,8 @@ import numpy as np
 
 from tidegate.audit import bounds, events, neighbours
 from tidegate.audit.events import Distinguisher, Learnt
-from tidegate.audit.neighbours import Pair
-from tidegate.audit.proving import prove
+from tidegate.audit.neighbours import Choose, Pair
+from tidegate.audit.proving import Proof, prove
 from tidegate.audit.subjects import Failure, Floats, Stopwatch, Subject
 from tidegate.policy import Budget
 
@@ -22,9 +22,16 @@ FINALS = 2  # events that are tested
 ROUNDS = 40  # of variations
 SLOW = 600_000  # transcripts in all: a subject that gives fewer tests one event, with all the time there is
 FEWEST, FEW = 5, 30  # pairs that are looked at where transcripts are few
-LEARNING = 3  # an event is learnt in so many times the time in which it is looked for in as many transcripts
+MOST_LEARNT = 60_000  # transcripts a side from which an event is learnt: more would teach it nothing
 PLAIN = 1.3  # a promise of so many times the claim needs no better pair
-HOPELESS = 0.5  # of the claim: a pair that promises less is not worth a proof in a quick search
+MOST_PROBED = 2048  # transcripts a side by which the speed is measured
+FAR = 0.2  # of how far scores are apart is added to what a pair promises below the claim
+PROMISING = 3  # pairs that are handed on to a later search
+SCOUTED, MOST_SCOUTED = (
+    400,
+    1200,
+)  # transcripts a side with which a pair is looked at where the test comes later
+FEWEST_SCOUTED = 4  # pairs
 Progress = Callable[[str, float], None]
 
 
@@ -46,8 +53,11 @@ class Effort:
         Where the subject decides: values at which streams are placed as well.
     fewest
         Transcripts a side of the final tests, at least, however long they take.
-    quick
-        Whether a search ends without a final test where the best pair promises less than half of the claim.
+    later
+        Seconds of a later search that tests the most promising pair. This one only looks for it: pairs are ranked by what
+        they promise then, and nothing is tested now unless it is plain. 0: there is none.
+    settled
+        Whether pairs are given that another search has found: most of the time goes to the final test.
 
     Examples
     --------
@@ -61,7 +71,8 @@ class Effort:
     pairs: int = 60
     levels: tuple[int, ...] = ()
     fewest: int = 2000
-    quick: bool = False
+    later: float = 0.0
+    settled: bool = False
 
 
 @dataclass
@@ -82,6 +93,8 @@ class Found:
         How often the event happened under each, of how many, and the chance that the proof errs.
     by_mean
         Whether the mean of the event's scores proved more than the event (zCDP).
+    promising
+        The best pairs with what they promise, best first.
     """
 
     loss: float = 0.0
@@ -97,7 +110,20 @@ class Found:
     width: int = 0
     seconds: float = 0.0
     by_mean: bool = False
-    promised: list[tuple[str, float]] = field(default_factory=list)
+    promising: list[tuple[float, Pair]] = field(default_factory=list)
+
+    def take(self, proof: Proof, pair: Pair, event: Distinguisher, claim: float, error: float) -> bool:
+        """Add a proof; whether it is the best so far."""
+        self.transcripts += 2 * proof.trials
+        reached = proof.estimate - proof.loss  # what confidence costs at these counts
+        power = (claim + reached) / proof.estimate if proof.estimate > 0 else float("inf")
+        self.power = min(self.power, power)
+        if proof.loss <= self.loss and self.pair is not None:
+            return False
+        self.loss, self.estimate, self.by_mean = proof.loss, proof.estimate, proof.by_mean
+        self.pair, self.event = pair, event
+        self.counts, self.trials, self.error = proof.counts, proof.trials, error
+        return True
 
 
 class FailureAt(Exception):
@@ -106,6 +132,40 @@ class FailureAt(Exception):
     def __init__(self, failure: Failure, pair: Pair, side: int) -> None:
         super().__init__(str(failure))
         self.failure, self.pair, self.side = failure, pair, side
+
+
+def rank(learnt: Learnt, claim: float) -> float:
+    """What a pair promises; below the claim also how far apart its streams seem, which few transcripts show."""
+    if learnt.promise > claim:
+        return learnt.promise
+    return learnt.promise + min(FAR * learnt.apart, claim / 2) * (1 - learnt.promise / claim)
+
+
+def candidates(
+    subject: Subject, steps: int, effort: Effort, choose: Choose, stored: Sequence[Pair] = ()
+) -> list[Pair]:
+    """Pairs to be looked at, in this order: given ones, known ones, placed and other ones in turn, random ones."""
+    policy, columns = subject.policy, subject.columns
+    pairs = list(stored)
+    if len(pairs) >= effort.pairs:
+        return pairs
+    known = neighbours.library(policy, columns, steps)
+    first = neighbours.known_pairs(known)
+    rest, placed = (
+        sorted(some, key=lambda _: choose(1 << 30))
+        for some in (known[first:], neighbours.placed(policy, columns, steps, effort.levels))
+    )
+    mixed = [pair for both in zip(placed, rest, strict=False) for pair in both]
+    mixed += [*placed[len(rest) :], *rest[len(placed) :]]
+    first = min(first, effort.pairs // 2)  # others have a chance as well
+    pairs += [*known[:first], *mixed][: max(effort.pairs * 3 // 4, 1)]
+    for _ in range(4 * effort.pairs):
+        if len(pairs) >= effort.pairs:
+            break
+        made = neighbours.random_pair(policy, columns, steps, choose)
+        if made is not None:
+            pairs.append(made)
+    return pairs
 
 
 class Search:
@@ -132,15 +192,18 @@ class Search:
         self.claim = float(bounds.claimed(budget))
         # until its speed is known
         self._finals, self._trials, self._count, self._slow = FINALS, effort.trials, 0, False
+        self._judged = effort.trials  # transcripts a side of the test by which pairs are judged
 
     def run(self) -> Found:
         """Scan, climb, learn, and prove."""
         looked = self._scan()
-        looked = self._climb(looked)
-        if self.effort.quick and looked and looked[0][0] < HOPELESS * self.claim:
-            self.found.estimate, self.found.seconds = looked[0][0], self.watch.seconds()
+        if not self.effort.settled:
+            looked = self._climb(looked)
+        self.found.promising = looked[:PROMISING]
+        plain = bool(looked) and looked[0][0] > PLAIN * self.claim
+        if self.effort.later and not plain:
+            self.found.estimate, self.found.seconds = looked[0][0] if looked else 0.0, self.watch.seconds()
             return self.found
-        plain = looked and looked[0][0] > PLAIN * self.claim
         finalists = self._learn(looked[: 1 if plain else 2 * self._finals])
         for pair, learnt in finalists[: self._finals]:
             self._prove(pair, learnt)
@@ -173,77 +236,79 @@ class Search:
         self.found.transcripts += len(one) + len(other)
         return one, other
 
-    def _look(self, pair: Pair, count: int, share: float = 1.0) -> Learnt:
-        return self._learnt(pair, *self._draw(pair, count, share))
+    def _look(self, pair: Pair, count: int, share: float = 1.0, *, thorough: bool = True) -> Learnt:
+        return self._learnt(pair, *self._draw(pair, count, share), self._judged, thorough=thorough)
 
-    def _learnt(self, pair: Pair, one: Floats, other: Floats) -> Learnt:
+    def _learnt(
+        self, pair: Pair, one: Floats, other: Floats, trials: int, *, thorough: bool = True
+    ) -> Learnt:
         fewer = min(len(one), len(other))
         shown, width, steps = self.subject.layout(len(pair.first))
         width = width or max(1, one.shape[1] // len(pair.first))
         self.found.width = one.shape[1]
-        error, trials = self.error / self._finals, self._trials
-        return events.learn(one[:fewer], other[:fewer], width, self.budget, trials, error, shown, steps)
+        error = self.error / self._finals
+        both = one[:fewer], other[:fewer]
+        return events.learn(*both, width, self.budget, trials, error, shown, steps, thorough=thorough)
 
-    def _candidates(self) -> list[Pair]:
-        policy, columns = self.subject.policy, self.subject.columns
-        pairs = list(self.stored)
-        if len(pairs) >= self.effort.pairs:
-            return pairs
-        known = neighbours.library(policy, columns, self.steps)
-        first = neighbours.known_pairs(known)
-        placed = neighbours.placed(policy, columns, self.steps, self.effort.levels)
-        rest, placed = self._shuffled(known[first:]), self._shuffled(placed)
-        mixed = [pair for both in zip(placed, rest, strict=False) for pair in both]
-        mixed += [*placed[len(rest) :], *rest[len(placed) :]]
-        pairs += [*known[:first], *mixed][: max(self.effort.pairs * 3 // 4, 1)]
-        for _ in range(4 * self.effort.pairs):
-            if len(pairs) >= self.effort.pairs:
-                break
-            made = neighbours.random_pair(policy, columns, self.steps, self.choose)
-            if made is not None:
-                pairs.append(made)
-        return pairs
-
-    def _rate(self, pair: Pair) -> float:
-        """About how many transcripts are drawn and scored in a second."""
-        count = 64 if self.effort.quick else 256
+    def _rates(self, pair: Pair) -> tuple[float, float]:
+        """About how many transcripts a second are looked at, and how many are tested."""
+        count = 64 if self.effort.later else 256
         while True:  # until it takes long enough to be measured
             begun, before = self.watch.seconds(), self.found.transcripts
             one, other = self._draw(pair, count)
             drawn, middle = self.found.transcripts - before, self.watch.seconds()
-            if middle - begun > 0.03 or count >= 1 << 14:
-                self._learnt(pair, one, other)
-                scored = (self.watch.seconds() - middle) / LEARNING
-                return drawn / max(middle - begun + scored, 1e-3)
+            if middle - begun > 0.03 or count >= MOST_PROBED:
+                learnt = self._learnt(pair, one, other, self._judged, thorough=False)
+                end = self.watch.seconds()
+                learnt.event.scores(one)
+                tested = middle - begun + 2 * (self.watch.seconds() - end)
+                return drawn / max(end - begun, 1e-3), drawn / max(tested, 1e-3)
             count *= 4
-
-    def _shuffled(self, pairs: Sequence[Pair]) -> list[Pair]:
-        return sorted(pairs, key=lambda _: self.choose(1 << 30))
 
     def _scan(self) -> list[tuple[float, Pair]]:
         """Look at every pair a little; a slow subject with fewer transcripts."""
-        pairs = self._candidates()
+        pairs = candidates(self.subject, self.steps, self.effort, self.choose, self.stored)
         if not pairs:
             return []
         self._draw(pairs[0], 64)  # also compiles
-        in_all = self._rate(pairs[0]) * self.effort.seconds
-        self._slow, fewest = in_all < SLOW, self.effort.fewest
-        if self._slow:
-            pairs, self._finals = pairs[: int(np.clip(0.2 * in_all / 600, FEWEST, FEW))], 1
-        least = min(300, fewest // (10 if self.effort.quick else 6))
-        self._count = count = int(np.clip(0.2 * in_all / (2 * len(pairs)), least, self.effort.scan))
-        self._trials = int(np.clip(0.4 * in_all / (2 * self._finals), fewest, self.effort.trials))
-        looked = []
+        looking, testing = self._rates(pairs[0])
+        pairs = self._planned(pairs, looking * self.effort.seconds, testing)
+        looked: list[tuple[float, Pair]] = []
+        if self.effort.settled and len(pairs) == 1:
+            return [(0.0, pairs[0])]
+        fewest, end = (FEWEST_SCOUTED, 0.6) if self.effort.later else (FEWEST, 0.35)
         for at, pair in enumerate(pairs):
-            if at >= FEWEST and self._late(0.35):
+            if (at >= fewest and self._late(end)) or (at >= 2 and self._late(1.0)):
                 break
             self.progress(f"looking at pair {at + 1} of {len(pairs)}", 0.3 * at / len(pairs))
-            learnt = self._look(pair, count)
-            looked.append((learnt.promise + 1e-3 * learnt.estimate, pair))
+            learnt = self._look(pair, self._count, thorough=self._slow)
+            looked.append((rank(learnt, self.claim), pair))
             self.found.pairs_tried += 1
             if learnt.promise > PLAIN * self.claim:
                 break
         return sorted(looked, key=lambda entry: -entry[0])
+
+    def _planned(self, pairs: list[Pair], in_all: float, testing: float) -> list[Pair]:
+        """Divide the transcripts that there is time for: which pairs are looked at, how often, and how many prove."""
+        effort = self.effort
+        self._slow, fewest = in_all < SLOW, effort.fewest
+        looking = 0.2
+        if effort.settled:
+            self._finals, looking, proving = 1, 0.2, 0.5
+        elif effort.later:
+            looking, proving, self._finals = 0.6, 0.4, 1
+            pairs = pairs[: int(np.clip(0.5 * in_all / (2 * SCOUTED), FEWEST_SCOUTED, effort.pairs))]
+        else:
+            proving = 0.4
+            if self._slow:
+                pairs, self._finals = pairs[: int(np.clip(0.2 * in_all / 600, FEWEST, FEW))], 1
+        least = min(300, fewest // (10 if effort.later else 6))
+        most = min(effort.scan, MOST_SCOUTED) if effort.later else effort.scan
+        self._count = int(np.clip(looking * in_all / (2 * len(pairs)), least, most))
+        tested = testing * effort.seconds
+        self._trials = int(np.clip(proving * tested / (2 * self._finals), fewest, effort.trials))
+        self._judged = int(np.clip(0.5 * testing * effort.later / 2, self._trials, effort.trials))
+        return pairs
 
     def _climb(self, looked: list[tuple[float, Pair]]) -> list[tuple[float, Pair]]:
         """Look again at the best with more transcripts, and at their variations."""
@@ -253,15 +318,17 @@ class Search:
         for seen_before, pair in looked[: 3 if self._slow else 6]:
             if best and best[0][0] > PLAIN * self.claim:
                 break
-            if self._slow and self._late(0.45):  # what it has seen of them must do
+            # what it has seen of them must do
+            if self._slow and self._late(0.8 if self.effort.later else 0.45):
                 best.append((seen_before, pair))
                 continue
-            learnt = self._look(pair, count, 0.5)
-            best.append((learnt.promise, pair))
+            learnt = self._look(pair, count, 0.9 if self.effort.later else 0.5)
+            best.append((rank(learnt, self.claim), pair))
         rounds = 0
         if best and max(promise for promise, _ in best) > PLAIN * self.claim:
             rounds = ROUNDS
-        while best and not self._late(0.4 if self._slow else 0.5) and rounds < ROUNDS:
+        end = 0.8 if self.effort.later else 0.4 if self._slow else 0.5
+        while best and not self._late(end) and rounds < ROUNDS:
             rounds += 1
             self.progress(f"varying the best pairs, round {rounds}", 0.3 + 0.2 * rounds / ROUNDS)
             best.sort(key=lambda entry: -entry[0])
@@ -275,20 +342,21 @@ class Search:
                 continue
             seen.add(near.key)
             self.found.pairs_tried += 1
-            best.append((self._look(near, count, 0.55).promise, near))
+            best.append((rank(self._look(near, count, end + 0.1), self.claim), near))
         best.sort(key=lambda entry: -entry[0])
-        self.found.promised = [(pair.origin, promise) for promise, pair in best[:8]]
         return best
 
     def _learn(self, best: list[tuple[float, Pair]]) -> list[tuple[Pair, Learnt]]:
         """Learn the finalists' events from many transcripts."""
         finalists: list[tuple[Pair, Learnt]] = []
-        count = int(np.clip(self._trials // 3, self.effort.fewest // 2, 150_000)) if best else 0
+        part = 2 if self.effort.settled else 3
+        count = int(np.clip(self._trials // part, self.effort.fewest // 2, MOST_LEARNT)) if best else 0
         for at, (_, pair) in enumerate(best):
             self.progress("learning events", 0.5 + 0.1 * at / max(len(best), 1))
             if finalists and self._late(0.7):
                 break
-            finalists.append((pair, self._look(pair, count, 0.6 + 0.05 * at)))
+            drawn = self._draw(pair, count, 0.6 + 0.05 * at)
+            finalists.append((pair, self._learnt(pair, *drawn, self._trials)))
         return sorted(finalists, key=lambda entry: -entry[1].promise)
 
     def _prove(self, pair: Pair, learnt: Learnt) -> None:
@@ -314,13 +382,4 @@ class Search:
             )
         except Failure as failure:
             raise FailureAt(failure, Pair(*streams, pair.origin), failure.side) from failure
-        found = self.found
-        found.transcripts += 2 * wanted
-        reached = proof.estimate - proof.loss  # what confidence costs at these counts
-        power = (self.claim + reached) / proof.estimate if proof.estimate > 0 else float("inf")
-        found.power = min(found.power, power)
-        if proof.loss > found.loss or found.pair is None:
-            found.loss, found.estimate = proof.loss, proof.estimate
-            found.pair = Pair(*streams, pair.origin)
-            found.event, found.counts, found.trials = event, proof.counts, proof.trials
-            found.error, found.by_mean = self.error, proof.by_mean
+        self.found.take(proof, Pair(*streams, pair.origin), event, self.claim, self.error)

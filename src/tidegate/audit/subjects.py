@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -48,19 +49,29 @@ LONGEST_CALL = 30.0  # seconds: whoever needs longer for one short stream hangs
 
 
 FEWEST = 300  # transcripts that are drawn even when time is up: fewer say nothing
-PATIENCE = 4  # on a busy machine an audit may take so many times as long
+PATIENCE = (
+    4  # what an audit waits for, a sleeping callable or a disk, counts so many times less than its work
+)
 
 
 class Stopwatch:
-    """How long an audit has worked: processor time, or a part of the wall clock's where it mostly waits."""
+    """How long an audit has worked: processor time, whatever else the machine does, and a part of what it waited for."""
 
     def __init__(self) -> None:
-        self._processor, self._wall = time.process_time(), time.monotonic()
+        self._processor, self._elapsed = time.process_time(), _elapsed()
 
     def seconds(self) -> float:
         """Seconds since the beginning."""
-        waited = (time.monotonic() - self._wall) / PATIENCE
-        return max(time.process_time() - self._processor, waited)
+        return max(time.process_time() - self._processor, (_elapsed() - self._elapsed) / PATIENCE)
+
+
+def _elapsed() -> float:
+    """Seconds of the wall clock, less those that the process stood in line for a processor where the system tells."""
+    try:
+        queued = int(Path("/proc/self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        queued = 0.0
+    return time.monotonic() - queued
 
 
 class Failure(Exception):

@@ -162,15 +162,18 @@ How a claim is attacked:
   program is written from the specification and takes its noise scales from the code.
 - **Search**: pairs of neighbours are built from the policy (patterns that broke printed algorithms, random ones, and
   variations of the best); a classifier learns the event that separates their transcripts best, from values, differences,
-  repetitions, residues, and the likelihood of the noise scales that releases state; the event is counted on fresh
-  transcripts. A “stored pair” gives the streams and leaves the event to be found.
+  repetitions, residues, the likelihood of the noise scales that releases state and of noise that steps share, and small
+  trees add what these tell only together; of several rules, of many features or of few, other transcripts choose; the
+  event is counted on fresh ones. A “stored pair” gives the streams and leaves the event to be found.
 - **Angles** (the shipped mechanisms and the blind test): streams of one step, of the usual length and of more than two
   cycles of whatever repeats; levels at public thresholds and where the run's decisions turn; runs that are pushed step
-  by step, restored between pieces, begun again on their ledger without their state, interrupted while they draw noise,
-  side by side on one ledger, after their charges were taken back with a transaction, and restored beside another run;
-  intruders of pan-private ones before anything has arrived, between arrivals and after them, and three times in one step
-  where intrusions are announced. Statuses and charges are
-  part of the transcript. Each angle is tried for a short time, and those that look worst again for longer.
+  by step, restored between pieces or before every step, begun again on their ledger without their state, interrupted
+  while they draw noise, side by side on one ledger, after their charges were taken back with a transaction, and restored
+  beside another run; intruders of pan-private ones before anything has arrived, between arrivals and after them, and
+  three times in one step where intrusions are announced. Statuses and charges are part of the transcript. Each angle is
+  tried for a short time, the five that look worst again, from the streams that looked worst, and in the last third of
+  the time the worst of all is put to the test. Where a run takes long, angles and streams are in one race by halves.
+  Time is processor time, so that other work on the machine changes nothing.
 
 A mechanism that passes was not proved private: proofs are in docs/proofs. “Power” says what the attack would have seen.
 

@@ -49,6 +49,8 @@ class Finding:
         What else there is to say.
     angle
         From where it was attacked, where a whole attack has tried several.
+    promising
+        The best pairs with what they promised, best first; not saved.
 
     Examples
     --------
@@ -78,6 +80,7 @@ class Finding:
     by_mean: bool = False
     way: str = ""
     angle: str = ""
+    promising: list[tuple[float, Pair]] = field(default_factory=list)
     subject: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -139,6 +142,8 @@ class Finding:
         """As JSON: everything that is needed to repeat it."""
         plain: dict[str, Any] = {"version": VERSION, "sentence": str(self)}
         for each in fields(self):
+            if each.name == "promising":
+                continue
             value = getattr(self, each.name)
             if each.name in ("pair", "event"):
                 value = None if value is None else value.describe()

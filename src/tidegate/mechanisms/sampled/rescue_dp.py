@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, one_of, positive, whole
 from tidegate.ledger import Ledger
+from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.sampled import grouping, kalman, pid
 from tidegate.mechanisms.sampled.grouping import Grouping
@@ -20,6 +24,7 @@ from tidegate.mechanisms.sampled.rescue_run import CONTROL, RescueRun
 from tidegate.mechanisms.uncertainty import Filtered, Uncertainty, Walk
 from tidegate.noise import Law
 from tidegate.policy import User, WEvent
+from tidegate.releases import Releases
 
 FINEST = 2**20  # units of the budget: a portion of what remains is rounded down to one of them
 
@@ -192,6 +197,10 @@ class RescueDP(Sampled):
     def uncertainty(self) -> Uncertainty:
         """A walk since the last measurement, whose noise the filter has lessened."""
         return (Filtered if self.filter else Walk)(self.outputs, Law("laplace", float(Fraction(self.grid))))
+
+    def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
+        """What each measured step lost, from its scale; printed columns lose each for itself."""
+        return None if self.printed else noise_losses(self, releases)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> RescueRun:
         """Begin, or go on with, a run."""

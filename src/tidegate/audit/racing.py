@@ -1,0 +1,241 @@
+"""Where transcripts are few: angles and pairs of streams in one race, by halves.
+
+A runner is an angle together with a pair. Each is looked at with a few transcripts; those that look worst are looked at
+again with twice as many, the ones that were drawn before being kept, until one is left, which is put to the test with the
+rest of the time (successive halving: Jamieson and Talwalkar, 2016). A runner is judged by what such a test of it would
+prove, so that an angle whose runs take long must show more. The error is divided among all tests in advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from tidegate.audit import bounds, events, neighbours
+from tidegate.audit.events import Learnt
+from tidegate.audit.neighbours import Choose, Pair
+from tidegate.audit.proving import prove
+from tidegate.audit.search import Effort, FailureAt, Found, candidates, rank
+from tidegate.audit.subjects import Failure, Floats, Stopwatch, Subject
+
+BEGIN = 200  # transcripts a side with which every runner begins
+FIRST, RACE, LAST = (
+    0.3,
+    0.5,
+    0.65,
+)  # of the time, by when all have begun, the best is known, and its event is learnt
+ROUNDS = 3  # between the first and the end of the race, each with as much of the time
+KEPT = 0.4  # of the runners go on to the next round
+MOST = 40  # pairs of an angle
+VARIED = 3  # variations of the best pairs join once few runners are left
+FEW = 12
+EARLY, EARLY_PART, PLAIN = (
+    6,
+    0.1,
+    1.15,
+)  # tests before the end, of what part of the time, and what they must promise
+LEAST = 1200  # transcripts a side of a test
+TRIALS, MOST_LEARNT = 500_000, 100_000
+
+
+class Angle(Protocol):
+    """What is sampled, how long streams are, and how much of the time it has against other angles."""
+
+    @property
+    def subject(self) -> Subject:
+        """What is sampled."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """The length of the streams."""
+        ...
+
+    @property
+    def share(self) -> float:
+        """Its part of the time."""
+        ...
+
+
+@dataclass
+class Runner:
+    """One angle and one pair, with all transcripts that were drawn of them."""
+
+    angle: Angle
+    pair: Pair
+    rate: float
+    drawn: tuple[Floats, Floats] | None = None
+    learnt: Learnt | None = None
+    rank: float = 0.0
+    tested: bool = False
+
+
+@dataclass
+class Race:
+    """The race of all angles of one subject.
+
+    Attributes
+    ----------
+    every
+        The angles.
+    seconds, error
+        How long all of it takes, and the chance that any of its tests errs.
+    levels, seed
+        Where the subject decides, and what pairs are chosen by.
+    found, angle
+        What was proved, and from which angle.
+    """
+
+    every: Sequence[Angle]
+    seconds: float
+    error: float
+    levels: tuple[int, ...] = ()
+    seed: int | str = 0
+    found: Found = field(default_factory=Found)
+    angle: Angle | None = None
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    def __post_init__(self) -> None:
+        """Take budget and claim from what is attacked; all angles have the same."""
+        self.budget = bounds.promised(self.every[0].subject.policy)
+        self.claim = float(bounds.claimed(self.budget))
+        self.choose: Choose = neighbours.chooser(self.seed)
+        self._early = 0
+
+    def run(self) -> Found:
+        """Begin, halve, test."""
+        left = self._begun()
+        for turn in range(1, ROUNDS + 1):
+            if self._refuted:
+                break
+            left = left[: max(2, int(np.ceil(KEPT * len(left))))]
+            if len(left) <= FEW:
+                left += self._variations(left)
+            for runner in left:
+                if self._late(FIRST + (RACE - FIRST) * turn / ROUNDS) or self._refuted:
+                    break
+                self._look(runner, BEGIN << turn)
+            left.sort(key=lambda runner: -runner.rank)
+        if left and not self._refuted:
+            self._last(left[:2])
+        self.found.seconds = self.watch.seconds()
+        return self.found
+
+    @property
+    def _refuted(self) -> bool:
+        return self.found.loss > self.claim
+
+    def _late(self, share: float) -> bool:
+        return self.watch.seconds() > share * self.seconds
+
+    def _begun(self) -> list[Runner]:
+        """Pairs of every angle, as many as its share of the time allows, after a first look at each.
+
+        The pair that looks worst so far is tried first from the other angles with streams of its length.
+        """
+        runners: list[Runner] = []
+        shares, given = sum(angle.share for angle in self.every), 0.0
+        for angle in sorted(self.every, key=lambda angle: -angle.share):
+            given += angle.share
+            known = [runner for runner in runners if runner.angle.steps == angle.steps]
+            pairs = [max(known, key=lambda runner: runner.rank).pair] if known else []
+            pairs = candidates(angle.subject, angle.steps, Effort(levels=self.levels), self.choose, pairs)
+            for at, pair in enumerate(pairs[:MOST]):
+                if self._refuted or (at and self._late(FIRST * given / shares)):
+                    break
+                runners.append(Runner(angle, pair, 0.0))
+                self._look(runners[-1], BEGIN)
+        return sorted(runners, key=lambda runner: -runner.rank)
+
+    def _variations(self, runners: list[Runner]) -> list[Runner]:
+        """Pairs near the best ones."""
+        seen = {runner.pair.key for runner in runners}
+        joined: list[Runner] = []
+        for _ in range(4 * VARIED):
+            near = runners[self.choose(min(3, len(runners)))]
+            pair = neighbours.varied(near.angle.subject.policy, near.pair, self.choose, self.levels)
+            if pair is not None and pair.key not in seen and len(joined) < VARIED:
+                seen.add(pair.key)
+                joined.append(Runner(near.angle, pair, near.rate))
+        return joined
+
+    def _draw(self, runner: Runner, count: int) -> None:
+        """Draw as many transcripts as are missing."""
+        have = 0 if runner.drawn is None else len(runner.drawn[0])
+        if count <= have:
+            return
+        begun, sides = self.watch.seconds(), []
+        for side, stream in enumerate((runner.pair.first, runner.pair.second)):
+            try:
+                sides.append(runner.angle.subject.sample(stream, count - have))
+            except Failure as failure:
+                raise FailureAt(failure, runner.pair, side) from failure
+        if sides[0].shape[1] != sides[1].shape[1]:
+            shapes = (
+                f"{sides[0].shape[1]} numbers for the first stream and {sides[1].shape[1]} for the second"
+            )
+            raise FailureAt(Failure("shape", f"it returned {shapes}"), runner.pair, 1)
+        fewer = min(map(len, sides))
+        new = sides[0][:fewer], sides[1][:fewer]
+        runner.rate = 2 * fewer / max(self.watch.seconds() - begun, 1e-4)
+        self.found.transcripts += 2 * fewer
+        if runner.drawn is not None:
+            new = np.concatenate([runner.drawn[0], new[0]]), np.concatenate([runner.drawn[1], new[1]])
+        runner.drawn = new
+
+    def _learn(self, runner: Runner, trials: int, error: float) -> Learnt:
+        assert runner.drawn is not None
+        one, other = runner.drawn
+        shown, width, steps = runner.angle.subject.layout(runner.angle.steps)
+        width = width or max(1, one.shape[1] // runner.angle.steps)
+        return events.learn(one, other, width, self.budget, trials, error, shown, steps)
+
+    def _trials(self, runner: Runner, share: float) -> int:
+        """Transcripts a side of a test that takes a share of the time."""
+        return int(np.clip(0.8 * share * self.seconds * runner.rate / 2, LEAST, TRIALS))
+
+    def _look(self, runner: Runner, count: int) -> None:
+        """Judge a runner by so many transcripts a side; what is plain is tested at once."""
+        self._draw(runner, count)
+        self.found.pairs_tried += 1
+        runner.learnt = learnt = self._learn(runner, self._trials(runner, 1 - LAST), self.error / 2)
+        runner.rank = rank(learnt, self.claim)
+        if learnt.promise <= PLAIN * self.claim or runner.tested or self._early >= EARLY:
+            return
+        trials, error = self._trials(runner, EARLY_PART), self.error / (2 * EARLY)
+        soon = self._learn(runner, trials, error)
+        if soon.promise > PLAIN * self.claim:
+            runner.tested = True
+            self._early += 1
+            self._prove(runner, soon, trials, error)
+
+    def _last(self, best: list[Runner]) -> None:
+        """Learn the events of the best two from more transcripts, and test the better one with the time that is left."""
+        for at, runner in enumerate(best):
+            share = RACE + (LAST - RACE) * (at + 1) / len(best)
+            left = max(share * self.seconds - self.watch.seconds(), 0.0)
+            have = 0 if runner.drawn is None else len(runner.drawn[0])
+            self._draw(runner, have + int(min(0.8 * left * runner.rate / 2, MOST_LEARNT)))
+            runner.learnt = self._learn(runner, self._trials(runner, 1 - LAST), self.error / 2)
+        runner = max(best, key=lambda each: each.learnt.promise if each.learnt is not None else 0.0)
+        assert runner.learnt is not None
+        left = max(1 - self.watch.seconds() / self.seconds, 0.0)
+        self._prove(runner, runner.learnt, self._trials(runner, left), self.error / 2)
+
+    def _prove(self, runner: Runner, learnt: Learnt, trials: int, error: float) -> None:
+        """Count a fixed event on fresh transcripts."""
+        pair, event = runner.pair, learnt.event
+        subject = runner.angle.subject
+        assert subject.policy.distance(pair.first, pair.second) == 1, "only neighbours prove anything"
+        assert runner.drawn is not None
+        streams = (pair.first, pair.second) if event.sign > 0 else (pair.second, pair.first)
+        width = runner.drawn[0].shape[1]
+        try:
+            proof = prove(subject, streams, event, trials, error, self.budget, width)
+        except Failure as failure:
+            raise FailureAt(failure, Pair(*streams, pair.origin), failure.side) from failure
+        if self.found.take(proof, Pair(*streams, pair.origin), event, self.claim, self.error):
+            self.angle, self.found.width = runner.angle, width
