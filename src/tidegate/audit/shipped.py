@@ -153,7 +153,7 @@ def shipped() -> list[Shipped]:
         ),
         Shipped(
             "OptStream, adaptive samples that share",
-            OptStream(WEvent(epsilon="6", w=4), samples=3, adaptive=True, noise="cube"),
+            OptStream(WEvent(epsilon="2", w=4), samples=3, adaptive=True, split=("1/50", 1, 0), noise="cube"),
             8,
             12.0,
         ),
