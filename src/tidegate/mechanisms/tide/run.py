@@ -207,11 +207,9 @@ class TideRun(LoopRun):
                 self._own["parts"],
             )[:],
             block.batch.account,
-            self._own["plan"],
-            tracker.book[:],
-            tracker.season[:],
-            tracker.room[:],
-            self._rings,
+            loop.Memory(self._own["plan"], tracker.book[:], tracker.season[:], tracker.room[:], self._rings)[
+                :
+            ],
             block.outputs,
             self._revisions[:],
         )

@@ -161,6 +161,16 @@ class Kept(NamedTuple):
     measured: Any  # of each column, with its noise; of use where units were spent
 
 
+class Memory(NamedTuple):
+    """What a run knows: each of these is a plain tuple as well, but for the plan."""
+
+    plan: Any  # numbers, above
+    book: Any  # of the tracker, see `structures/kernels/tracking`
+    season: Any
+    room: Any
+    kept: Any  # `Kept`
+
+
 class TideOutputs(NamedTuple):
     """What the steps of a batch release: as `Outputs`, the deviation of each class, and what the ledger hears."""
 
@@ -382,15 +392,12 @@ def release(
     words: Any,
     work: Any,
     account: Any,
-    plan: Any,
-    book: Any,
-    season: Any,
-    room: Any,
-    kept: Any,
+    state: Any,
     outputs: Any,
     revised: Any,
 ) -> Any:
     """Release the steps rows[begin:], until something is needed; returns (index of the step, why)."""
+    plan, book, season, room, kept = Memory(*state)
     rule, book, season, room = Rule(*rule), Book(*book), Season(*season), Room(*room)
     work, account = Work(*work), Account(*account)
     given, measured, taken = work.given, work.measured, work.taken
