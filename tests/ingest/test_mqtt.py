@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.runtime.helpers import listening_broker
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import Columns, Intake, Query, Schema, Steps
@@ -48,16 +49,7 @@ class Broker:
 
     def start(self) -> None:
         """Start, and wait until it listens."""
-        self.process = subprocess.Popen(
-            [self.program, "-c", str(self.settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        for _ in range(100):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError("the broker does not listen")
+        self.process = listening_broker(self.program, self.settings, self.port)
 
     def stop(self) -> None:
         """Stop it, with its sessions saved."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import Targets
+from tests.runtime.helpers import Targets, listening_broker
 
 Require = Callable[[str, str], None]
 SILENT = logging.getLogger("tests.silent")
@@ -143,16 +143,7 @@ class Broker:
 
     def start(self) -> None:
         """Start, and wait until it listens."""
-        self.process = subprocess.Popen(
-            [self.program, "-c", str(self.settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        for _ in range(100):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError("the broker does not listen")
+        self.process = listening_broker(self.program, self.settings, self.port)
 
     def stop(self) -> None:
         """Stop, as a crash would."""

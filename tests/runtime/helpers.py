@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,16 @@ name = "Uniform"
 [sink]
 location = "{folder}/out.csv"
 """
+START = 1_800_000_000
+# two steps, hardly any noise: whatever is counted twice or not at all is seen
+EXACT = [
+    ('start = "2026-03-02T00:00"', f'start = "{datetime.fromtimestamp(START, UTC).isoformat()}"'),
+    ('length = "1h"', 'length = "1000s"'),
+    ("count = 12", "count = 2"),
+    ('epsilon = "1"', 'epsilon = "100000000"'),
+    ('aggregate = "distinct"', 'aggregate = "count"'),
+    ('columns = ["north", "south"]', 'columns = ["north", "south"]\nmost = 10000'),
+]
 
 
 def write_events(folder: Path, steps: int = 12) -> Path:
@@ -158,3 +169,17 @@ class Worker:
         self.process.stdin.close()
         self.process.wait(10)
         self.process.stdout.close()
+
+
+def listening_broker(program: str, settings: Path, port: int) -> subprocess.Popen[bytes]:
+    """Mosquitto, once it listens."""
+    process = subprocess.Popen(
+        [program, "-c", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return process
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the broker does not listen")

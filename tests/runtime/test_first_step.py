@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import publish, settings
+from tests.runtime.helpers import EXACT, START, publish, settings
 
 from tidegate.config import Config, Queries, parse_queries
 from tidegate.config.queries import one
@@ -19,15 +19,6 @@ from tidegate.ingest.errors import InputChanged
 from tidegate.runtime import open_streams
 from tidegate.runtime.store import verify_target
 
-START = 1_800_000_000
-EXACT = [
-    ('start = "2026-03-02T00:00"', f'start = "{datetime.fromtimestamp(START, UTC).isoformat()}"'),
-    ('length = "1h"', 'length = "1000s"'),
-    ("count = 12", "count = 2"),
-    ('epsilon = "1"', 'epsilon = "100000000"'),
-    ('aggregate = "distinct"', 'aggregate = "count"'),
-    ('columns = ["north", "south"]', 'columns = ["north", "south"]\nmost = 10000'),
-]
 SOURCES = ["csv", "jsonl", "folder", "pipe", "table", "topic", "broker"]
 
 

@@ -7,13 +7,12 @@ import os
 import random
 import time
 from concurrent.futures import Future
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import EXACT, START, release, settings
 
 from tidegate.cli import main
 from tidegate.config import Config
@@ -27,16 +26,7 @@ from tidegate.runtime.sinks import kafka as sink_module
 from tidegate.runtime.sinks.kafka import KafkaSink
 from tidegate.runtime.store import verify_target
 
-START = 1_800_000_000
 COLUMNS = ("time", "unit", "place")
-EXACT = [
-    ('start = "2026-03-02T00:00"', f'start = "{datetime.fromtimestamp(START, UTC).isoformat()}"'),
-    ('length = "1h"', 'length = "1000s"'),
-    ("count = 12", "count = 2"),
-    ('epsilon = "1"', 'epsilon = "100000000"'),
-    ('aggregate = "distinct"', 'aggregate = "count"'),
-    ('columns = ["north", "south"]', 'columns = ["north", "south"]\nmost = 10000'),
-]
 
 
 def event(unit: str, second: float = 1.0, place: str = "north") -> bytes:
