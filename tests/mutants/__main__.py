@@ -96,6 +96,7 @@ def page(mutants: Sequence[Mutant], done: dict[str, Outcome], budget: float) -> 
             explained=len(survivors) - len(unexplained),
             earlier=sum(done[mutant.key].by == EARLIER for mutant in run),
             near=sum(done[mutant.key].by.endswith(NEAR) for mutant in survivors),
+            unreached=sum(done[mutant.key].by == f"0 {NEAR}" for mutant in survivors),
             budget=budget,
         )
     ]
@@ -131,7 +132,7 @@ Of those {explained} are explained below: they change nothing that can be observ
 privacy. The choice is by a hash, so that it does not depend on anybody. Of {earlier} the outcome was taken over from an
 earlier run: the same mistakes, while other lines of the code have changed since. {near} of the survivors were tried with
 the tests nearest to them only (`--near`): the files that import the module most directly, and the conformance suite of
-its family.
+its family; {unreached} of these stand in lines that no test of them runs.
 """
 UNFINISHED = """
 The others that have been run are not the first ones by the hash: those on which most hangs came first, each with a few

@@ -189,7 +189,11 @@ class TideRun(LoopRun):
         )
 
     def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
-        tracker, noise = self._tracker, self._pool
+        tracker, noise, own = self._tracker, self._pool, self._own
+        work = loop.Work(
+            self._given, self._measured, noise.pool, noise.taken, own["marks"], self._begun, own["parts"]
+        )
+        memory = loop.Memory(own["plan"], tracker.book[:], tracker.season[:], tracker.room[:], self._rings)
         index, reason = loop.release(
             block.rows,
             index,
@@ -197,19 +201,9 @@ class TideRun(LoopRun):
             block.first_step,
             self._rule[:],
             block.drawn.words,
-            loop.Work(
-                self._given,
-                self._measured,
-                noise.pool,
-                noise.taken,
-                self._own["marks"],
-                self._begun,
-                self._own["parts"],
-            )[:],
+            work[:],
             block.batch.account,
-            loop.Memory(self._own["plan"], tracker.book[:], tracker.season[:], tracker.room[:], self._rings)[
-                :
-            ],
+            memory[:],
             block.outputs,
             self._revisions[:],
         )
