@@ -94,7 +94,7 @@ def one_of(name: str, value: object, allowed: Collection[object], remedy: str = 
     >>> one_of("layout", "tall", ("long", "wide"))
     Traceback (most recent call last):
     ...
-    tidegate.errors.InvalidParameter: layout is 'tall' but must be 'long' or 'wide'; leave it out.
+    tidegate.errors.InvalidParameter: layout='tall' is refused: layout must be 'long' or 'wide'; leave it out.
     """
     if value not in allowed:
         raise InvalidParameter(name, value, " or ".join(map(repr, allowed)), remedy)

@@ -126,7 +126,7 @@ def every_step_of_a_batch_has_each_field(mechanism: Mechanism) -> None:
                 )
             measured = found.measured
             for name, part in zip(measured._fields, measured, strict=True) if measured is not None else ():
-                single = [getattr(release.measured, name) for release in pushed]
+                single = np.array([getattr(release.measured, name) for release in pushed]).reshape(part.shape)
                 assert part.shape[0] == steps, f"{name} has another length than the batch"
                 assert np.array_equal(part, single, equal_nan=True), (
                     f"{name} of a batch is not that of single pushes"
