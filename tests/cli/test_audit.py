@@ -45,7 +45,7 @@ def test_a_broken_one_ends_with_1(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "one stream [" in said
     assert "no event was counted" in said
     file = tmp_path / "verdict.json"
-    assert main(["audit", "zoo:rounded half to even", "--minutes", "1.5", "--save", str(file)]) == 1
+    assert main(["audit", "zoo:rounded half to even", "--minutes", "0.3", "--save", str(file)]) == 1
     assert main(["audit", "--replay", str(file)]) == 1
     assert "rounded half to even violates" in capsys.readouterr().out
 

@@ -282,6 +282,10 @@ class Search:
                 break
             self.progress(f"looking at pair {at + 1} of {len(pairs)}", 0.3 * at / len(pairs))
             learnt = self._look(pair, self._count, thorough=self._slow)
+            if (
+                learnt.promise > PLAIN * self.claim
+            ):  # a lucky look must not end the search: one with fresh transcripts says so too
+                learnt = self._look(pair, 2 * self._count, thorough=self._slow)
             looked.append((rank(learnt, self.claim), pair))
             self.found.pairs_tried += 1
             if learnt.promise > PLAIN * self.claim:
