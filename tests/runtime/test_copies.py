@@ -201,6 +201,17 @@ def test_a_planted_name_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_folder_for_copies_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What ends with / is a folder from the first copy on, as the help has it, and the second copy goes there too."""
+    ledger, folder = str(tmp_path / "tidegate.ledger"), tmp_path / "kept" / "copies"
+    for count in (3, 6):
+        release(steps(tmp_path, count))
+        assert main(["ledger", "backup", ledger, f"{folder}/"]) == 0
+    assert len([path for path in folder.iterdir() if path.suffix == ".ledger"]) == 2
+    assert folder.stat().st_mode & 0o077 == 0
+    capsys.readouterr()
+
+
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Backup, head, verify and restore from the command line; a rollback ends with exit code 1 or 2."""
     release(steps(tmp_path, 6))

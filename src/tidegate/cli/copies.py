@@ -25,7 +25,10 @@ PRUNE_EXAMPLE = "Example: tidegate ledger prune tidegate.toml archives/ --keep 1
 def backup(
     ledger: Target,
     place: Annotated[
-        Path, typer.Argument(help="A new file, or a folder for copies named by their last row.")
+        str,
+        typer.Argument(
+            help="A new file, or a folder for copies named by their last row; one that ends with / is made."
+        ),
     ],
     as_json: Machine = False,
 ) -> None:
@@ -38,9 +41,12 @@ def backup(
     from tidegate.runtime.copies import back_up
 
     check_target(ledger)
+    target = Path(place)
+    if place.endswith("/") and not target.exists():
+        target.mkdir(mode=0o700, parents=True)
     with stages(1, quiet=as_json) as begin:
         begin("copying and replaying all charges")
-        found = back_up(ledger, place)
+        found = back_up(ledger, target)
     _say(found, "backed up" if found.made else "nothing new since this copy", as_json)
 
 
