@@ -817,6 +817,9 @@ class ScatteredNoise(GroupedNoise):
             return self.horizon or last
         return last + self.window - 1  # where the group would have ended nobody knows
 
+    def _goes_on(self, step: int) -> bool:
+        return False  # a group has to reach on to every measurement, which the ledger is asked for
+
     def rows_at(self, at: Integers) -> tuple[Integers, Integers]:
         """The groups that open, each as far as it reaches here, and the one that was open."""
         starts, _ = self.law.opened(self.state, at.size)
