@@ -40,6 +40,7 @@ LAWS = [
     Cube(2.5, (70,)),
     Cube(7.0, (33, 5), columns=2),
     Cube(2.0**40, (3,), columns=2),
+    Cube(300.0, (2,), columns=70),
     Cube(Fraction(1, 3), (1,)),
 ]
 

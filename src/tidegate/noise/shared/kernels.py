@@ -79,15 +79,15 @@ def fill_balls(words: Array, radii: Array, out: Array) -> int:
     """One attempt for each row at a uniform point of the L1 ball; returns how many rows are REJECTED."""
     rows, d = out.shape
     places = np.empty(d, dtype=np.int64)
+    negative = np.empty(d, dtype=np.bool_)
     left = 0
     for row in range(rows):
         count = np.uint64(2 * (radii[row] + d))
-        negative = 0
         kept = True
         for c in range(d):
             found = below_count(words[row, c], count)
             kept = kept and found != REJECTED
-            negative |= (1 - (found & 1)) << c
+            negative[c] = found & 1 == 0
             place = (found >> 1) + c + 1
             if place >= radii[row] + d:
                 place -= radii[row] + d
@@ -99,9 +99,8 @@ def fill_balls(words: Array, radii: Array, out: Array) -> int:
         before = np.int64(-1)
         for c in range(d):
             gap = places[c] - before - 1
-            minus = (negative >> c) & 1
-            kept = kept and gap >= 0 and (gap != 0 or minus == 0)
-            out[row, c] = -gap if minus else gap
+            kept = kept and gap >= 0 and (gap != 0 or not negative[c])
+            out[row, c] = -gap if negative[c] else gap
             before = places[c]
         if not kept:
             out[row, 0] = REJECTED
