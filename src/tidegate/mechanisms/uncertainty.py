@@ -29,6 +29,7 @@ UNSEEN = 0.6  # of the variance of noise: one standard error of what 40 faded di
 Single = tuple[int, Values, Status, int, float, Measured | None]
 MOST_WAITING = 256  # steps that are kept until they are looked at
 MOST_CELLS = 2048  # and values of a batch that is kept with them
+AT_ONCE = 1 << 14  # values of a large batch that are looked at together: all about them stays in the cache
 
 
 class Shown(NamedTuple):
@@ -95,6 +96,17 @@ class Shown(NamedTuple):
             np.array(source, dtype=np.int64),
             np.array(scale),
             None if measured[0] is None else Measured(*map(np.array, zip(*measured, strict=True))),
+            None,
+        )
+
+    def part(self, begin: int, end: int) -> Shown:
+        """Some of the steps, without what they revise."""
+        some = slice(begin, end)
+        fields = (self.values[some], self.status[some], self.source[some], self.scale[some])
+        return Shown(
+            self.first_step + begin,
+            *fields,
+            None if self.measured is None else self.measured.rows(some),
             None,
         )
 
@@ -397,9 +409,12 @@ class Smoothed(Uncertainty):
         return np.where(counted, rest, 0.0), counted.astype(np.float64), sizes
 
     def _learnt(self, before: Values, shown: Shown) -> Values:
-        rest, counted, _ = self._residuals(before, shown)
-        seen = np.full(before.shape[1], float(len(rest)))
-        return np.asarray(before + np.stack([rest.sum(axis=0), counted.sum(axis=0), seen]))
+        length = max(1, AT_ONCE // before.shape[1])
+        for begin in range(0, len(shown.values), length):
+            rest, counted, _ = self._residuals(before, shown.part(begin, begin + length))
+            seen = np.full(before.shape[1], float(len(rest)))
+            before = before + np.stack([rest.sum(axis=0), counted.sum(axis=0), seen])
+        return before
 
     def _radius(self, before: Values, shown: Shown, confidence: float) -> Values:
         rest, counted, sizes = self._residuals(before, shown)
