@@ -15,6 +15,7 @@ from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.aggregate import read_rows, step_vectors
 from tidegate.ingest.errors import MixedTypes, NotNumeric, TooManyColumns
+from tidegate.ingest.quantiles import Range
 from tidegate.ingest.schema import UnitReader
 from tidegate.ingest.times import TimeReader
 from tidegate.policy import WEvent
@@ -163,6 +164,14 @@ def test_a_smaller_max_change_is_refused_with_the_number_to_write() -> None:
     mean = Query(aggregate="mean", clip=("0", "4"))
     with pytest.raises(InvalidParameter, match="mobility"):
         mean.check(WEvent(epsilon=1, w=2, max_change=99, mobility="fixed"))
+
+
+def test_bins_of_quantiles_are_no_columns_that_units_stay_in() -> None:
+    """A unit is in another bin when its value is another one: each bin with all of the budget would lose that many ε."""
+    bins = Query(aggregate="quantile", columns=Range.of("0", "8", 8), quantiles=("1/2",))
+    bins.check(WEvent(epsilon=1, w=2, max_change=1))
+    with pytest.raises(InvalidParameter, match="mobility"):
+        bins.check(WEvent(epsilon=1, w=2, max_change=1, mobility="fixed"))
 
 
 @given(st.lists(st.floats(-2, 5), min_size=1, max_size=20))

@@ -431,6 +431,13 @@ class Query:
             raise InvalidParameter(
                 "mobility", "fixed", '"moving" for a mean, where a unit is in a sum and in a count', "drop it"
             )
+        if self.aggregate == "quantile" and policy.mobility == "fixed":
+            raise InvalidParameter(
+                "mobility",
+                "fixed",
+                '"moving" for quantiles, where a unit is in the bin of its value',
+                "drop it",
+            )
 
     def describe(self) -> dict[str, Any]:
         """Identify the query exactly, as JSON."""
