@@ -6,8 +6,8 @@ import pytest
 
 from tidegate.mechanisms import BinaryTree, ClippedSum
 from tidegate.policy import Event
-from tidegate.repro.comparison import ratio_with_interval
-from tidegate.repro.pegasus import compared, counted
+from tidegate.repro.comparison import compared, ratio_with_interval
+from tidegate.repro.pegasus import counted
 from tidegate.repro.perrier import (
     ClippedLosses,
     Plan,
@@ -37,9 +37,9 @@ def test_who_is_ahead():
         for name, errors in {"A": (1.0, 1.1), "B": (5.0, 5.1), "C": (0.9, 1.2)}.items()
         for error in errors
     ]
-    table = compared(pl.DataFrame(rows), "A", ["B", "C", "absent"], ["stream"])
+    table = compared(pl.DataFrame(rows), ["A"], ["B", "C", "absent"], ["stream"])
     assert table["ahead"].to_list() == ["yes", "open"]
-    assert "A/B below 1 in 1 of 1 settings" in counted(table, "A")
+    assert "A/B below 1 in 1 of 1 settings" in counted(table)
 
 
 def test_quantiles_and_tails():

@@ -160,7 +160,7 @@ def choose(
         mean = float(np.sum(0.75 * totals[sure] * counts[sure])) / (config.steps.count * config.query.width)
         if "high" in noisy:
             mean *= quantile(*noisy["high"], 0.5, error)
-        lines["mechanism"] = {"level": str(_rough(mean))}
+        lines["mechanism"] = {"level": str(rough(mean))}
     cost = Fraction(noise.policy.epsilon or 0)
     lines["about"] = {"chosen": f'"tuned with ε = {show(cost)}"'}
     return Tuned(lines, units, cost)
@@ -189,11 +189,17 @@ def _edges(ends: npt.NDArray[np.float64], counts: npt.NDArray[np.float64], wante
     return found if len(found) > 1 else [found[0], float(ends[-1])]
 
 
-def _rough(mean: float) -> float | int:
-    """1, 3, 10, 30 and so on: a level needs no more than its order of magnitude."""
-    if mean <= 1:
+def rough(level: float) -> int:
+    """An order of magnitude, which is all that a plan needs: 1, 3, 10, 30 and so on.
+
+    Examples
+    --------
+    >>> [rough(level) for level in (0.0, 1.2, 47.0, 870.0)]
+    [1, 1, 30, 1000]
+    """
+    if level <= 1:
         return 1
-    half = round(2 * float(np.log10(mean)))
+    half = round(2 * float(np.log10(level)))
     return int(10 ** (half // 2) * (3 if half % 2 else 1))
 
 

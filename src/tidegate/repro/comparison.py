@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,23 +32,54 @@ def errors_of(
     return rows
 
 
-def ratios_of(frame: pl.DataFrame, one: str, other: str, by: str) -> list[tuple[Any, float, float, float]]:
-    """In every setting: (setting, ratio of mean errors of one mechanism over another, lower end, upper end)."""
-    found = []
-    for key, group in frame.sort(by).group_by(by, maintain_order=True):
-        runs = {str(name[0]): part["error"].to_numpy() for name, part in group.group_by("mechanism")}
-        if one in runs and other in runs:
-            found.append((key[0], *ratio_with_interval(runs[one], runs[other])))
-    return found
+def settings_of(
+    frame: pl.DataFrame, by: Sequence[str], value: str = "error"
+) -> Iterator[tuple[tuple[Any, ...], dict[str, npt.NDArray[np.float64]]]]:
+    """Every setting with the runs of each mechanism in it."""
+    for key, group in frame.drop_nulls(value).group_by(list(by), maintain_order=True):
+        yield key, {str(name[0]): part[value].to_numpy() for name, part in group.group_by("mechanism")}
+
+
+def compared(
+    frame: pl.DataFrame, ones: Sequence[str], rivals: Sequence[str], by: Sequence[str], value: str = "error"
+) -> pl.DataFrame:
+    """In every setting, each of `ones` against each rival: the ratio of mean errors with its interval, who is ahead."""
+    import polars as pl
+
+    rows: list[Row] = []
+    for key, runs in settings_of(frame, by, value):
+        for one, rival in ((one, rival) for one in ones for rival in rivals if {one, rival} <= runs.keys()):
+            ratio = ratio_with_interval(runs[one], runs[rival])
+            ahead = "yes" if ratio.high < 1 else "no" if ratio.low > 1 else "open"
+            labels = {**dict(zip(by, key, strict=True)), "one": one, "rival": rival}
+            rows.append({**labels, **ratio._asdict(), "ahead": ahead})
+    return pl.DataFrame(rows)
+
+
+def best_and_worst(table: pl.DataFrame) -> list[tuple[Row, Ratio]]:
+    """The rows of a comparison with the least and with the largest ratio."""
+    ranked = table.sort("ratio", maintain_order=True)
+    ends = (ranked.row(0, named=True), ranked.row(-1, named=True))
+    return [(row, Ratio(row["ratio"], row["low"], row["high"])) for row in ends]
 
 
 def errors_in(frame: pl.DataFrame, by: str, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Rows of a table: the setting, then the mean error of each mechanism with its interval over runs."""
-    rows = []
-    for key, group in frame.sort(by).group_by(by, maintain_order=True):
-        runs = {str(name[0]): part["error"].to_numpy() for name, part in group.group_by("mechanism")}
-        rows.append((str(key[0]), *(with_interval(runs[name]) if name in runs else "–" for name in names)))
-    return tuple(rows)
+    return tuple(
+        (str(key[0]), *(with_interval(runs[name]) if name in runs else "–" for name in names))
+        for key, runs in settings_of(frame.sort(by), [by])
+    )
+
+
+def answered(checks: Mapping[str, Any], between: str = ", ") -> str:
+    """What was checked, each with yes or no.
+
+    Examples
+    --------
+    >>> answered({"grows": True, "is flat": False})
+    'grows: yes, is flat: no'
+    """
+    return between.join(f"{what}: {'yes' if true else 'no'}" for what, true in checks.items())
 
 
 def with_interval(runs: npt.ArrayLike) -> str:
@@ -64,13 +95,25 @@ def with_interval(runs: npt.ArrayLike) -> str:
     return short((low + high) / 2) + half
 
 
-def ratio_with_interval(one: npt.ArrayLike, other: npt.ArrayLike) -> tuple[float, float, float]:
-    """(ratio of the means, lower end, upper end of its 95 % interval) of two sets of runs, by the delta method.
+class Ratio(NamedTuple):
+    """A ratio of means and the ends of its 95 % interval, formatted like a number: f"{ratio:.2f}"."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def __format__(self, digits: str) -> str:
+        """All three, with as many digits as is asked for."""
+        return f"{self.ratio:{digits}} ({self.low:{digits}} to {self.high:{digits}})"
+
+
+def ratio_with_interval(one: npt.ArrayLike, other: npt.ArrayLike) -> Ratio:
+    """The ratio of the means of two sets of runs with its interval, by the delta method.
 
     Examples
     --------
-    >>> ratio_with_interval([1.0, 1.0, 1.0], [2.0, 2.0, 2.0])
-    (0.5, 0.5, 0.5)
+    >>> f"{ratio_with_interval([1.0, 1.0, 1.0], [2.0, 2.0, 2.0]):.1f}"
+    '0.5 (0.5 to 0.5)'
     """
     from scipy.stats import t
 
@@ -78,10 +121,10 @@ def ratio_with_interval(one: npt.ArrayLike, other: npt.ArrayLike) -> tuple[float
     ratio = float(first.mean() / second.mean())
     count = min(first.size, second.size)
     if count < 2:
-        return ratio, ratio, ratio
+        return Ratio(ratio, ratio, ratio)
     spread = sum(float(runs.var(ddof=1)) / runs.size / float(runs.mean()) ** 2 for runs in (first, second))
     half = ratio * float(t.ppf(0.975, count - 1)) * spread**0.5
-    return ratio, ratio - half, ratio + half
+    return Ratio(ratio, ratio - half, ratio + half)
 
 
 def short(number: float) -> str:
@@ -127,7 +170,6 @@ def draw_curves(
     axes.set_xticks([], minor=True)
     axes.set_xlabel(below or x)
     axes.set_ylabel(label)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def logarithmic(axes: Axes) -> None:

@@ -6,7 +6,6 @@ The folder is named by TIDEGATE_DATA. What is not there is skipped with the reas
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,24 +46,6 @@ def filled(frame: pl.DataFrame) -> Matrix:
     filled = floats.fill_null(strategy="forward").fill_null(0).to_numpy()
     rounded: Matrix = np.floor(filled + 0.5).astype(np.int64)
     return rounded
-
-
-def people(path: Path) -> Matrix:
-    """People who enter a building, by half hours."""
-    import polars as pl
-
-    return filled(pl.read_csv(path).filter(pl.col("flow") == "in").select("count"))
-
-
-def room(name: str) -> Callable[[Path], Matrix]:
-    """WiFi clients of one room, by five minutes."""
-
-    def read(path: Path) -> Matrix:
-        import polars as pl
-
-        return filled(pl.read_csv(path).filter(pl.col("room") == name).sort("ts_utc").select("associated"))
-
-    return read
 
 
 def observations(file: str, column: str) -> npt.NDArray[np.int64]:

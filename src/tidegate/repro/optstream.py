@@ -16,7 +16,15 @@ from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_peri
 from tidegate.policy import WEvent
 from tidegate.queries import Hierarchy
 from tidegate.queries.forecast import forecast
-from tidegate.repro.comparison import COLOURS, logarithmic, ratio_with_interval, short, with_interval
+from tidegate.repro.comparison import (
+    COLOURS,
+    best_and_worst,
+    compared,
+    legend_below,
+    logarithmic,
+    short,
+    with_interval,
+)
 from tidegate.repro.data import french_loads_2016, french_loads_2026
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Setting
 from tidegate.repro.metrics import interval_of_mean
@@ -115,22 +123,10 @@ def released(mechanism: Mechanism, truth: Counts) -> npt.NDArray[np.float64]:
     return np.maximum(mechanism.start().push_batch(truth).final.values, 0.0)
 
 
-def errors(chosen: Mapping[str, Mechanism], truth: Counts, runs: int, **labels: Any) -> list[Row]:
-    """One row for each mechanism and run: its mean absolute error."""
-    return [
-        {
-            **labels,
-            "mechanism": name,
-            "run": run,
-            "error": float(np.abs(released(each, truth) - truth).mean()),
-        }
-        for name, each in chosen.items()
-        for run in range(runs)
-    ]
-
-
-def curves(chosen: Mapping[str, Mechanism], truth: Counts, runs: int, days: int, **labels: Any) -> list[Row]:
-    """The errors of runs, and of the first run the released values of its first days, step by step."""
+def errors(
+    chosen: Mapping[str, Mechanism], truth: Counts, runs: int, days: int = 0, **labels: Any
+) -> list[Row]:
+    """The mean absolute errors of runs, and of the first run the released values of its first days, step by step."""
     rows: list[Row] = [
         {**labels, "mechanism": "real", "step": step, "value": float(value)}
         for step, value in enumerate(truth[: days * W, 0])
@@ -150,26 +146,19 @@ def curves(chosen: Mapping[str, Mechanism], truth: Counts, runs: int, days: int,
 
 
 def duels(frame: pl.DataFrame, ones: Sequence[str], others: Sequence[str], by: Sequence[str]) -> pl.DataFrame:
-    """Every one against every other in every setting: ratio of mean errors, its interval, and whether it is below 1."""
-    rows: list[Row] = []
-    for key, group in frame.drop_nulls("error").group_by(list(by), maintain_order=True):
-        runs = {str(name[0]): part["error"].to_numpy() for name, part in group.group_by("mechanism")}
-        for one, other in ((one, other) for one in ones for other in others if {one, other} <= runs.keys()):
-            ratio, low, high = ratio_with_interval(runs[one], runs[other])
-            labels = {"one": one, "other": other, "at": f"{SIGNS.get(by[-1], by[-1])} = {key[-1]}"}
-            rows.append({**labels, "ratio": ratio, "low": low, "high": high, "wins": high < 1})
-    return pl.DataFrame(rows)
+    """Every one against every other in every setting, where that is, and whether it wins with its whole interval."""
+    table = compared(frame, ones, others, by)
+    if not table.height:
+        return table
+    at = pl.format("{} = {}", pl.lit(SIGNS.get(by[-1], by[-1])), by[-1])
+    return table.with_columns(at=at, wins=pl.col("ahead") == "yes")
 
 
 def told(table: pl.DataFrame) -> str:
     """In words: how often each wins against each rival, and its best and its worst ratio with their intervals."""
     parts = []
-    for key, group in table.group_by(["one", "other"], maintain_order=True):
-        ranked = group.sort("ratio")
-        ends = [
-            f"{row['ratio']:.2g} ({row['low']:.2g} to {row['high']:.2g})"
-            for row in (ranked.row(0, named=True), ranked.row(-1, named=True))
-        ]
+    for key, group in table.group_by(["one", "rival"], maintain_order=True):
+        ends = [f"{ratio:.2g}" for _, ratio in best_and_worst(group)]
         span = ends[0] if group.height == 1 else f"{ends[0]} at best, {ends[1]} at worst"
         wins = int(group["wins"].sum())
         where = ""
@@ -200,12 +189,7 @@ def least_error(
     pairs = ((sound, rivals), (printed, printed_rivals), (beside, rivals))
     tables = [duels(frame, ones, others, by) for ones, others in pairs]
     wins = [bool(table.height and table["wins"].all()) for table in tables]
-    if wins[0]:
-        outcome = Outcome.HOLDS
-    elif wins[1]:
-        outcome = Outcome.PRINTED_ONLY
-    else:
-        outcome = in_part(tables[0])
+    outcome = Outcome.HOLDS if wins[0] else Outcome.PRINTED_ONLY if wins[1] else in_part(tables[0])
     titles = ("Ratios of mean errors: ", "Printed calibration: ", beside_title)
     words = [title + told(table) + "." for title, table in zip(titles, tables, strict=True) if table.height]
     return Judgement(outcome, " ".join([*words, means(frame, by)]))
@@ -254,7 +238,6 @@ def draw_grid(
             axes.plot(1 + curve["step"] / W, curve["value"] / 1000, color=COLOURS[1], linewidth=0.9)
             axes.set_ylim(0, top)
             axes.set_title(f"{name}: {short(float(errors.mean()))} MW", fontsize=8.5)
-            axes.spines[["top", "right"]].set_visible(False)
             axes.tick_params(labelsize=8)
         row[0].set_ylabel(f"{sign} = {value}\nload, GW", fontsize=9)
     for axes in grid[-1]:
@@ -301,20 +284,11 @@ def draw_bars(
         logarithmic(axes)
         axes.set_xticks(np.arange(len(present)), [f"{sign} = {value}" for value in present], fontsize=9)
         axes.set_title(str(place), fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.yaxis.grid(True, color="#e5e7eb", linewidth=0.6)
         axes.set_axisbelow(True)
     for row in grid:
         row[0].set_ylabel("mean absolute error, MW")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=len(found) if len(found) <= 7 else -(-len(found) // 2),
-        frameon=False,
-        fontsize=8,
-    )
+    legend_below(figure, grid[0][0], len(found) if len(found) <= 7 else -(-len(found) // 2))
 
 
 # Figures 2, 9 and 11: January step by step --------------------------------------------------------------------
@@ -347,7 +321,7 @@ def _measure_january(setting: Setting) -> list[Row]:
     chosen = mechanisms(epsilon, alpha, names=[name for name in setting["names"] if name != PEGASUS])
     if PEGASUS in setting["names"]:
         chosen[PEGASUS] = PeGaSus(WEvent(epsilon=epsilon, w=W, max_change=alpha), noise="laplace")
-    return curves(chosen, month(REGION, 1), setting["runs"], days=7, **{label: setting[label]})
+    return errors(chosen, month(REGION, 1), setting["runs"], days=7, **{label: setting[label]})
 
 
 # Figures 3 and 10: three months --------------------------------------------------------------------------------
@@ -570,7 +544,6 @@ def _draw_day(frame: pl.DataFrame, figure: Figure) -> None:
         error = float(here.drop_nulls("error")["error"].to_numpy().mean())
         axes.set_title(f"{name}: {short(error)} MW", fontsize=9)
         axes.axvline(0, color="#4b5563", linewidth=0.6, linestyle=":")
-        axes.spines[["top", "right"]].set_visible(False)
     for axes in grid[-1]:
         axes.set_xlabel("days from 2 February 2016, 0:00", fontsize=8.5)
     for row in grid:
@@ -772,7 +745,6 @@ def _draw_theorem(frame: pl.DataFrame, figure: Figure) -> None:
     axes.set_ylim(0, 2.2)
     axes.set_xlabel("month of 2016")
     axes.set_ylabel("‖x* − x‖ / ‖x̃ − x‖")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, ncols=2, fontsize=8)
 
 
@@ -870,12 +842,8 @@ EXPERIMENTS = [
         "The released stream comes nearer to the real one with each part that is added to the perturbation: the "
         "optimisation, the sampling, and both.",
         settings=lambda small: [{"epsilon": TENTH, "runs": 4 if small else 30}],
-        measure=lambda setting: curves(
-            variants(setting["epsilon"]),
-            month(REGION, 1),
-            setting["runs"],
-            days=7,
-            epsilon=setting["epsilon"],
+        measure=lambda setting: errors(
+            variants(TENTH), month(REGION, 1), setting["runs"], days=7, epsilon=TENTH
         ),
         judge=lambda frame: gradual(frame, ["epsilon"]),
         draw=lambda frame, figure: draw_grid(

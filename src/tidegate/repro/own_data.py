@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.config.tuning import rough
 from tidegate.errors import InvalidInput
 from tidegate.exact import ExactLike, positive, show
 from tidegate.mechanisms import Mechanism
@@ -171,20 +172,6 @@ def to_units(values: npt.NDArray[np.float64], grid: Fraction) -> Matrix:
     if np.abs(units).max(initial=0.0) > 2.0**50:
         raise InvalidInput("a value of the stream is too large for the grid; choose a coarser one.")
     return units.astype(np.int64)
-
-
-def rough(level: float) -> float:
-    """An order of magnitude: 1, 3, 10, 30 and so on.
-
-    Examples
-    --------
-    >>> [rough(level) for level in (0.0, 1.2, 47.0, 870.0)]
-    [1.0, 1.0, 30.0, 1000.0]
-    """
-    if level <= 1:
-        return 1.0
-    half = round(2 * np.log10(level))
-    return float(10 ** (half // 2) * (3 if half % 2 else 1))
 
 
 def compare(

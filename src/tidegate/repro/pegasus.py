@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,11 +22,19 @@ from tidegate.mechanisms import (
 )
 from tidegate.policy import Event
 from tidegate.queries import Consistent, Hierarchy, History, WindowSum
-from tidegate.repro.comparison import COLOURS, legend_below, logarithmic, ratio_with_interval
-from tidegate.repro.data import is_here, located, people, room
-from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row
+from tidegate.repro.comparison import (
+    COLOURS,
+    answered,
+    best_and_worst,
+    compared,
+    legend_below,
+    logarithmic,
+    ratio_with_interval,
+    settings_of,
+)
+from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Setting
 from tidegate.repro.metrics import area_under, interval_of_mean, mean_absolute_error, roc, scaled_l1_error
-from tidegate.repro.streams import load
+from tidegate.repro.streams import here, load
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,21 +55,13 @@ PATIENT = (
 )
 Counts = npt.NDArray[np.int64]
 
-_REAL: dict[str, tuple[str, Callable[[Path], Counts] | None]] = {
-    "people in": ("calit2_people_30min.csv.gz", people),
-    "WiFi room": ("wifi_rooms_5min.csv.gz", room("B-004")),
-    "web requests": ("worldcup98_requests_per_minute.parquet", None),
-}
+_REAL = {"people in": "people in", "WiFi room": "WiFi, room B-004", "web requests": "web requests"}
 
 
 @lru_cache(maxsize=4)
 def stream(name: str, steps: int | None = None) -> Counts:
     """A stream (T × 1) by its name, or its busiest part of so many steps."""
-    if name in SHAPES:
-        counts = shape(name)
-    else:
-        file, read = _REAL[name]
-        counts = load("web requests") if read is None else read(located(file))
+    counts = shape(name) if name in SHAPES else load(_REAL[name])
     if steps is None or steps >= len(counts):
         return counts
     sums = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
@@ -72,46 +71,23 @@ def stream(name: str, steps: int | None = None) -> Counts:
 
 def real_names() -> list[str]:
     """The real streams whose files are at hand."""
-    return [name for name, (file, _) in _REAL.items() if is_here(file)]
+    return [name for name, stream in _REAL.items() if stream in here()]
 
 
-def compared(
-    frame: pl.DataFrame, one: str, others: Iterable[str], by: Sequence[str], value: str = "error"
-) -> pl.DataFrame:
-    """For every setting and rival: the ratio of mean errors of `one` over it with its interval, and who is ahead."""
-    rows: list[dict[str, Any]] = []
-    for key, group in frame.group_by(list(by), maintain_order=True):
-        runs = {
-            str(name[0]): part[value].drop_nulls().to_numpy() for name, part in group.group_by("mechanism")
-        }
-        for other in others:
-            if one not in runs or other not in runs:
-                continue
-            ratio, low, high = ratio_with_interval(runs[one], runs[other])
-            ahead = "yes" if high < 1 else "no" if low > 1 else "open"
-            rows.append(
-                {
-                    **dict(zip(by, key, strict=True)),
-                    "rival": other,
-                    "ratio": ratio,
-                    "low": low,
-                    "high": high,
-                    "ahead": ahead,
-                }
-            )
-    return pl.DataFrame(rows)
-
-
-def counted(table: pl.DataFrame, one: str) -> str:
-    """In words: against each rival, in how many settings `one` is ahead, and the span of ratios with intervals."""
+def counted(table: pl.DataFrame) -> str:
+    """In words: against each rival, in how many settings one is ahead, and the span of ratios with intervals."""
     parts = []
-    for key, group in table.group_by("rival", maintain_order=True):
+    for (one, rival), group in table.group_by(["one", "rival"], maintain_order=True):
         wins = int((group["ahead"] == "yes").sum())
-        least, most = group.sort("ratio").row(0, named=True), group.sort("ratio").row(-1, named=True)
-        ends = [f"{row['ratio']:.3g} ({row['low']:.3g} to {row['high']:.3g})" for row in (least, most)]
+        ends = [f"{ratio:.3g}" for _, ratio in best_and_worst(group)]
         span = ends[0] if group.height == 1 else f"{ends[0]} at best and {ends[1]} at worst"
-        parts.append(f"{one}/{key[0]} below 1 in {wins} of {group.height} settings, {span}")
+        parts.append(f"{one}/{rival} below 1 in {wins} of {group.height} settings, {span}")
     return "; ".join(parts)
+
+
+def in_order(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """The rows by the places of their mechanisms among the names."""
+    return frame.sort(pl.col("mechanism").map_elements(names.index, return_dtype=pl.Int64))
 
 
 def bars(axes: Axes, frame: pl.DataFrame, group: str, groups: Sequence[str], value: str, label: str) -> None:
@@ -134,7 +110,6 @@ def bars(axes: Axes, frame: pl.DataFrame, group: str, groups: Sequence[str], val
     logarithmic(axes)
     axes.set_xticks(np.arange(len(groups)), groups, fontsize=8)
     axes.set_ylabel(label)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def curves_by_panel(
@@ -153,7 +128,6 @@ def curves_by_panel(
         axes = grid[place // columns][place % columns]
         draw(axes, part, colours)
         axes.set_title(title, fontsize=9)
-        axes.spines[["top", "right"]].set_visible(False)
     for place in range(len(panels), lines * columns):
         grid[place // columns][place % columns].set_visible(False)
 
@@ -192,11 +166,10 @@ def _measure_figure_2(setting: dict[str, Any]) -> list[Row]:
 
 
 def _judge_figure_2(frame: pl.DataFrame) -> Judgement:
-    table = compared(frame.filter(pl.col("error").is_not_null()), "PeGaSus", ["LM"], ["epsilon"])
+    table = compared(frame, ["PeGaSus"], ["LM"], ["epsilon"])
     better = (table["ratio"] < 1).all()
-    patient = f"PeGaSus, factor {PATIENT}"
-    other = compared(frame.filter(pl.col("error").is_not_null()), patient, ["LM"], ["epsilon"])
-    words = f"Mean absolute error of the picture: {counted(table, 'PeGaSus')}. {counted(other, patient)}."
+    other = compared(frame, [f"PeGaSus, factor {PATIENT}"], ["LM"], ["epsilon"])
+    words = f"Mean absolute error of the picture: {counted(table)}. {counted(other)}."
     return Judgement(Outcome.HOLDS if better else Outcome.FAILS, words)
 
 
@@ -211,7 +184,6 @@ def _draw_figure_2(frame: pl.DataFrame, figure: Figure) -> None:
             axes = grid[line][place]
             axes.plot(part["step"], part["value"], linewidth=0.4, color="#0b6e8f")
             axes.set_title(name if name == "real" else f"{name}, ε = {epsilon}", fontsize=9)
-            axes.spines[["top", "right"]].set_visible(False)
             if line:
                 axes.set_xlabel("step")
             if not place:
@@ -224,7 +196,7 @@ BACK = (5, 10, 20)
 OTHER_FIGURE_3 = f"PGS, factor {PATIENT}"
 
 
-def _settings_figure_3(small: bool) -> list[dict[str, Any]]:
+def _settings_by_stream(small: bool) -> list[Setting]:
     names = [*SINGLE, *real_names()]
     runs, steps = (2, 4000) if small else (20, None)
     return [{"stream": n, "epsilon": e, "runs": runs, "steps": steps} for n in names for e in EPSILONS]
@@ -266,8 +238,9 @@ def _with_best_smoothing(frame: pl.DataFrame, value: str) -> pl.DataFrame:
 
 
 def _found(frame: pl.DataFrame, one: str, value: str = "error") -> tuple[pl.DataFrame, str]:
-    table = compared(_with_best_smoothing(frame, value), one, ["LM", "best BS"], ["stream", "epsilon"], value)
-    return table, counted(table, one)
+    rivals, by = ["LM", "best BS"], ["stream", "epsilon"]
+    table = compared(_with_best_smoothing(frame, value), [one], rivals, by, value)
+    return table, counted(table)
 
 
 def _judge_figure_3(frame: pl.DataFrame) -> Judgement:
@@ -292,25 +265,23 @@ def _judge_figure_3(frame: pl.DataFrame) -> Judgement:
 def _draw_figure_3(frame: pl.DataFrame, figure: Figure) -> None:
     figure.set_size_inches(11, 4.6)
     order = ["LM", *(f"BS_{back}" for back in BACK), "PGS", OTHER_FIGURE_3]
-    frame = frame.sort(pl.col("mechanism").map_elements(order.index, return_dtype=pl.Int64))
-    places = [n for n in (*SINGLE, "people in", "WiFi room", "web requests") if n in set(frame["stream"])]
+    _draw_by_stream(frame, figure, order, "scaled L1 error")
+
+
+def _draw_by_stream(frame: pl.DataFrame, figure: Figure, order: Sequence[str], label: str) -> None:
+    frame = in_order(frame, order)
+    places = [name for name in (*SINGLE, *_REAL) if name in set(frame["stream"])]
     both = figure.subplots(1, 2, sharey=True)
     for axes, epsilon in zip(both, EPSILONS, strict=True):
-        bars(axes, frame.filter(pl.col("epsilon") == epsilon), "stream", places, "error", "scaled L1 error")
+        bars(axes, frame.filter(pl.col("epsilon") == epsilon), "stream", places, "error", label)
         axes.set_title(f"ε = {epsilon}", fontsize=10)
     both[1].set_ylabel("")
-    legend_below(figure, both[0], 6)
+    legend_below(figure, both[0], len(order))
 
 
 # Figure 4: smoothers ------------------------------------------------------------------------------------------
 
 SMOOTHERS = {"MS": "median", "AS": "average", "JSS": "james-stein"}
-
-
-def _settings_figure_4(small: bool) -> list[dict[str, Any]]:
-    names = [*SINGLE, *real_names()]
-    runs, steps = (2, 4000) if small else (20, None)
-    return [{"stream": n, "epsilon": e, "runs": runs, "steps": steps} for n in names for e in EPSILONS]
 
 
 def _measure_figure_4(setting: dict[str, Any]) -> list[Row]:
@@ -320,45 +291,27 @@ def _measure_figure_4(setting: dict[str, Any]) -> list[Row]:
         mechanism = PeGaSus(policy, smoother=smoother)
         for run in range(setting["runs"]):
             error = mean_absolute_error(mechanism.start().push_batch(truth).values, truth)
-            rows.append(
-                {
-                    "stream": setting["stream"],
-                    "epsilon": setting["epsilon"],
-                    "mechanism": name,
-                    "run": run,
-                    "error": error,
-                }
-            )
+            labels = {"stream": setting["stream"], "epsilon": setting["epsilon"], "mechanism": name}
+            rows.append({**labels, "run": run, "error": error})
     return rows
 
 
 def _judge_figure_4(frame: pl.DataFrame) -> Judgement:
     by, rivals = ["stream", "epsilon"], ["AS", "JSS"]
-    made_up = compared(frame.filter(pl.col("stream").is_in(list(SINGLE))), "MS", rivals, by)
-    words = f"On the generated streams: {counted(made_up, 'MS')}."
+    made_up = compared(frame.filter(pl.col("stream").is_in(list(SINGLE))), ["MS"], rivals, by)
+    words = f"On the generated streams: {counted(made_up)}."
     real = frame.filter(~pl.col("stream").is_in(list(SINGLE)))
     everywhere = made_up
     if real.height:
-        table = compared(real, "MS", rivals, by)
+        table = compared(real, ["MS"], rivals, by)
         everywhere = pl.concat([made_up, table])
-        words += f" On the real streams: {counted(table, 'MS')}."
-    wins = everywhere["ratio"] < 1
-    outcome = Outcome.of(wins)
-    return Judgement(outcome, words)
+        words += f" On the real streams: {counted(table)}."
+    return Judgement(Outcome.of(everywhere["ratio"] < 1), words)
 
 
 def _draw_figure_4(frame: pl.DataFrame, figure: Figure) -> None:
     figure.set_size_inches(11, 4.2)
-    frame = frame.sort(pl.col("mechanism").map_elements(list(SMOOTHERS).index, return_dtype=pl.Int64))
-    places = [n for n in (*SINGLE, "people in", "WiFi room", "web requests") if n in set(frame["stream"])]
-    both = figure.subplots(1, 2, sharey=True)
-    for axes, epsilon in zip(both, EPSILONS, strict=True):
-        bars(
-            axes, frame.filter(pl.col("epsilon") == epsilon), "stream", places, "error", "mean absolute error"
-        )
-        axes.set_title(f"ε = {epsilon}", fontsize=10)
-    both[1].set_ylabel("")
-    legend_below(figure, both[0], 3)
+    _draw_by_stream(frame, figure, list(SMOOTHERS), "mean absolute error")
 
 
 # Figure 5: sliding windows ------------------------------------------------------------------------------------
@@ -414,29 +367,20 @@ def _measure_figure_5(setting: dict[str, Any]) -> list[Row]:
 
 def _judge_figure_5(frame: pl.DataFrame) -> Judgement:
     short, long = frame.filter(pl.col("window") <= 256), frame.filter(pl.col("window") > 256)
-    smoother = compared(frame, "PGS_WWS", ["PGS_MS"], BY)
-    tree = compared(short, "PGS_WWS", ["SW_w"], BY)
-    beyond = compared(long, "PGS_WWS", ["SW_w"], BY)
-    laplace = compared(frame, "LM", ["SW_w", "PGS_WWS"], BY)
-    patient = compared(short, OTHER_FIGURE_5, ["SW_w", "LM"], BY)
-    parts = [
-        ("the window smoother is better than the median smoother", (smoother["ahead"] != "no").all()),
-        ("PGS_WWS beats SW_w up to 256 steps", (tree["ahead"] != "no").all()),
-        ("the Laplace mechanism has the most error", (laplace["ahead"] == "no").all()),
-    ]
-    outcome = (
-        Outcome.HOLDS
-        if all(true for _, true in parts)
-        else Outcome.PARTLY
-        if any(true for _, true in parts)
-        else Outcome.FAILS
-    )
-    said = "; ".join(f"{words}: {'yes' if true else 'no'}" for words, true in parts)
+    smoother = compared(frame, ["PGS_WWS"], ["PGS_MS"], BY)
+    tree = compared(short, ["PGS_WWS"], ["SW_w"], BY)
+    beyond = compared(long, ["PGS_WWS"], ["SW_w"], BY)
+    laplace = compared(frame, ["LM"], ["SW_w", "PGS_WWS"], BY)
+    patient = compared(short, [OTHER_FIGURE_5], ["SW_w", "LM"], BY)
+    checks = {
+        "The window smoother is better than the median smoother": (smoother["ahead"] != "no").all(),
+        "PGS_WWS beats SW_w up to 256 steps": (tree["ahead"] != "no").all(),
+        "the Laplace mechanism has the most error": (laplace["ahead"] == "no").all(),
+    }
     return Judgement(
-        outcome,
-        f"{said[0].upper()}{said[1:]}. All windows: {counted(smoother, 'PGS_WWS')}; {counted(laplace, 'LM')}. "
-        f"Windows up to 256: {counted(tree, 'PGS_WWS')}; {counted(patient, OTHER_FIGURE_5)}. "
-        f"Longer windows: {counted(beyond, 'PGS_WWS')}.",
+        Outcome.of(checks.values()),
+        f"{answered(checks, '; ')}. All windows: {counted(smoother)}; {counted(laplace)}. "
+        f"Windows up to 256: {counted(tree)}; {counted(patient)}. Longer windows: {counted(beyond)}.",
     )
 
 
@@ -480,18 +424,30 @@ def _draw_figure_5(frame: pl.DataFrame, figure: Figure) -> None:
 POINTS = np.linspace(0.0, 1.0, 101)  # false positive rates at which a curve is kept
 
 
+def _settings_monitors(small: bool) -> list[Setting]:
+    runs, steps = (2, 5000) if small else (20, None)
+    return [{"epsilon": epsilon, "runs": runs, "steps": steps} for epsilon in EPSILONS]
+
+
 def rows_of(
-    scores: npt.NDArray[np.float64], happened: npt.NDArray[np.bool_], run: int, **labels: Any
+    scores: Mapping[str, npt.NDArray[Any]],
+    happened: Mapping[int, npt.NDArray[np.bool_]],
+    window: int,
+    run: int,
+    epsilon: str,
 ) -> list[Row]:
-    """The area under the ROC curve of one run as a row; of the first run the curve as well."""
-    curve = roc(scores, happened)
-    rows: list[Row] = [{**labels, "run": run, "area": area_under(curve)}]
-    if run == 0:
-        heights = np.interp(POINTS, *curve)
-        rows += [
-            {**labels, "false positives": float(x), "true positives": float(y)}
-            for x, y in zip(POINTS, heights, strict=True)
-        ]
+    """For every threshold the area under the ROC curve of one run as a row; of the first run the curve as well."""
+    rows: list[Row] = []
+    for threshold, truth in happened.items():
+        for name, score in scores.items():
+            labels = {"epsilon": epsilon, "setting": f"w = {window}, δ = {threshold}", "mechanism": name}
+            curve = roc(score, truth)
+            rows.append({**labels, "run": run, "area": area_under(curve)})
+            if run == 0:
+                rows += [
+                    {**labels, "false positives": float(x), "true positives": float(y)}
+                    for x, y in zip(POINTS, np.interp(POINTS, *curve), strict=True)
+                ]
     return rows
 
 
@@ -572,14 +528,9 @@ def _panel_monitors(axes: Axes, part: pl.DataFrame, colours: dict[str, str]) -> 
 
 # Figure 6: jumps and drops ------------------------------------------------------------------------------------
 
-SETTINGS_FIGURE_6 = ((16, 30), (16, 50), (64, 50), (64, 100))
+JUMPS = {16: (30, 50), 64: (50, 100)}  # thresholds of each window
 AGAIN = "PGS, again"
 WELL = 0.8  # an area that may be called very good
-
-
-def _settings_figure_6(small: bool) -> list[dict[str, Any]]:
-    runs, steps = (2, 5000) if small else (20, None)
-    return [{"epsilon": epsilon, "runs": runs, "steps": steps} for epsilon in EPSILONS]
 
 
 def _measure_figure_6(setting: dict[str, Any]) -> list[Row]:
@@ -588,24 +539,15 @@ def _measure_figure_6(setting: dict[str, Any]) -> list[Row]:
     for run in range(setting["runs"]):
         laplace = Uniform(policy, noise="laplace").start().push_batch(counts).values
         grouped = PeGaSus(policy).start().push_batch(counts)
-        for window in sorted({window for window, _ in SETTINGS_FIGURE_6}):
+        for window, thresholds in JUMPS.items():
             followed = History(1, window).push_batch(grouped)
             scores = {
                 "LM": _jumps(laplace, window),
                 "PGS": _jumps(grouped.values, window),
                 AGAIN: np.abs(followed.latest - followed.oldest)[window - 1 :, 0],
             }
-            happened = _jumps(counts, window)
-            for threshold in (delta for w, delta in SETTINGS_FIGURE_6 if w == window):
-                for name, score in scores.items():
-                    rows += rows_of(
-                        score,
-                        happened >= threshold,
-                        run,
-                        epsilon=setting["epsilon"],
-                        setting=f"w = {window}, δ = {threshold}",
-                        mechanism=name,
-                    )
+            happened = {threshold: _jumps(counts, window) >= threshold for threshold in thresholds}
+            rows += rows_of(scores, happened, window, run, setting["epsilon"])
     return rows
 
 
@@ -638,12 +580,7 @@ def _judge_figure_6(frame: pl.DataFrame) -> Judgement:
 
 # Figure 7: low signal -----------------------------------------------------------------------------------------
 
-SETTINGS_FIGURE_7 = ((16, 50), (16, 100), (64, 200), (64, 500))
-
-
-def _settings_figure_7(small: bool) -> list[dict[str, Any]]:
-    runs, steps = (2, 5000) if small else (20, None)
-    return [{"epsilon": epsilon, "runs": runs, "steps": steps} for epsilon in EPSILONS]
+LOWS = {16: (50, 100), 64: (200, 500)}
 
 
 def _measure_figure_7(setting: dict[str, Any]) -> list[Row]:
@@ -653,24 +590,16 @@ def _measure_figure_7(setting: dict[str, Any]) -> list[Row]:
     for run in range(setting["runs"]):
         laplace = Uniform(policy, noise="laplace").start().push_batch(counts)
         grouped = PeGaSus(policy).start().push_batch(counts)
-        for window in sorted({window for window, _ in SETTINGS_FIGURE_7}):
+        for window, thresholds in LOWS.items():
             tree = SlidingWindowTree(policy, window=window, estimator="plain").start().push_batch(counts)
             answers = {
                 "SW_w": tree.values,
                 "PGS": WindowSum(1, window).push_batch(grouped),
                 "LM, summed": WindowSum(1, window, "released").push_batch(laplace),
             }
-            truth = sums[window:] - sums[:-window]
-            for threshold in (delta for w, delta in SETTINGS_FIGURE_7 if w == window):
-                for name, answer in answers.items():
-                    rows += rows_of(
-                        -answer[window - 1 :, 0],
-                        truth < threshold,
-                        run,
-                        epsilon=setting["epsilon"],
-                        setting=f"w = {window}, δ = {threshold}",
-                        mechanism=name,
-                    )
+            scores = {name: -answer[window - 1 :, 0] for name, answer in answers.items()}
+            low = {threshold: sums[window:] - sums[:-window] < threshold for threshold in thresholds}
+            rows += rows_of(scores, low, window, run, setting["epsilon"])
     return rows
 
 
@@ -678,10 +607,9 @@ def _judge_figure_7(frame: pl.DataFrame) -> Judgement:
     table = differences(frame, "PGS", "SW_w")
     ahead = int((table["low"] > 0).sum())
     better = table["one"] > table["other"]
-    outcome = Outcome.of(better)
     plain = differences(frame, "PGS", "LM, summed")
     return Judgement(
-        outcome,
+        Outcome.of(better),
         f"PeGaSus is ahead in {int(better.sum())} of {table.height} settings, in {ahead} beyond its interval. "
         f"{said(table, 'PGS', 'SW_w')}. The paper does not compare with summed Laplace counts: PeGaSus is "
         f"ahead of them in {int((plain['low'] > 0).sum())} settings. {spans(plain, 'PGS', 'LM, summed')}.",
@@ -723,15 +651,9 @@ def _measure_figure_8(setting: dict[str, Any]) -> list[Row]:
     }
     rows: list[Row] = []
 
-    def keep(name: str, run: int, values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-        rows.append(
-            {
-                "epsilon": setting["epsilon"],
-                "mechanism": name,
-                "run": run,
-                "error": mean_absolute_error(values, truth),
-            }
-        )
+    def keep(name: str, run: int, values: npt.NDArray[np.float64]) -> None:
+        labels = {"epsilon": setting["epsilon"], "mechanism": name, "run": run}
+        rows.append({**labels, "error": mean_absolute_error(values, truth)})
 
     for name, mechanism in mechanisms.items():
         for run in range(setting["runs"]):
@@ -743,32 +665,26 @@ def _measure_figure_8(setting: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _runs(frame: pl.DataFrame, epsilon: str, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return frame.filter((pl.col("epsilon") == epsilon) & (pl.col("mechanism") == name))["error"].to_numpy()
-
-
 def _judge_figure_8(frame: pl.DataFrame) -> Judgement:
     claims = {"0.1": (78, 4), "0.01": (445, 9)}
     words: list[str] = []
     sound: list[bool] = []
     printed: list[bool] = []
+    found = {str(key[0]): runs for key, runs in settings_of(frame, ["epsilon"])}
     for epsilon, (laplace, unpruned) in claims.items():
-        parts = []
+        runs, parts = found[epsilon], []
         for name, kept in ((SOUND, sound), (PRINTED, printed)):
             for rival, claimed in (("HS-LM", laplace), ("HS-PGS", unpruned)):
-                ratio, low, high = ratio_with_interval(
-                    _runs(frame, epsilon, rival), _runs(frame, epsilon, name)
-                )
+                ratio, low, high = ratio_with_interval(runs[rival], runs[name])
                 kept.append(ratio > claimed)
                 parts.append(f"{rival}/{name} {ratio:.1f} ({low:.1f} to {high:.1f}; printed over {claimed})")
-        gain, low, high = ratio_with_interval(_runs(frame, epsilon, "HS-LM"), _runs(frame, epsilon, "HS-PGS"))
-        nothing = float(_runs(frame, epsilon, "0 everywhere")[0])
+        gain, low, high = ratio_with_interval(runs["HS-LM"], runs["HS-PGS"])
         parts.append(
             f"HS-LM/HS-PGS {gain:.2f} ({low:.2f} to {high:.2f}; printed: 1 to 2 orders of magnitude)"
         )
         sound.append(gain >= 10)
         parts.append(
-            f"mean error of {SOUND} {_runs(frame, epsilon, SOUND).mean():.3g}, of answering 0 everywhere {nothing:.3g}"
+            f"mean error of {SOUND} {runs[SOUND].mean():.3g}, of answering 0 everywhere {runs['0 everywhere'][0]:.3g}"
         )
         words.append(f"ε = {epsilon}: " + "; ".join(parts))
     if all(sound):
@@ -780,8 +696,7 @@ def _judge_figure_8(frame: pl.DataFrame) -> Judgement:
 
 def _draw_figure_8(frame: pl.DataFrame, figure: Figure) -> None:
     figure.set_size_inches(9, 4.6)
-    frame = frame.sort(pl.col("mechanism").map_elements(NAMES_FIGURE_8.index, return_dtype=pl.Int64))
-    frame = frame.with_columns(place=pl.concat_str(pl.lit("ε = "), "epsilon"))
+    frame = in_order(frame, NAMES_FIGURE_8).with_columns(place=pl.concat_str(pl.lit("ε = "), "epsilon"))
     axes = figure.subplots()
     bars(axes, frame, "place", [f"ε = {epsilon}" for epsilon in EPSILONS], "error", "mean absolute error")
     legend_below(figure, axes, 3)
@@ -789,26 +704,26 @@ def _draw_figure_8(frame: pl.DataFrame, figure: Figure) -> None:
 
 # the rows ----------------------------------------------------------------------------------------------------
 
+_row = partial(Experiment, "pegasus")
+
 EXPERIMENTS = [
-    Experiment(
-        paper="pegasus",
-        name="Figure 2",
-        claim="On the first 8,000 steps of the busy stream PeGaSus looks closer to the real counts than the Laplace "
+    _row(
+        "Figure 2",
+        "On the first 8,000 steps of the busy stream PeGaSus looks closer to the real counts than the Laplace "
         "mechanism does, for ε = 0.1 and 0.01.",
-        data=MADE_UP,
+        MADE_UP,
         settings=_settings_figure_2,
         measure=_measure_figure_2,
         judge=_judge_figure_2,
         draw=_draw_figure_2,
         notes="Negative counts are cut at zero, as in the paper. Looking close is judged by the mean absolute error.",
     ),
-    Experiment(
-        paper="pegasus",
-        name="Figure 3",
-        claim="PeGaSus has the least error of unit counts, below the Laplace mechanism and backward smoothing, on all "
+    _row(
+        "Figure 3",
+        "PeGaSus has the least error of unit counts, below the Laplace mechanism and backward smoothing, on all "
         "streams and for both ε.",
-        data=MADE_UP + REAL,
-        settings=_settings_figure_3,
+        MADE_UP + REAL,
+        settings=_settings_by_stream,
         measure=_measure_figure_3,
         judge=_judge_figure_3,
         draw=_draw_figure_3,
@@ -819,25 +734,23 @@ EXPERIMENTS = [
         "streams, in place of a trace that is not public, move slowly enough for it; the Laplace mechanism "
         "is beaten as claimed.",
     ),
-    Experiment(
-        paper="pegasus",
-        name="Figure 4",
-        claim="All three smoothers are good, and the median smoother is better than the average and the James–Stein "
+    _row(
+        "Figure 4",
+        "All three smoothers are good, and the median smoother is better than the average and the James–Stein "
         "smoother on all streams and for both ε.",
-        data=MADE_UP + REAL,
-        settings=_settings_figure_4,
+        MADE_UP + REAL,
+        settings=_settings_by_stream,
         measure=_measure_figure_4,
         judge=_judge_figure_4,
         draw=_draw_figure_4,
         why="It holds on the generated streams; on real ones, other data than the paper's, groups are short at "
         "small ε and the smoothers hardly differ.",
     ),
-    Experiment(
-        paper="pegasus",
-        name="Figure 5",
-        claim="Window sums: the Laplace mechanism has excessive error, the window smoother (PGS_WWS) is a little better "
+    _row(
+        "Figure 5",
+        "Window sums: the Laplace mechanism has excessive error, the window smoother (PGS_WWS) is a little better "
         "than the median smoother, and it beats the binary trees SW_w for windows of up to 256 steps.",
-        data=MADE_UP
+        MADE_UP
         + REAL.replace(
             ", WiFi clients of a room, and requests a minute to a web site (World Cup 98 trace, "
             "Internet Traffic Archive)",
@@ -853,13 +766,12 @@ EXPERIMENTS = [
         why="For short windows adding up what the Laplace mechanism releases has less noise than trees of "
         "several levels; the rest of the claim holds.",
     ),
-    Experiment(
-        paper="pegasus",
-        name="Figure 6",
-        claim="For finding jumps and drops both do very well at ε = 0.1 with the Laplace mechanism slightly ahead, and "
+    _row(
+        "Figure 6",
+        "For finding jumps and drops both do very well at ε = 0.1 with the Laplace mechanism slightly ahead, and "
         "at ε = 0.01 PeGaSus is much better.",
-        data=MADE_UP + " The busy stream, High_5.",
-        settings=_settings_figure_6,
+        MADE_UP + " The busy stream, High_5.",
+        settings=_settings_monitors,
         measure=_measure_figure_6,
         judge=_judge_figure_6,
         draw=draw,
@@ -869,13 +781,12 @@ EXPERIMENTS = [
         why="At ε = 0.01 the noise exceeds the jumps of our generated stream, in place of a trace that is not "
         "public, so that neither finds them much better than by guessing.",
     ),
-    Experiment(
-        paper="pegasus",
-        name="Figure 7",
-        claim="For finding stretches of low signal PeGaSus is better than the binary trees SW_w for all ε, windows and "
+    _row(
+        "Figure 7",
+        "For finding stretches of low signal PeGaSus is better than the binary trees SW_w for all ε, windows and "
         "thresholds.",
-        data=MADE_UP + " The busy stream, High_5.",
-        settings=_settings_figure_7,
+        MADE_UP + " The busy stream, High_5.",
+        settings=_settings_monitors,
         measure=_measure_figure_7,
         cost=lambda setting: 2.5,
         judge=_judge_figure_7,
@@ -883,13 +794,12 @@ EXPERIMENTS = [
         notes="Windows and thresholds of the panels are ours. Every threshold is tried, not only those from −4,000 to "
         "4,000. Curves are those of one run, areas are means.",
     ),
-    Experiment(
-        paper="pegasus",
-        name="Figure 8",
-        claim="On a hierarchy of 255 nodes PeGaSus has one to two orders of magnitude less error than the Laplace "
+    _row(
+        "Figure 8",
+        "On a hierarchy of 255 nodes PeGaSus has one to two orders of magnitude less error than the Laplace "
         "mechanism; with pruning the Laplace mechanism has over 78 (445) times its error, and PeGaSus without pruning "
         "over 4 (9) times, for ε = 0.1 (0.01).",
-        data=MADE_UP + " Multi_5: 128 leaves in a binary tree of 8 levels.",
+        MADE_UP + " Multi_5: 128 leaves in a binary tree of 8 levels.",
         settings=_settings_figure_8,
         measure=_measure_figure_8,
         cost=lambda setting: 56.0,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +19,7 @@ from tidegate.mechanisms import BinaryTree, ClippedSum
 from tidegate.mechanisms.clipping.clip_parameters import ClipParameters, optimise
 from tidegate.noise import current, laplace
 from tidegate.policy import Event
-from tidegate.repro.comparison import COLOURS, legend_below, ratio_with_interval, short
+from tidegate.repro.comparison import COLOURS, answered, legend_below, ratio_with_interval, short
 from tidegate.repro.data import is_here, located, observations
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Table
 from tidegate.repro.metrics import interval_of_mean, interval_of_share
@@ -192,6 +192,13 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 1000 else f"10^{math.log10(ratio):.0f}"
 
 
+def draw_streams(axes: Axes, frame: pl.DataFrame, x: str, y: str) -> None:
+    """One curve a stream."""
+    for number, (key, group) in enumerate(frame.group_by("stream", maintain_order=True)):
+        line = group.sort(x)
+        axes.plot(line[x], line[y], color=COLOURS[number], label=str(key[0]))
+
+
 def panels(
     figure: Figure, frame: pl.DataFrame, title: float = 10
 ) -> Iterator[tuple[Axes, str, pl.DataFrame]]:
@@ -200,12 +207,6 @@ def panels(
     for axes, name in zip(np.atleast_1d(figure.subplots(1, len(names))), names, strict=True):
         yield axes, name, frame.filter(pl.col("stream") == name)
         axes.set_title(name, fontsize=title)
-        tidy(axes)
-
-
-def tidy(axes: Axes) -> None:
-    """No frame above and at the right."""
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 # errors of the last running sum -------------------------------------------------------------------------------
@@ -396,22 +397,16 @@ def _judge_figure_2(frame: pl.DataFrame) -> Judgement:
             f"{key[0]}: of B = {short(bound)}, half lies below {short(found[0.5])}, 99 % below {short(found[0.01])} "
             f"({found[0.01] / bound:.1%} of B), 99.9 % below {short(found[0.001])}"
         )
-    below = [share < 0.5 for share in shares]
-    outcome = Outcome.of(below)
-    return Judgement(outcome, "; ".join(words) + ".")
+    return Judgement(Outcome.of(share < 0.5 for share in shares), "; ".join(words) + ".")
 
 
 def _draw_figure_2(frame: pl.DataFrame, figure: Figure) -> None:
     axes = figure.subplots()
-    curves = frame.filter(pl.col("CDF").is_not_null())
-    for number, (key, group) in enumerate(curves.group_by("stream", maintain_order=True)):
-        group = group.sort("share of B")
-        axes.plot(group["share of B"], group["CDF"], color=COLOURS[number], label=str(key[0]))
+    draw_streams(axes, frame.filter(pl.col("CDF").is_not_null()), "share of B", "CDF")
     axes.set_xscale("log")
     axes.set_xlabel("value / B")
     axes.set_ylabel("share of values at or below")
     axes.legend(frameon=False, fontsize=9)
-    tidy(axes)
 
 
 # Figure 5: tails ----------------------------------------------------------------------------------------------
@@ -446,10 +441,7 @@ def _judge_figure_5(frame: pl.DataFrame) -> Judgement:
 
 def _draw_figure_5(frame: pl.DataFrame, figure: Figure) -> None:
     axes = figure.subplots()
-    curves = frame.filter(pl.col("beyond") > 0)
-    for number, (key, group) in enumerate(curves.group_by("stream", maintain_order=True)):
-        group = group.sort("over x_p")
-        axes.plot(group["over x_p"], group["beyond"], color=COLOURS[number], label=str(key[0]))
+    draw_streams(axes, frame.filter(pl.col("beyond") > 0), "over x_p", "beyond")
     line = np.linspace(0, 3.5, 50)
     axes.plot(
         line, P_MAX**line, color="#111827", linestyle="--", linewidth=1, label="exponential of the same x_p"
@@ -460,7 +452,6 @@ def _draw_figure_5(frame: pl.DataFrame, figure: Figure) -> None:
     axes.set_xlabel(f"value / x_p (p = {P_MAX})")
     axes.set_ylabel("share of values above")
     axes.legend(frameon=False, fontsize=9)
-    tidy(axes)
 
 
 # Figure 6: far quantiles from near ones -----------------------------------------------------------------------
@@ -493,9 +484,8 @@ def _judge_figure_6(frame: pl.DataFrame) -> Judgement:
         least, most = group["ratio"].to_numpy().min(), group["ratio"].to_numpy().max()
         good.append(least >= 0.9 and most <= 1.5)
         words.append(f"{key[0]} {least:.2f} to {most:.2f}")
-    outcome = Outcome.of(good)
     return Judgement(
-        outcome,
+        Outcome.of(good),
         f"r·x_p over the true x_(p^r), for p ≤ {P_MAX}: {'; '.join(words)}. Below 1 more is clipped than the "
         "bound expects, far above 1 noise is larger than it need be.",
     )
@@ -572,8 +562,6 @@ def _judge_figure_7(frame: pl.DataFrame) -> Judgement:
         "little at m = 10,000": lags.filter(pl.col("lag") == 10_000)["factor"][0] < 1.5,
         "above 2 at m = 50,000": lags.filter(pl.col("lag") == LAG_FIGURE_7)["factor"][0] > 2,
     }
-    outcome = Outcome.of(checks.values())
-    said = ", ".join(f"{what}: {'yes' if true else 'no'}" for what, true in checks.items())
     rows = []
     for axis, column in (("ε", "epsilon"), ("m", "lag")):
         pairs = zip(
@@ -587,7 +575,7 @@ def _judge_figure_7(frame: pl.DataFrame) -> Judgement:
         ("", BOUNDED, MEASURED),
         tuple(rows),
     )
-    return Judgement(outcome, f"The bound's factor is {said}.", (table,))
+    return Judgement(Outcome.of(checks.values()), f"The bound's factor is {answered(checks)}.", (table,))
 
 
 def _draw_figure_7(frame: pl.DataFrame, figure: Figure) -> None:
@@ -607,7 +595,6 @@ def _draw_figure_7(frame: pl.DataFrame, figure: Figure) -> None:
         axes.set_yticks([], minor=True)
         axes.set_xlabel(f"{axis}, at m = 50,000" if axis == "ε" else "time lag m, at ε = 1")
         axes.set_ylabel("improvement factor")
-        tidy(axes)
     figure.axes[0].legend(frameon=False, fontsize=8)
 
 
@@ -681,28 +668,23 @@ def judge_densities(frame: pl.DataFrame, generated: str, claimed: float) -> Judg
     for key, group in frame.group_by("stream", maintain_order=True):
         short_cut = group.filter(~pl.col("whole"))
         runs = {str(name[0]): part for name, part in short_cut.group_by("mechanism")}
-        parts = []
         for label in NAMES[1:]:
             base = runs[PRINTED_TREE if label == PRINTED else TREE]["error"].to_numpy()
-            factor, low, high = ratio_with_interval(base, runs[label]["error"].to_numpy())
+            factor = ratio_with_interval(base, runs[label]["error"].to_numpy())
             clip = float(np.median(runs[label]["clip"].to_numpy()))
-            parts.append(
-                f"{key[0]}, {label}: {factor:.2f} ({low:.2f} to {high:.2f}), median clip {clip:,.0f}"
-            )
+            words.append(f"{key[0]}, {label}: {factor:.2f}, median clip {clip:,.0f}")
             if label == SOUND:
-                sound[str(key[0])] = factor
+                sound[str(key[0])] = factor.ratio
             elif label == PRINTED and key[0] == generated:
-                printed = factor
+                printed = factor.ratio
         check = [
             group.filter((pl.col("mechanism") == SOUND) & (pl.col("whole") == whole))["error"].to_numpy()
             for whole in (True, False)
         ]
-        ratio, low, high = ratio_with_interval(*check)
-        parts.append(
-            f"{key[0]}, check: {len(check[0])} complete runs of the smooth threshold have {ratio:.2f} ({low:.2f} to "
-            f"{high:.2f}) times the mean error of the others"
+        words.append(
+            f"{key[0]}, check: {len(check[0])} complete runs of the smooth threshold have "
+            f"{ratio_with_interval(*check):.2f} times the mean error of the others"
         )
-        words += parts
     enough = 0.9 * claimed
     if all(factor >= enough for factor in sound.values()):
         outcome = Outcome.HOLDS
@@ -867,9 +849,7 @@ def judge_periods(frame: pl.DataFrame) -> Judgement:
             f"{key[0]}: the tail is heavier than the exponential in {heavy} of {group.height} periods, and the "
             f"{P_MAX}-quantile lies between {short(quantiles.min())} and {short(quantiles.max())} minutes"
         )
-    good = [*light, *near]
-    outcome = Outcome.of(good)
-    return Judgement(outcome, "By stream: " + "; ".join(words) + ".")
+    return Judgement(Outcome.of([*light, *near]), "By stream: " + "; ".join(words) + ".")
 
 
 def draw_periods(frame: pl.DataFrame, figure: Figure, period: str) -> None:
@@ -964,9 +944,10 @@ def judge_tables(frame: pl.DataFrame, generated: str, printed: Mapping[int, floa
     reaches = all(means[lag] >= 0.95 * printed[lag] for lag in lags)
     nothing = means.get(40_000, 1.0) < 1.05
     checks = {"grows with m": grows, "is at least the printed one": reaches, "is 1 at m = 40,000": nothing}
-    outcome = Outcome.of(checks.values())
-    said = ", ".join(f"{what}: {'yes' if true else 'no'}" for what, true in checks.items())
-    return Judgement(outcome, f"The factor {said}. Factors by stream and time lag: " + "; ".join(words) + ".")
+    return Judgement(
+        Outcome.of(checks.values()),
+        f"The factor {answered(checks)}. Factors by stream and time lag: {'; '.join(words)}.",
+    )
 
 
 def draw_tables(frame: pl.DataFrame, figure: Figure, printed: Mapping[int, float]) -> None:
@@ -993,7 +974,6 @@ def draw_tables(frame: pl.DataFrame, figure: Figure, printed: Mapping[int, float
         axes.set_xticks(ticks, [f"{tick // 1000}k" for tick in ticks], fontsize=8)
         axes.set_xticks([], minor=True)
         axes.set_xlabel("time lag m")
-        tidy(axes)
     left.set_ylabel("improvement factor of the bound")
     left.set_yscale("log")
     left.set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
@@ -1020,15 +1000,16 @@ PRINTED_TABLE_2 = {40_000: 1.0, 50_000: 4.23, 60_000: 4.86, 100_000: 6.67}
 
 # the rows ----------------------------------------------------------------------------------------------------
 
+_row = partial(Experiment, "perrier")
+
 
 def _densities(name: str, *streams: str, claimed: float, seconds: float, why: str = "") -> Experiment:
     """The errors of the last sum of a generated stream, and of real ones."""
-    return Experiment(
-        paper="perrier",
-        name=name,
-        claim="The error of the last sum is more tightly concentrated around 0 than that of a tree with noise scaled to "
+    return _row(
+        name,
+        "The error of the last sum is more tightly concentrated around 0 than that of a tree with noise scaled to "
         f"the bound, {claimed:g} times smaller on average ({streams[0]}).",
-        data=MADE_UP + beside(*streams[1:]),
+        MADE_UP + beside(*streams[1:]),
         settings=lambda small: settings_densities(small, *streams),
         measure=measure_densities,
         cost=lambda setting: seconds,
@@ -1041,11 +1022,10 @@ def _densities(name: str, *streams: str, claimed: float, seconds: float, why: st
 
 def _outliers(name: str, *streams: str, seconds: float, heavy: str = "") -> Experiment:
     """What clipping loses of a generated stream, and of real ones."""
-    return Experiment(
-        paper="perrier",
-        name=name,
-        claim=f"The real error due to outliers is almost always below the estimated one ({streams[0]}).",
-        data=MADE_UP + beside(*streams[1:]),
+    return _row(
+        name,
+        f"The real error due to outliers is almost always below the estimated one ({streams[0]}).",
+        MADE_UP + beside(*streams[1:]),
         settings=lambda small: settings_of_sums(small, *streams),
         measure=measure_outliers,
         cost=lambda setting: seconds,
@@ -1059,11 +1039,10 @@ def _outliers(name: str, *streams: str, seconds: float, heavy: str = "") -> Expe
 
 def _periods(name: str, period: str, words: str, when: str) -> Experiment:
     """The tails of each hour, or of each day."""
-    return Experiment(
-        paper="perrier",
-        name=name,
-        claim=f"By {words} the beginnings of the distributions vary, but their tails are similar and light.",
-        data=DATA,
+    return _row(
+        name,
+        f"By {words} the beginnings of the distributions vary, but their tails are similar and light.",
+        DATA,
         settings=lambda small: settings_periods(small, period),
         measure=measure_periods,
         judge=judge_periods,
@@ -1075,11 +1054,10 @@ def _periods(name: str, period: str, words: str, when: str) -> Experiment:
 
 def _table(name: str, generated: str, real: str, printed: Mapping[int, float], claim: str) -> Experiment:
     """The optimised parameters of a generated stream and of a real one."""
-    return Experiment(
-        paper="perrier",
-        name=name,
-        claim=claim,
-        data=MADE_UP + beside(real),
+    return _row(
+        name,
+        claim,
+        MADE_UP + beside(real),
         settings=lambda small: settings_tables(small, generated, real, printed),
         measure=measure_tables,
         cost=lambda setting: 3.0,
@@ -1092,12 +1070,11 @@ def _table(name: str, generated: str, real: str, printed: Mapping[int, float], c
 
 
 EXPERIMENTS = [
-    Experiment(
-        paper="perrier",
-        name="Figure 2",
-        claim="Real values are concentrated far below a conceivable bound: trips peak at 20 to 30 minutes and very few "
+    _row(
+        "Figure 2",
+        "Real values are concentrated far below a conceivable bound: trips peak at 20 to 30 minutes and very few "
         "exceed 150 of 1,440, and receipts look alike.",
-        data=MADE_UP + beside(),
+        MADE_UP + beside(),
         settings=lambda small: settings_first(small, 1_000_000),
         measure=_measure_figure_2,
         judge=_judge_figure_2,
@@ -1105,12 +1082,11 @@ EXPERIMENTS = [
         notes="For the two generated streams this only restates how they were made; the real ones are evidence. Judged "
         "by 99 % of the values lying in the lower half of the bound.",
     ),
-    Experiment(
-        paper="perrier",
-        name="Figure 5",
-        claim="Beyond its 0.005-quantile a distribution lies above the exponential of the same quantile: its tail is "
+    _row(
+        "Figure 5",
+        "Beyond its 0.005-quantile a distribution lies above the exponential of the same quantile: its tail is "
         "light.",
-        data=MADE_UP + beside(),
+        MADE_UP + beside(),
         settings=lambda small: settings_first(small, 2_000_000),
         measure=_measure_figure_5,
         judge=_judge_figure_5,
@@ -1120,11 +1096,10 @@ EXPERIMENTS = [
         why="Other data: flights, grocery baskets and bike trips have heavier tails than the exponential, so "
         "what the paper assumes does not hold for them.",
     ),
-    Experiment(
-        paper="perrier",
-        name="Figure 6",
-        claim="For p ≤ 0.005 a far quantile is about r times a near one: x_(p^r) ≈ r·x_p.",
-        data=MADE_UP + beside(),
+    _row(
+        "Figure 6",
+        "For p ≤ 0.005 a far quantile is about r times a near one: x_(p^r) ≈ r·x_p.",
+        MADE_UP + beside(),
         settings=lambda small: settings_first(small, 2_000_000),
         measure=_measure_figure_6,
         judge=_judge_figure_6,
@@ -1133,12 +1108,11 @@ EXPERIMENTS = [
         why="Other data: where tails are heavier than exponential, r times a near quantile falls short of the "
         "far one.",
     ),
-    Experiment(
-        paper="perrier",
-        name="Figure 7",
-        claim="The improvement factor is low for small ε and again for large ε, small at a time lag of 10,000 and "
+    _row(
+        "Figure 7",
+        "The improvement factor is low for small ε and again for large ε, small at a time lag of 10,000 and "
         "noticeable at 50,000.",
-        data=MADE_UP + " Train trips, n = 25 million.",
+        MADE_UP + " Train trips, n = 25 million.",
         settings=_settings_figure_7,
         measure=_measure_figure_7,
         cost=lambda setting: 8.0 if setting["kind"] == MEASURED else 0.4,

@@ -244,6 +244,8 @@ def _draw(experiment: Experiment, frame: Any, file: Path) -> None:
     figure = Figure(figsize=(9, 4), dpi=100, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     experiment.draw(frame, figure)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"{experiment.paper}, {experiment.name}", fontsize=11)
     figure.savefig(file)
 

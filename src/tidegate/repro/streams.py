@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidegate.repro.data import Matrix, filled, is_here, located, people, room
+from tidegate.repro.data import Matrix, filled, is_here, located
 
 Read = Callable[[Path], Matrix]
 
@@ -69,6 +69,18 @@ def _numbers(path: Path) -> Matrix:
     """All numeric columns."""
     frame = _frame(path)
     return filled(frame.select(name for name, kind in frame.schema.items() if kind.is_numeric()))
+
+
+def _people(flow: str) -> Read:
+    """People who go in or out of a building, by half hours."""
+    return lambda path: filled(_frame(path).filter(pl.col("flow") == flow).select("count"))
+
+
+def _room(name: str) -> Read:
+    """WiFi clients of one room, by five minutes."""
+    return lambda path: filled(
+        _frame(path).filter(pl.col("room") == name).sort("ts_utc").select("associated")
+    )
 
 
 def _total(read: Read) -> Read:
@@ -130,10 +142,6 @@ _REGIONS = ("ile_de_france", "hauts_de_france", "nouvelle_aquitaine", "provence_
 _APPLIANCES = ("kettle_w", "dishwasher_w", "washingmachine_w", "microwave_w")
 
 
-def _out(path: Path) -> Matrix:
-    return filled(_frame(path).filter(pl.col("flow") == "out").select("count"))
-
-
 STREAMS: dict[str, NamedStream] = {
     stream.name: stream
     for stream in (
@@ -160,13 +168,13 @@ STREAMS: dict[str, NamedStream] = {
             1,
             "tracebase, ODbL",
         ),
-        NamedStream("WiFi, room B-002", _ROOMS_FILE, room("B-002"), 288, 10, _ROOMS),
-        NamedStream("WiFi, room B-003", _ROOMS_FILE, room("B-003"), 288, 10, _ROOMS),
-        NamedStream("WiFi, room B-004", _ROOMS_FILE, room("B-004"), 288, 10, _ROOMS),
+        NamedStream("WiFi, room B-002", _ROOMS_FILE, _room("B-002"), 288, 10, _ROOMS),
+        NamedStream("WiFi, room B-003", _ROOMS_FILE, _room("B-003"), 288, 10, _ROOMS),
+        NamedStream("WiFi, room B-004", _ROOMS_FILE, _room("B-004"), 288, 10, _ROOMS),
         NamedStream("WiFi, 170 buildings", _CAMPUS_FILE, _buildings, 144, 30, _CAMPUS),
         NamedStream("WiFi, all buildings", _CAMPUS_FILE, _total(_buildings), 144, 3e3, _CAMPUS),
-        NamedStream("people in", _PEOPLE_FILE, people, 48, 3, _PEOPLE),
-        NamedStream("people out", _PEOPLE_FILE, _out, 48, 3, _PEOPLE),
+        NamedStream("people in", _PEOPLE_FILE, _people("in"), 48, 3, _PEOPLE),
+        NamedStream("people out", _PEOPLE_FILE, _people("out"), 48, 3, _PEOPLE),
         NamedStream("bike trips, all", _BIKES_FILE, _events("start_ts", "1h"), 24, 30, _BIKES),
         NamedStream(
             "bike trips, 47 stations",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +21,13 @@ from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.policy import WEvent
 from tidegate.repro.comparison import (
     COLOURS,
+    best_and_worst,
+    compared,
     draw_curves,
     errors_in,
     errors_of,
     legend_below,
     ratio_with_interval,
-    ratios_of,
 )
 from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Setting, Table
 from tidegate.repro.metrics import interval_of_mean
@@ -87,14 +88,18 @@ def stream(name: str, columns: int | None = None, rate: int = 15) -> Counts:
 # Figures 6 to 9 ------------------------------------------------------------------------------------------------
 
 
-def by_window(name: str, columns: int, few: int, runs: int) -> Any:
+def by_window(name: str, columns: int, few: int) -> Any:
     """Settings and measurement of error against w on a stream; `few` columns in small."""
 
     def settings(small: bool) -> list[Setting]:
-        taken = {"stream": name, "columns": few if small else columns, "runs": 1 if small else runs}
-        return [{"w": w, **taken} for w in (WINDOWS[::2] if small else WINDOWS)]
+        windows = WINDOWS[::2] if small else WINDOWS
+        return [{"w": w, **_taken(small, name, columns, few)} for w in windows]
 
     return {"settings": settings, "measure": _measure_window}
+
+
+def _taken(small: bool, name: str, columns: int, few: int) -> Setting:
+    return {"stream": name, "columns": few if small else columns, "runs": 1 if small else RUNS}
 
 
 def _measure_window(setting: Setting) -> list[Row]:
@@ -102,12 +107,11 @@ def _measure_window(setting: Setting) -> list[Row]:
     return errors_of(mechanisms(setting["w"], truth.shape[1]), truth, setting["runs"], w=setting["w"])
 
 
-def by_change(name: str, columns: int, few: int, runs: int) -> Any:
+def by_change(name: str, columns: int, few: int) -> Any:
     """Error against the magnitude of change: columns sorted by their root mean square into four streams."""
 
     def settings(small: bool) -> list[Setting]:
-        taken = {"stream": name, "columns": few if small else columns, "runs": 1 if small else runs}
-        return [{"part": part, **taken} for part in range(4)]
+        return [{"part": part, **_taken(small, name, columns, few)} for part in range(4)]
 
     return {"settings": settings, "measure": _measure_change}
 
@@ -153,22 +157,17 @@ def judged(by: str, sign: str, claimed: Mapping[str, float], ones: Sequence[str]
         wins, parts, factors = [], [], []
         for one in ones:
             for rival, factor in claimed.items():
-                ratios = ratios_of(frame, one, rival, by)
-                won = sum(high < 1 for _, _, _, high in ratios)
-                wins.append(won == len(ratios))
-                best, worst = min(ratios, key=lambda r: r[1]), max(ratios, key=lambda r: r[1])
-                factors.append(best[1] <= 1 / factor)
-                ends = [
-                    f"{ratio:.2f} ({low:.2f} to {high:.2f}) at {sign} = {at}"
-                    for at, ratio, low, high in (best, worst)
-                ]
-                parts.append(
-                    f"{one} beats {rival} in {won} of {len(ratios)} settings, {one}/{rival} {ends[0]} to {ends[1]}"
-                )
+                table = compared(frame.sort(by), [one], [rival], [by])
+                won = int((table["ahead"] == "yes").sum())
+                wins.append(won == table.height)
+                ends = best_and_worst(table)
+                factors.append(ends[0][1].ratio <= 1 / factor)
+                span = " to ".join(f"{ratio:.2f} at {sign} = {row[by]}" for row, ratio in ends)
+                parts.append(f"{one} beats {rival} in {won} of {table.height} settings, {one}/{rival} {span}")
         held = all(wins) and all(factors)
         outcome = Outcome.HOLDS if held else Outcome.PARTLY if any(wins) else Outcome.FAILS
-        table = Table(ERRORS, (sign, *NAMES), errors_in(frame, by, NAMES))
-        return Judgement(outcome, f"{WON}Ratios at best and at worst: {'; '.join(parts)}.", (table,))
+        shown = Table(ERRORS, (sign, *NAMES), errors_in(frame, by, NAMES))
+        return Judgement(outcome, f"{WON}Ratios at best and at worst: {'; '.join(parts)}.", (shown,))
 
     return judge
 
@@ -294,7 +293,6 @@ def _draw_examples(frame: pl.DataFrame, figure: Figure) -> None:
         axes.set_xlabel("step")
         axes.set_ylabel("budget of the publication / ε")
         axes.set_ylim(0, 0.42)
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="upper right")
 
 
@@ -349,7 +347,6 @@ def _draw_unemployment(frame: pl.DataFrame, figure: Figure) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 140)
     axes.set_xlabel("mean absolute error (thousands of people)")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
 
 
@@ -370,8 +367,7 @@ _window, _rate = draws("w", "w (steps)"), draws("steps a day", "steps a day")
 _change = draws("rms", "root mean square of a column (counts)")
 
 
-def _row(name: str, claim: str, data: str, **more: Any) -> Experiment:
-    return Experiment(paper="w-event", name=name, claim=claim, data=data, **more)
+_row = partial(Experiment, "w-event")
 
 
 EXPERIMENTS = [
@@ -387,20 +383,20 @@ EXPERIMENTS = [
         notes="Without noise, through the code that also releases; every sequence of decisions of eleven steps is "
         "enumerated in the tests besides.",
     ),
-    _row("Figure 6", SMALLEST, ROME, **by_window("Rome", 25_936, 400, RUNS), cost=lambda setting: 13.0,
+    _row("Figure 6", SMALLEST, ROME, **by_window("Rome", 25_936, 400), cost=lambda setting: 13.0,
          judge=_six, draw=_window, notes=SHARED + " 100 runs.", why=OURS),
-    _row("Figure 6, taxi trips", SMALLEST, REAL[TAXI], **by_window(TAXI, 900, 200, RUNS),
+    _row("Figure 6, taxi trips", SMALLEST, REAL[TAXI], **by_window(TAXI, 900, 200),
          cost=lambda setting: 20.0, judge=_six, draw=_window, notes=SHARED + " 100 runs.", why=SHORT),
     _row("Figure 7", ORDERS, URLS + " The 30,000 most popular of 89,997 URLs.",
-         **by_window("URLs", 30_000, 400, RUNS), cost=lambda setting: 13.0, judge=_seven, draw=_window,
+         **by_window("URLs", 30_000, 400), cost=lambda setting: 13.0, judge=_seven, draw=_window,
          notes="100 runs.", why=OURS),
-    _row("Figure 7, bus boardings", ORDERS, REAL[BUS], **by_window(BUS, 675, 200, RUNS),
+    _row("Figure 7, bus boardings", ORDERS, REAL[BUS], **by_window(BUS, 675, 200),
          cost=lambda setting: 12.0, judge=_seven, draw=_window, notes="100 runs.", why=SHORT),
     _row("Figure 8", ROBUST, ROME + " Roads are sorted by their root mean square into four streams.",
-         **by_change("Rome", 25_936, 800, RUNS), cost=lambda setting: 12.0, judge=_eight, draw=_change,
+         **by_change("Rome", 25_936, 800), cost=lambda setting: 12.0, judge=_eight, draw=_change,
          notes="100 runs.", why=OURS),
     _row("Figure 8, taxi trips", ROBUST, REAL[TAXI] + " Pairs are sorted by their root mean square.",
-         **by_change(TAXI, 900, 800, RUNS), cost=lambda setting: 8.0, judge=_eight, draw=_change,
+         **by_change(TAXI, 900, 800), cost=lambda setting: 8.0, judge=_eight, draw=_change,
          notes="100 runs.", why=SHORT),
     _row("Figure 9", RATES, URLS + " The 20,000 most popular of 89,997 URLs.", settings=_settings_rate,
          measure=_measure_rate, cost=lambda setting: 13.0, judge=_nine, draw=_rate,
