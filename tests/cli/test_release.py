@@ -166,6 +166,22 @@ def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
         assert words in shown
 
 
+def test_a_stream_that_fails_on_a_terminal_says_why(tmp_path: Path) -> None:
+    """The live view does not put an error of its own in the place of the stream's."""
+    from tidegate.cli.live import View, Watchers
+    from tidegate.errors import LedgerError
+    from tidegate.runtime.pulse import Pulse
+
+    write_events(tmp_path)
+    config = settings(tmp_path)
+    watchers = Watchers({config.name: View(config, live=True)})
+    with (
+        pytest.raises(LedgerError, match="is locked"),
+        watchers.of(Pulse(config, watchers.say, live=False)),
+    ):
+        raise LedgerError("the ledger is locked.")
+
+
 def test_a_stream_that_is_stopped_before_its_first_step_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing was released, and nothing was released before."""
     from tidegate.cli.release import show

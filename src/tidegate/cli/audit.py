@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from tidegate.cli.options import Machine
+from tidegate.cli.progress import bar
 
 if TYPE_CHECKING:
     from tidegate.audit import Finding
@@ -51,7 +52,7 @@ def audit(
     picture: Annotated[
         Path | None, typer.Option(help="Draw the loss found against the claim into this PNG file.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    as_json: Machine = False,
 ) -> None:
     """Search for a pair of streams and an event that refute a privacy claim.
 
@@ -75,7 +76,7 @@ def audit(
         raise InvalidParameter(
             "minutes", minutes, "above 0 and at most a day", "write for example --minutes 0.5"
         )
-    with watching(quiet=as_json) as show:
+    with bar(quiet=as_json) as show:
         if replay is not None:
             saved = Finding.load(replay)
             show("proving on fresh transcripts", 0.3)
@@ -116,19 +117,3 @@ def show_verdict(verdict: Finding) -> None:
         typer.echo(f"  {line}")
     words = f"  {verdict.pairs_tried} pairs, {verdict.transcripts:,} transcripts, {verdict.seconds:.1f} s"
     typer.echo(words if verdict.pairs_tried else f"  {verdict.seconds:.1f} s")
-
-
-@contextmanager
-def watching(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
-    """Show what the audit is doing, and how far it is, where somebody looks."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda words, share: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as shown:
-        task = shown.add_task("starting", total=1.0)
-        yield lambda words, share: shown.update(task, description=words, completed=share)

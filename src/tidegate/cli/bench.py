@@ -128,20 +128,14 @@ def read_values(file: Path, columns: list[str]) -> npt.NDArray[np.float64]:
     """Columns of numbers of a file, steps × columns."""
     import polars as pl
 
+    from tidegate.cli.tables import read_table
     from tidegate.config.writer import header_separator
     from tidegate.errors import InvalidInput, InvalidParameter
     from tidegate.naming import listed
 
     if not file.is_file():
         raise InvalidParameter("file", str(file), "a file that exists", "check its name")
-    try:
-        frame = (
-            pl.read_parquet(file)
-            if file.suffix == ".parquet"
-            else pl.read_csv(file, infer_schema_length=None, separator=header_separator(file))
-        )
-    except Exception:  # polars quotes the file's contents
-        raise InvalidInput(f"{file} cannot be read as CSV or Parquet; give one row a step.") from None
+    frame = read_table(file, "give one row a step", header_separator(file))
     numbers = [name for name, kind in frame.schema.items() if kind.is_numeric()]
     for name in columns:
         if name not in numbers:

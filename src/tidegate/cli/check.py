@@ -185,16 +185,11 @@ def _table(location: str) -> str:
 
 def _broker(location: str) -> str:
     """Connect to a broker under a name of its own, and leave."""
-    import importlib
     import threading
 
     from tidegate.errors import InvalidInput
     from tidegate.servers.broker import BrokerAddress
 
-    try:
-        paho: Any = importlib.import_module("paho.mqtt.client")
-    except ImportError:
-        raise InvalidInput('a broker needs the extra "mqtt"; install tidegate[mqtt].') from None
     address = BrokerAddress(location)
     place = address.place
     answered, reasons = threading.Event(), []
@@ -203,9 +198,8 @@ def _broker(location: str) -> str:
         reasons.append(reason)
         answered.set()
 
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+    client = address.client(InvalidInput)
     client.on_connect = connected
-    address.introduce(client)
     try:
         words = address.trouble()
         if words:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,34 +21,6 @@ app = typer.Typer(
     epilog=MAKE_EXAMPLE,
     **SETTINGS,
 )
-
-_CAMPUS = """\
-[source]
-location = "events.{format}"
-time = "time"
-unit = "device"
-column = "building"
-
-[steps]
-start = "2026-03-02T00:00"
-length = "1h"
-count = {steps}
-
-[query]
-aggregate = "distinct"
-columns = [{columns}]
-
-[protect]
-policy = "w-event"
-epsilon = "1"
-window = 24
-
-[mechanism]
-name = "auto"
-
-[sink]
-location = "released.csv"
-"""
 
 
 @app.command("list", epilog=LIST_EXAMPLE)
@@ -95,6 +68,7 @@ def make(
     weeks, devices = whole("weeks", weeks, most=52), whole("devices", devices, most=1_000_000)
     with stages(2, quiet=as_json) as begin:
         begin("making up a campus")
+        from tidegate.datasets.downloads import configuration
         from tidegate.datasets.streams import campus
 
         events = campus(weeks=weeks, devices=devices)
@@ -108,8 +82,10 @@ def make(
                 "building": pl.Series(events.names, dtype=pl.Enum(events.names)).gather(events.columns),
             }
         )
-        columns = ", ".join(json.dumps(name) for name in events.names)
-        config = _CAMPUS.format(format=format, steps=events.steps, columns=columns)
+        start = datetime.datetime.fromtimestamp(events.start, datetime.UTC).date()
+        query = f'aggregate = "distinct"\ncolumns = {json.dumps(events.names)}'
+        columns = {"unit": "device", "column": "building"}
+        config = configuration(f"events.{format}", columns, start, "1h", events.steps, query)
         files = _write(out, frame, format, config)
     _tell({"name": name, "rows": len(frame), "files": files}, as_json)
 

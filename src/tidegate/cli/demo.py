@@ -13,6 +13,7 @@ import typer
 
 from tidegate.cli.options import Machine
 from tidegate.cli.progress import following
+from tidegate.cli.tables import facts_table, plain_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -183,7 +184,6 @@ def _write(events: Events, releases: Releases, events_file: Path, released_file:
 def _show(report: dict[str, Any]) -> None:
     """The report for people."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(highlight=False)
     console.print(
@@ -191,15 +191,8 @@ def _show(report: dict[str, Any]) -> None:
         f"→ {report['steps']:,} hours × {report['columns']} buildings; "
         f"each device counts once an hour, where it is first seen (keeps {report['kept_by_bounding']:.0%}).\n"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("building")
-    for heading in (
-        "devices an hour",
-        f"error, {report['rival']}",
-        f"error, {report['mechanism']}",
-        "relative",
-    ):
-        table.add_column(heading, justify="right")
+    errors_of = (f"error, {report['rival']}", f"error, {report['mechanism']}")
+    table = plain_table("building", "devices an hour", *errors_of, "relative", left=("building",))
     for name, row in report["buildings"].items():
         relative = f"{row['relative_error']:.1%}"
         errors = (f"{row[name]:.1f}" for name in ("rival_absolute_error", "mean_absolute_error"))
@@ -217,9 +210,7 @@ def _show(report: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     console.print()
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold")
-    facts.add_column(overflow="fold")  # a long path is wrapped, never shortened
+    facts = facts_table()
     facts.add_row("Guarantee", report["guarantee"])
     facts.add_row("Ledger", report["ledger"])
     facts.add_row(

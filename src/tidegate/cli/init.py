@@ -195,7 +195,7 @@ def init(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"{out} cannot be written: {error.strerror}.") from None
-    wrong = {config.name: expected_error(config) for config in checked.parts}
+    wrong = {config.name: config.mechanism.noise_error for config in checked.parts}
     if as_json:
         errors = wrong if checked.listed else wrong[checked.first.name]
         done = {"config": str(out), "guarantee": checked.guarantee, "expected_error": errors}
@@ -212,11 +212,6 @@ def init(
             named = f"{config.name}, with {config.share} of the budget: " if checked.listed else ""
             typer.echo(named + in_words(config, off))
     typer.echo(release_of(out))
-
-
-def expected_error(config: Config) -> float | None:
-    """The mean absolute error of a released value where no model helps; None where there is no closed form."""
-    return config.mechanism.noise_error
 
 
 def in_words(config: Config, wrong: float) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from tidegate.cli import copies
 from tidegate.cli.options import SETTINGS, Machine
+from tidegate.cli.tables import facts_table, gauge, plain_table
 from tidegate.cli.targets import Target, check_target
 
 if TYPE_CHECKING:
@@ -211,13 +212,9 @@ def _print(facts: dict[str, Any]) -> None:
     from fractions import Fraction
 
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     console = Console(highlight=False, markup=False)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+    table = facts_table()
     window = facts["window"]
     steps = f"any {window:,} consecutive steps" if window else "all steps together"
     *earlier, present = facts["promises"]
@@ -240,27 +237,14 @@ def _print(facts: dict[str, Any]) -> None:
         table.add_row("" if number else "History", sentence)
     table.add_row("Charged", f"{facts['rows']:,} rows up to step {facts['step']:,}")
     part = min(float(Fraction(facts["spent_in_last_window"]) / Fraction(facts["limit"])), 1.0)
-    gauge = Text("█" * round(30 * part), style="cyan")
-    gauge.append("░" * (30 - round(30 * part)), style="dim")
-    gauge.append(
-        f"  {facts['spent_in_last_window']} spent, "
-        f"{facts['remaining_for_next_step']} remains for new charges to the next step"
-    )
-    table.add_row("Window", gauge)
+    words = f"{facts['spent_in_last_window']} spent, {facts['remaining_for_next_step']} remains"
+    table.add_row("Window", gauge(part, f"{words} for new charges to the next step"))
     if facts["test_entropy"]:
         table.add_row("Entropy", "of tests: nothing of this run is private")
     console.print(table)
     if facts["last_charges"]:
         console.print()
-        rows = Table(box=None, pad_edge=False, header_style="bold")
-        for heading, side in (
-            ("row", "right"),
-            ("steps", "right"),
-            ("kind", "left"),
-            ("spent", "right"),
-            ("scope", "left"),
-        ):
-            rows.add_column(heading, justify=side)  # type: ignore[arg-type]  # one of two words
+        rows = plain_table("row", "steps", "kind", "spent", "scope", left=("kind", "scope"))
         for charge in facts["last_charges"]:
             first, last = charge["steps"]
             steps = f"{first:,}" if first == last else f"{first:,}–{last:,}"

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tidegate.cli.tables import facts_table, gauge, plain_table
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -21,7 +23,32 @@ LAST = 6  # releases that are shown
 WIDEST = 6  # columns that are shown
 
 
-class View:
+class Silent:
+    """For pipes and machines: one line when something has to be waited for, and nothing else."""
+
+    def stage(self, words: str) -> None:
+        """Nothing."""
+
+    def begin(self, stream: Stream) -> None:
+        """Nothing."""
+
+    def released(self, chunk: Chunk) -> None:
+        """Nothing."""
+
+    def say(self, sentence: str) -> None:
+        """One line."""
+        print(f"tidegate: {sentence}", file=sys.stderr, flush=True)
+
+    def waiting(self, sentence: str) -> None:
+        """One line."""
+        if sentence:
+            self.say(sentence)
+
+    def failed(self, sentence: str) -> None:
+        """Nothing: whoever called says it."""
+
+
+class View(Silent):
     """What people see while a stream runs. Everything in it is released already."""
 
     def __init__(self, config: Config, *, live: bool, title: str = "tidegate") -> None:
@@ -81,34 +108,24 @@ class View:
         """Draw everything anew."""
         from rich.console import Group
         from rich.panel import Panel
-        from rich.table import Table
         from rich.text import Text
 
         parts: list[RenderableType] = [self._facts()]
         if self.last:
-            table = Table(box=None, pad_edge=False, header_style="bold")
-            table.add_column("step", justify="right")
+            table = plain_table("step")
             labels = self.config.query.answer_labels
             for label in labels[:WIDEST]:
                 table.add_column(Text(label), justify="right", overflow="ellipsis", no_wrap=True)
             table.add_column("…" if len(labels) > WIDEST else "")
             for step, values, status in self.last:
-                table.add_row(
-                    f"{step:,}",
-                    *(_shown(value) for value in values),
-                    status,
-                )
+                table.add_row(f"{step:,}", *map(_shown, values), status)
             parts += [Text(), table]
         if self.wait:
             parts += [Text(), Text(self.wait, style="yellow")]
         return Panel(Group(*parts), title=self.title, title_align="left", border_style="cyan")
 
     def _facts(self) -> RenderableType:
-        from rich.table import Table
-
-        facts = Table.grid(padding=(0, 2))
-        facts.add_column(style="bold")
-        facts.add_column()
+        facts = facts_table()
         stream = self.stream
         step = stream.step if stream is not None else 0
         total = self.config.steps.count
@@ -131,52 +148,15 @@ class View:
         return facts
 
     def _gauge(self) -> RenderableType:
-        from rich.text import Text
-
-        filled = round(self.spent * 30)
         window = self.config.policy.window
         where = "all steps" if window is None else f"the last {window:,} steps"
-        gauge = Text("█" * filled, style="cyan")
-        gauge.append("░" * (30 - filled), style="dim")
-        gauge.append(f"  {self.spent:.0%} of the budget spent in {where}")
-        return gauge
+        return gauge(self.spent, f"{self.spent:.0%} of the budget spent in {where}")
 
 
 def _shown(value: float) -> str:
     if value != value:
         return "–"  # no reading
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.4g}"
-
-    def failed(self, sentence: str) -> None:
-        """Nothing: whoever called says it."""
-
-
-class Silent:
-    """For pipes and machines: one line when something has to be waited for, and nothing else."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self.quiet = quiet
-
-    def stage(self, words: str) -> None:
-        """Nothing."""
-
-    def begin(self, stream: Stream) -> None:
-        """Nothing."""
-
-    def released(self, chunk: Chunk) -> None:
-        """Nothing."""
-
-    def say(self, sentence: str) -> None:
-        """One line."""
-        print(f"tidegate: {sentence}", file=sys.stderr, flush=True)
-
-    def waiting(self, sentence: str) -> None:
-        """One line."""
-        if sentence:
-            print(f"tidegate: {sentence}", file=sys.stderr, flush=True)
-
-    def failed(self, sentence: str) -> None:
-        """Nothing: whoever called says it."""
 
 
 class Watcher:
@@ -262,13 +242,13 @@ def watching(queries: Queries, *, live: bool, quiet: bool) -> Iterator[Watchers]
 
     console: Console = Console(stderr=True)
     if queries.first.run.log == "json":
-        from tidegate.cli.journal import Journal
+        from tidegate.runtime.journal import Journal
 
         names = [config.name for config in queries.parts]
         yield Watchers({name: Journal(name if queries.listed else "") for name in names})
         return
     if quiet or not console.is_terminal:
-        yield Watchers({config.name: Silent(quiet=quiet) for config in queries.parts})
+        yield Watchers({config.name: Silent() for config in queries.parts})
         return
     from rich.console import Group
     from rich.live import Live

@@ -182,13 +182,13 @@ class Settings(NamedTuple):
 
 def read_settings(file: Path, name: str | None = None) -> Settings:
     """Policy, columns and clock of a configuration, and the file of its releases if there is one."""
+    from tidegate.config.auto import steps_of_a_day
     from tidegate.config.queries import read_query
     from tidegate.runtime.accuracy import likely_level, step_seconds
     from tidegate.runtime.learnt import at_what_was_learnt
 
     config = read_query(file, name, follow=True)  # a plan needs no end
-    day = 86_400 / step_seconds(config)
-    season = int(day) if day.denominator == 1 and day >= 2 else None
+    season = steps_of_a_day(step_seconds(config))
     out = Path(config.locate(config.sink.location))
     known = (
         out.suffix in (".csv", ".parquet") and out.is_file() and out.with_name(out.name + ".receipt").exists()
@@ -228,21 +228,13 @@ def read_profile(file: Path, season: int | None, *, public: bool) -> StreamModel
     """Read an earlier release; anything else is refused unless it is declared to be public."""
     import polars as pl
 
+    from tidegate.cli.tables import read_table
     from tidegate.errors import InvalidInput, InvalidParameter
     from tidegate.plan import Profile
 
     if not file.exists():
         raise InvalidParameter("released", str(file), "a file that exists", "check its name")
-    try:
-        frame = (
-            pl.read_parquet(file)
-            if file.suffix == ".parquet"
-            else pl.read_csv(file, infer_schema_length=None)
-        )
-    except Exception:  # polars quotes the file's contents
-        raise InvalidInput(
-            f"{file} cannot be read as CSV or Parquet; give a file that Tidegate wrote."
-        ) from None
+    frame = read_table(file, "give a file that Tidegate wrote")
     if not set(frame.columns) >= STATES and not public:
         raise InvalidParameter(
             "released",

@@ -124,6 +124,7 @@ def made_up(config: Config, level: float) -> Iterator[StepBlock]:
     """Steps with days, weeks and a rest, around a level."""
     import numpy as np
 
+    from tidegate.config.auto import steps_of_a_day
     from tidegate.ingest import StepBlock
     from tidegate.noise import install
     from tidegate.noise.fixed import FixedEntropy
@@ -131,8 +132,7 @@ def made_up(config: Config, level: float) -> Iterator[StepBlock]:
     from tidegate.runtime.accuracy import step_seconds
 
     query = config.query
-    day = 86_400 / step_seconds(config)
-    season = int(day) if day.denominator == 1 and day >= 2 else None
+    season = steps_of_a_day(step_seconds(config))
     described = Description(level=level, columns=len(query.columns), season=season)
     steps = min(config.steps.count or LONGEST, 20_000)
     with install(FixedEntropy("preview")):  # makes up a stream and protects nobody

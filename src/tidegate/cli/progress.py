@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 
@@ -25,6 +26,30 @@ def release_of(config: Path, *options: str) -> str:
 
 
 @contextmanager
+def bar(total: float = 1.0, *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
+    """Show what is being done and how much of ``total`` is done, where somebody looks.
+
+    Yields a function of a few words and of what is done.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda words, done: None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("starting", total=total)
+        yield lambda words, done: shown.update(task, description=words, completed=done)
+
+
+@contextmanager
 def stages(total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Show which of ``total`` stages is running and for how long.
 
@@ -40,26 +65,6 @@ def stages(total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]
     callable
         Call it with a few words at the beginning of each stage.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda description: None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as shown:
-        task = shown.add_task("starting", total=total)
-        begun = 0
-
-        def begin(description: str) -> None:
-            nonlocal begun
-            shown.update(task, description=description, completed=begun)
-            begun += 1
-
-        yield begin
+    begun = count()
+    with bar(total, quiet=quiet) as show:
+        yield lambda description: show(description, next(begun))

@@ -16,11 +16,11 @@ import typer
 
 from tidegate.cli.options import Machine
 from tidegate.cli.progress import following, release_of
+from tidegate.cli.tables import facts_table
 
 if TYPE_CHECKING:
     from tidegate.config import Config, Queries
     from tidegate.ingest import Intake
-    from tidegate.ledger.durable import DurableLedger
     from tidegate.runtime import Stream, Streams
 
 RECENT = 20_000  # releases by which accuracy is judged
@@ -170,6 +170,7 @@ def run_release(
     from tidegate.cli.live import watching
     from tidegate.ingest import PublicClock
     from tidegate.runtime import open_streams
+    from tidegate.runtime.amend import told_of
     from tidegate.runtime.archives import Archives
     from tidegate.runtime.pulse import Heartbeat, Pulse
     from tidegate.runtime.streams import archives_of
@@ -210,7 +211,7 @@ def run_release(
                 intake.close()
             watcher.stage("checking the ledger")
             verdict = streams.verify()
-            history = history_of(streams.ledger)
+            history = told_of(streams.ledger)
             done = _summary(streams, before, verdict) | {"history": history}
             if report is not None:
                 watcher.stage("writing the report")
@@ -361,17 +362,9 @@ def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
     }
 
 
-def history_of(ledger: DurableLedger) -> list[str]:
-    """Which queries share the account, and how the stream was amended; nothing where it has one query."""
-    from tidegate.runtime.amend import told_of
-
-    return told_of(ledger)
-
-
 def show(done: dict[str, Any], *, aside: bool, inside: bool) -> None:
     """The summary for people, on stderr where releases are on stdout; a report may have to stay inside."""
     from rich.console import Console
-    from rich.table import Table
 
     # a path or a name may hold anything, also what looks like markup
     console = Console(highlight=False, markup=False, file=sys.stderr if aside else sys.stdout)
@@ -387,9 +380,7 @@ def show(done: dict[str, Any], *, aside: bool, inside: bool) -> None:
     else:
         words = f"Nothing new: all {steps:,} steps of this stream were released before."
     console.print(words + "\n")
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold")
-    facts.add_column(overflow="fold")  # a long path is wrapped, never shortened
+    facts = facts_table()
     facts.add_row("Guarantee", done["guarantee"])
     for sentence in done.get("history", ()):
         if sentence.startswith("Amended"):

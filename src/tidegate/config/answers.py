@@ -16,7 +16,7 @@ from tidegate.config.answer import Answer
 from tidegate.config.auto import DAY as SECONDS_OF_A_DAY
 from tidegate.config.config import Config
 from tidegate.config.keys import AnswerKeys
-from tidegate.config.reader import FileReader
+from tidegate.config.reader import FileReader, one_of
 from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, whole
 from tidegate.queries import standing
@@ -25,7 +25,6 @@ from tidegate.queries.standing import Meaning, Operator
 MOST_AHEAD = 10_000  # steps of a forecast
 LONGEST_WINDOW = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-_HEADER = re.compile(r"\s*\[(\[?)\s*([^\]]+?)\s*\]\]?")
 # which keys a kind has, besides name, kind, query and location
 _KEYS = {
     "window": {"columns", "window", "statistic"},
@@ -83,7 +82,7 @@ def read_answers(
     taken |= {config.path, Path(config.ledger)}
     answers = []
     for index, given in enumerate(listed):
-        own = FileReader(_only(reader.text, index), reader.path, reader.follow)
+        own = FileReader(one_of(reader.text, "answer", index), reader.path, reader.follow)
         keys: AnswerKeys = own.section(
             "answer", AnswerKeys, [item.name for item in fields(AnswerKeys)], given
         )
@@ -365,18 +364,3 @@ def calendar_periods(steps: Steps, kind: str) -> Callable[[int], tuple[int, int]
         return known[0]
 
     return period
-
-
-def _only(text: str, index: int) -> str:
-    """The file with one of its answers: the lines of the others are empty, so that line numbers stay."""
-    found, at, keep = [], -1, True
-    for line in text.splitlines():
-        header = _HEADER.match(line)
-        if header and not re.match(r"\s*\[\s*[\"'\d]", line):
-            if header[2].strip("\"' ") == "answer":
-                at += 1
-                keep = at == index
-            else:
-                keep = True
-        found.append(line if keep else "")
-    return "\n".join(found)

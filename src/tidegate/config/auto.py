@@ -23,22 +23,35 @@ CLEARLY = 0.9  # a plan's favourite must promise this part of Tide's error, or l
 LONGEST_PERIOD = 50_000  # steps: a year of hours is no period that a stream could teach
 
 
+def seconds_of_a_step(steps: Steps) -> Fraction:
+    """The length of a step; a day is a day, also the one on which summer time begins."""
+    if steps.length == CALENDAR_DAY:
+        return Fraction(DAY)
+    return Fraction(steps.boundary(2) - steps.boundary(1), 10**6)
+
+
+def steps_of_a_day(seconds: Fraction) -> int | None:
+    """How many steps of so many seconds a day has; None where it has not several of them.
+
+    Examples
+    --------
+    >>> steps_of_a_day(Fraction(3600)), steps_of_a_day(Fraction(7000)), steps_of_a_day(Fraction(86_400))
+    (24, None, None)
+    """
+    day = DAY / seconds
+    return int(day) if day.denominator == 1 and day >= 2 else None
+
+
 def choose_for(
     policy: Policy, query: Query, steps: Steps, level: object, *, nonnegative: bool, shared: bool = True
 ) -> Mechanism:
     """`choose` for a query on steps of a clock."""
-    # a day is a day, also the one on which summer time begins
-    seconds = (
-        Fraction(DAY)
-        if steps.length == CALENDAR_DAY
-        else Fraction(steps.boundary(2) - steps.boundary(1), 10**6)
-    )
     return choose(
         policy,
         query.width,
         Fraction(query.grid),
         query.rounding,
-        seconds,
+        seconds_of_a_step(steps),
         None if level is None else float(str(level)),
         nonnegative=nonnegative,
         shared=shared,
@@ -81,10 +94,9 @@ def choose(
     The choice is a function of these arguments, so that a stream that restarts gets the same mechanism.
     """
     shape: dict[str, Any] = {"columns": columns, "grid": grid, "rounding": rounding}
-    day = DAY / seconds
-    season = int(day) if day.denominator == 1 and day >= 2 else None
+    season = steps_of_a_day(seconds)
     # days have a week, too: measured once a week they would all look like the same weekday
-    week = 7 if day == 1 else None if season is None else 7 * season
+    week = 7 if seconds == DAY else None if season is None else 7 * season
     periods = [p for p in (season, week) if p is not None and 2 <= p <= LONGEST_PERIOD]
     budgets = Tide.budgets if shared else ("Pure",)  # Tide took no ρ before
     if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in budgets:

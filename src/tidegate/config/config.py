@@ -217,4 +217,9 @@ class Config:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of :meth:`describe`."""
-        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:32]
+        return fingerprint_of(self.describe())
+
+
+def fingerprint_of(described: dict[str, Any]) -> str:
+    """A digest by which a description is known again."""
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]

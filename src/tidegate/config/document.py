@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tidegate.config.keys import KINDS, LISTED, OPEN, REPEATED, SECTIONS, required
@@ -167,25 +169,21 @@ def markdown() -> str:
     """The page docs/config.md."""
     parts = [INTRODUCTION]
     for name, section in SECTIONS.items():
-        parts.append(f"\n## [{name}]\n\n{section.__doc__}\n\n")
-        parts.append("| key | value | default | meaning |\n|---|---|---|---|\n")
-        parts.extend(_row(item) for item in fields(section))
+        parts.append(f"\n## [{name}]\n\n{section.__doc__}\n\n{_table(section)}")
         if name in LISTED:
-            parts.append(f"\n## [[{name}]]\n\n{LISTED[name].__doc__}\n\n{LISTS[name]}\n")
-            parts.append("| key | value | default | meaning |\n|---|---|---|---|\n")
-            before = {item.name: item for item in fields(section)}
-            parts.extend(
-                _row(item) for item in fields(LISTED[name]) if item.metadata != _metadata(before, item.name)
-            )
-    for name, section in REPEATED.items():
-        parts.append(f"\n## [[{name}]]\n\n{section.__doc__}\n\n{LISTS[name]}\n")
-        parts.append("| key | value | default | meaning |\n|---|---|---|---|\n")
-        parts.extend(_row(item) for item in fields(section))
+            parts.append(_list(name, LISTED[name], {item.name: item.metadata for item in fields(section)}))
+    parts.extend(_list(name, section) for name, section in REPEATED.items())
     return "".join(parts)
 
 
-def _metadata(known: dict[str, Field[Any]], name: str) -> Any:
-    return known[name].metadata if name in known else None
+def _list(name: str, section: type[Any], said: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """A section that may stand several times, with the keys that were not said before."""
+    return f"\n## [[{name}]]\n\n{section.__doc__}\n\n{LISTS[name]}\n{_table(section, said)}"
+
+
+def _table(section: type[Any], said: Mapping[str, Any] = MappingProxyType({})) -> str:
+    rows = [_row(item) for item in fields(section) if item.metadata != said.get(item.name)]
+    return "".join(["| key | value | default | meaning |\n|---|---|---|---|\n", *rows])
 
 
 def _row(item: Field[Any]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,11 +13,11 @@ from typing import Any
 
 from tidegate.clock.durations import seconds
 from tidegate.config.answers import read_answers
-from tidegate.config.config import Config
+from tidegate.config.config import Config, fingerprint_of
 from tidegate.config.errors import ConfigError
 from tidegate.config.keys import EditionsKeys, ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys, StepsKeys
 from tidegate.config.places import check_places
-from tidegate.config.reader import FileReader, header_of, read_config, read_text
+from tidegate.config.reader import FileReader, one_of, read_config, read_text
 from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, show
 from tidegate.ingest import Intake, Query, Several
@@ -150,7 +148,7 @@ class Queries:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of :meth:`describe`."""
-        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:32]
+        return fingerprint_of(self.describe())
 
     def open(
         self,
@@ -232,7 +230,7 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
         raise reader.fail("'query' must be sections; write [[query]] for each.", "", "query")
     readers = [
         _PartReader(
-            _only(text, index, bool(each.get("mechanism"))) if several else text,
+            one_of(text, "query", index, own_mechanism=bool(each.get("mechanism"))) if several else text,
             Path(path),
             follow,
             found,
@@ -566,20 +564,3 @@ def _divided(readers: Sequence[_PartReader]) -> list[Fraction]:
             "share",
         )
     return shares
-
-
-def _only(text: str, index: int, own_mechanism: bool) -> str:
-    """The file as one of its queries sees it: the lines of the others are empty, so that line numbers stay."""
-    found, at, keep = [], -1, True
-    for line in text.splitlines():
-        name = header_of(line)
-        if name:
-            if name == "query":
-                at += 1
-                keep = at == index
-            elif name.startswith("query."):
-                line = f"[{name.removeprefix('query.')}]"
-            else:
-                keep = not (own_mechanism and name == "mechanism")
-        found.append(line if keep else "")
-    return "\n".join(found)

@@ -830,6 +830,25 @@ def header_of(line: str) -> str:
     return found[1].strip("\"' ") if found and not is_list else ""
 
 
+def one_of(text: str, section: str, index: int, *, own_mechanism: bool = False) -> str:
+    """The file as one of several sections [[section]] sees it: the lines of the others are empty, so that numbers stay.
+
+    A table below it, [section.name], is [name] to it; one with a mechanism of its own does not see that of the file.
+    """
+    found, at, keep = [], -1, True
+    for line in text.splitlines():
+        name = header_of(line)
+        if name == section:
+            at += 1
+            keep = at == index
+        elif name.startswith(f"{section}."):
+            line = f"[{name.removeprefix(f'{section}.')}]"
+        elif name:
+            keep = not (own_mechanism and name == "mechanism")
+        found.append(line if keep else "")
+    return "\n".join(found)
+
+
 def line_of(text: str, section: str, name: str) -> int | None:
     """The line of a key, or of its section if the key is not there."""
     inside, header = section == "", None

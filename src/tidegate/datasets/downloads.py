@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import datetime
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,9 @@ from tidegate.errors import InvalidInput, InvalidParameter
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+EVENTS, NEW_YORK = "events.parquet", "America/New_York"
 
 
 @dataclass(frozen=True)
@@ -46,15 +49,24 @@ def _columns(path: Path, frame: pl.LazyFrame, *needed: str) -> None:
         raise InvalidInput(f"{path.name!r} has no column {missing[0]!r}; is it the file of this dataset?")
 
 
-def _config(
-    events: str, unit: str, start: datetime.date, length: str, count: int, zone: str, query: str, protect: str
+def configuration(
+    location: str,
+    columns: Mapping[str, str],
+    start: datetime.date,
+    length: str,
+    count: int,
+    query: str,
+    *,
+    zone: str = "UTC",
+    protect: str = "",
 ) -> str:
+    """A configuration that releases a sample stream; `columns` are those of the source besides its time."""
+    named = "".join(f'{key} = "{name}"\n' for key, name in columns.items())
     return f"""\
 [source]
-location = "events.parquet"
+location = "{location}"
 time = "time"
-{events}
-{unit}
+{named}
 [steps]
 start = "{start.isoformat()}T00:00"
 length = "{length}"
@@ -88,12 +100,13 @@ def _citibike(path: Path) -> tuple[pl.DataFrame, str]:
         time = next((name for name in ("starttime", "start_time", "start") if name in names), "starttime")
         _columns(path, frame, time)
         found = frame.select(time=pl.col(time), unit=pl.col(bike).cast(pl.String)).collect()
-        unit, aggregate = 'unit = "unit"\n', "distinct"
+        columns, aggregate = {"unit": "unit"}, "distinct"
     else:
         _columns(path, frame, "started_at")
         found = frame.select(time=pl.col("started_at")).collect()
-        unit, aggregate = "", "count"
-    return found, _config("", unit, start, "1h", hours, "America/New_York", f'aggregate = "{aggregate}"', "")
+        columns, aggregate = {}, "count"
+    query = f'aggregate = "{aggregate}"'
+    return found, configuration(EVENTS, columns, start, "1h", hours, query, zone=NEW_YORK)
 
 
 def _taxi(path: Path) -> tuple[pl.DataFrame, str]:
@@ -107,7 +120,7 @@ def _taxi(path: Path) -> tuple[pl.DataFrame, str]:
     found = frame.select(time=pl.col(time), zone=pl.col("PULocationID").cast(pl.Int64)).collect()
     zones = ", ".join(f'"{zone}"' for zone in range(1, 264))  # the city's public list of taxi zones
     query = f'aggregate = "count"\ncolumns = [{zones}]\noutside = "other"'
-    return found, _config('column = "zone"', "", start, "1h", hours, "America/New_York", query, "")
+    return found, configuration(EVENTS, {"column": "zone"}, start, "1h", hours, query, zone=NEW_YORK)
 
 
 def _calit2(path: Path) -> tuple[pl.DataFrame, str]:
@@ -126,11 +139,8 @@ def _calit2(path: Path) -> tuple[pl.DataFrame, str]:
         count=pl.col("count").str.strip_chars().cast(pl.Int64, strict=False),
     )
     query = 'aggregate = "given"\ncolumns = ["7", "9"]\nfill = "zero"'
-    start = datetime.date(2005, 7, 24)
-    text = _config(
-        'column = "flow"\nvalue = "count"', "", start, "30min", 5040, "UTC", query, 'max_change = "1"\n'
-    )
-    return found, text
+    columns, start = {"column": "flow", "value": "count"}, datetime.date(2005, 7, 24)
+    return found, configuration(EVENTS, columns, start, "30min", 5040, query, protect='max_change = "1"\n')
 
 
 DOWNLOADS = {

@@ -8,9 +8,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.clock.steps import DAY as CALENDAR_DAY
 from tidegate.config import Config
-from tidegate.config.auto import DAY, choose
+from tidegate.config.auto import choose, seconds_of_a_step, steps_of_a_day
 from tidegate.mechanisms import Mechanism
 from tidegate.plan import Description
 from tidegate.plan.remedies import Remedy, remedies
@@ -107,9 +106,7 @@ def what_would_help(config: Config, found: Accuracy) -> list[Remedy]:
     ):
         return []
     seconds = step_seconds(config)
-    day = DAY / seconds
-    season = int(day) if day.denominator == 1 and day >= 2 else None
-    described = Description(level=found.level, columns=query.width, season=season)
+    described = Description(level=found.level, columns=query.width, season=steps_of_a_day(seconds))
     kind = type(config.mechanism)
 
     def build(policy: Policy, columns: int, length: Fraction) -> Mechanism:
@@ -134,10 +131,5 @@ def likely_level(config: Config, policy: Policy | None = None) -> tuple[float, b
 
 
 def step_seconds(config: Config) -> Fraction:
-    """The length of a step; a day is a day, also the one on which summer time begins."""
-    steps = config.steps
-    return (
-        Fraction(DAY)
-        if steps.length == CALENDAR_DAY
-        else Fraction(steps.boundary(2) - steps.boundary(1), 10**6)
-    )
+    """The length of a step."""
+    return seconds_of_a_step(config.steps)

@@ -22,17 +22,19 @@ def unused_name(path: Path) -> Path:
 
 
 @contextmanager
-def replacing(path: Path, mode: int = 0o644) -> Iterator[BinaryIO]:
-    """Write a file that has its name only when it is complete and on disk; what fails leaves nothing behind."""
+def replacing(path: Path, mode: int = 0o644, *, safe: bool = True) -> Iterator[BinaryIO]:
+    """Write a file that has its name only when it is complete (and on disk, if `safe`); what fails leaves nothing."""
     fresh = unused_name(path)
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
-            os.fsync(descriptor)
+            if safe:
+                os.fsync(descriptor)
         fresh.replace(path)
-        sync(path.parent)
+        if safe:
+            sync(path.parent)
     except BaseException:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)

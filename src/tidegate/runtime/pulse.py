@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from tidegate.exact import show
 from tidegate.ledger.promise import limit_of
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import check_earlier, unused_name
+from tidegate.runtime.files import check_earlier, replacing
 from tidegate.runtime.notify import Notifier
 from tidegate.runtime.stream import Stream
 from tidegate.runtime.streams import Streams
@@ -225,16 +224,9 @@ class Pulse:
         """Replace the file by one that is complete; whoever reads it never sees half of it."""
         if self._path is None:
             return
-        fresh = unused_name(self._path)
         text = json.dumps(self.facts(), indent=2, ensure_ascii=False) + "\n"
-        try:
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            fresh.replace(self._path)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
+        with replacing(self._path, safe=False) as file:
+            file.write(text.encode())
 
 
 def _silent(source: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import html
-import os
 import zoneinfo
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.config import Config
+from tidegate.config.auto import steps_of_a_day
 from tidegate.exact import show
 from tidegate.ledger import Verdict
 from tidegate.policy import Budget, ZeroConcentrated
@@ -24,7 +24,7 @@ from tidegate.runtime.archives import Archives
 from tidegate.runtime.card import card
 from tidegate.runtime.chunks import Chunk, joined, latest
 from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import check_report, unused_name
+from tidegate.runtime.files import check_report, replacing
 from tidegate.runtime.learnt import learnt_clip, released_by
 from tidegate.runtime.left_out import LeftOut, left_out
 from tidegate.runtime.pictures import (
@@ -50,7 +50,6 @@ Values = npt.NDArray[np.float64]
 MOST_SHOWN = 20  # columns with a picture of their own
 LONG_DAYS = 21  # from which on hours are drawn as heat maps
 MOST_ROWS = 288  # steps of a day that a heat map may have
-DAY = 86_400  # seconds
 MEANING = {
     Status.FRESH: "measured at this step, with noise",
     Status.PARTIAL: "some columns were measured at this step, the others approximated",
@@ -133,15 +132,10 @@ def write_report(
     page = Page(config, newest, truth, left, made_up is not None, tuple(history))
     text = "".join(_page(page, store, verdict, archives))
     check_report(path)  # again, since much may have happened while the stream ran
-    fresh = unused_name(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(fresh, flags, 0o600 if compare_truth else 0o644)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        fresh.replace(path)
+        with replacing(path, 0o600 if compare_truth else 0o644) as file:
+            file.write(text.encode())
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise SinkError(
             f"the report {path} cannot be written ({error.strerror}); the releases are safe: start again."
         ) from None
@@ -336,8 +330,8 @@ def _table(rows: Sequence[Row]) -> str:
 
 def _day(config: Config) -> int | None:
     """Steps of a day, where there are several."""
-    day = DAY / step_seconds(config)
-    return int(day) if day.denominator == 1 and 2 <= day <= MOST_ROWS else None
+    day = steps_of_a_day(step_seconds(config))
+    return day if day is not None and day <= MOST_ROWS else None
 
 
 def _chosen(answers: Values) -> tuple[list[int], int]:

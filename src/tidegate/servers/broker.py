@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 import ssl
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tidegate.errors import InvalidParameter, port_of
+from tidegate.errors import InvalidParameter, TidegateError, port_of
 
 FILES = ("sslrootcert", "sslcert", "sslkey")  # as PostgreSQL calls them
 
@@ -63,6 +64,14 @@ class BrokerAddress:
         """Host and port."""
         return f"{self.host}:{self.port}"
 
+    def client(self, refusal: type[TidegateError], **own: Any) -> Any:
+        """A client that knows its login and its certificates and comes back when it was cut off."""
+        paho = library("client", refusal)
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5, **own)
+        self.introduce(client)
+        client.reconnect_delay_set(min_delay=1, max_delay=15)
+        return client
+
     def introduce(self, client: Any) -> None:
         """Give a client its login and its certificates."""
         if self._user:
@@ -101,3 +110,12 @@ class BrokerAddress:
         except OSError as error:
             return error.strerror or type(error).__name__
         return ""
+
+
+def library(module: str, refusal: type[TidegateError]) -> Any:
+    """A module of the client library, which is an extra."""
+    try:
+        return importlib.import_module(f"paho.mqtt.{module}")
+    except ImportError:
+        pass
+    raise refusal('a broker needs the extra "mqtt"; install tidegate[mqtt].')

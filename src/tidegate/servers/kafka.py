@@ -86,6 +86,17 @@ class TopicAddress:
         found |= {name.replace("_", "."): value for name, value in own.items()}
         return {**found, "bootstrap.servers": self.servers, "client.id": "tidegate", "logger": _silent}
 
+    def reader(self, **own: Any) -> Any:
+        """A consumer that joins no group, reads what was committed, and reports the end of each partition."""
+        settings = self.settings(
+            group_id="tidegate",  # never joined
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            isolation_level="read_committed",
+            **own,
+        )
+        return library().Consumer(settings)
+
 
 def library(module: str = "") -> Any:
     """The client library, which is an extra."""

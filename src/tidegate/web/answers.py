@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 Handler = Callable[[Request], Awaitable[Response]]
+JSON = ("application/json",)
 
 
 class Refused(Exception):
@@ -105,7 +106,7 @@ class Route:
     parameters
         What it takes.
     answers
-        Status → (media types, what it says).
+        Status → (media types, what it says); what every route of its kind may answer besides is added.
     body
         Media types of the request's body.
     """
@@ -118,6 +119,16 @@ class Route:
     parameters: tuple[Parameter, ...] = ()
     answers: Mapping[int, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     body: tuple[str, ...] = ()
+
+    @property
+    def all_answers(self) -> dict[int, tuple[tuple[str, ...], str]]:
+        """Its own answers, and the refusals that follow from path and role."""
+        found = {400: (JSON, "A parameter is wrong; the sentence says which.")}
+        if "{name}" in self.path:
+            found[404] = (JSON, "There is no such stream.")
+        if self.role != "public":
+            found |= {401: (JSON, "A token is needed."), 403: (JSON, "The token has another role.")}
+        return {**found, **self.answers}
 
 
 ERROR = {
@@ -173,7 +184,7 @@ def _operation(route: Route) -> dict[str, Any]:
         }
     if route.role != "public":
         found["security"] = [{"token": []}]
-    for status, (kinds, words) in sorted(route.answers.items()):
+    for status, (kinds, words) in sorted(route.all_answers.items()):
         entry: dict[str, Any] = {"description": words}
         if kinds:
             schema = {"$ref": "#/components/schemas/Error"} if status >= 400 else {}

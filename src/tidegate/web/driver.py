@@ -17,9 +17,9 @@ from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.published import signing_key
 from tidegate.runtime import Chunk, Streams, open_streams
 from tidegate.runtime.archives import Archives
+from tidegate.runtime.journal import log
 from tidegate.runtime.store import open_durable
 from tidegate.web.channel import Channel
-from tidegate.web.logs import log
 
 Clock = Callable[[], float]
 PATIENCE = (1.0, 30.0)  # seconds before a stream that failed is opened again: at first, and at most

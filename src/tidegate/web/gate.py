@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidegate.errors import TidegateError
+from tidegate.runtime.journal import log
 from tidegate.web.answers import Refused, answer
-from tidegate.web.logs import log
 from tidegate.web.tokens import Token, Tokens
 
 POLICY = "; ".join(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import threading
 import urllib.error
 import urllib.request
@@ -18,10 +17,11 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tidegate.ledger.published import public_text
+from tidegate.runtime.files import replacing
+from tidegate.runtime.journal import log
 from tidegate.web.alarms import Hook
 from tidegate.web.board import Board
 from tidegate.web.encoding import Encoder
-from tidegate.web.logs import log
 
 TIMEOUT = 10.0  # seconds for one attempt
 PATIENCE = (1.0, 60.0)  # seconds before the next attempt: at first, and at most
@@ -123,13 +123,8 @@ class Sender:
             with contextlib.suppress(OSError, ValueError):
                 found = json.loads(self.file.read_text(encoding="utf-8"))
             found[self.hook.url] = number
-            fresh = self.file.with_name(f".{self.file.name}.new")
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(found, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.file)
+            with replacing(self.file, 0o600) as file:
+                file.write(json.dumps(found).encode())
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

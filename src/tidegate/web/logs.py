@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 import logging
 import os
 import select
@@ -12,17 +10,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-_lock = threading.Lock()
-
-
-def log(event: str, **facts: Any) -> None:
-    """Write one line."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    line = json.dumps({"time": now, "event": event, **facts}, ensure_ascii=False, default=str)
-    with _lock:
-        print(line, file=sys.stderr, flush=True)
+from tidegate.runtime.journal import log
 
 
 @contextmanager

@@ -10,11 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.version import __version__
-from tidegate.web.answers import Route, answer, openapi, read_query
+from tidegate.web.answers import JSON, Route, answer, openapi, read_query
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
 
-JSON = ("application/json",)
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("opening", "running", "waiting", "ended", "failed", "stopped")
 
@@ -87,31 +86,25 @@ class Machines:
     @property
     def routes(self) -> tuple[Route, ...]:
         """What machines read."""
-        fine = {200: (JSON, "It is."), 503: (JSON, "It is not."), 400: (JSON, "A parameter is wrong.")}
+        fine = (JSON, "It is.")
         return (
+            Route("GET", "/healthz", self.healthz, "Whether the process answers.", answers={200: fine}),
             Route(
                 "GET",
-                "/healthz",
-                self.healthz,
-                "Whether the process answers.",
-                answers={200: fine[200], 400: fine[400]},
-            ),
-            Route(
-                "GET", "/readyz", self.readyz, "Whether every stream is at work or has ended.", answers=fine
+                "/readyz",
+                self.readyz,
+                "Whether every stream is at work or has ended.",
+                answers={200: fine, 503: (JSON, "It is not.")},
             ),
             Route(
                 "GET",
                 "/metrics",
                 self.metrics,
                 "Steps, lag, budget and sinks for Prometheus.",
-                answers={200: (("text/plain",), "Metrics."), 400: fine[400]},
+                answers={200: (("text/plain",), "Metrics.")},
             ),
             Route(
-                "GET",
-                "/openapi.json",
-                self.openapi,
-                "This document.",
-                answers={200: (JSON, "OpenAPI 3.1."), 400: fine[400]},
+                "GET", "/openapi.json", self.openapi, "This document.", answers={200: (JSON, "OpenAPI 3.1.")}
             ),
         )
 
@@ -147,17 +140,14 @@ class Machines:
                 labels = ",".join(f'{key}="{text}"' for key, text in channel.encoder.names.items())
                 if value is not None:
                     yield f"{name}{{{labels}}} {value:.17g}"
-        yield "# HELP tidegate_stream_state 1 for the state that a stream is in."
-        yield "# TYPE tidegate_stream_state gauge"
+        yield from _told("tidegate_stream_state", "gauge", "1 for the state that a stream is in.")
         for driver in self.drivers.values():
             for state in STATES:
                 yield f'tidegate_stream_state{{stream="{driver.name}",state="{state}"}} {int(driver.state == state)}'
-        yield "# HELP process_start_time_seconds When the process began."
-        yield "# TYPE process_start_time_seconds gauge"
+        yield from _told("process_start_time_seconds", "gauge", "When the process began.")
         yield f"process_start_time_seconds {self.begun:.3f}"
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        yield "# HELP process_cpu_seconds_total Processor time."
-        yield "# TYPE process_cpu_seconds_total counter"
+        yield from _told("process_cpu_seconds_total", "counter", "Processor time.")
         yield f"process_cpu_seconds_total {usage.ru_utime + usage.ru_stime:.3f}"
 
     async def openapi(self, request: Request) -> Response:

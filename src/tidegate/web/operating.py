@@ -13,15 +13,14 @@ from starlette.responses import Response
 
 from tidegate.exact import show
 from tidegate.runtime.store import verify_target
-from tidegate.web.answers import Route, answer, read_query
+from tidegate.web.answers import JSON, Route, answer, read_query
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
 from tidegate.web.gate import bearer
-from tidegate.web.reading import JSON, NAME, QUERY, UNKNOWN, WRONG, Reading, describe, shared
+from tidegate.web.reading import NAME, QUERY, Reading, describe, shared
 from tidegate.web.tokens import Tokens
 
 HISTORY = 500  # steps of the budget's history
-DENIED = {401: (JSON, "A token is needed."), 403: (JSON, "The token has another role.")}
 
 
 class Operating:
@@ -50,7 +49,7 @@ class Operating:
                     f"Budget, lag, sinks, configuration and warnings of {what}.",
                     role="operator",
                     parameters=parameters,
-                    answers={200: (JSON, "All of it."), 404: UNKNOWN, 400: WRONG, **DENIED},
+                    answers={200: (JSON, "All of it.")},
                 )
                 for path, what, parameters in (
                     ("/operator/streams/{name}", "one stream, of several queries together", (NAME,)),
@@ -64,25 +63,26 @@ class Operating:
                 "Replay the whole ledger and say whether every window kept its budget.",
                 role="operator",
                 parameters=(NAME,),
-                answers={200: (JSON, "The verdict."), 404: UNKNOWN, 400: WRONG, **DENIED},
+                answers={200: (JSON, "The verdict.")},
             ),
         )
 
-    async def overlook(self, request: Request) -> Response:
-        """One stream, for operators."""
+    def _driver(self, request: Request) -> Driver:
+        """The stream that an operator asks about."""
         bearer(request, self.tokens, "operator")
         read_query(request, ())
-        driver = self.reading.driver(request)
+        return self.reading.driver(request)
+
+    async def overlook(self, request: Request) -> Response:
+        """One stream, for operators."""
+        driver = self._driver(request)
         whole = driver.queries.listed and "query" not in request.path_params
         look = partial(together, driver) if whole else partial(overlook, self.reading.find(request))
         return answer(await run_in_threadpool(look), headers={"Cache-Control": "no-store"})
 
     async def verify(self, request: Request) -> Response:
         """Verification on demand; the stream goes on meanwhile."""
-        bearer(request, self.tokens, "operator")
-        read_query(request, ())
-        driver = self.reading.driver(request)
-        verdict = await run_in_threadpool(verify_target, driver.config.ledger)
+        verdict = await run_in_threadpool(verify_target, self._driver(request).config.ledger)
         found = {
             "ok": verdict.ok,
             "verdict": str(verdict),

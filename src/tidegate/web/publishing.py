@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.ledger.published import PAGE, public_text, published_head
-from tidegate.web.answers import Parameter, Route, answer, read_query
+from tidegate.web.answers import JSON, Parameter, Route, answer, read_query
 from tidegate.web.channel import Channel
 from tidegate.web.encoding import numbers
-from tidegate.web.reading import JSON, PLACES, UNKNOWN, WRONG, Reading
+from tidegate.web.reading import PLACES, Reading
 
 AFTER = Parameter(
     "after",
@@ -51,7 +51,7 @@ class Publishing:
                 self.account,
                 "What the account is for and where it stands, signed; or which queries have one.",
                 parameters=parameters,
-                answers={200: (JSON, "The signed head."), 404: UNKNOWN, 400: WRONG},
+                answers={200: (JSON, "The signed head.")},
             ),
             Route(
                 "GET",
@@ -59,7 +59,7 @@ class Publishing:
                 self.rows,
                 f"At most {PAGE:,} rows of the account: which steps were charged how much, and their hashes.",
                 parameters=(*parameters, AFTER),
-                answers={200: (JSON, "The rows."), 404: UNKNOWN, 400: WRONG},
+                answers={200: (JSON, "The rows.")},
             ),
             Route(
                 "GET",
@@ -67,7 +67,7 @@ class Publishing:
                 self.transcript,
                 "Releases after a number, in the order in which they left, as the transcript hashes them.",
                 parameters=(*parameters, AFTER),
-                answers={200: (JSON, "The releases."), 404: UNKNOWN, 400: WRONG},
+                answers={200: (JSON, "The releases.")},
             ),
         )
 

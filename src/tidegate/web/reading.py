@@ -13,11 +13,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show
 from tidegate.runtime.chunks import CONFIDENCE
 from tidegate.version import __version__
-from tidegate.web.answers import Parameter, Refused, Route, answer, read_query
+from tidegate.web.answers import JSON, Parameter, Refused, Route, answer, read_query
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
 from tidegate.web.encoding import FORMATS
@@ -64,9 +65,7 @@ AFTER = Parameter(
     {"type": "integer", "minimum": 0, "maximum": 2**53},
 )
 MOST_CLIENTS = 10_000  # of all live feeds
-JSON = ("application/json",)
-UNKNOWN = (JSON, "There is no such stream.")
-WRONG = (JSON, "A parameter is wrong; the sentence says which.")
+UNCHANGED = ((), "Nothing has changed since the ETag that was given.")
 
 
 class Reading:
@@ -89,7 +88,7 @@ class Reading:
             "/streams",
             self.streams,
             "All streams.",
-            answers={200: (JSON, "The streams."), 400: WRONG},
+            answers={200: (JSON, "The streams.")},
         )
         whole = Route(
             "GET",
@@ -97,7 +96,7 @@ class Reading:
             self.stream,
             "One stream: its guarantee, clock, columns and budget; of one with several queries, what they share.",
             parameters=(NAME,),
-            answers={200: (JSON, "The stream."), 404: UNKNOWN, 400: WRONG},
+            answers={200: (JSON, "The stream.")},
         )
         one = Route(
             "GET",
@@ -105,7 +104,7 @@ class Reading:
             self.query,
             "One query of a stream that has several: its guarantee, clock, columns and budget.",
             parameters=(NAME, QUERY),
-            answers={200: (JSON, "The query."), 404: UNKNOWN, 400: WRONG},
+            answers={200: (JSON, "The query.")},
         )
         found = [route for place, parameters in PLACES for route in self._released(place, parameters)]
         return (listed, whole, *found, one)
@@ -120,12 +119,7 @@ class Reading:
                 self.releases,
                 "Released values, each with the interval that holds nine of ten draws of its noise.",
                 parameters=(*parameters, *RANGE),
-                answers={
-                    200: (types, "The releases."),
-                    304: ((), "Nothing has changed since the ETag that was given."),
-                    404: UNKNOWN,
-                    400: WRONG,
-                },
+                answers={200: (types, "The releases."), 304: UNCHANGED},
             ),
             Route(
                 "GET",
@@ -136,8 +130,6 @@ class Reading:
                 answers={
                     200: (("text/event-stream",), "Events, until the client leaves."),
                     503: (JSON, "Too many clients listen."),
-                    404: UNKNOWN,
-                    400: WRONG,
                 },
             ),
             Route(
@@ -148,9 +140,7 @@ class Reading:
                 parameters=(*parameters, ANSWER),
                 answers={
                     200: (("text/csv", "application/x-ndjson"), "The answers."),
-                    304: ((), "Nothing has changed since the ETag that was given."),
-                    404: UNKNOWN,
-                    400: WRONG,
+                    304: UNCHANGED,
                 },
             ),
             Route(
@@ -159,11 +149,7 @@ class Reading:
                 self.map,
                 "The GeoJSON that columns are drawn on, where the stream has one.",
                 parameters=parameters,
-                answers={
-                    200: (("application/geo+json",), "The map."),
-                    404: (JSON, "There is no map."),
-                    400: WRONG,
-                },
+                answers={200: (("application/geo+json",), "The map."), 404: (JSON, "There is no map.")},
             ),
         )
 
@@ -299,6 +285,13 @@ def clock_of(channel: Channel) -> dict[str, Any]:
     }
 
 
+def window_of(config: Config) -> dict[str, Any]:
+    """How many steps are protected together, and how long that is."""
+    window = config.policy.window
+    words = None if window is None else duration(window * step_length(config))
+    return {"window": window, "window_words": words}
+
+
 def shared(driver: Driver) -> dict[str, Any]:
     """A stream with several queries: what they promise together, and where each is found."""
     queries, policy = driver.queries, driver.queries.policy
@@ -308,10 +301,7 @@ def shared(driver: Driver) -> dict[str, Any]:
         "assumptions": list(queries.assumptions),
         "policy": policy.name,
         "budget": {"words": str(policy.budget), "limit": show(queries.budget)},
-        "window": policy.window,
-        "window_words": None
-        if policy.window is None
-        else duration(policy.window * step_length(driver.config)),
+        **window_of(driver.config),
         "clock": clock_of(driver.first),
         "takes_events": driver.posted,
     }
@@ -339,8 +329,7 @@ def describe(channel: Channel) -> dict[str, Any]:
             "spent_in_window": show(channel.spent),
             "part": min(1.0, float(channel.spent / limit)),
         },
-        "window": policy.window,
-        "window_words": None if policy.window is None else duration(policy.window * step_length(config)),
+        **window_of(config),
         "clock": clock_of(channel),
         "confidence": CONFIDENCE,
         "revises": channel.revises,

@@ -10,12 +10,11 @@ from urllib.parse import quote
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tidegate.web.answers import Parameter, Refused, Route, answer, read_query
+from tidegate.web.answers import JSON, Parameter, Refused, Route, answer, read_query
 from tidegate.web.gate import bearer
-from tidegate.web.operating import DENIED
 from tidegate.web.parsing import MOST_SENT, TYPES, BadBatch, TooLarge, unpack
 from tidegate.web.posted import PostedDriver
-from tidegate.web.reading import JSON, NAME, UNKNOWN, WRONG, Reading
+from tidegate.web.reading import NAME, Reading
 from tidegate.web.room import Room, Turns
 from tidegate.web.spool import MOST_WAITING, SpoolFailed, SpoolFull
 from tidegate.web.tokens import Tokens
@@ -65,7 +64,6 @@ class Sending:
                 body=TYPES,
                 answers={
                     200: (JSON, "The batch is on disk and will be counted once."),
-                    404: UNKNOWN,
                     408: (JSON, "The batch came too slowly."),
                     409: (JSON, "This stream takes no events."),
                     413: (JSON, "The batch is too large."),
@@ -73,8 +71,6 @@ class Sending:
                     422: (JSON, "A record breaks a rule: its line and the rule. Nothing was taken."),
                     429: (JSON, "Too much at once; send it again after a while."),
                     503: (JSON, "The disk does not take it; send it again."),
-                    400: WRONG,
-                    **DENIED,
                 },
             ),
         )

@@ -21,10 +21,11 @@ from starlette.types import ASGIApp
 from tidegate.config import Config, Queries, read_queries
 from tidegate.config.queries import one
 from tidegate.errors import InvalidParameter, TidegateError
+from tidegate.runtime.journal import log
 from tidegate.web.answers import Refused, Route
 from tidegate.web.driver import Clock, Driver
 from tidegate.web.gate import LOOPBACK, Gate, failed, refused, unknown
-from tidegate.web.logs import log, only_lines, quiet_server
+from tidegate.web.logs import only_lines, quiet_server
 from tidegate.web.machines import Machines
 from tidegate.web.operating import Operating
 from tidegate.web.pages import Pages

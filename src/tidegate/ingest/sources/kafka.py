@@ -144,16 +144,8 @@ class KafkaSource(EventSource):
 
     def _assign(self, offsets: Offsets) -> None:
         if self._consumer is None:
-            self._consumer = self._library.Consumer(
-                self.address.settings(
-                    group_id="tidegate",  # never joined
-                    enable_auto_commit=False,
-                    enable_partition_eof=True,
-                    isolation_level="read_committed",
-                    auto_offset_reset="error",
-                    fetch_wait_max_ms=100,
-                    queued_max_messages_kbytes=65_536,
-                )
+            self._consumer = self.address.reader(
+                auto_offset_reset="error", fetch_wait_max_ms=100, queued_max_messages_kbytes=65_536
             )
         place = self._library.TopicPartition
         self._consumer.assign([place(self.address.topic, one, offset) for one, offset in offsets.items()])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import queue
 import struct
 import threading
@@ -17,7 +16,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import SourceUnavailable
 from tidegate.ingest.sources.source import Arrivals, EventBatch, EventSource, Patience, Position, no_patience
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
-from tidegate.servers.broker import BrokerAddress
+from tidegate.servers.broker import BrokerAddress, library
 
 IN_FLIGHT = 1024  # messages that the broker sends before the first of them is acknowledged
 LARGEST_MESSAGE = 4 * 2**20  # bytes; the broker does not deliver larger ones
@@ -111,7 +110,7 @@ class MqttSource(EventSource):
         self._brief = 0  # how many connections in a row were short
         self._refused: str | None = None
         self._client: Any = None
-        _paho("client")  # refuses at once where it is not installed
+        library("client", SourceUnavailable)  # refuses at once where it is not installed
 
     def begin(self, identity: str, arrivals: Iterable[Arrivals]) -> None:
         """Take the stream's name, and know again what was put away before this start."""
@@ -124,12 +123,7 @@ class MqttSource(EventSource):
                 self._remember(identifier, each.number, digest)
 
     def _make(self) -> Any:
-        paho = _paho("client")
-        client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2, client_id=self.client, protocol=paho.MQTTv5, manual_ack=True
-        )
-        self.address.introduce(client)
-        client.reconnect_delay_set(min_delay=1, max_delay=15)
+        client = self.address.client(SourceUnavailable, client_id=self.client, manual_ack=True)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
@@ -258,7 +252,8 @@ class MqttSource(EventSource):
         return Arrivals(self._taken, b"".join(known), self._taken - 2 * IN_FLIGHT) if known else None
 
     def _connect(self) -> None:
-        properties = _paho("properties").Properties(_paho("packettypes").PacketTypes.CONNECT)
+        kinds = library("packettypes", SourceUnavailable).PacketTypes
+        properties = library("properties", SourceUnavailable).Properties(kinds.CONNECT)
         properties.SessionExpiryInterval = _FOREVER
         properties.ReceiveMaximum = IN_FLIGHT
         properties.MaximumPacketSize = LARGEST_MESSAGE
@@ -313,12 +308,3 @@ class MqttSource(EventSource):
         if self._client is not None:
             self._client.disconnect()
             self._client.loop_stop()
-
-
-def _paho(module: str) -> Any:
-    """A module of the client library, which is an extra."""
-    try:
-        return importlib.import_module(f"paho.mqtt.{module}")
-    except ImportError:
-        pass
-    raise SourceUnavailable('a broker needs the extra "mqtt"; install tidegate[mqtt].')

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -109,11 +109,8 @@ class AnswerFileSink(TextFileSink):
         self._file.close()
         self.path.rename(earlier_name(self.path))
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        file: BinaryIO = os.fdopen(descriptor, "r+b", buffering=0)
-        self._file = file
-        rest = memoryview(common)
-        while rest:
-            rest = rest[file.write(rest) :]
+        self._file = os.fdopen(descriptor, "r+b", buffering=0)
+        self._write_on(common)
 
     # what is written ----------------------------------------------------------------------------------------
 

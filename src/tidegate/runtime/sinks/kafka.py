@@ -140,15 +140,7 @@ class KafkaSink(Sink):
     def _read_back(self, seconds: float, wanted: Callable[[dict[str, bytes]], bool]) -> int:
         """The number of the last committed release that is wanted; 0 if the topic has none."""
         place = self._library.TopicPartition
-        reader = self._library.Consumer(
-            self.address.settings(
-                group_id="tidegate",  # never joined
-                enable_auto_commit=False,
-                enable_partition_eof=True,
-                isolation_level="read_committed",
-                auto_offset_reset="earliest",
-            )
-        )
+        reader = self.address.reader(auto_offset_reset="earliest")
         try:
             here = place(self.address.topic, self.partition)
             first, end = self._tried(lambda: reader.get_watermark_offsets(here, timeout=seconds))

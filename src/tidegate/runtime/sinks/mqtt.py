@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 import time
 from collections import deque
@@ -52,15 +51,9 @@ class MqttSink(Sink):
         self._client = self._make()
 
     def _make(self) -> Any:
-        try:
-            paho = importlib.import_module("paho.mqtt.client")
-        except ImportError:
-            raise SinkError('a broker needs the extra "mqtt"; install tidegate[mqtt].') from None
-        client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+        client = self.address.client(SinkError)
         client.max_queued_messages_set(0)
         client.max_inflight_messages_set(1000)
-        self.address.introduce(client)
-        client.reconnect_delay_set(min_delay=1, max_delay=15)
         client.on_connect = self._on_connect
         client.on_publish = self._on_publish
         return client

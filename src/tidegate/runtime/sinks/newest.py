@@ -15,13 +15,13 @@ from pathlib import Path
 from tidegate.runtime.chunks import Chunk, joined, latest
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import replacing, unused_name
-from tidegate.runtime.sinks.sink import Position, Sink, write_out
+from tidegate.runtime.sinks.sink import FileSink, Position, Sink, write_out
 
 Encode = Callable[[Chunk], bytes]
 WHOLE = 'name another location with revisions = "all" in [sink], so that rows are only added'
 
 
-class NewestFileSink(Sink):
+class NewestFileSink(FileSink):
     """A file with the newest release of every step, replaced as a whole at the end of the input.
 
     What is replaced must be this stream's own: the file that the store remembers by its digest, or, after a crash
@@ -38,8 +38,7 @@ class NewestFileSink(Sink):
     whole = WHOLE
 
     def __init__(self, path: str | Path, encode: Encode) -> None:
-        self.path: Path = Path(path)
-        super().__init__(f"file {self.path.resolve()}", self.path)
+        super().__init__(path)
         self._encode = encode
         self._digest = ""
         self._committed: list[Chunk] = []  # what was released before this start, until it has been compared

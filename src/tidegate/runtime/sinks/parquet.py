@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,20 +12,19 @@ from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import replacing
 from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.sinks.sink import Position, Sink
+from tidegate.runtime.sinks.sink import FileSink, Position, not_written
 
 PART = 1000  # releases in one file of a folder
 _KINDS = {"text": pl.String(), "whole": pl.Int64(), "number": pl.Float64()}
 
 
-class ParquetFileSink(Sink):
+class ParquetFileSink(FileSink):
     """A single file, written as a whole when the input has ended; it appears under its name when complete."""
 
     whole = "name a folder in [sink], to which files are added"
 
     def __init__(self, path: str | Path, layout: Layout) -> None:
-        self.path: Path = Path(path)
-        super().__init__(f"file {self.path.resolve()}", self.path)
+        super().__init__(path)
         self._layout = layout
         self._committed: list[Chunk] | None = (
             None  # what was released before this start, until it was compared
@@ -61,12 +59,11 @@ class ParquetFileSink(Sink):
             raise _foreign(self.path)
 
 
-class ParquetFolderSink(Sink):
+class ParquetFolderSink(FileSink):
     """A folder of files with a thousand releases each; the last one is replaced until it is full."""
 
     def __init__(self, path: str | Path, layout: Layout) -> None:
-        self.path: Path = Path(path)
-        super().__init__(f"folder {self.path.resolve()}", self.path)
+        super().__init__(path, "folder")
         self._layout = layout
         self._open: list[Chunk] = []  # of the file that is not full yet
         self._last = ""  # the name of the last file
@@ -78,7 +75,7 @@ class ParquetFolderSink(Sink):
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _refused(self.path, error) from None
+            raise self._not_written(error) from None
         there = self._files()
         self._last = _part(number) if number else ""
         # a file that is gone is written anew, and those that are there are found to be the same
@@ -148,7 +145,7 @@ def write_parquet(path: Path, chunk: Chunk, layout: Layout, *, ours: bool = Fals
             frame.write_parquet(file)
         return 0
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise _refused(path, error) from None
+        raise not_written(path, error) from None
 
 
 def parquet_bytes(chunk: Chunk, layout: Layout) -> bytes:
@@ -193,14 +190,4 @@ def _foreign(path: Path) -> SinkError:
         f"{path} holds something else than this stream has released, and what was published is never overwritten; put "
         "back the ledger that it was released from if that was lost or is an older copy, or name another location in "
         "[sink], or begin a new stream with --begin-anew, whose budget adds to the one that was spent on it."
-    )
-
-
-def _refused(path: Path, error: Exception) -> SinkError:
-    reason = getattr(error, "strerror", None)
-    if not reason:  # the library's own words may be long, and only the system's reason is worth a sentence
-        found = re.search(r"No space left on device|File too large|Permission denied|quota", str(error))
-        reason = found[0] if found else type(error).__name__
-    return SinkError(
-        f"{path} cannot be written ({reason}); nothing is lost: what was committed is sent at the next start."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -100,10 +101,7 @@ class Sink(ABC):
 
     def _not_written(self, error: OSError) -> SinkError:
         """The disk takes nothing."""
-        return SinkError(
-            f"{self.path} cannot be written ({error.strerror or type(error).__name__}); nothing is lost: what was "
-            "committed is sent at the next start."
-        )
+        return not_written(self.path, error)
 
     def resume(self, number: int, position: Position | None) -> int:
         """Prepare to go on after the number that `sync` last vouched for; returns the number to go on after.
@@ -139,6 +137,26 @@ class Sink(ABC):
 
     def close(self) -> None:  # noqa: B027  most sinks hold nothing open
         """Let go of files and connections."""
+
+
+class FileSink(Sink):
+    """A place that is a file, or a folder of them."""
+
+    path: Path
+
+    def __init__(self, path: str | Path, kind: str = "file") -> None:
+        super().__init__(f"{kind} {Path(path).resolve()}", Path(path))
+
+
+def not_written(path: Path | None, error: Exception) -> SinkError:
+    """A refusal when the disk takes nothing."""
+    reason = getattr(error, "strerror", None)
+    if not reason:  # a library's own words may be long, and only the system's reason is worth a sentence
+        found = re.search(r"No space left on device|File too large|Permission denied|quota", str(error))
+        reason = found[0] if found else type(error).__name__
+    return SinkError(
+        f"{path} cannot be written ({reason}); nothing is lost: what was committed is sent at the next start."
+    )
 
 
 def write_out(data: bytes) -> None:

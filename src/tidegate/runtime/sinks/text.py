@@ -10,10 +10,10 @@ from typing import BinaryIO
 
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
-from tidegate.runtime.sinks.sink import Position, Sink, write_out
+from tidegate.runtime.sinks.sink import FileSink, Position, Sink, write_out
 
 
-class TextFileSink(Sink):
+class TextFileSink(FileSink):
     """Appends to a file.
 
     After a crash the file may lack the end of what was committed, or end within a line. What has to be in it is
@@ -31,8 +31,7 @@ class TextFileSink(Sink):
     """
 
     def __init__(self, path: str | Path, header: bytes, lines: Callable[[Chunk], bytes]) -> None:
-        self.path: Path = Path(path)
-        super().__init__(f"file {self.path.resolve()}", self.path)
+        super().__init__(path)
         self._header = header
         self._lines = lines
         self._file: BinaryIO | None = None
@@ -117,10 +116,15 @@ class TextFileSink(Sink):
                     raise self._foreign()
         else:
             there = b""
-        rest = memoryview(data)[len(there) :]
-        while rest:
-            rest = rest[file.write(rest) :]
+        self._write_on(data[len(there) :])
         self._offset += len(data)
+
+    def _write_on(self, data: bytes) -> None:
+        """Write all of it here, in as many pieces as the system takes."""
+        assert self._file is not None
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     def _read(self, size: int) -> bytes:
         """As many bytes as there are, up to a size."""

@@ -1,4 +1,4 @@
-"""Logs of ``tidegate release`` for machines: one JSON object a line on stderr. Nothing of the data, ever."""
+"""Logs for machines: one JSON object a line on stderr, for events of operation. Nothing of the data, ever."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from tidegate.errors import without_secrets
 if TYPE_CHECKING:
     from tidegate.runtime import Chunk, Stream
 
+_lock = threading.Lock()
+
+
+def log(event: str, **facts: Any) -> None:
+    """Write one line."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    line = json.dumps({"time": now, "event": event, **facts}, ensure_ascii=False, default=str)
+    with _lock:
+        print(without_secrets(line), file=sys.stderr, flush=True)
+
 
 class Journal:
     """A watcher that writes down each event of operation; with the name of its query where there are several."""
 
     def __init__(self, query: str = "") -> None:
-        self._lock = threading.Lock()
         self._query = {"query": query} if query else {}
 
     def log(self, event: str, **facts: Any) -> None:
-        """Write one line."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, "event": event, **self._query, **facts}, ensure_ascii=False)
-        with self._lock:
-            print(without_secrets(line), file=sys.stderr, flush=True)
+        """Write one line, with the name of the query."""
+        log(event, **self._query, **facts)
 
     def stage(self, words: str) -> None:
         """What is being done."""
