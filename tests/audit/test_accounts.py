@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tidegate.audit import accounts
+from tidegate.audit import accounts, shared
+from tidegate.audit.neighbours import BIG
 from tidegate.audit.zoo.noise import thin
 from tidegate.audit.zoo.operations import ChargedAfterRelease, ChargedByHalf
 from tidegate.audit.zoo.publishing import OneNullifiedStepShort
@@ -11,10 +14,11 @@ from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
-from tidegate.policy import Event, WEvent
+from tidegate.policy import Event, User, WEvent
 
 SOUND: list[Mechanism] = [
     Uniform(WEvent(epsilon="1", w=5), columns=3),
@@ -54,6 +58,52 @@ def test_wrong_accounts_are_found(mechanism: Mechanism, loss: float, words: str)
     assert problem is not None
     assert problem.loss == pytest.approx(loss, rel=1e-6)
     assert words in problem.words
+
+
+SHARING: list[Mechanism] = [
+    Uniform(WEvent(epsilon="1", w=5)),
+    Uniform(WEvent(epsilon="1", w=12), noise="cube"),
+    Uniform(User(epsilon="1", horizon=6)),
+    Sample(WEvent(epsilon="1", w=12), every=5),
+    BudgetAbsorption(WEvent(epsilon="1", w=2, max_change=4)),
+    BudgetDistribution(WEvent(epsilon="3", w=3)),
+    Fast(WEvent(epsilon="4", w=10), samples=4),
+    PeGaSus(WEvent(epsilon="10", w=6), columns=2, threshold=40),
+]
+
+
+@pytest.mark.parametrize("mechanism", SHARING, ids=str)
+def test_accounts_of_shared_noise_replay(mechanism: Mechanism) -> None:
+    """Windows lose what groups and steps are charged, not more; nine tenths of the budget are lost somewhere."""
+    assert mechanism.shares_noise
+    steps = min(24, mechanism.policy.horizon or 24)
+    problem, _ = accounts.replay(mechanism, steps)
+    assert problem is None
+    releases = mechanism.start().push_batch(
+        np.repeat(BIG * np.arange(1, steps + 1)[:, None], mechanism.columns, 1)
+    )
+    found = accounts._window_losses(mechanism, releases)
+    assert found is not None
+    assert 0.9 <= found[1].max() / float(mechanism.policy.budget.total) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("mechanism", SHARING, ids=str)
+def test_a_change_that_shared_noise_forgets_is_found(
+    mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise for a quarter of what a unit can change, as where a dissimilarity forgets Δ."""
+    monkeypatch.setattr(type(mechanism), "measured_change", 1)
+    changed = replace(mechanism, policy=replace(mechanism.policy, max_change=4))
+    problem, _ = accounts.replay(changed, min(24, mechanism.policy.horizon or 24))
+    assert problem is not None
+    assert problem.loss == pytest.approx(4.0, rel=1e-6)
+
+
+def test_a_semiorder_for_fewer_measurements_than_a_window_has_is_found() -> None:
+    """Three steps of a window and a law for two lose its share of the budget twice."""
+    lost = shared.Lost(np.arange(6), 0.5, 1, 2)
+    assert lost.windows(6, 3).tolist() == [0.5, 0.5, 1.0, 1.0, 1.0, 1.0]
+    assert shared.Lost(np.array([0, 4]), 0.5).windows(6, 3).tolist() == [0.5, 0.5, 0.5, 0.0, 0.5, 0.5]
 
 
 def test_a_ledger_that_is_told_half_is_found() -> None:

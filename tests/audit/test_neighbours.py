@@ -27,6 +27,7 @@ def test_every_pair_is_a_pair_of_neighbours(policy: Policy, columns: int, steps:
     pairs = neighbours.library(policy, columns, steps)
     assert len(pairs) > 10
     made = [neighbours.random_pair(policy, columns, steps, choose) for _ in range(30)]
+    made += [neighbours.tied_pair(policy, columns, steps, choose, (3, 5), (2,)) for _ in range(60)]
     pairs += [pair for pair in made if pair is not None]
     near = [neighbours.varied(policy, pairs[choose(len(pairs))], choose) for _ in range(60)]
     pairs += [pair for pair in near if pair is not None]

@@ -1,8 +1,8 @@
 """Budget replay: what the released noise scales say was lost, against what the ledger says was spent.
 
 The loss of every step is computed anew from the scale that its release states and from the policy's own
-sensitivity. It must not exceed the step's charge, nor a window's sum the budget; the ledger must agree with the
-releases; and no noise may be drawn before the ledger was asked.
+sensitivity, that of steps which share noise from its law (`shared`). It must not exceed the step's charge, nor a
+window's sum the budget; the ledger must agree with the releases; and no noise may be drawn before the ledger was asked.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.audit import shared
 from tidegate.audit.neighbours import BIG, chooser
 from tidegate.audit.subjects import Stopwatch
 from tidegate.errors import TidegateError
@@ -99,9 +100,12 @@ def replay(
     where = streams[1][:WATCHED]
     if worst is not None:
         return worst, where
+    priced = shared.undercharged(mechanism) if mechanism.enforced else None
+    if priced is not None and priced[1] > SLACK:
+        return Problem(*priced), where
     watch = Stopwatch()
     plan = [(rows, singly) for singly in (False, True) for rows in streams]
-    if mechanism.step_losses(mechanism.start().push_batch(streams[0][:1])) is not None:
+    if shared.losses(mechanism, mechanism.start().push_batch(streams[0][:1])) is not None:
         plan += [
             (rows, False) for rows in streams * (REPEATS - 1)
         ]  # what is published depends on noise as well
@@ -125,13 +129,27 @@ def _larger(one: Problem, other: Problem) -> bool:
     return np.isfinite(one.loss) and (not np.isfinite(other.loss) or one.loss > other.loss)
 
 
-def _replayed(mechanism: Mechanism, releases: Releases) -> Problem | None:
-    losses = mechanism.step_losses(releases)
-    if losses is None:
+def _window_losses(mechanism: Mechanism, releases: Releases) -> tuple[Floats, Floats] | None:
+    """What each step has to be charged at least, and what the window that ends at each step has lost."""
+    found = shared.losses(mechanism, releases)
+    if found is None:
         return None
+    alone, together = found
+    window = min(mechanism.policy.window or len(alone), len(alone))
+    sums = np.convolve(alone, np.ones(window))[: len(alone)]
+    due = alone.copy()
+    for lost in together:
+        sums += lost.windows(len(alone), window)
+        due[lost.at[0]] += lost.charged
+    return due, sums
+
+
+def _replayed(mechanism: Mechanism, releases: Releases) -> Problem | None:
+    found = _window_losses(mechanism, releases)
+    if found is None:
+        return None
+    losses, sums = found
     budget = float(mechanism.policy.budget.total)
-    window = mechanism.policy.window or len(losses)
-    sums = np.convolve(losses, np.ones(min(window, len(losses))))
     fullest = float(sums.max() / budget)
     if fullest > SLACK:
         last = int(sums.argmax()) + 1
@@ -201,6 +219,7 @@ def _booked(run: Run, releases: Releases) -> Problem | None:
     shown = int(releases.units[-window:].sum()) * releases.unit
     if isinstance(run.mechanism.policy.budget, Approximate):
         return None
+    losses = _window_losses(run.mechanism, releases)
     last = run.step
     try:
         booked = run.ledger.spent(max(1, last - window + 1), last)
@@ -208,6 +227,11 @@ def _booked(run: Run, releases: Releases) -> Problem | None:
         return None
     if booked < shown:
         return Problem(f"its releases say that the last window spent {shown} and its ledger says {booked}")
+    if losses is not None and losses[1][-1] > float(booked) * SLACK:
+        words = (
+            f"the last window lost {losses[1][-1]:.4g} by its noise and its ledger says {float(booked):.4g}"
+        )
+        return Problem(words, float(losses[1][-1] / booked) if booked else float("inf"))
     return None
 
 

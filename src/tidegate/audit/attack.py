@@ -121,6 +121,7 @@ class _Rounds:
         self.worst, self.name, self.seed = worst, name, seed
         self.error, self.seconds = error, seconds
         self.levels = _levels(mechanism, usual)
+        self.moments = tuple(levels.moments(mechanism))
         self.later = (1 - FIRST_SHARE - SECOND_SHARE) * seconds
         self.transcripts = self.looks = 0
 
@@ -129,7 +130,9 @@ class _Rounds:
         looked = self._second(self._first())
         for _, angle, found in looked[:1]:
             if self.worst.outcome == CLEAN:
-                effort = Effort(self.later, levels=self.levels, fewest=FEWEST, pairs=1, settled=True)
+                effort = Effort(
+                    self.later, levels=self.levels, moments=self.moments, fewest=FEWEST, pairs=1, settled=True
+                )
                 self._look(angle, effort, FINAL_ERROR * self.error, [found[0][1]])
         self.worst.transcripts = self.transcripts
         return self.worst
@@ -152,7 +155,7 @@ class _Rounds:
 
     def race(self) -> Finding:
         """The verdict of a race of all angles."""
-        race = Race(self.every, self.seconds, self.error, self.levels, self.seed)
+        race = Race(self.every, self.seconds, self.error, self.levels, self.moments, self.seed)
         found = verdict_of(self.every[0].subject, race.run, self.error)
         found.name = self.name
         found.angle = getattr(race.angle, "name", "")
@@ -167,7 +170,9 @@ class _Rounds:
         for angle in self.every:
             known = [each for each in looked if each[1].steps == angle.steps]
             pairs = [pair for _, _, own in _ranked(known)[:HANDED_ON] for _, pair in own[:1]]
-            effort = Effort(whole * angle.share, levels=self.levels, fewest=FEWEST, later=self.later)
+            effort = Effort(
+                whole * angle.share, levels=self.levels, moments=self.moments, fewest=FEWEST, later=self.later
+            )
             looked.append(self._scouted(angle, effort, pairs))
             if self.worst.outcome != CLEAN:
                 break
@@ -181,7 +186,14 @@ class _Rounds:
             if self.worst.outcome != CLEAN:
                 break
             seconds = SECOND_SHARE * self.seconds / len(again)
-            effort = Effort(seconds, levels=self.levels, fewest=FEWEST, pairs=len(pairs), later=self.later)
+            effort = Effort(
+                seconds,
+                levels=self.levels,
+                moments=self.moments,
+                fewest=FEWEST,
+                pairs=len(pairs),
+                later=self.later,
+            )
             seen.append(self._scouted(angle, effort, [pair for _, pair in pairs]))
         return _ranked(seen)
 

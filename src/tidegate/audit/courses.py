@@ -48,11 +48,14 @@ class Course:
         Runs a mechanism on a stream and gives back all that was released and refused, in that order.
     long
         Whether it needs streams of more than two cycles to show anything.
+    moments
+        Steps of a stream of some length just before or after which something happens; none where it does everywhere.
     """
 
     name: str
     drive: Drive
     long: bool = False
+    moments: Callable[[int], tuple[int, ...]] = lambda steps: ()
 
     def transcript(self, mechanism: Mechanism, stream: Counts, *, marks: bool) -> Floats:
         """One run: steps × numbers, or all numbers in one row where steps differ in how many they have."""
@@ -251,17 +254,25 @@ def restored_together(mechanism: Mechanism, stream: Counts) -> list[Part]:
     return seen
 
 
+def _after_the_first(steps: int) -> tuple[int, ...]:
+    return 1, 2
+
+
+def _halfway(steps: int) -> tuple[int, ...]:
+    return max(1, steps // 2), steps // 2 + 1
+
+
 AT_ONCE = Course("at once", at_once)
 COURSES = (
     Course("step by step", step_by_step),
     Course("restored between pieces", restored),
     Course("restored before every step", restored_often),
-    Course("restored once", restored_once, long=True),
-    Course("begun again on its ledger", begun_again, long=True),
+    Course("restored once", restored_once, long=True, moments=_after_the_first),
+    Course("begun again on its ledger", begun_again, long=True, moments=_after_the_first),
     Course("interrupted", interrupted, long=True),
-    Course("side by side on one ledger", side_by_side),
-    Course("charges taken back", taken_back),
-    Course("restored together", restored_together),
+    Course("side by side on one ledger", side_by_side, moments=_halfway),
+    Course("charges taken back", taken_back, moments=_halfway),
+    Course("restored together", restored_together, moments=_halfway),
 )
 WITH_GAPS = Course("readings are missing", with_gaps)
 

@@ -243,7 +243,7 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0, steps: int = 
     scored = [direction(clean) for direction in found]
     follows = [(column, column - width) for column in values if width <= column < end]  # no marks are values
     follows += [(column, column - shown) for column in range(end + shown, columns)]
-    tied = _tied(one, other, values)
+    tied = list(dict.fromkeys([*_tied(one, other, values), *_tied(one, other, list(range(columns)))]))
     more = [*plain, *tied, *follows]
     if len(values) <= 10:  # few enough to look at all of them
         more += [(a, b) for a in values for b in values if b < a]
@@ -268,6 +268,25 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0, steps: int = 
         tuple(_residues(*few, values[:16])),
         tuple(_conjunctions(*few, [*wanted, *plain], clean)),
     )
+
+
+def by_values(first: Floats, second: Floats) -> float:
+    """How much likelier one value of a number with few values, such as a decision, seems on one side: a logarithm.
+
+    Less twice the standard error of both counts, so that few transcripts say little. It only ranks.
+    """
+    one, other, best = cleaned(first), cleaned(second), 0.0
+    for column in range(one.shape[1]):
+        values, codes = np.unique(np.concatenate([one[:, column], other[:, column]]), return_inverse=True)
+        if not 1 < len(values) <= FEW_VALUES:
+            continue
+        a, b = (np.bincount(side, minlength=len(values)) for side in (codes[: len(one)], codes[len(one) :]))
+        for more, fewer in ((a / len(one), b / len(other)), (b / len(other), a / len(one))):
+            count = len(one)
+            low = more - 2 * np.sqrt(more * count + 1) / count
+            high = fewer + (2 * np.sqrt(fewer * count + 1) + 1) / count
+            best = max(best, float(np.log(np.maximum(low / high, 1.0)).max()))
+    return best
 
 
 def _norms(first: Floats, second: Floats, width: int, values: int, end: int) -> list[directions.Norm]:

@@ -48,6 +48,10 @@ class Intruded(Callee):
         self.earlier = earlier
         self.shown, self.width = mechanism.columns, (3 + 2 * earlier) * mechanism.columns + 1
 
+    def moments(self, steps: int) -> tuple[int, ...]:
+        """The step that is looked into."""
+        return (self.at,)
+
     def watch(self, stream: Counts) -> Floats:
         """One row a step: what was released, the states that were seen (0 at other steps), and the noise scale."""
         run: Any = self.mechanism.start()

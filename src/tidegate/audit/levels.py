@@ -31,6 +31,7 @@ LIMITS = (
     "small",
     "clip",
     "exceeding",
+    "candidate",
 )
 CYCLES = (
     "window",
@@ -46,6 +47,7 @@ CYCLES = (
     "length",
 )
 MOST_LEVELS = 6
+MOST_LISTED = 16  # numbers of a list, such as candidates
 PROBES = 64  # runs for each level that is tried
 LONGEST = 80  # steps
 
@@ -72,7 +74,19 @@ def lengths(mechanism: Mechanism, usual: int) -> list[int]:
     """Lengths of streams: one step, as usual, and more than two cycles, as far as the stream may go."""
     end = longest(mechanism)
     long = min(2 * cycle(mechanism) + 2, LONGEST)
-    return sorted({min(each, end) for each in (1, 2, usual, long)})
+    own = mechanism.independent_period  # whole periods are many runs in one
+    more = [cycle(mechanism) + 2] if usual < cycle(mechanism) else []
+    more += [own, 2 * own] if 0 < 2 * own <= LONGEST else []
+    return sorted({min(each, end) for each in (1, 2, usual, long, *more)})
+
+
+def moments(mechanism: Mechanism) -> list[int]:
+    """Steps after which something public happens: what repeats begins anew, what was waited for is over."""
+    found = {mechanism.policy.window or 1}
+    for name, value in _numbers(mechanism):
+        if value == int(value) and 1 < value <= LONGEST and any(part in name for part in CYCLES):
+            found.add(int(value))
+    return sorted(found)
 
 
 def longest(mechanism: Mechanism) -> int:
@@ -134,5 +148,8 @@ def _numbers(mechanism: Any, depth: int = 2) -> Iterator[tuple[str, float]]:
             continue
         if isinstance(value, Real | Fraction) and not isinstance(value, bool) and math.isfinite(value):
             yield name, float(value)
+        elif isinstance(value, tuple | np.ndarray) and 0 < len(value) <= MOST_LISTED:
+            listed = [each for each in value if isinstance(each, Real | Fraction | np.number)]
+            yield from ((name, float(each)) for each in listed if math.isfinite(each))
         elif depth and is_dataclass(value) and not isinstance(value, type) and name != "policy":
             yield from ((f"{name}.{inner}", number) for inner, number in _numbers(value, depth - 1))

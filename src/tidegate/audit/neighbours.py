@@ -30,10 +30,10 @@ BIG = 4096  # far above the noise of any configuration worth an audit
 KNOWN = (
     ("columns climb in turn", "a unit joins, moving through the columns"),
     ("silence", "a unit joins every step"),
-    ("odd level", "joins and leaves in turn"),
-    ("silence", "joins and leaves in turn"),
-    ("quiet, then jumps", "a unit joins every step"),
     ("jumps at every step", "a unit joins every step"),
+    ("odd level", "joins and leaves in turn"),
+    ("quiet, then jumps", "a unit joins every step"),
+    ("silence", "joins and leaves in turn"),
     ("level", "replaced: one column for another"),
     ("silence", "a unit joins, moving through the columns"),
     ("one column jumps", "a unit joins, moving through the columns"),
@@ -123,9 +123,7 @@ def bases(steps: int, columns: int, amount: int) -> Iterator[tuple[str, Counts]]
     for name, shape in shapes.items():
         yield name, np.repeat(shape[:, np.newaxis], columns, axis=1)
     if columns > 1:
-        turns = np.zeros((steps, columns), dtype=np.int64)
-        turns[time, time % columns] = BIG
-        yield "columns jump in turn", turns
+        yield "columns jump in turn", _in_turn(steps, columns, BIG)
         climb = np.zeros((steps, columns), dtype=np.int64)
         for step in range(steps):  # each step moves one column and leaves the others
             climb[step:, step % columns] += BIG
@@ -174,6 +172,13 @@ def changes(policy: Policy, length: int, columns: int, amount: int) -> Iterator[
             yield "replaced, in other columns at each step", turn
 
 
+def _in_turn(steps: int, columns: int, level: int) -> Counts:
+    """One column after the other is high: where one falls, another rises."""
+    turns = np.zeros((steps, columns), dtype=np.int64)
+    turns[np.arange(steps), np.arange(steps) % columns] = level
+    return turns
+
+
 def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tuple[str, Counts]]:
     """Streams that stand at given levels, and that jump by them."""
     time = np.arange(steps)
@@ -190,6 +195,8 @@ def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tu
             yield name, np.repeat(shape[:, np.newaxis], columns, axis=1)
             if columns > 1:
                 yield f"{name}, one column", np.eye(1, columns, dtype=np.int64) * shape[:, np.newaxis]
+        if columns > 1:
+            yield f"{level} from column to column", _in_turn(steps, columns, level)
 
 
 def placed(policy: Policy, columns: int, steps: int, levels: Sequence[int]) -> list[Pair]:
@@ -314,6 +321,79 @@ def random_pair(policy: Policy, columns: int, steps: int, choose: Choose) -> Pai
         return Pair(base, second, "random") if policy.distance(base, second) == 1 else None
     except TidegateError:
         return None
+
+
+def tied_pair(
+    policy: Policy,
+    columns: int,
+    steps: int,
+    choose: Choose,
+    levels: Sequence[int] = (),
+    moments: Sequence[int] = (),
+) -> Pair | None:
+    """A stream of two values only, at or beside a level at which something is decided, and a neighbour of it.
+
+    Values, scores and ranks tie in one of the streams, and a small change of few steps, just before a public moment
+    or anywhere, breaks or makes a tie.
+    """
+    amount = amount_of(policy)
+    values = sorted({1, amount, 2 * amount, *(level for level in levels if 0 < level < BIG)})
+    high = max(1, values[choose(len(values))] + (0, 0, -1, 1)[choose(4)])
+    high = BIG if choose(6) == 0 else high
+    low = (0, 0, 0, max(0, high - 1), high + amount)[choose(5)]
+    time, kind = np.arange(steps), choose(6)
+    public = sorted({0, steps, *(each for each in moments if 0 < each < steps)})
+    shape = np.full(steps, low, dtype=np.int64)
+    if kind == 0:
+        shape = np.where(time % 2 == choose(2), high, low)
+    elif kind == 1:  # few high ones before something happens
+        end, count = public[choose(len(public))] or steps, 1 + choose(3)
+        shape[max(0, end - count) : end] = high
+    elif kind == 2:
+        shape[choose(steps)] = high
+    elif kind == 3:
+        shape[public[choose(len(public))] :] = high
+    elif kind == 4:
+        shape = np.array([(low, high)[choose(2)] for _ in range(steps)], dtype=np.int64)
+    base = np.repeat(shape[:, np.newaxis], columns, axis=1)
+    if columns > 1 and choose(2):  # columns take turns: where one rises, another falls
+        at = (time + choose(columns)) % columns if choose(2) else (time >= choose(steps)) * 1
+        base = np.full((steps, columns), low, dtype=np.int64)
+        base[time, at] = high
+    length = min(steps, policy.window or steps)
+    first, change = _few_steps(
+        policy, columns, steps, length, choose, public, (1, amount, high - low, *values)
+    )
+    return _pair(policy, base, first, change, "values that tie")
+
+
+def _few_steps(
+    policy: Policy,
+    columns: int,
+    steps: int,
+    length: int,
+    choose: Choose,
+    public: Sequence[int],
+    sizes: Sequence[int],
+) -> tuple[int, Counts]:
+    """Where a window begins, and what a unit does in one, two or all of its steps, by any of some amounts."""
+    most = amount_of(policy)
+    fitting = [size for size in sizes if 0 < abs(size) <= most]
+    size = fitting[choose(len(fitting))] * (1 - 2 * choose(2))
+    moment = public[choose(len(public))] + choose(3) - 2 if choose(2) else choose(steps)
+    at = min(max(moment, 0), steps - 1)
+    first = min(max(0, at - choose(length)), steps - length)
+    changed = (slice(at - first, at - first + 1), slice(at - first, at - first + 2), slice(0, length))
+    change = np.zeros((length, columns), dtype=np.int64)
+    column = choose(columns)
+    some = changed[choose(3)]
+    change[some, column] = size
+    if columns > 1 and policy.adjacency == "replace" and choose(4):
+        change[some, (column + 1) % columns] = -size
+    elif columns > 1 and policy.mobility == "moving" and choose(2):
+        later = np.arange(length)[some][1:]
+        change[later] = np.roll(change[later], 1, axis=1)
+    return first, change
 
 
 def varied(policy: Policy, pair: Pair, choose: Choose, levels: Sequence[int] = ()) -> Pair | None:

@@ -14,19 +14,27 @@ from typing import Protocol
 
 import numpy as np
 
-from tidegate.audit import bounds, events, neighbours
+from tidegate.audit import bounds, events, features, neighbours
 from tidegate.audit.events import Learnt
 from tidegate.audit.neighbours import Choose, Pair
 from tidegate.audit.proving import prove
 from tidegate.audit.search import Effort, FailureAt, Found, candidates, rank
 from tidegate.audit.subjects import Failure, Floats, Stopwatch, Subject
+from tidegate.policy import Pure
 
-BEGIN = 200  # transcripts a side with which every runner begins
+BEGIN = 200  # transcripts a side with which every runner begins,
+FEWEST = 32  # or fewer, where an angle had no time for several pairs else
+SEVERAL = 8
+SEEN_AT_LEAST, OVERTIME = (
+    3,
+    0.45,
+)  # pairs of every angle, also where it takes longer, up to this part of the time
 FIRST, RACE, LAST = (
     0.3,
     0.5,
     0.65,
 )  # of the time, by when all have begun, the best is known, and its event is learnt
+HALVING = 0.15  # of the time at least, for what is between
 ROUNDS = 3  # between the first and the end of the race, each with as much of the time
 KEPT = 0.4  # of the runners go on to the next round
 MOST = 40  # pairs of an angle
@@ -37,7 +45,8 @@ EARLY, EARLY_PART, PLAIN = (
     0.1,
     1.15,
 )  # tests before the end, of what part of the time, and what they must promise
-LEAST = 1200  # transcripts a side of a test
+LEAST = 150  # transcripts a side of a test: as many as can prove what is exact
+AT_LAST = 0.15  # of the time that the last test has, however late it is
 TRIALS, MOST_LEARNT = 500_000, 100_000
 
 
@@ -71,6 +80,12 @@ class Runner:
     learnt: Learnt | None = None
     rank: float = 0.0
     tested: bool = False
+    begun: int = BEGIN
+
+    @property
+    def silent(self) -> bool:
+        """Whether all transcripts are the same."""
+        return self.drawn is not None and not any(np.ptp(side, axis=0).any() for side in self.drawn)
 
 
 @dataclass
@@ -83,8 +98,8 @@ class Race:
         The angles.
     seconds, error
         How long all of it takes, and the chance that any of its tests errs.
-    levels, seed
-        Where the subject decides, and what pairs are chosen by.
+    levels, moments, seed
+        Where the subject decides, after which steps something public happens, and what pairs are chosen by.
     found, angle
         What was proved, and from which angle.
     """
@@ -93,6 +108,7 @@ class Race:
     seconds: float
     error: float
     levels: tuple[int, ...] = ()
+    moments: tuple[int, ...] = ()
     seed: int | str = 0
     found: Found = field(default_factory=Found)
     angle: Angle | None = None
@@ -104,20 +120,23 @@ class Race:
         self.claim = float(bounds.claimed(self.budget))
         self.choose: Choose = neighbours.chooser(self.seed)
         self._early = 0
+        self._pure = isinstance(self.budget, Pure)
 
     def run(self) -> Found:
         """Begin, halve, test."""
         left = self._begun()
+        begun = max(FIRST, self.watch.seconds() / self.seconds)
         for turn in range(1, ROUNDS + 1):
             if self._refuted:
                 break
+            end = begun + (max(RACE, begun + HALVING) - begun) * turn / ROUNDS
             left = left[: max(2, int(np.ceil(KEPT * len(left))))]
             if len(left) <= FEW:
                 left += self._variations(left)
             for runner in left:
-                if self._late(FIRST + (RACE - FIRST) * turn / ROUNDS) or self._refuted:
+                if self._late(end) or self._refuted:
                     break
-                self._look(runner, BEGIN << turn)
+                self._look(runner, runner.begun << turn)
             left.sort(key=lambda runner: -runner.rank)
         if left and not self._refuted:
             self._last(left[:2])
@@ -142,12 +161,24 @@ class Race:
             given += angle.share
             known = [runner for runner in runners if runner.angle.steps == angle.steps]
             pairs = [max(known, key=lambda runner: runner.rank).pair] if known else []
-            pairs = candidates(angle.subject, angle.steps, Effort(levels=self.levels), self.choose, pairs)
+            effort = Effort(levels=self.levels, moments=self.moments)
+            pairs = candidates(angle.subject, angle.steps, effort, self.choose, pairs)
+            count, silent = 0, True
             for at, pair in enumerate(pairs[:MOST]):
-                if self._refuted or (at and self._late(FIRST * given / shares)):
+                enough = at >= SEEN_AT_LEAST or self._late(OVERTIME)
+                if self._refuted or (at and enough and self._late(FIRST * given / shares)):
                     break
-                runners.append(Runner(angle, pair, 0.0))
-                self._look(runners[-1], BEGIN)
+                runner = Runner(angle, pair, 0.0)
+                if not at:
+                    self._draw(runner, FEWEST)
+                    part = FIRST * self.seconds * angle.share / shares
+                    count = int(np.clip(part * runner.rate / (2 * SEVERAL), FEWEST, BEGIN))
+                runner.begun = count
+                runners.append(runner)
+                self._look(runner, count)
+                silent = silent and runner.silent
+                if silent and at + 1 >= SEEN_AT_LEAST:
+                    break  # nothing is released yet in so few steps
         return sorted(runners, key=lambda runner: -runner.rank)
 
     def _variations(self, runners: list[Runner]) -> list[Runner]:
@@ -159,7 +190,7 @@ class Race:
             pair = neighbours.varied(near.angle.subject.policy, near.pair, self.choose, self.levels)
             if pair is not None and pair.key not in seen and len(joined) < VARIED:
                 seen.add(pair.key)
-                joined.append(Runner(near.angle, pair, near.rate))
+                joined.append(Runner(near.angle, pair, near.rate, begun=near.begun))
         return joined
 
     def _draw(self, runner: Runner, count: int) -> None:
@@ -203,6 +234,8 @@ class Race:
         self.found.pairs_tried += 1
         runner.learnt = learnt = self._learn(runner, self._trials(runner, 1 - LAST), self.error / 2)
         runner.rank = rank(learnt, self.claim)
+        if self._pure and runner.drawn is not None:
+            runner.rank = max(runner.rank, features.by_values(*runner.drawn))
         if learnt.promise <= PLAIN * self.claim or runner.tested or self._early >= EARLY:
             return
         trials, error = self._trials(runner, EARLY_PART), self.error / (2 * EARLY)
@@ -222,7 +255,7 @@ class Race:
             runner.learnt = self._learn(runner, self._trials(runner, 1 - LAST), self.error / 2)
         runner = max(best, key=lambda each: each.learnt.promise if each.learnt is not None else 0.0)
         assert runner.learnt is not None
-        left = max(1 - self.watch.seconds() / self.seconds, 0.0)
+        left = max(1 - self.watch.seconds() / self.seconds, AT_LAST)
         self._prove(runner, runner.learnt, self._trials(runner, left), self.error / 2)
 
     def _prove(self, runner: Runner, learnt: Learnt, trials: int, error: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
@@ -26,6 +27,7 @@ MOST_LEARNT = 60_000  # transcripts a side from which an event is learnt: more w
 PLAIN = 1.3  # a promise of so many times the claim needs no better pair
 MOST_PROBED = 2048  # transcripts a side by which the speed is measured
 FAR = 0.2  # of how far scores are apart is added to what a pair promises below the claim
+KNOWN_FIRST = 4  # known pairs before any others
 PROMISING = 3  # pairs that are handed on to a later search
 SCOUTED, MOST_SCOUTED = (
     400,
@@ -51,6 +53,8 @@ class Effort:
         How many pairs are looked at.
     levels
         Where the subject decides: values at which streams are placed as well.
+    moments
+        Steps after which something public happens: streams change there as well.
     fewest
         Transcripts a side of the final tests, at least, however long they take.
     later
@@ -70,6 +74,7 @@ class Effort:
     scan: int = 6000
     pairs: int = 60
     levels: tuple[int, ...] = ()
+    moments: tuple[int, ...] = ()
     fewest: int = 2000
     later: float = 0.0
     settled: bool = False
@@ -144,7 +149,10 @@ def rank(learnt: Learnt, claim: float) -> float:
 def candidates(
     subject: Subject, steps: int, effort: Effort, choose: Choose, stored: Sequence[Pair] = ()
 ) -> list[Pair]:
-    """Pairs to be looked at, in this order: given ones, known ones, placed and other ones in turn, random ones."""
+    """Pairs to be looked at, in this order: given ones, some known ones, then tied, placed, known and other ones in turn.
+
+    Where something happens to a run at a step, pairs that differ there have two of three turns.
+    """
     policy, columns = subject.policy, subject.columns
     pairs = list(stored)
     if len(pairs) >= effort.pairs:
@@ -155,17 +163,33 @@ def candidates(
         sorted(some, key=lambda _: choose(1 << 30))
         for some in (known[first:], neighbours.placed(policy, columns, steps, effort.levels))
     )
-    mixed = [pair for both in zip(placed, rest, strict=False) for pair in both]
-    mixed += [*placed[len(rest) :], *rest[len(placed) :]]
+    wanted = range(effort.pairs // 2)
+    made = [
+        neighbours.tied_pair(policy, columns, steps, choose, effort.levels, effort.moments) for _ in wanted
+    ]
+    tied = list({pair.key: pair for pair in made if pair is not None}.values())
+    mixed = _in_turn(tied[::2], placed, tied[1::2], rest)
     first = min(first, effort.pairs // 2)  # others have a chance as well
-    pairs += [*known[:first], *mixed][: max(effort.pairs * 3 // 4, 1)]
+    ordered = [*known[:KNOWN_FIRST], *_in_turn(mixed[::2], mixed[1::2], known[KNOWN_FIRST:first])]
+    at = [step - 1 for step in subject.moments(steps) if step <= steps]
+    if at:
+        there = [bool(np.any(pair.first[at] != pair.second[at])) for pair in ordered]
+        near = [pair for pair, is_there in zip(ordered, there, strict=True) if is_there]
+        other = [pair for pair, is_there in zip(ordered, there, strict=True) if not is_there]
+        ordered = _in_turn(near[::2], near[1::2], other)
+    pairs += ordered[: max(effort.pairs * 3 // 4, 1)]
     for _ in range(4 * effort.pairs):
         if len(pairs) >= effort.pairs:
             break
-        made = neighbours.random_pair(policy, columns, steps, choose)
-        if made is not None:
-            pairs.append(made)
-    return pairs
+        drawn = neighbours.random_pair(policy, columns, steps, choose)
+        if drawn is not None:
+            pairs.append(drawn)
+    return list({pair.key: pair for pair in pairs}.values())
+
+
+def _in_turn(*lists: list[Pair]) -> list[Pair]:
+    """One of each list after the other, as long as it has any."""
+    return [pair for some in zip_longest(*lists) for pair in some if pair is not None]
 
 
 class Search:

@@ -114,6 +114,10 @@ class Subject(Protocol):
         """How the transcripts of streams of so many steps are laid out."""
         ...
 
+    def moments(self, steps: int) -> tuple[int, ...]:
+        """Steps at which something happens to a run on a stream of so many steps."""
+        ...
+
     def sample(self, stream: Counts, count: int, late: Late | None = None) -> Floats:
         """So many independent transcripts (fewer once it is `late`), one a row."""
         ...
@@ -179,6 +183,10 @@ class Callee:
     def layout(self, steps: int) -> Layout:
         """As its attributes say."""
         return Layout(self.shown, self.width)
+
+    def moments(self, steps: int) -> tuple[int, ...]:
+        """None that is known."""
+        return ()
 
     def sample(self, stream: Counts, count: int, late: Late | None = None) -> Floats:
         """One call a transcript, or one for all."""
@@ -279,6 +287,10 @@ class Configured:
         if steps not in self._layouts:
             self._layouts[steps] = self._tried(steps)
         return self._layouts[steps]
+
+    def moments(self, steps: int) -> tuple[int, ...]:
+        """Those of its course."""
+        return self.course.moments(steps)
 
     def _tried(self, steps: int) -> Layout:
         values = self.mechanism.outputs
