@@ -72,7 +72,7 @@ SHARING: list[Mechanism] = [
 ]
 
 
-@pytest.mark.parametrize("mechanism", SHARING, ids=str)
+@pytest.mark.parametrize("mechanism", SHARING)
 def test_accounts_of_shared_noise_replay(mechanism: Mechanism) -> None:
     """Windows lose what groups and steps are charged, not more; nine tenths of the budget are lost somewhere."""
     assert mechanism.shares_noise
@@ -87,7 +87,7 @@ def test_accounts_of_shared_noise_replay(mechanism: Mechanism) -> None:
     assert 0.9 <= found[1].max() / float(mechanism.policy.budget.total) <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("mechanism", SHARING, ids=str)
+@pytest.mark.parametrize("mechanism", SHARING)
 def test_a_change_that_shared_noise_forgets_is_found(
     mechanism: Mechanism, monkeypatch: pytest.MonkeyPatch
 ) -> None:
