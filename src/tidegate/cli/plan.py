@@ -205,12 +205,10 @@ def read_settings(file: Path, name: str | None = None) -> Settings:
             "much a quantile moves, `tidegate preview` shows."
         )
         return Settings(policy, query.width, season, None, *likely, remark, None, False)
-    return Settings(
-        policy, query.width, season, out if known else None, *likely, _of_learning(config, policy)
-    )
+    return Settings(policy, query.width, season, out if known else None, *likely, _of_learning(config))
 
 
-def _of_learning(config: Config, policy: Policy) -> str:
+def _of_learning(config: Config) -> str:
     """What a plan has to say where the clip of values is learnt; else empty."""
     from tidegate.mechanisms.clipped_records import ClippedRecords
     from tidegate.runtime.learnt import learnt_clip

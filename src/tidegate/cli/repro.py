@@ -156,8 +156,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
 
         def tell(progress: Progress) -> None:
             _tell(progress)
-            words = f"{progress.done} of {progress.total} settings, {_minutes(progress.left)} left"
-            bar.update(line, completed=progress.share, description=words)
+            bar.update(line, completed=progress.share, description=_how_far(progress))
 
         yield tell
 
@@ -173,8 +172,11 @@ class _Log:
         _tell(progress)
         if progress.seconds >= self.told + 60:
             self.told = progress.seconds
-            words = f"{progress.done} of {progress.total} settings, {_minutes(progress.left)} left"
-            typer.echo(f"{_minutes(progress.seconds)}: {words}", err=True)
+            typer.echo(f"{_minutes(progress.seconds)}: {_how_far(progress)}", err=True)
+
+
+def _how_far(progress: Progress) -> str:
+    return f"{progress.done} of {progress.total} settings, {_minutes(progress.left)} left"
 
 
 def _tell(progress: Progress) -> None:

@@ -47,9 +47,8 @@ class SourceKeys:
     location: str = key(
         'A file, a folder that files arrive in, "-" for standard input, a broker: "mqtt://host:1883/topic/#", '
         'a topic of Kafka: "kafka://host:9092/topic", or a table: '
-        '"postgresql://reader@host/database?table=events&key=id". "serve:" takes what is sent to '
-        "`tidegate serve`. Relative paths start at the "
-        "folder of this file."
+        '"postgresql://reader@host/database?table=events&key=id". "serve:" takes what is sent to `tidegate serve`. '
+        "Relative paths start at the folder of this file."
     )
     format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)
     separator: str = key("The character between two fields of CSV.", default=",")
@@ -61,14 +60,12 @@ class SourceKeys:
     )
     time: str = key("The column of the event's time.")
     time_format: str = key(
-        "auto reads timestamps, seconds since 1970 and ISO 8601; or iso, seconds, milliseconds, "
-        "microseconds, "
+        "auto reads timestamps, seconds since 1970 and ISO 8601; or iso, seconds, milliseconds, microseconds, "
         'nanoseconds, or a pattern such as "%d.%m.%Y %H:%M".',
         default="auto",
     )
     unit: str | None = key(
-        "The column that names the protected unit: a person, a device, a household. Without it every record "
-        "is a "
+        "The column that names the protected unit: a person, a device, a household. Without it every record is a "
         "unit of its own, and a person with several records is not protected as one.",
         default=None,
     )
@@ -82,16 +79,14 @@ class SourceKeys:
         choices=("any", "time"),
     )
     follow: bool = key(
-        "Whether the input goes on arriving. Then steps close by the public clock, else at the end of the "
-        "input.",
+        "Whether the input goes on arriving. Then steps close by the public clock, else at the end of the input.",
         kind="switch",
         default=False,
     )
     pattern: str = key("Which files of a folder are read.", default="*")
     completed: str = key(
-        "When a file of a folder is complete: it got its final name (rename), a file of the same name plus "
-        ".done "
-        "is beside it (done), or it has not changed for a while (stable).",
+        "When a file of a folder is complete: it got its final name (rename), a file of the same name plus .done is "
+        "beside it (done), or it has not changed for a while (stable).",
         default="rename",
         choices=RULES,
     )
@@ -121,8 +116,7 @@ class StepsKeys:
     )
     zone: str = key("The IANA time zone of the start and of times that carry none.", default="UTC")
     lateness: str | int = key(
-        "How long after its end a step waits for events when the input is followed; events that claim to be "
-        "further "
+        "How long after its end a step waits for events when the input is followed; events that claim to be further "
         "than this in the future are dropped.",
         kind="duration",
         default=0,
@@ -352,8 +346,7 @@ class ProtectKeys:
         default=None,
     )
     max_change: str | int | None = key(
-        "By how much one unit can change one step (Δ). Without it, it is derived from the query; smaller "
-        "than that "
+        "By how much one unit can change one step (Δ). Without it, it is derived from the query; smaller than that "
         "is refused. Needed where the input is given.",
         kind="exact",
         default=None,
@@ -374,8 +367,7 @@ class ProtectKeys:
         default=None,
     )
     ledger: str | None = key(
-        "A file or a PostgreSQL URL for the ledger, the state and the positions; by default this file's name "
-        "with "
+        "A file or a PostgreSQL URL for the ledger, the state and the positions; by default this file's name with "
         "the ending .ledger.",
         default=None,
     )
@@ -398,8 +390,7 @@ class SinkKeys:
 
     location: str = key(
         'A file, a folder for Parquet, "-" for standard output, a broker ("mqtt://host:1883/topic"), a topic of '
-        'Kafka ("kafka://host:9092/topic"), or a table '
-        '("postgresql://user@host/database?table=released").',
+        'Kafka ("kafka://host:9092/topic"), or a table ("postgresql://user@host/database?table=released").',
         default="-",
     )
     format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)

@@ -298,26 +298,8 @@ class FileReader:
         query_keys: QueryKeys = sections["query"]
         clock: StepsKeys = sections["steps"]
         protect: ProtectKeys = sections["protect"]
-        schema = self.make(
-            "source",
-            lambda: Schema(
-                time=source.time,
-                unit=source.unit,
-                column=source.column,
-                value=source.value,
-                time_format=source.time_format,
-            ),
-        )
-        steps = self.make(
-            "steps",
-            lambda: Steps(
-                start=clock.start,
-                length=clock.length,
-                zone=clock.zone,
-                lateness=clock.lateness,
-                count=clock.count,
-            ),
-        )
+        schema = self.make("source", lambda: Schema(**_parameters(source, Schema)))
+        steps = self.make("steps", lambda: Steps(**_parameters(clock, Steps)))
         live = self.follow or source.follow or source.location.startswith(("mqtt:", "mqtts:", "serve:"))
         self.make("steps", lambda: whole("catch_up", clock.catch_up))
         self.make("steps", lambda: _check_end(steps))
@@ -701,6 +683,12 @@ class FileReader:
         return self.make("mechanism", lambda: kind(**read))
 
 
+def _parameters(keys: Any, kind: type[Any]) -> dict[str, Any]:
+    """The keys of a section that are parameters of a class, by the same names."""
+    known = {item.name for item in fields(kind) if item.init}
+    return {item.name: getattr(keys, item.name) for item in fields(keys) if item.name in known}
+
+
 def _check_end(steps: Steps) -> None:
     """Refuse steps whose times nobody could write down."""
     if steps.count is not None and steps.boundary(steps.count + 1) >= _LAST_YEAR:
@@ -756,23 +744,8 @@ def _query(keys: QueryKeys, folder: Path, steps: Steps) -> Query:
         columns = Intervals(keys.edges, keys.outside)
     elif keys.columns and levels is None:
         columns = Columns(keys.columns, keys.outside)
-    return Query(
-        aggregate=keys.aggregate,
-        columns=columns,
-        most=keys.most,
-        clip=clip or None,  # the query checks the number of bounds
-        learn=learn,
-        grid=keys.grid,
-        weighting=keys.weighting,
-        share=keys.share,
-        layout=keys.layout,
-        fill=keys.fill,
-        rounding=keys.rounding,
-        where=keys.where,
-        lookup=lookup,
-        levels=levels,
-        quantiles=keys.quantiles,
-    )
+    found = {"columns": columns, "clip": clip or None, "learn": learn, "lookup": lookup, "levels": levels}
+    return Query(**_parameters(keys, Query) | found)  # which checks the number of bounds
 
 
 def _range(keys: QueryKeys, lookup: Lookup | None) -> tuple[Range, Levels | None]:

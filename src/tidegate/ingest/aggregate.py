@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import Any
 
@@ -111,12 +110,12 @@ def _readable(query: Query, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame
 def acceptable(query: Query, values: npt.NDArray[np.float64]) -> Mask:
     """Which readings are within what can be released and, unless they are rounded, on the grid."""
     ticks = query.ticks
-    usable = np.nan_to_num(values, nan=0.0, posinf=math.inf, neginf=-math.inf)
+    usable = np.where(np.isnan(values), 0.0, values)
     if query.clip is None:
         good = np.abs(usable) <= LARGEST // ticks
         inside = good
     else:
-        low, high = (float(Fraction(bound)) for bound in query.clip)
+        low, high = query.limits
         good = np.ones(len(values), dtype=np.bool_)
         inside = (usable > low) & (usable < high)
     if query.rounding == "refuse":
@@ -140,7 +139,7 @@ def _wide_rows(query: Query, frame: pl.DataFrame, time: pl.Series) -> pl.DataFra
 def on_grid(query: Query, values: npt.NDArray[Any]) -> Matrix:
     """Clip, then round to grid units with floor(x/g + ½); NaN becomes 0, to be left out by the caller."""
     ticks, given = query.ticks, query.aggregate == "given"
-    low, high = (-LARGEST, LARGEST) if query.clip is None else (int(Fraction(b) * ticks) for b in query.clip)
+    low, high = (-LARGEST, LARGEST) if query.clip is None else query.limits_in_units
     if given and query.clip is None and len(values):
         largest = np.abs(np.nan_to_num(values.astype(np.float64), nan=0.0)).max()
         if not largest <= LARGEST // ticks:
@@ -148,7 +147,7 @@ def on_grid(query: Query, values: npt.NDArray[Any]) -> Matrix:
                 f"a reading lies beyond ±{LARGEST} grid units; choose a coarser grid or declare clip."
             )
     if values.dtype.kind == "f":
-        usable = np.nan_to_num(values, nan=0.0, posinf=math.inf, neginf=-math.inf)
+        usable = np.where(np.isnan(values), 0.0, values)
         scaled = np.clip(usable, low / ticks, high / ticks) * ticks
         units = nearest_units(scaled)
         if given and query.rounding == "refuse":
@@ -168,7 +167,7 @@ def on_grid(query: Query, values: npt.NDArray[Any]) -> Matrix:
 def _check_readings(query: Query, values: npt.NDArray[np.float64], units: Matrix) -> None:
     inside = np.ones(len(values), dtype=np.bool_)
     if query.clip is not None:
-        low, high = (float(Fraction(bound)) for bound in query.clip)
+        low, high = query.limits
         inside = (values > low) & (values < high)
     if not np.array_equal(values[inside], units[inside] / query.ticks):
         raise InvalidInput(

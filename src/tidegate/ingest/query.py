@@ -361,10 +361,23 @@ class Query:
         return self.ticks // self.most if self.weighting == "share" else self.ticks
 
     @property
-    def bounds(self) -> tuple[int, int]:
-        """Bounds of one contribution's value in grid units, after sharing or centring."""
+    def limits(self) -> tuple[float, float]:
+        """The clip of one value, as floats."""
+        assert self.clip is not None
+        low, high = (float(Fraction(bound)) for bound in self.clip)
+        return low, high
+
+    @property
+    def limits_in_units(self) -> tuple[int, int]:
+        """The clip of one value in grid units."""
         assert self.clip is not None
         low, high = (int(Fraction(bound) * self.ticks) for bound in self.clip)
+        return low, high
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Bounds of one contribution's value in grid units, after sharing or centring."""
+        low, high = self.limits_in_units
         if self.aggregate == "mean":
             return low - self.centre, high - self.centre
         if self.weighting == "share":
@@ -374,9 +387,7 @@ class Query:
     @property
     def centre(self) -> int:
         """The public middle of the clip, in grid units: a mean is measured as a deviation from it."""
-        assert self.clip is not None
-        low, high = (int(Fraction(bound) * self.ticks) for bound in self.clip)
-        return (low + high) // 2
+        return sum(self.limits_in_units) // 2
 
     @property
     def count_weight(self) -> int:
@@ -420,24 +431,15 @@ class Query:
                 f"at least {show(needed)}, which one unit can change in one step",
                 f'write max_change="{show(needed)}"',
             )
-        if policy.mobility == "fixed" and self.levels is not None and self.levels.measured == NODES:
-            raise InvalidParameter(
-                "mobility",
-                "fixed",
-                '"moving" where all levels are measured, of which a unit is in each',
-                "drop it",
-            )
-        if self.aggregate == "mean" and policy.mobility == "fixed":
-            raise InvalidParameter(
-                "mobility", "fixed", '"moving" for a mean, where a unit is in a sum and in a count', "drop it"
-            )
-        if self.aggregate == "quantile" and policy.mobility == "fixed":
-            raise InvalidParameter(
-                "mobility",
-                "fixed",
-                '"moving" for quantiles, where a unit is in the bin of its value',
-                "drop it",
-            )
+        if self.levels is not None and self.levels.measured == NODES:
+            moving = "where all levels are measured, of which a unit is in each"
+        else:
+            moving = {
+                "mean": "for a mean, where a unit is in a sum and in a count",
+                "quantile": "for quantiles, where a unit is in the bin of its value",
+            }.get(self.aggregate, "")
+        if policy.mobility == "fixed" and moving:
+            raise InvalidParameter("mobility", "fixed", f'"moving" {moving}', "drop it")
 
     def describe(self) -> dict[str, Any]:
         """Identify the query exactly, as JSON."""
@@ -531,9 +533,7 @@ class Query:
             return self.levels.answers(values, grid=float(Fraction(self.grid)), positive=self.nonnegative)
         if self.aggregate != "mean":
             return values
-        assert self.clip is not None
-        half = len(self.columns)
-        low, high = (float(Fraction(bound)) for bound in self.clip)
+        half, (low, high) = len(self.columns), self.limits
         counts = values[..., half:] * (self.ticks / self.count_weight)
         means = self.centre / self.ticks + values[..., :half] / np.maximum(counts, 1.0)
         return np.concatenate([np.clip(means, low, high), counts], axis=-1)
@@ -604,7 +604,6 @@ class Query:
         self, values: npt.NDArray[np.float64], half: npt.NDArray[np.float64]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """The smallest and the largest quotient where both sum and count lie in intervals at 95 %."""
-        assert self.clip is not None
         width, middle = len(self.columns), self.centre / self.ticks
         weight = self.ticks / self.count_weight
         sums, counts = values[..., :width], values[..., width:] * weight
@@ -612,7 +611,7 @@ class Query:
         least = sums - BOTH * half[..., :width]
         most = sums + BOTH * half[..., :width]
         few, many = np.maximum(counts - BOTH * around, 1.0), np.maximum(counts + BOTH * around, 1.0)
-        low, high = (float(Fraction(bound)) for bound in self.clip)
+        low, high = self.limits
         means = (
             np.clip(middle + np.minimum(least / few, least / many), low, high),
             np.clip(middle + np.maximum(most / few, most / many), low, high),

@@ -514,8 +514,14 @@ def _settings_benchmark(small: bool) -> list[dict[str, Any]]:
     ]
 
 
+def planned_on(truth: Matrix, level: float, season: int | None) -> Matrix:
+    """The made-up stream on which a plan chooses for a stream of this shape: what anybody knows without the data."""
+    steps, columns = truth.shape
+    return _made_up(level, columns, season, min(steps, PLANNED_STEPS, max(PLANNED_CELLS // columns, 1)))
+
+
 @lru_cache(maxsize=4)
-def _made_up(level: float, columns: int, season: int, steps: int) -> Matrix:
+def _made_up(level: float, columns: int, season: int | None, steps: int) -> Matrix:
     with install(FixedEntropy("plan")):
         return Description(level=level, columns=columns, season=season).sample(steps, 0)
 
@@ -524,9 +530,7 @@ def _measure_benchmark(setting: dict[str, Any]) -> list[Row]:
     stream, whole = STREAMS[setting["stream"]], load(setting["stream"])
     columns = whole.shape[1]
     truth = whole[: min(setting["steps"], CELLS // columns)]
-    # what anybody knows without the data: an order of magnitude, the length of a day, the number of columns
-    steps = min(len(truth), PLANNED_STEPS, PLANNED_CELLS // columns)
-    made_up = _made_up(stream.level, columns, stream.season, steps)
+    made_up = planned_on(truth, stream.level, stream.season)
     few, runs = min(ORACLE_RUNS, setting["runs"]), setting["runs"]
     if truth.size > WIDE:
         few, runs = (min(most, setting["runs"]) for most in WIDE_RUNS)

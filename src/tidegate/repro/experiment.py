@@ -62,7 +62,7 @@ class Experiment:
     Parameters
     ----------
     paper
-        "w-event", "pegasus", "optstream", "perrier", "swellfish" or "across".
+        One of `PAPERS`.
     name
         The figure or table, for example "Figure 6".
     claim
@@ -108,7 +108,14 @@ class Experiment:
         return f"{self.paper}-{self.name}".lower().replace(" ", "-").replace(",", "").replace("–", "-")
 
 
-PAPERS = ("w-event", "pegasus", "optstream", "perrier", "swellfish", "across")
+PAPERS = {
+    "w-event": "Kellaris et al.: Differentially private event sequences over infinite streams. PVLDB 2014",
+    "pegasus": "Chen et al.: PeGaSus: Data-adaptive differentially private stream processing. CCS 2017",
+    "optstream": "Fioretto, Van Hentenryck: OptStream: Releasing time series privately. JAIR 2019",
+    "perrier": "Perrier, Asghar, Kaafar: Private continual release of real-valued data streams. NDSS 2019",
+    "swellfish": "Swellfish privacy: supporting time-dependent relevance for continuous differential privacy",
+    "across": "Across the papers",
+}
 
 
 def experiments() -> dict[str, Experiment]:
@@ -120,6 +127,7 @@ def experiments() -> dict[str, Experiment]:
 
 def _place(experiment: Experiment) -> tuple[int, str, int, str]:
     """The order of the page: by paper, figures before tables, Figure 9 before Figure 10."""
-    paper = PAPERS.index(experiment.paper) if experiment.paper in PAPERS else len(PAPERS)
+    papers = list(PAPERS)
+    paper = papers.index(experiment.paper) if experiment.paper in papers else len(papers)
     number = re.search(r"\d+", experiment.name)
     return paper, experiment.name.split()[0], int(number.group()) if number else 0, experiment.name

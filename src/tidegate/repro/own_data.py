@@ -16,19 +16,14 @@ from tidegate.config.tuning import rough
 from tidegate.errors import InvalidInput
 from tidegate.exact import ExactLike, positive, show
 from tidegate.mechanisms import Mechanism
-from tidegate.noise import install
-from tidegate.noise.fixed import FixedEntropy
-from tidegate.plan import Description
 from tidegate.policy import WEvent
-from tidegate.repro.across import STATISTICS, Matrix, compared, configured
+from tidegate.repro.across import ORACLE_RUNS, STATISTICS, Matrix, compared, configured, planned_on
 from tidegate.repro.experiment import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INSIDE = "INSIDE ONLY: computed from raw data without noise; not to be published."
-ORACLE_RUNS = 5
-PLANNED_STEPS, PLANNED_CELLS = 2_000, 300_000  # of the made-up stream that a plan looks at
 FIELDS = (
     "epsilon",
     "window",
@@ -218,9 +213,7 @@ def compare(
     change = positive("max_change", max_change) / step
     columns, ticks = truth.shape[1], float(step)
     known = rough(float(np.abs(values).mean())) if level is None else level
-    steps = min(len(truth), PLANNED_STEPS, max(PLANNED_CELLS // columns, 1))
-    with install(FixedEntropy("plan")):
-        made_up = Description(level=known / ticks, columns=columns, season=season).sample(steps, 0)
+    made_up = planned_on(truth, known / ticks, season)
     rows: list[Row] = []
     for epsilon in epsilons:
         for window in windows:

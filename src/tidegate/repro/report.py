@@ -9,17 +9,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from tidegate.repro.experiment import Judgement, Outcome, Table, experiments
+from tidegate.repro.experiment import PAPERS, Judgement, Outcome, Table, experiments
 from tidegate.repro.runner import Result, read
 
-PAPERS = {
-    "w-event": "Kellaris et al.: Differentially private event sequences over infinite streams. PVLDB 2014",
-    "pegasus": "Chen et al.: PeGaSus: Data-adaptive differentially private stream processing. CCS 2017",
-    "optstream": "Fioretto, Van Hentenryck: OptStream: Releasing time series privately. JAIR 2019",
-    "perrier": "Perrier, Asghar, Kaafar: Private continual release of real-valued data streams. NDSS 2019",
-    "swellfish": "Swellfish privacy: supporting time-dependent relevance for continuous differential privacy",
-    "across": "Across the papers",
-}
 TITLE = "The papers' experiments"
 INTRODUCTION = """\
 What the papers claim, and what the sound implementation gives, figure by figure. Mechanisms run in sound calibration
@@ -78,7 +70,7 @@ def listed(words: str) -> list[tuple[str, list[str]]]:
     """
     found: list[tuple[str, list[str]]] = []
     plain: list[str] = []
-    for sentence in re.split(r"(?<=[.:])\s(?=[A-ZÎ⟨ε“])", words):
+    for sentence in SENTENCES.split(words):
         pieces = _split(sentence.removesuffix("."), "; ")
         colons = [len(_split(piece, ": ")) - 1 for piece in pieces]
         # a colon that all parts have belongs to them
@@ -131,12 +123,13 @@ def _summary(found: list[Result]) -> Table:
         experiment, judgement = result.experiment, result.judgement
         outcome = f"skipped: {result.skipped}" if judgement is None else judgement.outcome.value
         number = "" if judgement is None else headline(judgement)
-        whole = judgement is None or judgement.outcome in (Outcome.HOLDS, Outcome.MEASURED)
-        why = "" if whole else experiment.why
-        rows.append((f"{experiment.paper}, {experiment.name}", experiment.claim, number, outcome, why))
+        rows.append(
+            (f"{experiment.paper}, {experiment.name}", experiment.claim, number, outcome, _why(result))
+        )
     return Table("", ("experiment", "claim", "here", "outcome", "why"), tuple(rows))
 
 
+SENTENCES = re.compile(r"(?<=[.:])\s(?=[A-ZÎ⟨ε“])")  # what is between two of them
 INTERVAL = re.compile(r"±|\([-+]?[\d.,e+%]+ to [-+]?[\d.,e+%]+\)")
 
 
@@ -167,19 +160,15 @@ def headline(judgement: Judgement) -> str:
 
 def _sentences(words: str) -> list[str]:
     """Sentences without their full stop; a head that ends with a colon is none."""
-    found = re.split(r"(?<=[.:])\s(?=[A-ZÎ⟨ε“])", words)
+    found = SENTENCES.split(words)
     return [sentence.removesuffix(".") for sentence in found if sentence and not sentence.endswith(":")]
-
-
-def _rough(result: Result) -> str:
-    return " (a small run: numbers are rough)" if result.small else ""
 
 
 def _why(result: Result) -> str:
     """Why a claim does not hold, or holds in part only."""
-    assert result.judgement is not None
-    whole = result.judgement.outcome in (Outcome.HOLDS, Outcome.MEASURED)
-    return "" if whole or not result.experiment.why else f" {result.experiment.why}"
+    judgement = result.judgement
+    whole = judgement is None or judgement.outcome in (Outcome.HOLDS, Outcome.MEASURED)
+    return "" if whole else result.experiment.why
 
 
 def _entry(result: Result, pictures: str) -> str:
@@ -188,7 +177,9 @@ def _entry(result: Result, pictures: str) -> str:
     if judgement is None:
         lines.append(f"*Data:* {experiment.data}\n\n*Skipped:* {result.skipped}\n")
         return "\n".join(lines)
-    lines.append(f"**{_capital(judgement.outcome.value)}**{_rough(result)}.{_why(result)}\n")
+    rough = " (a small run: numbers are rough)" if result.small else ""
+    outcome = judgement.outcome.value
+    lines.append(f"**{outcome[0].upper()}{outcome[1:]}**{rough}. {_why(result)}".rstrip() + "\n")
     lines.append(f"![{experiment.key}]({pictures}/{experiment.key}.png)\n")
     for sentences, items in listed(judgement.words):
         if sentences:
@@ -210,10 +201,6 @@ def _picture(key: str, folder: Path) -> str:
         if file.exists()
         else ""
     )
-
-
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]
 
 
 def _markdown_table(table: Table) -> str:

@@ -223,10 +223,21 @@ def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
 
 def latest(chunk: Chunk) -> Chunk:
     """One release a step, the last revision of each, in the order of the steps."""
-    order = np.lexsort((chunk.revision, chunk.step))
-    last = np.append(np.diff(chunk.step[order]) != 0, True)[: len(order)]
-    chosen = order[last.astype(bool)]
-    return replace(chunk.picked(chosen), first=1)
+    return replace(chunk.picked(newest(chunk.step, chunk.revision)), first=1)
+
+
+def newest(step: Integers, revision: npt.NDArray[np.integer[Any]]) -> Integers:
+    """Where the last revision of each step stands, in the order of the steps.
+
+    Examples
+    --------
+    >>> newest(np.array([2, 1, 2, 3]), np.array([0, 0, 1, 0])).tolist()
+    [1, 2, 3]
+    """
+    order = np.lexsort((revision, step))
+    last = np.append(np.diff(step[order]) != 0, True)[: len(order)]
+    found: Integers = order[last.astype(bool)]
+    return found
 
 
 def _joined_radius(chunks: Sequence[Chunk]) -> Values | None:

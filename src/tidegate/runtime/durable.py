@@ -26,7 +26,7 @@ from tidegate.mechanisms import Mechanism, Run
 from tidegate.mechanisms.run import Pushed
 from tidegate.noise.law import spread_radius
 from tidegate.releases import Radii, Release, Releases, Values
-from tidegate.runtime.chunks import CONFIDENCE, Chunk, joined
+from tidegate.runtime.chunks import CONFIDENCE, Chunk, joined, newest
 from tidegate.runtime.pruning import Pruned, Pruning, prune
 from tidegate.runtime.store import Progress, Store, open_store, stored_fingerprint
 
@@ -328,10 +328,7 @@ def _by_step(chunk: Chunk, final: bool) -> Chunk:
     """One release of each step, the first or the best of them, in the order of steps."""
     if not final:
         return chunk.picked(np.flatnonzero(chunk.revision == 0))
-    order = np.lexsort((chunk.revision, chunk.step))
-    steps = chunk.step[order]
-    last = np.flatnonzero(np.append(steps[1:] != steps[:-1], True)) if len(steps) else order
-    return chunk.picked(order[last])
+    return chunk.picked(newest(chunk.step, chunk.revision))
 
 
 def _described(mechanism: Mechanism, names: Sequence[str] | None) -> tuple[dict[str, Any], str]:

@@ -6,7 +6,6 @@ Not private: no noise protects these shares. Following them is a choice made fro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +77,7 @@ def left_out(config: Config, steps: int) -> LeftOut | None:
                 if "unit" in rows.columns:
                     seen.append(rows.group_by("step", "unit").len("times"))
             if query.clip is not None and config.schema.value is not None:
-                low, high = (float(Fraction(bound)) for bound in query.clip)
+                low, high = query.limits
                 values = frame[config.schema.value].cast(pl.Float64, strict=False).drop_nulls()
                 valued += len(values)
                 outside += int(((values < low) | (values > high)).sum())

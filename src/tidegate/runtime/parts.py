@@ -13,11 +13,12 @@ from fractions import Fraction
 from itertools import zip_longest
 from typing import Any
 
+from tidegate.config.config import fingerprint_of
 from tidegate.config.queries import ONLY
 from tidegate.errors import LedgerCorrupt
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.rows import decode_text
-from tidegate.runtime.store import Part, digest_of
+from tidegate.runtime.store import Part
 
 TABLES = {
     "parts": "CREATE TABLE IF NOT EXISTS parts (part {integer} PRIMARY KEY, query TEXT NOT NULL, "
@@ -107,7 +108,7 @@ def check_amendments(ledger: DurableLedger, *, whole: bool = True) -> None:
         facts = {} if found is None else decode_text(bytes(found[0]))
         said = (facts.get("configuration"), facts.get("now"))
         kept = amendment.charge > archived and said != (amendment.fingerprint, amendment.step)
-        if kept or digest_of(amendment.described) != amendment.fingerprint:
+        if kept or fingerprint_of(amendment.described) != amendment.fingerprint:
             raise LedgerCorrupt(
                 f"amendment {amendment.number} is not that of row {amendment.charge}; restore the ledger from a backup."
             )

@@ -43,7 +43,7 @@ from tidegate.runtime.pictures import (
 from tidegate.runtime.store import Store
 from tidegate.runtime.style import STYLE
 from tidegate.runtime.truth import true_values
-from tidegate.runtime.wording import Words, about, budget_in_words, odds
+from tidegate.runtime.wording import Words, about, budget_in_words, odds, several
 from tidegate.version import __version__
 
 Values = npt.NDArray[np.float64]
@@ -188,8 +188,8 @@ def _headline(page: Page, found: Accuracy | None) -> str:
         off = f"<strong>± {html.escape(words.amount(found.half))}</strong> around {html.escape(words.spread(found))}. "
     by = f", published by {html.escape(config.about.publisher)}" if config.about.publisher else ""
     return (
-        f"{off}Protected: {html.escape(words.protected)}. {steps:,} step{'' if steps == 1 else 's'} "
-        f"of {html.escape(words.span(1))} × {columns:,} column{'' if columns == 1 else 's'}, from "
+        f"{off}Protected: {html.escape(words.protected)}. {several(steps, 'step')} "
+        f"of {html.escape(words.span(1))} × {several(columns, 'column')}, from "
         f"{begin:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} ({html.escape(config.steps.zone)}), "
         f"released by {released_by(config.mechanism)}{by}.{_learnt(config)} {html.escape(words.edition)}".rstrip()
     )
@@ -375,7 +375,7 @@ def _left_out(page: Page, left: LeftOut) -> str:
         (
             "bounded",
             left.bounded,
-            f"of those that remain: beyond {_several(query.most, 'contribution')} of one {unit} in a step",
+            f"of those that remain: beyond {several(query.most, 'contribution')} of one {unit} in a step",
         ),
     ]
     if query.clip is not None:
@@ -409,11 +409,7 @@ def _budget(page: Page, store: Store, archives: Archives) -> str:
     limit = float(unit * ledger.units)
     exactly = show(unit * ledger.units) if ledger.rule.adds else f"{ledger.units} charges"
     symbol = "ρ" if isinstance(config.policy.budget, ZeroConcentrated) else "ε"
-    where = (
-        "of all steps so far"
-        if window is None
-        else f"of the {window:,} step{'s' * (window > 1)} up to each step"
-    )
+    where = "of all steps so far" if window is None else f"of the {several(window, 'step')} up to each step"
     picture = draw_budget(Moments(config, newest.step), spent, limit, symbol)
     return (
         f"<section><h2>What it cost</h2>\n<p>The privacy loss {where}, which may never exceed {html.escape(exactly)} "
@@ -492,12 +488,8 @@ def _bounding(config: Config) -> str:
     if config.schema.unit is None:
         return "Every record is a unit of its own."
     if query.aggregate == "distinct":
-        return f"Each unit counts once in a column, and in at most {_several(query.most, 'column')} a step."
-    return f"Each unit counts at most {_several(query.most, 'time')} a step."
-
-
-def _several(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+        return f"Each unit counts once in a column, and in at most {several(query.most, 'column')} a step."
+    return f"Each unit counts at most {several(query.most, 'time')} a step."
 
 
 def _gaps(labels: tuple[str, ...], answers: Values) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.config.config import fingerprint_of
 from tidegate.errors import LedgerCorrupt, LedgerError, LedgerMismatch, TidegateError, check_scheme
 from tidegate.ingest.quantiles import method_of
 from tidegate.ledger import Ledger, SQLiteLedger, Verdict, verify_file
@@ -26,7 +26,7 @@ from tidegate.ledger.windows import window_units
 from tidegate.policy import Policy
 from tidegate.runtime import kept
 from tidegate.runtime.chain import LAST_LINK, TABLE, Anchor, Chain, state_digest, stored_bytes
-from tidegate.runtime.chunks import Chunk, Integers, Values
+from tidegate.runtime.chunks import Chunk, Integers, Values, newest
 from tidegate.runtime.errors import StreamChanged
 from tidegate.servers.postgres import SCHEMES
 
@@ -67,21 +67,15 @@ def _loaded(text: str) -> dict[str, Any]:
     return found
 
 
-def digest_of(described: dict[str, Any]) -> str:
-    """The fingerprint of a configuration that was stored as JSON."""
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
-
-
 def _most_revised(
     steps: list[Integers], revisions: list[Integers], archived: int
 ) -> tuple[Integers, Integers]:
     """Every step after those in archives that was revised, and how often."""
     nothing = [np.zeros(0, dtype=np.int64)]
     step, revision = np.concatenate(steps + nothing), np.concatenate(revisions + nothing)
-    order = np.lexsort((revision, step))[np.searchsorted(np.sort(step), archived, side="right") :]
-    step, revision = step[order], revision[order]
-    last = np.append(step[1:] != step[:-1], True)[: len(step)]
-    return step[last], revision[last]
+    found = newest(step, revision)
+    found = found[step[found] > archived]
+    return step[found], revision[found]
 
 
 def _unreadable() -> LedgerCorrupt:
@@ -390,7 +384,7 @@ class Store:
         if wanted:
             same = described == wanted
         else:
-            same = "steps" not in described or digest_of(described) == self.ledger.fingerprint
+            same = "steps" not in described or fingerprint_of(described) == self.ledger.fingerprint
         if not same:
             raise _unreadable()
 
@@ -593,16 +587,21 @@ class Store:
 
     def discard(self) -> None:
         """Give up ledger and store; of a stream that has not begun no file stays behind."""
-        if self.begun:
-            self.ledger.close()
-        else:
-            self.ledger.discard()
+        give_up(self.ledger, begun=self.begun)
 
     def __enter__(self) -> Store:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def give_up(ledger: DurableLedger, *, begun: bool) -> None:
+    """Let go of a ledger; of one with which nothing has begun no file stays behind."""
+    if begun:
+        ledger.close()
+    else:
+        ledger.discard()
 
 
 def open_store(

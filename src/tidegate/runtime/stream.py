@@ -703,8 +703,12 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
     layout = layout_of(config, store, revised=stream.revises)
     appended = "://" in location or location.endswith("/") or Path(location).is_dir()
     whole = stream.revises and not appended and (wanted == "newest" or (wanted == "auto" and not follow))
-    plain = replace(layout, revised=layout.revised and not whole)
-    outlet = open_sink(location, plain, format=format, follow=follow, newest=whole)
+
+    def opened() -> Sink:
+        plain = replace(layout, revised=layout.revised and not whole)
+        return open_sink(location, plain, format=format, follow=follow, newest=whole)
+
+    outlet = opened()
     _, position = store.sink(outlet.name)
     if position is not None:
         if wanted == "auto" and not position.get("newest"):
@@ -717,8 +721,7 @@ def configured_sink(config: Config, stream: Stream, *, follow: bool) -> Sink:
         layout = replace(
             layout, intervals=bool(position.get("intervals")), rounds=bool(position.get("rounds"))
         )
-        plain = replace(layout, revised=layout.revised and not whole)
-        outlet = open_sink(location, plain, format=format, follow=follow, newest=whole)
+        outlet = opened()
     outlet.remembers = {"intervals": layout.intervals, "rounds": layout.rounds, "newest": whole}
     return outlet
 

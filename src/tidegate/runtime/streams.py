@@ -38,6 +38,7 @@ from tidegate.runtime.store import (
     Part,
     Position,
     Store,
+    give_up,
     open_durable,
     open_store,
     refuse_change,
@@ -131,11 +132,7 @@ class Streams:
         assert isinstance(intake.query, Several)
         intake.keeper, intake.began = self.streams[0].store.kept, self.begin
         for block in intake:
-            streams = self._editions[-1 - block.later]
-            chunks = self.take(streams, intake.query.apart(block))
-            for stream, chunk in zip(streams, chunks, strict=True):
-                stream.send(chunk)
-                stream.watcher.released(chunk)
+            self._release(self._editions[-1 - block.later], intake.query.apart(block))
             intake.commit(block.position)
             self._from_time_to_time()
 
@@ -152,10 +149,14 @@ class Streams:
         if len(self.streams) == 1:
             self.streams[0].drive(blocks)
             return
-        for stream, chunk in zip(self.streams, self.take(self.streams, blocks), strict=True):
+        self._release(self.streams, blocks)
+        self._from_time_to_time()
+
+    def _release(self, streams: Sequence[Stream], blocks: Sequence[StepBlock]) -> None:
+        """Release a block of each of some queries in one commit, and hand the releases to their sinks."""
+        for stream, chunk in zip(streams, self.take(streams, blocks), strict=True):
             stream.send(chunk)
             stream.watcher.released(chunk)
-        self._from_time_to_time()
 
     def _from_time_to_time(self) -> None:
         """Let sinks make sure of what they took, and prune if it is time."""
@@ -200,10 +201,7 @@ class Streams:
         begun = any(stream.store.begun for stream in self.streams)
         for stream in self.streams:
             stream.let_go()
-        if begun:
-            self.ledger.close()
-        else:
-            self.ledger.discard()
+        give_up(self.ledger, begun=begun)
 
     def __enter__(self) -> Streams:
         return self
@@ -391,10 +389,7 @@ def _started(queries: Queries, stores: Sequence[Store], watchers: Mapping[str, W
             streams.append(Stream(store, config.mechanism, watcher=watcher, last_step=config.steps.count))
         return Streams(queries, streams)
     except BaseException:
-        if any(store.begun for store in stores):
-            ledger.close()
-        else:
-            ledger.discard()
+        give_up(ledger, begun=any(store.begun for store in stores))
         raise
 
 

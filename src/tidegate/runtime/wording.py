@@ -12,7 +12,7 @@ from fractions import Fraction
 from tidegate.clock.steps import CALENDAR, MONTH, WEEK
 from tidegate.config import Config
 from tidegate.exact import show
-from tidegate.policy import Approximate, Budget, Event, Guarantee, Pure, Swellfish, User, ZeroConcentrated
+from tidegate.policy import Approximate, Budget, Event, Pure, Swellfish, User, ZeroConcentrated
 from tidegate.runtime.accuracy import Accuracy, step_seconds, what_would_help
 
 HOUR, DAY = 3600, 86_400
@@ -106,8 +106,7 @@ class Words:
         """So many consecutive steps: "24 hours", "7 days"."""
         length = self.config.steps.length
         if length in (WEEK, MONTH):
-            word = str(length).removeprefix("calendar ")
-            return f"{steps:,} {word}{'' if steps == 1 else 's'}"
+            return several(steps, str(length).removeprefix("calendar "))
         return duration(steps * step_seconds(self.config))
 
     @property
@@ -151,7 +150,7 @@ class Words:
             ):
                 steps = Fraction(length) / seconds
                 if steps >= 1:
-                    found.append((words, self._over(guarantee, math.ceil(steps))))
+                    found.append((words, guarantee.over(steps=math.ceil(steps)).budget))
         found.append((f"two {self.units}, {self._promised}", guarantee.for_tuples(2).budget))
         return found
 
@@ -162,9 +161,10 @@ class Words:
             return "the whole stream"
         return self.span(policy.window) if policy.window > 1 else f"one {self.step}"
 
-    @staticmethod
-    def _over(guarantee: Guarantee, steps: int) -> Budget:
-        return guarantee.over(steps=steps).budget
+
+def several(count: int, word: str) -> str:
+    """A number of things: "1 step", "24 steps"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def plural(word: str) -> str:
@@ -190,8 +190,7 @@ def duration(seconds: Fraction | int) -> str:
     """
     for size, word in ((DAY, "day"), (HOUR, "hour"), (60, "minute")):
         if seconds % size == 0 and (size != DAY or seconds > DAY):
-            count = int(seconds // size)
-            return f"{count:,} {word}{'' if count == 1 else 's'}"
+            return several(int(seconds // size), word)
     return f"{float(seconds):,g} seconds"
 
 

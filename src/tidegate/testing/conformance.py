@@ -19,7 +19,7 @@ import pickle
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -555,7 +555,11 @@ def _goes_on_or_refuses(
         assert before is None or before == after, "an interrupted batch left a trace in a run that goes on"
         step = run.step
         assert run.push(rows[step]).step == step + 1
-    verdict = run.ledger.verify()
+    _holds(mechanism, run.ledger)
+
+
+def _holds(mechanism: Mechanism, ledger: Ledger) -> None:
+    verdict = ledger.verify()
     assert verdict.ok or not mechanism.enforced, str(verdict)
 
 
@@ -567,21 +571,29 @@ def _mismatch(push: Callable[[], object]) -> None:
     raise AssertionError("a run went on that may not be used again")
 
 
+def _accounts(run: Run) -> tuple[Ledger, ...]:
+    return tuple(run.ledger.parts) if isinstance(run.ledger, ParallelLedger) else (run.ledger,)
+
+
+@contextmanager
+def _transaction_that_fails(ledgers: tuple[Ledger, ...], **options: bool) -> Iterator[None]:
+    """One transaction of all these ledgers, which fails at its end."""
+    with suppress(RuntimeError), ExitStack() as stack:
+        for ledger in ledgers:
+            stack.enter_context(ledger.transaction(**options))
+        yield
+        raise RuntimeError
+
+
 @check
 def charges_that_were_taken_back_end_the_run(mechanism: Mechanism) -> None:
     """A run whose charges were rolled back is not used again, also when others have added rows since."""
     run, rows = mechanism.start(), stream(mechanism, 12)
     run.push_batch(rows[:5])
-    parts = run.ledger.parts if isinstance(run.ledger, ParallelLedger) else (run.ledger,)
+    parts = _accounts(run)
     untouched = mechanism.start(ledger=run.ledger) if len(parts) == 1 else None
-    try:
-        with ExitStack() as stack:
-            for part in parts:
-                stack.enter_context(part.transaction(unseen=True))
-            run.push(rows[5])
-            raise RuntimeError
-    except RuntimeError:
-        pass
+    with _transaction_that_fails(parts, unseen=True):
+        run.push(rows[5])
     for part in parts:
         part.charge_batch(6, np.zeros(9, dtype=np.int64))
         part.charge(15, 0)
@@ -622,8 +634,7 @@ def _once(mechanism: Mechanism, path: Path | None) -> None:
     second.push(rows[4])
     if other is not None:
         other.snapshot()  # who has nothing to do with it goes on
-    verdict = run.ledger.verify()
-    assert verdict.ok or not mechanism.enforced, str(verdict)
+    _holds(mechanism, run.ledger)
     run.ledger.close()
 
 
@@ -632,17 +643,10 @@ def what_was_released_in_a_transaction_stays_paid(mechanism: Mechanism) -> None:
     """A caller's transaction that fails takes no charge back whose release was handed out; snapshots wait for its end."""
     run, rows = mechanism.start(), stream(mechanism, 8)
     run.push_batch(rows[:3])
-    parts = run.ledger.parts if isinstance(run.ledger, ParallelLedger) else (run.ledger,)
-    try:
-        with ExitStack() as stack:
-            for part in parts:
-                stack.enter_context(part.transaction())
-            run.push(rows[3])
-            before = run.ledger.rows, run.ledger.spent()
-            _mismatch(run.snapshot)
-            raise RuntimeError
-    except RuntimeError:
-        pass
+    with _transaction_that_fails(_accounts(run)):
+        run.push(rows[3])
+        before = run.ledger.rows, run.ledger.spent()
+        _mismatch(run.snapshot)
     assert (run.ledger.rows, run.ledger.spent()) == before, "what was seen is no longer paid"
     assert run.push(rows[4]).step == 5
 
@@ -684,8 +688,7 @@ def runs_that_share_a_ledger_are_restored_with_it(mechanism: Mechanism) -> None:
         assert (restored.step, beside.step) == (9, 0)
         assert same(expected[9:], restored.push_batch(rows[9:])), "restoring a shared ledger changes releases"
     _mismatch(lambda: mechanism.start(ledger=ledger, state=states[0]))  # the ledger has moved on
-    verdict = ledger.verify()
-    assert verdict.ok or not mechanism.enforced, str(verdict)
+    _holds(mechanism, ledger)
 
 
 @check

@@ -15,7 +15,7 @@ from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.ledger.published import Transcript
 from tidegate.runtime import Chunk
-from tidegate.runtime.chunks import joined
+from tidegate.runtime.chunks import joined, newest
 from tidegate.web.alarms import Alarms
 
 Values = npt.NDArray[np.float64]
@@ -141,9 +141,8 @@ class Board:
         if last is not None:
             chunk, numbers = chunk.picked(np.flatnonzero(numbers <= last)), numbers[numbers <= last]
         if revision == "latest":
-            order = np.lexsort((chunk.revision, chunk.step))
-            newest = np.append(np.diff(chunk.step[order]) != 0, True)[: len(order)].astype(bool)
-            chunk, numbers = chunk.picked(order[newest]), numbers[order[newest]]
+            found = newest(chunk.step, chunk.revision)
+            chunk, numbers = chunk.picked(found), numbers[found]
         answers, low, high = bounds(self.config, chunk)
         pick = list(chosen)
         return Selection(chunk, numbers, chosen, answers[:, pick], low[:, pick], high[:, pick])

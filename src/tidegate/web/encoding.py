@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 import json
 import zoneinfo
@@ -26,7 +25,6 @@ FORMATS = {
     "parquet": "application/vnd.apache.parquet",
     "arrow": "application/vnd.apache.arrow.file",
 }
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LABELS = {int(status): status.label for status in Status}
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -55,8 +53,7 @@ class Encoder:
 
     def time(self, step: int) -> str:
         """When a step begins, in the stream's zone with its offset."""
-        moment = _EPOCH + datetime.timedelta(microseconds=self.config.steps.boundary(step))
-        return moment.astimezone(self._zone).isoformat(timespec="seconds")
+        return self.config.steps.begin(step).astimezone(self._zone).isoformat(timespec="seconds")
 
     def objects(self, found: Selection) -> list[dict[str, Any]]:
         """One object a release; values in the order of the columns."""

@@ -8,6 +8,7 @@ from typing import Any
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Pure, ZeroConcentrated
+from tidegate.runtime.wording import several
 
 
 def duration(seconds: float) -> str:
@@ -20,8 +21,7 @@ def duration(seconds: float) -> str:
     """
     for size, word in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
         if seconds >= size and seconds % size == 0 and (seconds // size > 1 or seconds == size):
-            count = int(seconds // size)
-            return f"{count:,} {word}{'' if count == 1 else 's'}"
+            return several(int(seconds // size), word)
     return f"{seconds:g} seconds"
 
 

@@ -11,7 +11,7 @@ from tidegate.ingest.sources.directory import DirectorySource, format_of
 from tidegate.ingest.sources.parquet import ParquetSource
 from tidegate.ingest.sources.pipe import PipeSource
 from tidegate.ingest.sources.source import EventSource
-from tidegate.ingest.sources.text import TextSource
+from tidegate.ingest.sources.text import TextSource, no_quoted_lines
 from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import is_table
 
@@ -72,12 +72,7 @@ def open_source(
             'events of location = "serve:" are sent by HTTP; start it with `tidegate serve`.'
         )
     if quoted_lines and (follow or place.startswith(("mqtt:", "mqtts:"))):
-        raise InvalidParameter(
-            "quoted_lines",
-            True,
-            "false where records go on arriving: one quote could swallow all that follow",
-            "drop it",
-        )
+        raise no_quoted_lines()
     if place.startswith(("mqtt:", "mqtts:")):
         from tidegate.ingest.sources.mqtt import MqttSource
 

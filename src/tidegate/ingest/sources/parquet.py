@@ -18,7 +18,7 @@ from tidegate.ingest.errors import (
 )
 from tidegate.ingest.schema import check_header
 from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
-from tidegate.ingest.sources.text import MOST_COLUMNS, _open
+from tidegate.ingest.sources.text import MOST_COLUMNS, _open, too_many_columns
 
 ROWS = 1_000_000
 _LARGEST_FOOTER = 64 * 2**20
@@ -50,9 +50,7 @@ class ParquetSource(EventSource):
         refusal = UnreadableInput(f"{self.name} is no intact Parquet file; write it anew.")
         schema = attempt(lambda: pl.read_parquet_schema(self.path), refusal)
         if len(schema) > MOST_COLUMNS:
-            raise TooManyColumns(
-                f"{self.name} has more than {MOST_COLUMNS} columns; keep those that are needed."
-            )
+            raise too_many_columns(self.name)
         check_header(list(schema), self.columns, self.name)
         self._check_types(schema)
         total = attempt(lambda: int(pl.scan_parquet(self.path).select(pl.len()).collect().item()), refusal)

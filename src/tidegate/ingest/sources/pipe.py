@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from tidegate.ingest.errors import EmptyInput, TooManyColumns
+from tidegate.ingest.errors import EmptyInput
 from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
-from tidegate.ingest.sources.text import LONGEST_LINE, PIECE, TextSource, dialect
+from tidegate.ingest.sources.text import LONGEST_LINE, PIECE, TextSource, dialect, too_long_a_header
 
 NAME = "standard input"
 
@@ -85,9 +85,7 @@ class PipeSource(EventSource):
                 rest = after if self.format == "csv" and reader.header(line) else rest
                 begun = True
             if not begun and len(rest) > LONGEST_LINE:
-                raise TooManyColumns(
-                    f"the first line of {NAME} is longer than {LONGEST_LINE} bytes; keep fewer columns."
-                )
+                raise too_long_a_header(NAME)
             end = (len(rest) if ended else rest.rfind(b"\n") + 1) if begun else 0
             frame = reader.parse_each(rest[:end], self.columns) if rest[:end].strip() else self.nothing()
             rest = rest[end:] if len(rest) - end <= LONGEST_LINE else b""

@@ -42,6 +42,28 @@ _BOM = b"\xef\xbb\xbf"
 PACKED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
 
 
+def too_many_columns(name: str) -> TooManyColumns:
+    """The refusal of an input that could fill the memory with names."""
+    return TooManyColumns(f"{name} has more than {MOST_COLUMNS} columns; keep those that are needed.")
+
+
+def too_long_a_header(name: str) -> TooManyColumns:
+    """The same where not even the first line ends."""
+    return TooManyColumns(
+        f"the first line of {name} is longer than {LONGEST_LINE} bytes; keep fewer columns."
+    )
+
+
+def no_quoted_lines() -> InvalidParameter:
+    """The refusal of fields with line breaks in an input that does not end."""
+    return InvalidParameter(
+        "quoted_lines",
+        True,
+        "false where records go on arriving: one quote could swallow all that follow",
+        "drop it",
+    )
+
+
 def as_it_is(piece: bytes, width: int, separator: str) -> dict[str, Any]:
     """Arguments by which Polars reads lines of CSV as text and never unpacks them: behind a header it looks no closer."""
     names = [f"column_{index + 1}" for index in range(width)]
@@ -118,9 +140,7 @@ class CsvDialect(Dialect):
     def header(self, line: bytes) -> bool:
         """Read the names of the columns."""
         if line.count(self.separator.encode()) >= MOST_COLUMNS:
-            raise TooManyColumns(
-                f"{self.name} has more than {MOST_COLUMNS} columns; keep those that are needed."
-            )
+            raise too_many_columns(self.name)
         refusal = self._refused(line, "CSV")
         rows = attempt(
             lambda: next(csv.reader([line.decode().rstrip("\r\n")], delimiter=self.separator), []), refusal
@@ -215,9 +235,7 @@ class JsonDialect(Dialect):
         if not isinstance(found, dict):
             raise refusal
         if len(found) > MOST_COLUMNS:
-            raise TooManyColumns(
-                f"{self.name} has more than {MOST_COLUMNS} columns; keep those that are needed."
-            )
+            raise too_many_columns(self.name)
         return False
 
     def parse(self, piece: bytes, columns: Sequence[str]) -> pl.DataFrame:
@@ -383,12 +401,7 @@ class TextSource(EventSource):
         self.piece = piece
         self._end = 0
         if quoted_lines and self.lenient:
-            raise InvalidParameter(
-                "quoted_lines",
-                True,
-                "false where records go on arriving: one quote could swallow all that follow",
-                "drop it",
-            )
+            raise no_quoted_lines()
         self.dialect = self._dialect()  # refuses wrong parameters at once
 
     def _dialect(self) -> Dialect:
@@ -445,9 +458,7 @@ class TextSource(EventSource):
         """Read the first line; return where the records begin."""
         bom = len(_BOM) if line.startswith(_BOM) else 0
         if len(line) >= LONGEST_LINE:
-            raise TooManyColumns(
-                f"the first line of {self.name} is longer than {LONGEST_LINE} bytes; keep fewer columns."
-            )
+            raise too_long_a_header(self.name)
         if not line.strip() and self.format == "csv":
             raise EmptyInput(f"the first line of {self.name} is empty; it must name the columns.")
         if self.lenient and self.format == "jsonl":  # a record like the others
