@@ -22,6 +22,7 @@ from tidegate.mechanisms.w_event.budget_distribution import units_offered
 from tidegate.mechanisms.w_event.dissimilarity import Dissimilarity
 from tidegate.noise import current, install, laplace
 from tidegate.noise.discrete_laplace import PIECE
+from tidegate.noise.scale import LARGEST
 from tidegate.releases import Status
 from tidegate.testing.entropy import FixedEntropy, fixed_entropy, zero_noise
 
@@ -605,3 +606,16 @@ def test_decisions_have_the_noise_of_the_law():
     deviation = np.sqrt(chance * (1 - chance) / count + chance * (1 - chance) / 40_000)
     assert abs(published / count - chance) < 6.2 * deviation
     assert abs(np.exp(-1) / 2 - chance) > 6.2 * deviation  # of Laplace noise
+
+
+@pytest.mark.parametrize("columns", [1, 40])
+def test_no_publication_has_noise_that_cannot_be_drawn(columns):
+    """On a ledger with finer units halves become so small that their noise would leave the sampler's range: skipped."""
+    always = Dissimilarity("always", lambda values, last: 2**60, 1, lambda columns: 0.0)
+    policy = tg.WEvent(epsilon="1", w=64, max_change=2**15)
+    mechanism = Distribution(policy, columns=columns, dissimilarity=always, noise="laplace")
+    run = mechanism.start(MemoryLedger(policy, mechanism.units * 2**13))
+    releases = run.push_batch(np.zeros((64, columns), dtype=np.int64))
+    assert 30 < releases.fresh.sum() < 45
+    assert releases.scale.max() <= LARGEST
+    assert run.ledger.verify().ok

@@ -54,6 +54,7 @@ MEMORY = 8
 
 MOST = 2**61  # of a score
 FURTHEST = 2**54  # of a published value: truncating it is post-processing
+WIDEST = 2.0**55  # of noise: a publication with more, which could not be drawn, is not even considered
 
 
 class Rule(NamedTuple):
@@ -283,6 +284,8 @@ def release(
             amount = offer(rule, memory, paid, step)
             # on a shared ledger: what cannot be paid is not even considered, so that no refusal tells of a decision
             if amount > 0 and account_remaining(entries, numbers, step) < rule.test_units + amount:
+                amount = 0
+            if amount > 0 and rule.whole > WIDEST * amount:
                 amount = 0
             memory[AMOUNT] = amount
             if account_charge(entries, numbers, step, rule.test_units) != ACCEPTED:

@@ -191,6 +191,8 @@ class PanPrivateRun(Run):
         amount = int(loop.offer(self._rule[:], self._memory, self._paid, step))
         if self._printed and self.mechanism.kind == loop.DISTRIBUTION:
             amount = amount * 2 // 3  # printed: a third of what remains
+        if amount > 0 and self._rule.whole > loop.WIDEST * amount:
+            amount = 0
         self.ledger.charge(step, self._fixed)
         self._amount, self._open, self._intrusions = amount, True, 0
         if amount > 0:
