@@ -25,7 +25,7 @@ help:
 	@echo "make docs      build the documentation into build/site, which opens from disk without network"
 	@echo "make notebooks execute docs/notebooks again and store what comes out"
 	@echo "make install-check  build and install in empty environments: every Python, every extra, the lowest versions; fetches much"
-	@echo "make bench     time the noise, the mechanisms and the ledger against their rivals"
+	@echo "make bench     time everything against its rivals, half an hour; bars that are missed are listed, and fail nothing"
 	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
 	@echo "make blind     attack every set of mutants in tests/audit (blind*.toml), and write its table into its page (docs/audit*.md)"
 	@echo "make mutants   run the tests against 400 small mistakes in the code, and write docs/mutants.md; takes hours"
@@ -150,12 +150,9 @@ $(SPARK): pyproject.toml | $(TEST)
 
 spark: $(SPARK)
 
-# One that fails does not keep the others from running; what is only imported, draws pictures for docs, or wants another version, is none.
-BENCHMARKS := $(filter-out %/compare.py %/timing.py %/sizes.py %_data.py %_tables.py %_pictures.py,$(wildcard benchmarks/*.py))
+# What bars and the exit code mean is said in the script. ONLY="noise tide" make bench  runs some.
 bench: $(BENCH)
-	@failed=; for script in $(BENCHMARKS); do \
-	    echo "== $$script"; $(BIN)/python "$$script" || failed="$$failed $$script"; \
-	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+	@$(BIN)/python benchmarks/everything.py $(ONLY)
 
 audit: $(TEST)
 	@$(BIN)/python -m tidegate.audit.table docs/audit.md

@@ -3,7 +3,7 @@
 A wide stream is at best as fast as reading the input once (it is checked), writing the output once, and the bare
 noise of the measured cells.
 
-    python benchmarks/fast.py [--rounds 5] [--small]
+    python benchmarks/fast.py [--rounds 2] [--full] [--small]
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
     }
     times = best({name: lambda m=m: m.start().push_batch(rows) for name, m in rivals.items()}, rounds)
     for name, seconds in times.items():
-        print(f"scalar, {steps:,} steps: {name:18} {steps / seconds / 1e6:7.2f} million steps/s")
+        print(f"scalar, {steps:,} steps: {name:18} {steps / seconds / 1e6:7.2f} million steps/s", flush=True)
 
 
 def bench_wide(steps: int, columns: int, rounds: int) -> None:
@@ -68,13 +68,15 @@ def bench_wide(steps: int, columns: int, rounds: int) -> None:
         times = best({"release": lambda m=mechanism: m.start().push_batch(rows), "floor": floor}, rounds)
         print(
             f"{steps:,} × {columns:,}: {type(mechanism).__name__:9} {times['release']:.3f} s, {measured} steps measured, "
-            f"{times['release'] / times['floor']:.2f} × reading, writing and bare noise"
+            f"{times['release'] / times['floor']:.2f} × reading, writing and bare noise",
+            flush=True,
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=scaled(5, 1, 2))
+    parser.add_argument("--full", action="store_true", help="5 rounds")
     parser.add_argument("--small", action="store_true")
     arguments = parser.parse_args()
     bench_scalar(scaled(100_000 if arguments.small else 1_000_000, 2_000), arguments.rounds)

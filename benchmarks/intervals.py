@@ -1,9 +1,9 @@
 """How often 90 % intervals hold the truth, by mechanism and kind of stream: of values at once, and of revised ones.
 
-    python benchmarks/intervals.py [--runs 40] [MECHANISM …]
+    python benchmarks/intervals.py [--runs 5] [MECHANISM …]
 
 Made-up streams of 200 steps, for w = 8 and 24 and ε = 0.1, 1 and 20: still, a slow wave, a walk, and counts that scatter
-around a level by chance. Every run has a stream of its own.
+around a level by chance. Every run has a stream of its own; the documentation has the means of 40 (--full).
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("mechanisms", nargs="*", default=KEPT)
-    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--runs", type=int, default=scaled(40, 1, 5))
+    parser.add_argument("--full", action="store_true", help="40 runs")
     arguments = parser.parse_args()
     for name in arguments.mechanisms:
         for w in (8, 24):

@@ -1,9 +1,9 @@
 """OptStream: how fast it is, and its tables and pictures on real load data.
 
-``python benchmarks/optstream.py speed`` prints periods a second of CPU time (one thread, best of five, warm). The other
-parts need the data folder (TIDEGATE_DATA): ``tables`` prints all tables of docs/optstream.md, the name of one (for
-example ``forecast``) that one alone, ``pictures`` draws its pictures. ``--runs`` sets how many times everything is
-released.
+``python benchmarks/optstream.py speed`` prints periods a second of CPU time (one thread, best of three, or of five with
+``--full``, warm). The other parts need the data folder (TIDEGATE_DATA): ``tables`` prints all tables of
+docs/optstream.md, the name of one (for example ``forecast``) that one alone, ``pictures`` draws its pictures. ``--runs``
+sets how many times everything is released.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_peri
 from tidegate.queries import Hierarchy
 
 
-def best(action: Callable[[], object], repeats: int = scaled(5, 1)) -> float:
+def best(action: Callable[[], object], repeats: int = scaled(5, 1, 3)) -> float:
     action()
     times = []
     for _ in range(repeats):
@@ -82,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", nargs="?", default="speed", choices=["speed", "tables", "pictures", *TABLES])
     parser.add_argument("--runs", type=int, default=scaled(30, 2))
+    parser.add_argument("--full", action="store_true", help="speeds are the best of five instead of three")
     arguments = parser.parse_args()
     if arguments.part == "speed":
         speed()

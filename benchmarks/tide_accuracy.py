@@ -4,16 +4,15 @@
     python benchmarks/tide_accuracy.py [DATA_FOLDER] --rho 0.0001 0.02
     python benchmarks/tide_accuracy.py [DATA_FOLDER] --delta 1e-6 --epsilon 0.1 1
 
---made-up takes a generated stream instead of the public ones.
+Without a folder, or with --made-up, the stream is a generated one, of which two windows are looked at.
 
 For each stream, ε and w: mean absolute error (values cut at 0 for all) of Tide at once and smoothed, of Uniform, of the
 best causal rival and of the best delayed one. Rivals' parameters are chosen in hindsight, which nobody has; Tide knows
 the periods (day and week in steps) and nothing else. Then the medians of the ratios, the worst ratio to Uniform, and how
 many steps the 90 % intervals cover. --hindsight adds what the same model could reach if it knew everything:
-hyper-parameters from the raw stream, and the best even schedule. DATA_FOLDER (or TIDEGATE_DATA)
-holds the public streams; none of them is part of the project. Rivals are slow to run: --rivals FILE keeps
-their errors. --rho takes budgets of zCDP instead of ε: everybody has Gaussian noise, and rivals are Uniform, Sample
-and Fast.
+hyper-parameters from the raw stream, and the best even schedule. DATA_FOLDER holds the public streams, on which a run
+takes hours; none of them is part of the project. Rivals are slow to run: --rivals FILE keeps their errors.
+--rho takes budgets of zCDP instead of ε: everybody has Gaussian noise, and rivals are Uniform, Sample and Fast.
 --delta compares Tide with the ρ that implies (ε, δ) with Tide that has ε alone.
 """
 
@@ -23,12 +22,11 @@ import argparse
 import dataclasses
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
-from timing import best  # noqa: F401  isort: skip  sets the number of threads first
+from timing import bar  # isort: skip  sets the number of threads first
 
 import numpy as np
 import polars as pl
@@ -281,9 +279,11 @@ def with_rho(found: Iterator[tuple[str, Stream]], rhos: list[str], windows: list
     table = np.array(rows)
     for rho in sorted(set(table[:, 0])):
         rival, uniform, _ = table[table[:, 0] == rho, 1:].T
-        print(
+        bar(
             f"ρ = {rho:g}: {rival.size} cells, Tide / best rival {np.median(rival):.2f} (worst {rival.max():.2f}), "
-            f"/ Uniform {np.median(uniform):.2f} (worst {uniform.max():.3f})   bar: 1.10"
+            f"/ Uniform {np.median(uniform):.2f} (worst {uniform.max():.3f})",
+            uniform.max() <= 1.10,
+            "1.10 at worst",
         )
     print(f"covered: {table[:, 3].min():.2f} to {table[:, 3].max():.2f}, median {np.median(table[:, 3]):.2f}")
 
@@ -312,23 +312,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, nargs="?", default=os.environ.get("TIDEGATE_DATA"))
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--made-up", action="store_true", help="a generated stream instead")
     parser.add_argument("--only", default="", help="streams whose name contains this")
     parser.add_argument("--skip", help="no streams whose name contains this, such as wide")
     parser.add_argument("--epsilon", nargs="+", default=["0.01", "0.1", "1"])
     parser.add_argument("--rho", nargs="+", help="budgets of zCDP instead, and Gaussian noise")
     parser.add_argument("--delta", help="compare ε alone with the ρ that implies it with this δ")
-    parser.add_argument("--window", nargs="+", type=int, default=[24, 48, 120, 240])
+    parser.add_argument("--window", nargs="+", type=int)
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--hindsight", action="store_true", help="and the model with all knowledge")
     parser.add_argument("--rivals", type=Path, help="where errors of rivals are kept")
     parser.add_argument("--known", action="store_true", help="only cells whose rivals are kept")
     parser.add_argument("--cells", type=Path, help="write all cells there, as JSON")
     given = parser.parse_args()
-    if not given.made_up and (given.folder is None or not given.folder.is_dir()):
-        print("the public streams are not here; name their folder, or set TIDEGATE_DATA to it.")
-        return
+    given.made_up |= given.folder is None
+    given.window = given.window or ([24, 120] if given.made_up else [24, 48, 120, 240])
     known = json.loads(given.rivals.read_text()) if given.rivals and given.rivals.exists() else {}
     cells = []
     everything = made_up() if given.made_up else streams(given.folder)
@@ -385,15 +384,22 @@ def main() -> None:
                     f"{cell['covered smoothed']:.2f}  measured {cell['fresh']:.2f}",
                     flush=True,
                 )
-    summary(cells)
+    summary(cells, judged=not given.made_up)
     if given.cells:
         given.cells.write_text(json.dumps(cells))
 
 
-def summary(cells: list[dict]) -> None:
-    """Medians, worst cells and coverage."""
+def summary(cells: list[dict], judged: bool) -> None:
+    """Medians, worst cells and coverage; bars are those of the public streams."""
+
+    def say(text: str, found: float, most: float) -> None:
+        if judged:
+            bar(text, found <= most, f"{most}")
+        else:
+            print(text)
+
     small = [cell for cell in cells if float(Fraction(cell["epsilon"])) <= 0.1]
-    for label, mine, rival, bar in (
+    for label, mine, rival, most in (
         ("causal", "causal", "best causal", 0.72),
         ("smoothed", "smoothed", "best delayed", 0.84),
         ("causal, by the model in hindsight", "hindsight", "best causal", 0.6),
@@ -403,22 +409,18 @@ def summary(cells: list[dict]) -> None:
         ratios = [cell[mine] / cell[rival] for cell in small if not np.isnan(cell[mine])]
         if not ratios:
             continue
-        print(
-            f"median ratio at ε ≤ 0.1, {label}: {np.nanmedian(ratios):.3f} over {len(ratios)} cells   bar: {bar}"
-        )
+        median = float(np.nanmedian(ratios))
+        say(f"median ratio at ε ≤ 0.1, {label}: {median:.3f} over {len(ratios)} cells", median, most)
     large = [cell["causal"] / cell["best causal"] for cell in cells if cell not in small]
     if large:
-        print(f"median ratio at larger ε, causal: {np.median(large):.3f} over {len(large)} cells   bar: 0.68")
+        median = float(np.median(large))
+        say(f"median ratio at larger ε, causal: {median:.3f} over {len(large)} cells", median, 0.68)
     worst = max(cells, key=lambda cell: cell["causal"] / cell["Uniform"])
-    print(
-        f"worst ratio to Uniform: {worst['causal'] / worst['Uniform']:.3f} "
-        f"({worst['stream']}, ε={worst['epsilon']}, w={worst['w']})   bar: 1.15"
-    )
+    ratio, cell = worst["causal"] / worst["Uniform"], "({stream}, ε={epsilon}, w={w})"
+    say(f"worst ratio to Uniform: {ratio:.3f} {cell.format(**worst)}", ratio, 1.15)
     worst = max(cells, key=lambda cell: cell["causal"] / cell["Uniform, shared noise"])
-    print(
-        f"worst ratio to Uniform with shared noise: {worst['causal'] / worst['Uniform, shared noise']:.3f} "
-        f"({worst['stream']}, ε={worst['epsilon']}, w={worst['w']})   bar: 1.10"
-    )
+    ratio = worst["causal"] / worst["Uniform, shared noise"]
+    say(f"worst ratio to Uniform with shared noise: {ratio:.3f} {cell.format(**worst)}", ratio, 1.10)
     for kind in ("covered", "covered smoothed"):
         by = {
             name: np.nanmean([c[kind] for c in cells if c["stream"] == name])

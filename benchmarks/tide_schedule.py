@@ -1,6 +1,6 @@
 """How close Tide's rule for measuring comes to the best schedule there is: a program over all shares of a small window.
 
-    python benchmarks/tide_schedule.py [--models 60] [--window 8]
+    python benchmarks/tide_schedule.py [--models 3] [--window 8]
 
 For models drawn at random (how large and how lasting level, residuals and season are, against the noise of a window's
 budget): the mean predicted error of a schedule that repeats after a window, when it has settled. Best: over all sets of
@@ -87,13 +87,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=int, default=60)
+    parser.add_argument("--models", type=int, default=scaled(40, 1, 3))
+    parser.add_argument("--full", action="store_true", help="40 models")
     parser.add_argument("--window", type=int, default=8)
     given = parser.parse_args()
     generator = np.random.default_rng(11)
     structure = Structure((3.0 * given.window,), 2)
     ratios = []
-    for _model in range(given.models):
+    for model in range(given.models):
         searched = CENTRES + generator.normal(0, 0.6, SEARCHED) * SURENESS
         searched[VARIANCES] += np.log(1e6)
         parameters = parameters_of(searched, Prior(1000.0, 1e8))
@@ -106,15 +107,16 @@ def main() -> None:
         for choice in range(tables.rows):
             k.begin(parameters, structure.weight, scratch)
             settled = scratch.copy()
-            model = (settled, parameters, phases, structure.weight)
+            known = (settled, parameters, phases, structure.weight)
             noise = tables.scales[choice, loop.VARIANCE]
             long, longer = (
-                predicted_error(*model, tables.shares, choice, noise, steps, np.inf, scratch) * steps
+                predicted_error(*known, tables.shares, choice, noise, steps, np.inf, scratch) * steps
                 for steps in (horizon, 2 * horizon)
             )
             even.append((longer - long) / horizon)
         equal, free = optimum(structure, parameters, given.window, 2.0 / float(epsilon) ** 2)
         ratios.append((min(even) / equal, min(even) / free))
+        print(f"model {model + 1} of {given.models}: {ratios[-1][0]:.3f} {ratios[-1][1]:.3f}", flush=True)
     against_sets, against_shares = np.array(ratios).T
     for name, ratio in (("any set of steps, equal shares", against_sets), ("any shares", against_shares)):
         print(

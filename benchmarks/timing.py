@@ -1,4 +1,8 @@
-"""How the benchmarks measure: one thread, warm, rivals interleaved, the best of several rounds."""
+"""How the benchmarks measure: one thread, warm, rivals interleaved, the least processor time of several rounds.
+
+Processor time, because other programs on the machine take little of it away; where a clock on the wall is right, as for
+a disk or the way to a browser, the script says so. Bars are printed by :func:`bar`; everything.py says what they mean.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sizes import scaled
+from sizes import SMALL, scaled
+
+MISSED = "BAR MISSED"
 
 for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(variable, "1")
 
 
 def best(rivals: dict[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:
-    """The best time of each rival in seconds, interleaved, after one warm-up each."""
+    """The least processor time of each rival in seconds, interleaved, after one warm-up each."""
     times = dict.fromkeys(rivals, float("inf"))
     for function in rivals.values():
         function()
     for _ in range(scaled(rounds, 1)):
         for name, function in rivals.items():
-            start = time.perf_counter()
+            start = time.process_time()
             function()
-            times[name] = min(times[name], time.perf_counter() - start)
+            times[name] = min(times[name], time.process_time() - start)
     return times
+
+
+def least(function: Callable[[], Any], rounds: int = 7) -> float:
+    """The least processor time of one function in seconds, after a warm-up."""
+    return best({"": function}, rounds)[""]
+
+
+def bar(text: str, held: bool, wanted: str = "") -> None:
+    """Print a line with a number that has a bar, what is wanted, and whether it was reached."""
+    verdict = "small run" if SMALL else "ok" if held else MISSED
+    print(f"{text}   {f'(bar: {wanted}) ' if wanted else ''}{verdict}", flush=True)
 
 
 def data_file(name: str) -> Path | None:
