@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from starlette.requests import Request
@@ -129,6 +130,21 @@ class Route:
         if self.role != "public":
             found |= {401: (JSON, "A token is needed."), 403: (JSON, "The token has another role.")}
         return {**found, **self.answers}
+
+
+def reads(
+    path: str,
+    handler: Handler,
+    summary: str,
+    said: str,
+    parameters: tuple[Parameter, ...] = (),
+    *,
+    kinds: tuple[str, ...] = JSON,
+    role: str = "public",
+    besides: Mapping[int, tuple[tuple[str, ...], str]] = MappingProxyType({}),
+) -> Route:
+    """A route that is read: it answers with what is `said`, or with what is `besides`."""
+    return Route("GET", path, handler, summary, role, parameters, {200: (kinds, said), **besides})
 
 
 ERROR = {

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.version import __version__
-from tidegate.web.answers import JSON, Route, answer, openapi, read_query
+from tidegate.web.answers import JSON, Route, answer, openapi, read_query, reads
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
 
@@ -86,26 +86,13 @@ class Machines:
     @property
     def routes(self) -> tuple[Route, ...]:
         """What machines read."""
-        fine = (JSON, "It is.")
+        every = "Whether every stream is at work or has ended."
+        sums = "Steps, lag, budget and sinks for Prometheus."
         return (
-            Route("GET", "/healthz", self.healthz, "Whether the process answers.", answers={200: fine}),
-            Route(
-                "GET",
-                "/readyz",
-                self.readyz,
-                "Whether every stream is at work or has ended.",
-                answers={200: fine, 503: (JSON, "It is not.")},
-            ),
-            Route(
-                "GET",
-                "/metrics",
-                self.metrics,
-                "Steps, lag, budget and sinks for Prometheus.",
-                answers={200: (("text/plain",), "Metrics.")},
-            ),
-            Route(
-                "GET", "/openapi.json", self.openapi, "This document.", answers={200: (JSON, "OpenAPI 3.1.")}
-            ),
+            reads("/healthz", self.healthz, "Whether the process answers.", "It is."),
+            reads("/readyz", self.readyz, every, "It is.", besides={503: (JSON, "It is not.")}),
+            reads("/metrics", self.metrics, sums, "Metrics.", kinds=("text/plain",)),
+            reads("/openapi.json", self.openapi, "This document.", "OpenAPI 3.1."),
         )
 
     async def healthz(self, request: Request) -> Response:

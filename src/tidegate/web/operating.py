@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from tidegate.exact import show
 from tidegate.runtime.store import verify_target
-from tidegate.web.answers import JSON, Route, answer, read_query
+from tidegate.web.answers import JSON, Route, answer, read_query, reads
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
 from tidegate.web.gate import bearer
@@ -42,14 +42,13 @@ class Operating:
         """What operators see."""
         return (
             *(
-                Route(
-                    "GET",
+                reads(
                     path,
                     self.overlook,
                     f"Budget, lag, sinks, configuration and warnings of {what}.",
+                    "All of it.",
+                    parameters,
                     role="operator",
-                    parameters=parameters,
-                    answers={200: (JSON, "All of it.")},
                 )
                 for path, what, parameters in (
                     ("/operator/streams/{name}", "one stream, of several queries together", (NAME,)),

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.ledger.published import PAGE, public_text, published_head
-from tidegate.web.answers import JSON, Parameter, Route, answer, read_query
+from tidegate.web.answers import Parameter, Route, answer, read_query, reads
 from tidegate.web.channel import Channel
 from tidegate.web.encoding import numbers
 from tidegate.web.reading import PLACES, Reading
@@ -45,29 +45,26 @@ class Publishing:
 
     def _account(self, place: str, parameters: tuple[Parameter, ...]) -> tuple[Route, ...]:
         return (
-            Route(
-                "GET",
+            reads(
                 f"{place}/account",
                 self.account,
                 "What the account is for and where it stands, signed; or which queries have one.",
-                parameters=parameters,
-                answers={200: (JSON, "The signed head.")},
+                "The signed head.",
+                parameters,
             ),
-            Route(
-                "GET",
+            reads(
                 f"{place}/account/rows",
                 self.rows,
                 f"At most {PAGE:,} rows of the account: which steps were charged how much, and their hashes.",
-                parameters=(*parameters, AFTER),
-                answers={200: (JSON, "The rows.")},
+                "The rows.",
+                (*parameters, AFTER),
             ),
-            Route(
-                "GET",
+            reads(
                 f"{place}/account/transcript",
                 self.transcript,
                 "Releases after a number, in the order in which they left, as the transcript hashes them.",
-                parameters=(*parameters, AFTER),
-                answers={200: (JSON, "The releases.")},
+                "The releases.",
+                (*parameters, AFTER),
             ),
         )
 

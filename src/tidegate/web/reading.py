@@ -18,7 +18,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import show
 from tidegate.runtime.chunks import CONFIDENCE
 from tidegate.version import __version__
-from tidegate.web.answers import JSON, Parameter, Refused, Route, answer, read_query
+from tidegate.web.answers import JSON, Parameter, Refused, Route, answer, read_query, reads
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
 from tidegate.web.encoding import FORMATS
@@ -65,7 +65,7 @@ AFTER = Parameter(
     {"type": "integer", "minimum": 0, "maximum": 2**53},
 )
 MOST_CLIENTS = 10_000  # of all live feeds
-UNCHANGED = ((), "Nothing has changed since the ETag that was given.")
+UNCHANGED = {304: ((), "Nothing has changed since the ETag that was given.")}
 
 
 class Reading:
@@ -83,28 +83,20 @@ class Reading:
     @property
     def routes(self) -> tuple[Route, ...]:
         """What is public."""
-        listed = Route(
-            "GET",
-            "/streams",
-            self.streams,
-            "All streams.",
-            answers={200: (JSON, "The streams.")},
-        )
-        whole = Route(
-            "GET",
+        listed = reads("/streams", self.streams, "All streams.", "The streams.")
+        whole = reads(
             "/streams/{name}",
             self.stream,
             "One stream: its guarantee, clock, columns and budget; of one with several queries, what they share.",
-            parameters=(NAME,),
-            answers={200: (JSON, "The stream.")},
+            "The stream.",
+            (NAME,),
         )
-        one = Route(
-            "GET",
+        one = reads(
             "/streams/{name}/{query}",
             self.query,
             "One query of a stream that has several: its guarantee, clock, columns and budget.",
-            parameters=(NAME, QUERY),
-            answers={200: (JSON, "The query.")},
+            "The query.",
+            (NAME, QUERY),
         )
         found = [route for place, parameters in PLACES for route in self._released(place, parameters)]
         return (listed, whole, *found, one)
@@ -113,43 +105,41 @@ class Reading:
         """What was released, below the address of a stream or of one of its queries."""
         types = tuple(kind.partition(";")[0] for kind in FORMATS.values())
         return (
-            Route(
-                "GET",
+            reads(
                 f"{place}/releases",
                 self.releases,
                 "Released values, each with the interval that holds nine of ten draws of its noise.",
-                parameters=(*parameters, *RANGE),
-                answers={200: (types, "The releases."), 304: UNCHANGED},
+                "The releases.",
+                (*parameters, *RANGE),
+                kinds=types,
+                besides=UNCHANGED,
             ),
-            Route(
-                "GET",
+            reads(
                 f"{place}/live",
                 self.live,
                 "Releases as server-sent events, each with its number as id; nothing is missed after a lost connection.",
-                parameters=(*parameters, AFTER),
-                answers={
-                    200: (("text/event-stream",), "Events, until the client leaves."),
-                    503: (JSON, "Too many clients listen."),
-                },
+                "Events, until the client leaves.",
+                (*parameters, AFTER),
+                kinds=("text/event-stream",),
+                besides={503: (JSON, "Too many clients listen.")},
             ),
-            Route(
-                "GET",
+            reads(
                 f"{place}/answers/{{answer}}",
                 self.answer,
                 "The answers to a standing question, as CSV or NDJSON.",
-                parameters=(*parameters, ANSWER),
-                answers={
-                    200: (("text/csv", "application/x-ndjson"), "The answers."),
-                    304: UNCHANGED,
-                },
+                "The answers.",
+                (*parameters, ANSWER),
+                kinds=("text/csv", "application/x-ndjson"),
+                besides=UNCHANGED,
             ),
-            Route(
-                "GET",
+            reads(
                 f"{place}/map",
                 self.map,
                 "The GeoJSON that columns are drawn on, where the stream has one.",
-                parameters=parameters,
-                answers={200: (("application/geo+json",), "The map."), 404: (JSON, "There is no map.")},
+                "The map.",
+                parameters,
+                kinds=("application/geo+json",),
+                besides={404: (JSON, "There is no map.")},
             ),
         )
 
