@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from fractions import Fraction
@@ -62,6 +63,16 @@ class Radii:
     def rows(self, part: int | slice) -> Radii:
         """Those of one step, or of some."""
         return Radii(lambda confidence: self(confidence)[part])
+
+
+class SharedRadii(ABC):
+    """What several single releases have in common: the radii of each are made when they are asked for."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def of_one(self, release: Release, place: int) -> Radii:
+        """Those of the release that was given this place."""
 
 
 class Status(IntEnum):
@@ -237,9 +248,10 @@ class Release(_Published):
     """
 
     __slots__ = (
-        "delay", "deviation", "law", "measured", "radii", "revised", "scale", "source", "status", "step", "unit",
-        "units", "values",
+        "_place", "_radii", "delay", "deviation", "law", "measured", "revised", "scale", "source", "status", "step",
+        "unit", "units", "values",
     )  # fmt: skip
+    _place: int  # among releases that share what gives their radii
 
     def __init__(
         self,
@@ -268,7 +280,18 @@ class Release(_Published):
         self.deviation = deviation
         self.measured = measured
         self.law: NoiseLaw | None = None
-        self.radii: Radii | None = None
+        self._radii: Radii | SharedRadii | None = None
+
+    @property
+    def radii(self) -> Radii | None:
+        """What gives half the widths of intervals where the law of the noise is not all; else None."""
+        if isinstance(self._radii, SharedRadii):
+            self._radii = self._radii.of_one(self, self._place)
+        return self._radii
+
+    @radii.setter
+    def radii(self, radii: Radii | None) -> None:
+        self._radii = radii
 
     def radius(self, confidence: float = 0.9) -> Values | None:
         """Half the widths of `interval`, one or one a column; None where no interval is known."""

@@ -86,20 +86,31 @@ class MemoryLedger(Ledger):
             self._floor = (rows, stamp)
         super()._take_back(rows, stamp)
 
-    def _charged_quickly(self, step: int, units: int) -> bool:
-        with self._lock:
-            account = self._account
-            if (
-                self._epoch is process.epoch
-                and not self._closed
-                and self._batch is None
-                and 0 < step <= MOST_STEPS
-                and 0 <= units <= self._plain_most
-                and account_place(account.entries, account.state, step, units) == 0
-            ):
-                self._rows += 1
-                return True
-        return False
+    def charge(
+        self,
+        step: int,
+        units: int = 0,
+        *,
+        scope: str = "",
+        groups: Mapping[str, int] | None = None,
+        levels: Mapping[str, int] | None = None,
+    ) -> None:
+        """Charge one step before its noise is drawn; see `Ledger.charge`."""
+        # the path of every push: one plain amount; whatever is unusual, also a refusal, falls through to the general path
+        if groups is levels is None and type(step) is type(units) is int:
+            with self._lock:
+                account = self._account
+                if (
+                    self._epoch is process.epoch
+                    and not self._closed
+                    and self._batch is None
+                    and 0 < step <= MOST_STEPS
+                    and 0 <= units <= self._plain_most
+                    and account_place(account.entries, account.state, step, units) == 0
+                ):
+                    self._rows += 1
+                    return
+        super().charge(step, units, scope=scope, groups=groups, levels=levels)
 
     def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
         """Charge the steps first to last as one group; see `Ledger.charge_group`."""

@@ -98,6 +98,9 @@ class Run(ABC):
         self._columns = mechanism.columns
         self.names: tuple[str, ...] | None = tuple(header["names"]) if header.get("names") else None
         self._quick = mechanism.columns == 1 and grid == 1 and mechanism.clamp is None
+        self._bounded = (
+            mechanism.policy.horizon is not None or type(self)._within_horizon is not Run._within_horizon
+        )
         saved = {name[7:]: fields_.pop(name) for name in list(fields_) if name.startswith("ledger.")}
         self.ledger = self._ledger(ledger, saved or None, state is not None)
         try:
@@ -163,7 +166,7 @@ class Run(ABC):
         releases.law = self.mechanism.law
         if self._uncertainty is None:
             return
-        releases.radii = self._uncertainty.follow(releases)
+        self._uncertainty.follow(releases)
         if releases.revised is not None:
             releases.revised.radii = self._uncertainty.revised(releases.revised)
 
@@ -227,8 +230,10 @@ class Run(ABC):
                 f"step {step} is out of order: the next step is {self.step + 1}; push steps in order."
             )
         row = self._row(values, grid_units)
-        with self.ledger.turn:  # one thread at a time
-            self._may_go_on(1)
+        ledger = self.ledger
+        with ledger.turn:  # one thread at a time
+            if self._unusable or self._bounded or ledger.rows != self.charges:
+                self._may_go_on(1)
             self._unusable = INTERRUPTED  # until all is done: an interruption may come at any place
             self.step += 1
             try:
@@ -408,7 +413,7 @@ class Run(ABC):
     def _row(self, values: Any, grid_units: bool = False) -> Row:
         if type(values) is int and self._quick:  # the quick way for scalar streams
             if -LARGEST <= values <= LARGEST:
-                return np.array((values,), dtype=np.int64)
+                return np.array((values,))  # int64, as whole numbers of this size are
             raise _beyond(LARGEST)
         array = self._as_array(self._in_order(values), grid_units)
         if array.ndim == 0 and self._columns == 1:

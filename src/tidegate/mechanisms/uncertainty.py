@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tidegate.mechanisms.kernels.walks import COUNT, GAPS, SQUARES, STEP, VALUE, VARIANCE, follow_walk
 from tidegate.noise.law import AnyLaw, SharedLaw, spread_radius
-from tidegate.releases import Measured, Radii, Release, Releases, Status, Values
+from tidegate.releases import Measured, Radii, Release, Releases, SharedRadii, Status, Values
 
 Mask = npt.NDArray[np.bool_]
 
@@ -30,10 +30,13 @@ Single = tuple[int, Values, Status, int, float, Measured | None]
 MOST_WAITING = 256  # steps that are kept until they are looked at
 MOST_CELLS = 2048  # and values of a batch that is kept with them
 AT_ONCE = 1 << 14  # values of a large batch that are looked at together: all about them stays in the cache
+# as arrays of statuses have them: compared without a conversion
+FRESH, PARTIAL, APPROXIMATED = map(np.int8, (Status.FRESH, Status.PARTIAL, Status.APPROXIMATED))
+TELLING = (Status.FRESH, Status.PARTIAL)  # of steps at which something was measured
 
 
 class Shown(NamedTuple):
-    """Releases of consecutive steps as arrays: all that intervals are made from."""
+    """Releases as arrays: all that intervals are made from. Their steps are consecutive, unless they have numbers."""
 
     first_step: int
     values: Values
@@ -42,6 +45,7 @@ class Shown(NamedTuple):
     scale: Values
     measured: Measured | None
     revised: Releases | None
+    numbers: npt.NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, releases: Release | Releases) -> Shown:
@@ -75,7 +79,7 @@ class Shown(NamedTuple):
             parts.append(cls._of_singles(singles))
         if len(parts) == 1:
             return parts[0]
-        _, values, status, source, scale, measured, _ = zip(*parts, strict=True)
+        _, values, status, source, scale, measured, _, _ = zip(*parts, strict=True)
         return cls(
             parts[0].first_step,
             np.concatenate(values),
@@ -84,19 +88,21 @@ class Shown(NamedTuple):
             np.concatenate(scale),
             None if measured[0] is None else Measured(*map(np.concatenate, zip(*measured, strict=True))),
             None,
+            np.concatenate([part.steps[:, 0] for part in parts]),
         )
 
     @classmethod
     def _of_singles(cls, singles: Sequence[Single]) -> Shown:
-        first, values, status, source, scale, measured = zip(*singles, strict=True)
+        steps, values, status, source, scale, measured = zip(*singles, strict=True)
         return cls(
-            first[0],
+            steps[0],
             np.array(values),
             np.array(status, dtype=np.int8),
             np.array(source, dtype=np.int64),
             np.array(scale),
             None if measured[0] is None else Measured(*map(np.array, zip(*measured, strict=True))),
             None,
+            np.array(steps, dtype=np.int64),
         )
 
     def part(self, begin: int, end: int) -> Shown:
@@ -108,12 +114,44 @@ class Shown(NamedTuple):
             *fields,
             None if self.measured is None else self.measured.rows(some),
             None,
+            None if self.numbers is None else self.numbers[some],
         )
 
     @property
     def steps(self) -> npt.NDArray[np.int64]:
         """The numbers of the steps, T × 1."""
+        if self.numbers is not None:
+            return self.numbers[:, np.newaxis]
         return (self.first_step + np.arange(len(self.values), dtype=np.int64))[:, np.newaxis]
+
+
+class Singles(SharedRadii):
+    """The radii of single releases, each from the state before all that wait and from those of them up to its own."""
+
+    __slots__ = ("_before", "_radius", "_waiting")
+
+    def __init__(
+        self,
+        radius: Callable[[Values, Shown, float], Values],
+        before: Values,
+        waiting: list[Single | Shown],
+    ) -> None:
+        self._radius, self._before, self._waiting = radius, before, waiting
+
+    def of_one(self, release: Release, place: int) -> Radii:
+        """Those of the release after which so many waited; fewer than none where it waits not itself."""
+        waiting = self._waiting[: abs(place)]
+        if place <= 0:
+            waiting.append(_single(release))
+        return Radii(partial(self._of_last, waiting))
+
+    def _of_last(self, waiting: Sequence[Single | Shown], confidence: float) -> Values:
+        return np.asarray(self._radius(self._before, Shown.stacked(waiting), confidence)[-1])
+
+
+def _single(release: Release) -> Single:
+    """What intervals are made from."""
+    return release.step, release.values, release.status, release.source, release.scale, release.measured
 
 
 class Uncertainty(ABC):
@@ -129,12 +167,11 @@ class Uncertainty(ABC):
 
     rows: ClassVar[int]  # of the state
     waits: ClassVar[bool] = True  # whether few releases are looked at together with others
+    skips: ClassVar[bool] = False  # whether releases of which nothing was measured tell nothing
 
     def __init__(self, columns: int, law: AnyLaw) -> None:
         self.law = law
-        self._state = np.zeros((self.rows, columns))
-        self._waiting: list[Single | Shown] = []
-        self._steps_waiting = 0
+        self.state = np.zeros((self.rows, columns))
 
     @property
     def state(self) -> Values:
@@ -143,45 +180,43 @@ class Uncertainty(ABC):
 
     @state.setter
     def state(self, state: Values) -> None:
-        self._state, self._waiting, self._steps_waiting = (
-            state,
-            [],
-            0,
-        )  # another list: radii still hold the old one
+        # another list: radii still hold the old one
+        self._state, self._steps_waiting = state, 0
+        self._waiting: list[Single | Shown] = []
+        self._singles = Singles(self._radius, state, self._waiting)
 
     def learn(self) -> Values:
         """The state, from which everything goes on: single releases that have waited are looked at once."""
         self.state = self.state
         return self._state
 
-    def follow(self, releases: Release | Releases) -> Radii:
-        """Learn from releases; returns half the widths of their intervals, which are worked out when asked for.
+    def follow(self, releases: Release | Releases) -> None:
+        """Learn from releases, and give them half the widths of their intervals, which are worked out when asked for.
 
         Few releases wait until it matters what they tell, since to look at them takes as long as a push; those that
         revise earlier steps do not.
         """
         if self.waits and releases.revised is None:
             if isinstance(releases, Release):
-                return self._follow_one(releases)
+                self._follow_one(releases)
+                return
             if 0 < releases.values.size <= MOST_CELLS and len(releases) <= MOST_WAITING:
-                return self._follow_few(releases)
+                releases.radii = self._follow_few(releases)
+                return
         shown, before = Shown.of(releases), self.state
         self.state = self._learnt(before, shown)
         radii = Radii(partial(self._radius, before, shown))
-        return radii.rows(0) if isinstance(releases, Release) else radii
+        releases.radii = radii.rows(0) if isinstance(releases, Release) else radii
 
-    def _follow_one(self, release: Release) -> Radii:
+    def _follow_one(self, release: Release) -> None:
+        if self.skips and release.status not in TELLING:
+            release._radii, release._place = self._singles, -len(self._waiting)
+            return
         if self._steps_waiting >= MOST_WAITING:
             self.learn()
-        one = (release.step, release.values, release.status, release.source, release.scale, release.measured)
-        self._waiting.append(one)
         self._steps_waiting += 1
-        return Radii(partial(self._radius_of_one, self._state, self._waiting, len(self._waiting)))
-
-    def _radius_of_one(
-        self, before: Values, waiting: list[Single | Shown], count: int, confidence: float
-    ) -> Values:
-        return np.asarray(self._radius(before, Shown.stacked(waiting[:count]), confidence)[-1])
+        self._waiting.append(_single(release))
+        release._radii, release._place = self._singles, len(self._waiting)
 
     def _follow_few(self, releases: Releases) -> Radii:
         steps = len(releases)
@@ -223,18 +258,20 @@ class Walk(Uncertainty):
     """
 
     rows = 6
+    skips = True
 
     def _learnt(self, before: Values, shown: Shown) -> Values:
-        fresh = np.equal(shown.status, Status.FRESH)
-        if np.equal(shown.status, Status.PARTIAL).any():
+        fresh = np.equal(shown.status, FRESH)
+        if np.equal(shown.status, PARTIAL).any():
             _, last = self._trace(before, shown, self._published(before, shown))
             return last
         at = np.flatnonzero(fresh)
         if not len(at):
             return before
         state = before.copy()
+        steps = shown.first_step + at if shown.numbers is None else shown.numbers[at]
         variances = self.law.variance(shown.scale[at])
-        follow_walk(state, shown.values, at, shown.first_step, variances, self._subtracts)
+        follow_walk(state, shown.values, at, steps, variances, self._subtracts)
         return state
 
     @property
@@ -244,8 +281,8 @@ class Walk(Uncertainty):
 
     def _published(self, before: Values, shown: Shown) -> Mask:
         """Which values were measured at their step, T × d: of a step that measured some columns those that changed."""
-        fresh = np.equal(shown.status, Status.FRESH)[:, np.newaxis]
-        some = np.equal(shown.status, Status.PARTIAL)[:, np.newaxis]
+        fresh = np.equal(shown.status, FRESH)[:, np.newaxis]
+        some = np.equal(shown.status, PARTIAL)[:, np.newaxis]
         if not some.any():
             return np.broadcast_to(fresh, shown.values.shape)
         earlier = np.concatenate([before[VALUE][np.newaxis], shown.values[:-1]])
@@ -262,7 +299,7 @@ class Walk(Uncertainty):
             return np.where(index >= 0, found, earlier)
 
         steps, variances = shown.steps.astype(np.float64), self.law.variance(shown.scale)[:, np.newaxis]
-        whole = np.equal(shown.status, Status.FRESH)[:, np.newaxis]
+        whole = np.equal(shown.status, FRESH)[:, np.newaxis]
         since = at(previous, steps, before[STEP])
         counted = published & (since > 0)
         moved = (shown.values - at(previous, shown.values, before[VALUE])) ** 2
@@ -340,6 +377,7 @@ class Filtered(Walk):
     measured together are taken to be alike: what they differ by is in no interval.
     """
 
+    skips = False  # steps that are not measured may be released with other values
     _subtracts = False
 
     def _between(self, trace: Values, variance: Values) -> Values:
@@ -403,7 +441,7 @@ class Smoothed(Uncertainty):
         """What is left of squared residuals, which of them count, and the sizes."""
         assert shown.measured is not None
         sizes = self._sizes(shown, int(before[2, 0]))
-        counted = (sizes > 1) & np.equal(shown.status, Status.FRESH)[:, np.newaxis]
+        counted = (sizes > 1) & np.equal(shown.status, FRESH)[:, np.newaxis]
         variance = self.law.variance(self._scales(shown))
         rest = (shown.measured.noisy - shown.values) ** 2 - variance * (1 - 1 / np.maximum(sizes, 1))
         return np.where(counted, rest, 0.0), counted.astype(np.float64), sizes
@@ -428,7 +466,7 @@ class Smoothed(Uncertainty):
         )
         alone = self.law.radius(np.broadcast_to(scales, shown.values.shape), confidence)
         found = np.where(sizes > 1, smooth, np.where(sizes == 1, alone, self._absent(confidence)))
-        kept = np.equal(shown.status, Status.APPROXIMATED)[:, np.newaxis]
+        kept = np.equal(shown.status, APPROXIMATED)[:, np.newaxis]
         return np.where(np.isnan(shown.values), np.nan, np.where(kept, np.inf, found))
 
 

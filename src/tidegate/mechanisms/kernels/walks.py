@@ -16,12 +16,12 @@ VARIANCE = 5  # and the variance of its noise
 
 
 @lean
-def follow_walk(state: Any, values: Any, rows: Any, first_step: int, variances: Any, subtracts: bool) -> None:
-    """Learn from the rows that were measured, in their order; each of these has a variance of its own."""
+def follow_walk(state: Any, values: Any, rows: Any, steps: Any, variances: Any, subtracts: bool) -> None:
+    """Learn from the rows that were measured, in their order; each of these has a step and a variance of its own."""
     squares, gaps, count = state[SQUARES], state[GAPS], state[COUNT]
     last, at, noise = state[VALUE], state[STEP], state[VARIANCE]
     for index in range(rows.size):
-        row, step, variance = rows[index], first_step + rows[index], variances[index]
+        row, step, variance = rows[index], steps[index], variances[index]
         for column in range(values.shape[1]):
             if at[column] > 0:
                 moved = values[row, column] - last[column]

@@ -37,6 +37,8 @@ class Samples(Walk):
         Whether leaves have sampling times of their own, except for the first and the last step of a period.
     """
 
+    skips = False  # first answers of all steps are compared with final values
+
     def __init__(self, columns: int, law: AnyLaw, window: int, *, fitted: bool, apart: bool) -> None:
         self.rows = ANSWERS + window  # type: ignore[misc]  # as long as a period
         super().__init__(columns, law)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.ledger import Ledger
@@ -25,10 +24,9 @@ from tidegate.noise import (
     laplace,
 )
 from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
-from tidegate.releases import Release, Releases, Status, Values
+from tidegate.releases import Release, Releases, Status
 
-Flags = npt.NDArray[np.bool_]
-Steps = npt.NDArray[np.int64]
+FRESH, REPEATED = Status.FRESH, Status.APPROXIMATED  # named once: to look one up takes as long as a call
 
 
 @dataclass(frozen=True)
@@ -168,6 +166,7 @@ class SampleRun(SharingRun):
         self._charge = self.ledger.units // self.mechanism.units
         self._last = saved.get("last", np.zeros(self._columns, dtype=np.int64))
         self._measured_at = saved.get("measured", 0)
+        self._period = self.mechanism.period
         self._noise: SharedNoise | None = None
         self._shown_scale = self.mechanism.scale * self._grid
         sharing = self.mechanism.sharing
@@ -179,65 +178,76 @@ class SampleRun(SharingRun):
         state = {"last": self._last, "measured": self._measured_at}
         return state if self._noise is None else {**state, "noise": self._noise.numbers()}
 
+    @property
+    def _last(self) -> Row:
+        """The last measurement, in grid units."""
+        return self._kept
+
+    @_last.setter
+    def _last(self, row: Row) -> None:
+        # what silent steps repeat is multiplied once
+        self._kept, self._repeated = row, np.multiply(row, self._grid, dtype=np.float64)
+
     def _push(self, row: Row) -> Release:
+        number, since = divmod(self.step - 1, self._period)
+        if since:
+            return self._silent()
         if self._noise is not None:
             return self._push_shared(row, self._noise)
-        number, since = divmod(self.step - 1, self.mechanism.period)
-        fresh = since == 0
-        # a silent step costs nothing, but the ledger stands where the stream stands: others who join begin there
-        self.ledger.charge(self.step, self._charge if fresh else 0)
-        if fresh:
-            self._last = row + self._draw(
-                self.source, "sample", number, self.mechanism.scale, (self._columns,)
-            )
-            self._measured_at = self.step
-        return self._release(fresh, self._charge if fresh else 0)
+        self.ledger.charge(self.step, self._charge)
+        self._last = row + self._draw(self.source, "sample", number, self.mechanism.scale, (self._columns,))
+        self._measured_at = self.step
+        return self._release(FRESH, self._charge)
 
     def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
-        number, since = divmod(self.step - 1, self.mechanism.period)
+        number, since = divmod(self.step - 1, self._period)
         if since:
-            self.ledger.charge(self.step, 0)
-            return self._release(False, 0)
+            return self._silent()
         units = noise.pay(self.step)
         if units < 0:  # silent: others have used the budget, or nobody can tell what was seen of a group
-            return self._release(False, 0)
+            return self._release(REPEATED, 0)
         self._last = row + noise.draw(number)
         self._measured_at = self.step
-        return self._release(True, units)
+        return self._release(FRESH, units)
 
-    def _release(self, fresh: bool, units: int) -> Release:
+    def _silent(self) -> Release:
+        """A step between two measurements."""
+        # it costs nothing, but the ledger stands where the stream stands: others who join begin there
+        self.ledger.charge(self.step)
+        return self._release(REPEATED, 0)
+
+    def _release(self, status: Status, units: int) -> Release:
         """The last measurement, at the present step."""
-        return Release(
-            self.step,
-            np.multiply(self._last, self._grid, dtype=np.float64),
-            Status.FRESH if fresh else Status.APPROXIMATED,
-            self._measured_at,
-            self._shown_scale if self._measured_at else 0.0,
-            units,
-            self.ledger.unit,
-        )
+        measured = self._measured_at
+        scale = self._shown_scale if measured else 0.0
+        return Release(self.step, self._repeated.copy(), status, measured, scale, units, self.ledger.unit)
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         if self._noise is not None and not self._noise.steady:
             return self._push_one_by_one(matrix, self._noise)
-        steps = first_step + np.arange(len(matrix))
-        numbers, since = np.divmod(steps - 1, self.mechanism.period)
-        fresh = since == 0
-        measured = np.flatnonzero(fresh)
-        count, first = len(measured), int(measured[0]) if len(measured) else 0
+        steps, period = len(matrix), self._period
+        first = min((1 - first_step) % period, steps)  # steps before the first measurement
+        measured = np.arange(first, steps, period)
+        count = len(measured)
         if self._noise is None:
-            units = np.where(fresh, self._charge, 0)
+            units = np.zeros(steps, dtype=np.int64)
+            units[first::period] = self._charge
             self.ledger.charge_batch(first_step, units)
         else:
-            units = self._noise.pay_all(first_step, len(matrix), first_step + first, count)
-        source = np.where(steps - since >= first_step, steps - since, self._measured_at)
+            units = self._noise.pay_all(first_step, steps, first_step + first if count else first_step, count)
         noise = np.zeros((0, self._columns), dtype=np.int64)
+        status, scale = np.full(steps, np.int8(REPEATED)), np.full(steps, self._shown_scale)
+        source = np.full(steps, self._measured_at, dtype=np.int64)
+        if not self._measured_at:
+            scale[:first] = 0.0
         if count:
-            noise = self._drawn(int(numbers[first]), count)
+            noise = self._drawn((first_step + first - 1) // period, count)
+            status[first::period] = FRESH
+            source[first:] = np.repeat(first_step + measured, period)[: steps - first]
             self._measured_at = first_step + int(measured[-1])
         values = np.empty(matrix.shape)
         self._last = hold(matrix, noise, measured, self._last, self._grid, values)
-        return self._held(first_step, values, fresh, source, units)
+        return Releases(first_step, values, status, source, scale, units, self.ledger.unit)
 
     def _drawn(self, number: int, count: int) -> Matrix:
         """The noise of so many measurements that were paid for."""
@@ -266,7 +276,15 @@ class SampleRun(SharingRun):
         ]
         values = np.empty(matrix.shape)
         hold(matrix, np.concatenate(drawn), np.flatnonzero(fresh), self._last, self._grid, values)
-        return self._held(1, values, fresh, 1 + np.arange(steps) - since, units)
+        return Releases(
+            1,
+            values,
+            np.where(fresh, np.int8(FRESH), np.int8(REPEATED)),
+            1 + np.arange(steps) - since,
+            np.full(steps, self._shown_scale),
+            units,
+            self.ledger.unit,
+        )
 
     def _block_noise(self, number: int, count: int) -> Matrix:
         """The noise of whole blocks, each of which begins afresh."""
@@ -275,15 +293,3 @@ class SampleRun(SharingRun):
         law = self._noise.law
         drawn: Matrix = law.draw(self.source, "sample", number, law.start(), count)[0]
         return drawn
-
-    def _held(self, first_step: int, values: Values, fresh: Flags, source: Steps, units: Steps) -> Releases:
-        """The releases of steps that were measured, or repeat what was."""
-        return Releases(
-            first_step,
-            values,
-            np.where(fresh, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED)),
-            source,
-            np.where(source > 0, self._shown_scale, 0.0),
-            units,
-            self.ledger.unit,
-        )

@@ -29,6 +29,8 @@ from tidegate.noise import (
 from tidegate.policy import Approximate, Event, Policy, Pure, User, WEvent, ZeroConcentrated
 from tidegate.releases import Release, Releases, Status, Values
 
+FRESH = Status.FRESH  # named once: to look it up takes as long as a call
+
 
 @dataclass(frozen=True)
 class Uniform(SharingMechanism):
@@ -182,7 +184,7 @@ class UniformRun(SharingRun):
         else:
             drawn = self._draw(self.source, "uniform", step, scale, (self._columns,))
             values = np.multiply(row + drawn, self._grid, dtype=np.float64)
-        return Release(step, values, Status.FRESH, step, self._shown_scale, self._charge, self.ledger.unit)
+        return Release(step, values, FRESH, step, self._shown_scale, self._charge, self.ledger.unit)
 
     def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
         step, grid = self.step, self._grid
@@ -198,7 +200,7 @@ class UniformRun(SharingRun):
             self._last = row + noise.draw(step)
             values = np.multiply(self._last, grid, dtype=np.float64)
         self._measured_at = step
-        return Release(step, values, Status.FRESH, step, self._shown_scale, units, self.ledger.unit)
+        return Release(step, values, FRESH, step, self._shown_scale, units, self.ledger.unit)
 
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         if self._noise is not None:
@@ -248,7 +250,7 @@ class UniformRun(SharingRun):
         return Releases(
             first_step,
             values,
-            np.broadcast_to(np.int8(Status.FRESH), steps),
+            np.broadcast_to(np.int8(FRESH), steps),
             None,
             np.broadcast_to(np.float64(self._shown_scale), steps),
             units,
