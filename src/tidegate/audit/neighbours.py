@@ -38,6 +38,7 @@ KNOWN = (
     ("silence", "a unit joins, moving through the columns"),
     ("one column jumps", "a unit joins, moving through the columns"),
     ("quiet, a jump at the end", "a unit joins every step"),
+    ("jumps at every step", "replaced: one column for another"),
 )
 
 
@@ -253,7 +254,9 @@ def _library(policy: Policy, columns: int, steps: int) -> tuple[Pair, ...]:
     )  # of several sizes of one pattern, the others have their turn first
     ordered = []
     for turn, rank, pair in found.values():
-        ordered.append((turn, before[turn, rank] if turn < MOST_PLACES else 0, rank, pair))
+        # where units are replaced, that is the most that one can do, and comes first
+        order = rank - len(KNOWN) if "replaced" in pair.origin else rank
+        ordered.append((turn, before[turn, rank] if turn < MOST_PLACES else 0, order, pair))
         before[turn, rank] += 1
     return tuple(entry[-1] for entry in sorted(ordered, key=lambda entry: entry[:3]))
 
