@@ -161,9 +161,22 @@ class _Published:
     __slots__ = ()
     values: Values
     measured: Measured | None
+    law: NoiseLaw | None
+    radii: Radii | None
+    deviation: Values | None
 
     def radius(self, confidence: float = 0.9) -> Values | None:
-        """Half the widths of `interval`; None where no interval is known."""
+        """Half the widths of `interval`, one or one a column for each step; None where no interval is known."""
+        if (deviation := self.deviation) is not None:
+            # around Laplace noise a Gaussian interval covers nearly the same at 90 %
+            found: Values = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
+            return found
+        if self.radii is not None:
+            return self.radii(confidence)
+        return None if self.law is None else self._radius_by(self.law, confidence)
+
+    def _radius_by(self, law: NoiseLaw, confidence: float) -> Values:
+        """The same from the law of the noise alone: infinite where nothing was measured, NaN without a value."""
         raise NotImplementedError
 
     def interval(self, confidence: float = 0.9) -> tuple[Values, Values]:
@@ -279,7 +292,7 @@ class Release(_Published):
         self.revised = revised
         self.deviation = deviation
         self.measured = measured
-        self.law: NoiseLaw | None = None
+        self.law = None
         self._radii: Radii | SharedRadii | None = None
 
     @property
@@ -293,16 +306,9 @@ class Release(_Published):
     def radii(self, radii: Radii | None) -> None:
         self._radii = radii
 
-    def radius(self, confidence: float = 0.9) -> Values | None:
-        """Half the widths of `interval`, one or one a column; None where no interval is known."""
-        if self.deviation is not None:
-            return _widths(self.deviation, confidence)
-        if self.radii is not None:
-            return self.radii(confidence)
-        if self.law is None:
-            return None
+    def _radius_by(self, law: NoiseLaw, confidence: float) -> Values:
         if self.status is Status.FRESH:
-            return self.law.radius([self.scale], confidence)
+            return law.radius([self.scale], confidence)
         return np.full(1, np.nan if np.isnan(self.values).all() else np.inf)
 
     @property
@@ -393,9 +399,24 @@ class Releases(_Published):
         self._deviation = deviation
         self.measured = measured
         self.ends = ends
-        self.law: NoiseLaw | None = None
-        self.radii: Radii | None = None
+        self.law = None
+        self.radii = None
         self.names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, singles: Sequence[Release], first_step: int, columns: int, unit: Fraction) -> Releases:
+        """Single releases of consecutive steps, of which there may be none, as one."""
+        measured = [each.measured for each in singles if each.measured is not None]
+        return cls(
+            first_step,
+            np.array([each.values for each in singles]).reshape(len(singles), columns),
+            np.array([each.status for each in singles], dtype=np.int8),
+            np.array([each.source for each in singles], dtype=np.int64),
+            np.array([each.scale for each in singles], dtype=np.float64),
+            np.array([each.units for each in singles], dtype=np.int64),
+            unit,
+            measured=Measured(*map(np.array, zip(*measured, strict=True))) if measured else None,
+        )
 
     def to_polars(
         self,
@@ -455,19 +476,12 @@ class Releases(_Published):
         return frames.library("pyarrow").table(frames.columns_of(self, times, names, confidence, layout))
 
     @property
-    def deviation(self) -> Values | None:
+    def deviation(self) -> Values | None:  # type: ignore[override]  # nobody sets it
         """The standard deviation of the error of each value, T × d; looked up by class of columns when asked for."""
         return None if self._deviation is None else self._deviation.expanded(self.values.shape[1])
 
-    def radius(self, confidence: float = 0.9) -> Values | None:
-        """Half the widths of `interval`, T × 1 or T × d, NaN where there is no value; None where no law is known."""
-        if (deviation := self.deviation) is not None:
-            return _widths(deviation, confidence)
-        if self.radii is not None:
-            return self.radii(confidence)
-        if self.law is None:
-            return None
-        found = self.law.radius(self.scale, confidence)[:, np.newaxis]
+    def _radius_by(self, law: NoiseLaw, confidence: float) -> Values:
+        found = law.radius(self.scale, confidence)[:, np.newaxis]
         if (fresh := self.fresh).all():
             return found
         nothing = np.where(np.isnan(self.values).all(axis=1), np.nan, np.inf)
@@ -563,9 +577,3 @@ class Releases(_Published):
 def _range(scales: Values) -> str:
     least, most = float(scales.min()), float(scales.max())
     return f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}"
-
-
-def _widths(deviation: Values, confidence: float) -> Values:
-    """Half the widths of Gaussian intervals; around Laplace noise they cover nearly the same at 90 %."""
-    found: Values = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
-    return found

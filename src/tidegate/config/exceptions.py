@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tidegate.errors import InvalidParameter
-from tidegate.mechanisms.plain.blocks import blocks_met
+from tidegate.mechanisms.plain.blocks import of_block
 from tidegate.mechanisms.sampled.grouping import Grouping
 from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.mechanisms.sampled.pid import Pid
-from tidegate.policy import Policy, User, WEvent, ZeroConcentrated
+from tidegate.policy import Policy, User, WEvent
 from tidegate.queries.decayed import Exponential, Polynomial, Window
 
 
@@ -63,15 +63,4 @@ def policy_of_a_block(policy: Policy) -> User:
             "w-event without delta and horizon for Blocks, whose blocks are as long as its window",
             'write policy = "w-event"',
         )
-    total = policy.budget.total / blocks_met(policy.steps_charged)
-    zero_concentrated = isinstance(policy.budget, ZeroConcentrated)
-    return User(
-        epsilon=None if zero_concentrated else total,
-        rho=total if zero_concentrated else None,
-        horizon=policy.w,
-        max_change=policy.max_change,
-        adjacency=policy.adjacency,
-        mobility=policy.mobility,
-        touches=policy.touches,
-        signed=policy.signed,
-    )
+    return of_block(policy)

@@ -88,6 +88,12 @@ class DurableLedger(Ledger):
         """Begin a transaction."""
         raise NotImplementedError
 
+    def _refuse_read_only(self) -> None:
+        if self.read_only:
+            raise LedgerError(
+                f"the ledger {self.where} was opened read-only; open it for writing to charge it."
+            )
+
     def _let_go(self) -> None:
         """Give up the connection, and whatever else keeps others out."""
         self.connection.close()
@@ -501,9 +507,13 @@ def begun(meta: Mapping[str, str]) -> dict[str, str]:
     return {**meta, "stream": fresh_name()}
 
 
-def meta_of(rule: Rule, fingerprint: str, marked: bool) -> dict[str, str]:
-    """What identifies a ledger, as text; hashed before the first row."""
-    policy = rule.policy
+def meta_of(
+    policy: LedgerPolicy | None, units: int | None, schedule: Schedule, fingerprint: str | None, marked: bool
+) -> dict[str, str] | None:
+    """What identifies a ledger, as text, hashed before the first row; None where policy or units are not given."""
+    if policy is None or units is None:
+        return None
+    rule = Rule(policy, units, schedule)
     return {
         "format": str(file.FORMAT),
         "policy": json.dumps(policy.describe(), sort_keys=True, ensure_ascii=False),
@@ -513,6 +523,6 @@ def meta_of(rule: Rule, fingerprint: str, marked: bool) -> dict[str, str]:
         "units": str(rule.units),
         "unit": str(rule.unit),
         "schedule": rule.schedule,
-        "fingerprint": fingerprint,
+        "fingerprint": fingerprint or "",
         "marked": "1" if marked else "0",
     }

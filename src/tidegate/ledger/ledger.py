@@ -281,6 +281,10 @@ class Ledger:
         if configuration is not None:
             change["configuration"] = configuration
         self._record("amend", Charge(max(now, 1), max(now, 1), 0, "shares"), encode_text(change))
+        self._was_divided()
+
+    def _was_divided(self) -> None:
+        """Hear that from now on queries have shares, and charges to the whole are refused."""
 
     def share(self, name: str) -> Share:
         """The ledger of one query."""

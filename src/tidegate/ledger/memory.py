@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import time
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,15 +11,12 @@ from tidegate import process
 from tidegate.errors import SnapshotError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account
-from tidegate.ledger.divided import DividedAccount
 from tidegate.ledger.divided import told as told_by_shares
 from tidegate.ledger.events import MOST_STEPS, MOST_UNITS, Group, Verdict
 from tidegate.ledger.kernels import account_extend_group, account_place, account_place_group
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.rules import LedgerPolicy, Schedule
 from tidegate.ledger.secrets_rule import told
-
-_NUMBERS = itertools.count()
 
 
 class MemoryLedger(Ledger):
@@ -59,7 +52,7 @@ class MemoryLedger(Ledger):
             self._plain_most = -1
         self.keeps_batches = self._judges_batches()
         # a name that no other ledger has, how often rows were taken back, and where the last time led to
-        self._identity = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
+        self._identity = process.new_name()
         self._generation, self._floor = 0, (0, 0)
 
     def _judges_batches(self) -> bool:
@@ -152,15 +145,7 @@ class MemoryLedger(Ledger):
                     return Group(first, last, units)
         return super().extend_group(group, last, scope=scope)
 
-    def _amend(
-        self,
-        account: DividedAccount,
-        shares: Mapping[str, Fraction],
-        budget: Fraction,
-        deltas: Mapping[str, Fraction] | None,
-        configuration: str | None,
-    ) -> None:
-        super()._amend(account, shares, budget, deltas, configuration)
+    def _was_divided(self) -> None:
         self._plain_most = -1  # from now on the general path, which refuses charges to the whole
         self.keeps_batches = False
 

@@ -26,7 +26,7 @@ from tidegate.ledger.durable import DurableLedger, begun, meta_of
 from tidegate.ledger.events import Verdict
 from tidegate.ledger.postgres_connection import Connection, Place, is_url
 from tidegate.ledger.rows import genesis
-from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
+from tidegate.ledger.rules import LedgerPolicy, Schedule
 
 __all__ = ["Place", "PostgresLedger", "is_url", "replication", "verify_url"]
 
@@ -75,9 +75,7 @@ class PostgresLedger(DurableLedger):
     ) -> None:
         place = Place(url)
         self.where, self.read_only, self._depth, self._worker = place.shown, read_only, 0, 0
-        wanted = None
-        if policy is not None and units is not None:
-            wanted = meta_of(Rule(policy, units, schedule), fingerprint or "", marked)
+        wanted = meta_of(policy, units, schedule, fingerprint, marked)
         self.connection = Connection(place)
         try:
             if not read_only:
@@ -137,10 +135,7 @@ class PostgresLedger(DurableLedger):
             raise
 
     def _begin(self) -> None:
-        if self.read_only:
-            raise LedgerError(
-                f"the ledger {self.where} was opened read-only; open it for writing to charge it."
-            )
+        self._refuse_read_only()
         if self.connection.leased() != (self._worker,):
             raise LedgerBusy(
                 f"another worker has taken over the ledger {self.where}; nothing was charged; let it go on."

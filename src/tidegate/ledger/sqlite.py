@@ -9,7 +9,7 @@ from pathlib import Path
 from tidegate.errors import LedgerError
 from tidegate.ledger import file
 from tidegate.ledger.durable import DurableLedger, begun, meta_of
-from tidegate.ledger.rules import LedgerPolicy, Rule, Schedule
+from tidegate.ledger.rules import LedgerPolicy, Schedule
 
 
 class SQLiteLedger(DurableLedger):
@@ -61,9 +61,7 @@ class SQLiteLedger(DurableLedger):
         self._descriptor = -1
         self._depth = 0
         self._unused = False
-        wanted = None
-        if policy is not None and units is not None:
-            wanted = meta_of(Rule(policy, units, schedule), fingerprint or "", marked)
+        wanted = meta_of(policy, units, schedule, fingerprint, marked)
         with file.told(self.path):
             if not read_only:
                 if wanted is None and not self.path.exists():
@@ -92,10 +90,7 @@ class SQLiteLedger(DurableLedger):
         return file.told(self.path)
 
     def _begin(self) -> None:
-        if self.read_only:
-            raise LedgerError(
-                f"the ledger {self.path} was opened read-only; open it for writing to charge it."
-            )
+        self._refuse_read_only()
         with file.told(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
 

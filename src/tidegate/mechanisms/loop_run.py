@@ -78,9 +78,12 @@ class LoopRun(Run):
     def _put_back(self, kept: Any) -> None:
         """Be as when this copy was made."""
 
+    loop: ClassVar[Any]
+    """The module of its compiled loop: `release` and the names of what it works on."""
+
     @abstractmethod
-    def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
-        """Let the loop release the steps from `index` on, where it paused for a reason; the answer is the next pause."""
+    def _arguments(self, block: Block) -> tuple[Any, ...]:
+        """What the loop takes besides the steps, and where it paused."""
 
     @abstractmethod
     def _requested(self) -> int:
@@ -191,6 +194,13 @@ class LoopRun(Run):
             cut = tuple([output[start:stop] for output in outputs])
             self._release_block(Block(matrix[start:stop], first_step + start, batch, cut))
             start = stop
+
+    def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
+        """Let the loop release the steps from `index` on, where it paused for a reason; the answer is the next pause."""
+        index, reason = self.loop.release(
+            block.rows, index, reason, block.first_step, *self._arguments(block)
+        )
+        return index, reason
 
     def _release_block(self, block: Block) -> None:
         """The one driver of compiled loops: let it run, help where it pauses, until it is done."""

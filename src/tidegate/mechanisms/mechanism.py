@@ -16,7 +16,7 @@ import numpy as np
 
 from tidegate import naming
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, positive, show, whole
+from tidegate.exact import ExactLike, float_up, one_of, positive, show, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.clamping import read_clamp
 from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
@@ -28,6 +28,7 @@ from tidegate.policy import Guarantee, Policy, ZeroConcentrated
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tidegate.noise.kinds import Kind
     from tidegate.releases import Releases
     from tidegate.structures.hierarchy import Hierarchy
 
@@ -131,10 +132,7 @@ class Mechanism(ABC):
                 "grid", self.grid, "one over a whole number", 'write for example grid="0.01"'
             )
         put(self, "grid", grid)
-        if self.rounding not in ("refuse", "nearest"):
-            raise InvalidParameter(
-                "rounding", self.rounding, "'refuse' or 'nearest'", "round contributions before summing them"
-            )
+        one_of("rounding", self.rounding, ("refuse", "nearest"), "round contributions before summing them")
         if self.clamp is not None:
             put(self, "clamp", read_clamp(self.clamp, grid))
         self.validate()
@@ -213,9 +211,31 @@ class Mechanism(ABC):
         return sums
 
     @property
-    @abstractmethod
     def units(self) -> int:
-        """Into how many exact units the whole budget is divided on the ledger."""
+        """Into how many exact units the whole budget is divided on the ledger: one for each step that it is shared by."""
+        return self.policy.steps_charged
+
+    def noise_scale(self, parts: int) -> float:
+        """The scale of noise for a measurement that spends one of so many parts of the budget, in grid units; rounded up.
+
+        That of Laplace noise, or σ where the budget is a ρ.
+        """
+        budget = self.policy.budget
+        if isinstance(budget, ZeroConcentrated):
+            return sqrt_up(Fraction(self.sensitivity**2 * parts) / (2 * budget.rho))
+        return float_up(self.sensitivity * parts / budget.total)
+
+    def refuse_wide_noise(
+        self, widest: float, bits: int = 50, remedy: str = "raise epsilon, or choose a coarser grid"
+    ) -> None:
+        """Refuse a budget so small that noise, or a limit made of it, could leave the numbers."""
+        if widest > 2**bits:
+            raise InvalidParameter(
+                "epsilon",
+                show(self.policy.budget.total),
+                f"large enough that noise stays below 2^{bits} grid units ({show(Fraction(self.grid))})",
+                remedy,
+            )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -254,6 +274,13 @@ class Mechanism(ABC):
         """What is drawn: "laplace" or "gaussian" noise."""
         return "gaussian" if isinstance(self.policy.budget, ZeroConcentrated) else "laplace"
 
+    @property
+    def own_noise(self) -> Kind:
+        """How it is drawn, and what is known of it, where it is not shared."""
+        from tidegate.noise.kinds import KINDS  # loads the compiler
+
+        return KINDS[self.noise_kind]
+
     def uncertainty(self) -> Uncertainty | None:
         """What learns the errors of values from releases, for a run; None where their noise says all."""
         return Walk(self.outputs, self.law) if self.holds and self.law is not None else None
@@ -266,7 +293,12 @@ class Mechanism(ABC):
     @property
     def guarantee(self) -> Guarantee:
         """What is proved, under which assumptions; reads as a sentence."""
-        return Guarantee(type(self).__name__, self.policy, self.assumptions)
+        proved = (type(self).__name__, self.policy, self.assumptions)
+        return Guarantee(*proved) if self.enforced else Guarantee(*proved, "paper", self.printed_loss())
+
+    def printed_loss(self) -> Fraction | None:
+        """How many times its budget a printed calibration loses; None: more than once, by a number that is not known."""
+        return None
 
     @abstractmethod
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Run:

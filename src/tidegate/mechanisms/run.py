@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from tidegate import frames
+from tidegate import frames, process
 from tidegate.errors import InvalidInput, LedgerMismatch, SnapshotError, TidegateError
 from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
@@ -26,7 +23,7 @@ from tidegate.mechanisms import snapshot
 from tidegate.mechanisms.clamping import LARGEST, as_floats, most_units, saturated
 from tidegate.mechanisms.kernels.values import most_extreme, round_to_grid
 from tidegate.noise import Source, current
-from tidegate.releases import Release, Releases
+from tidegate.releases import Measured, Release, Releases, Status, Values
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.mechanism import Mechanism
@@ -43,7 +40,6 @@ TAKEN_BACK = (
 )
 
 SUPERSEDED = "another run goes on from a snapshot of this one, whose state may be gone on with only once; use that run."
-_NUMBERS = itertools.count(1)
 
 Row = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.int64]
@@ -187,6 +183,21 @@ class Run(ABC):
     def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
         """Release several steps with the distribution of single pushes."""
 
+    def _all_fresh(
+        self,
+        first_step: int,
+        values: Values,
+        scale: float | Values,
+        units: Row,
+        measured: Measured | None = None,
+    ) -> Releases:
+        """The releases of steps that were all measured, with noise of one scale or one for each of them."""
+        steps = len(values)
+        status = np.broadcast_to(np.int8(Status.FRESH), steps)
+        shown = scale if isinstance(scale, np.ndarray) else np.broadcast_to(np.float64(scale), steps)
+        fields = (first_step, values, status, None, shown, units, self.ledger.unit)
+        return Releases(*fields, measured=measured)
+
     # what everybody uses ---------------------------------------------------------------------------------------
 
     def begin_at(self, step: int) -> Self:
@@ -309,7 +320,7 @@ class Run(ABC):
             "position": self.ledger.position,
         }
         if not self.ledger.begins_again:  # else it is part of another run, which has a name
-            self._name = self._name or f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
+            self._name = self._name or process.new_name()
             self.ledger.hold(self._name, self)
             header["run"] = self._name
         if self.names is not None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,14 +18,16 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from tidegate import process
 from tidegate.errors import InvalidParameter, LedgerMismatch
+from tidegate.exact import one_of
 from tidegate.ledger import Batch, Group, MemoryLedger, kernels
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.run import Matrix, Row, Run, last_step
+from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, last_step
 from tidegate.noise.entropy import UNBUFFERED
-from tidegate.noise.law import AnyLaw, SharedLaw
+from tidegate.noise.law import AnyLaw, Law, SharedLaw
 from tidegate.policy import Policy, Pure
-from tidegate.releases import Measured, Release, Releases
+from tidegate.releases import Release, Releases
 
 if TYPE_CHECKING:
     from tidegate.noise.shared.choice import Choice
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 Saved = dict[str, Any]
+Laws = Callable[[int], "Iterable[Choice]"]
 
 LEAST_AHEAD, MOST_AHEAD = 8, 64  # single measurements whose noise is drawn at once: fewer gain nothing
 LOOKED_AHEAD = 256  # steps of a window that is looked at step by step for what others have left of it
@@ -46,7 +47,6 @@ FOR_GOOD = (
     "the noise of this run is shared by all of its steps, and nobody can tell whether this snapshot is the only one "
     'that goes on; keep the ledger on disk, or begin a new stream with noise="laplace".'
 )
-_NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,13 @@ class SharingMechanism(Mechanism):
             self.measured_change,
             self.measured_in,
             self.measuring_part,
+            self.laws,
         )
+
+    @property
+    def laws(self) -> Laws | None:
+        """For so many columns, the laws that may be chosen from where these are not those of the policy; else None."""
+        return None
 
     @property
     def shares_noise(self) -> bool:
@@ -135,6 +141,12 @@ class SharingMechanism(Mechanism):
         if self.sharing is None or not self.plain:
             return super().law
         return SharedLaw(self.sharing.law, float(Fraction(self.grid)), self.rounded_by)
+
+    @property
+    def measured_law(self) -> AnyLaw:
+        """How the noise of a measurement is distributed."""
+        grid = float(Fraction(self.grid))
+        return Law(self.noise_kind, grid) if self.sharing is None else SharedLaw(self.sharing.law, grid)
 
     def describe(self) -> dict[str, Any]:
         """Identify the configuration exactly; without shared noise as it was described before there was any."""
@@ -215,7 +227,7 @@ def chosen(
     sensitivity: int,
     measured_in: Callable[[int], int],
     part: Fraction = Fraction(1),
-    laws: Callable[[int], Iterable[Choice]] | None = None,
+    laws: Laws | None = None,
 ) -> Sharing | None:
     """The law for a run, by public parameters only; None for noise of its own at each step.
 
@@ -232,8 +244,7 @@ def chosen(
     laws
         The laws to choose from for so many columns, where not all are sound.
     """
-    if noise not in NOISES:
-        raise InvalidParameter("noise", noise, " or ".join(map(repr, NOISES)), 'write noise="auto"')
+    one_of("noise", noise, NOISES, 'write noise="auto"')
     budget = policy.budget
     if noise == "laplace" or (noise == "auto" and not isinstance(budget, Pure)):
         return None
@@ -255,7 +266,7 @@ def _candidates(
     policy: Policy,
     columns: int,
     measured_in: Callable[[int], int],
-    laws: Callable[[int], Iterable[Choice]] | None,
+    laws: Laws | None,
 ) -> list[tuple[Choice, int]]:
     """All laws that share noise, the one with the least variance first, and how many copies there are of each."""
     from tidegate.noise.shared.choice import choices, horizon_choice
@@ -308,8 +319,29 @@ class SharingRun(Run):
         What a silent step repeats: what was last released, or measured in grid units, and its step, 0 before any.
     """
 
+    mechanism: SharingMechanism
     _last: Row | Values | int
     _measured_at: int
+    _noise: SharedNoise | None  # that measurements share
+
+    def _begin_measuring(
+        self, stream: str, state: Saved | None, nothing: Row | Values, distance: int = 1, own: int = 0
+    ) -> None:
+        """Begin, or go on with, measurements; see `SharedNoise` for their noise."""
+        saved, sharing = state or {}, self.mechanism.sharing
+        self._charge = self.ledger.units // self.mechanism.units
+        self._last, self._measured_at = saved.get("last", nothing), saved.get("measured", 0)
+        self._noise = None
+        if sharing is not None:
+            self._noise = begin_noise(self, sharing, stream, saved.get("noise"), distance, own)
+
+    def _charge_blocks(self, steps: int, length: int, reach: int, charge: ChargeAll) -> Integers:
+        """Charge blocks of `length` steps, each as one group over the first `reach` of them; the units of each step."""
+        firsts = np.arange(1, steps + 1, length)
+        units, costs = np.zeros(steps, dtype=np.int64), np.full(firsts.size, self._charge)
+        charge(units, np.stack([firsts, firsts + reach - 1, costs], axis=1))
+        units[firsts - 1] = costs
+        return units
 
     @abstractmethod
     def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
@@ -330,17 +362,7 @@ class SharingRun(Run):
             raise
         finally:
             self.step = begun
-        measured = [single.measured for single in singles if single.measured is not None]
-        return Releases(
-            begun + 1,
-            np.array([single.values for single in singles]).reshape(matrix.shape),
-            np.array([single.status for single in singles], dtype=np.int8),
-            np.array([single.source for single in singles], dtype=np.int64),
-            np.array([single.scale for single in singles], dtype=np.float64),
-            np.array([single.units for single in singles], dtype=np.int64),
-            self.ledger.unit,
-            measured=Measured(*map(np.array, zip(*measured, strict=True))) if measured else None,
-        )
+        return Releases.of(singles, begun + 1, self._columns, self.ledger.unit)
 
 
 class Payer(Protocol):
@@ -456,8 +478,7 @@ class Held:
 
     def known_as(self) -> str:
         """The name, for a snapshot; from now on whoever starts from it ends the run that had it."""
-        if not self.name:
-            self.name = f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
+        self.name = self.name or process.new_name()
         self.run.ledger.hold(self.name, self.run)
         return self.name
 
@@ -466,6 +487,11 @@ class Held:
         held = self.run.ledger.hold(name, self.run)
         self.name = name if held else ""
         return held
+
+    def put_back(self, kept: Any) -> None:
+        """Be as when ``vars(noise).copy()`` was made."""
+        vars(self).clear()
+        vars(self).update(kept)
 
 
 class SharedNoise(Held, ABC):
@@ -567,11 +593,6 @@ class SharedNoise(Held, ABC):
             self.ledger.remaining(step + more) >= (self.cost + (more + 1) * self.own) * unit
             for more in range(window)
         )
-
-    def put_back(self, kept: Saved) -> None:
-        """Be as when ``vars(noise).copy()`` was made."""
-        vars(self).clear()
-        vars(self).update(kept)
 
     def pay(self, step: int) -> int:
         """Pay for a measurement, or pass it over in silence: the units that were charged, or −1."""
@@ -676,11 +697,20 @@ class SharedNoise(Held, ABC):
         finally:
             self.ledger = self.run.ledger
 
-    def _reaching(self, group: Group, step: int) -> Group:
-        """Let a group pay for a measurement: it reaches on or, where no window meets both, is charged anew."""
+    def _open_group(self, step: int, last: int) -> int:
+        """Charge a group of these steps, if the first of them need not be silent: the units, or −1."""
+        if self._silent(step):
+            return -1
+        self.group = self.ledger.charge_group(step, last, self.cost)
+        return self.cost
+
+    def _reach_on(self, group: Group, step: int) -> int:
+        """Let a group pay for a measurement: it reaches on or, where no window meets both, is charged anew; the units."""
         if self.window is not None and step - group.last > self.window:
-            return self.ledger.charge_group(step, step, self.cost)
-        return self.ledger.extend_group(group, step)
+            self.group = self.ledger.charge_group(step, step, self.cost)
+            return self.cost
+        self.group = self.ledger.extend_group(group, step)
+        return 0
 
     # what a law adds
 
@@ -799,8 +829,6 @@ class GroupedNoise(SharedNoise):
 class ScatteredNoise(GroupedNoise):
     """The cube on groups of measurements that come as they come: a group reaches on with each of them."""
 
-    group: Group | None = None
-
     def numbers(self) -> Saved:
         """The state for a snapshot, with the group that is paid for."""
         return {**super().numbers(), "group": self.group}
@@ -830,14 +858,10 @@ class ScatteredNoise(GroupedNoise):
         return begun, np.array(reached, dtype=np.int64).reshape(-1, 4)
 
     def _pay(self, step: int) -> int:
-        if self.state.remaining:
-            assert self.group is not None
-            before, self.group = self.group, self._reaching(self.group, step)
-            return 0 if before.first == self.group.first else self.cost
-        if self._silent(step):
-            return -1
-        self.group = self.ledger.charge_group(step, step, self.cost)
-        return self.cost
+        if not self.state.remaining:
+            return self._open_group(step, step)
+        assert self.group is not None
+        return self._reach_on(self.group, step)
 
 
 class SlidingNoise(SharedNoise):
@@ -909,16 +933,14 @@ class SlidingNoise(SharedNoise):
         return last
 
     def _pay(self, step: int) -> int:
-        if self.group is not None:
-            if self.distance:  # the way of every push: a window later at the latest
-                self.group = self.ledger.extend_group(self.group, step)
-                return 0
-            before, self.group = self.group, self._reaching(self.group, step)
-            return 0 if before.first == self.group.first else self.cost
-        if self._silent(step):
-            return -1
-        self.group = self.ledger.charge_group(step, step, self.cost)
-        return self.cost
+        if self.group is None:
+            return self._open_group(step, step)
+        if not self.distance:
+            return self._reach_on(self.group, step)
+        self.group = self.ledger.extend_group(
+            self.group, step
+        )  # the way of every push: a window later at the latest
+        return 0
 
     def _goes_on(self, step: int) -> bool:
         return self.group is not None and self.window is not None and step - self.group.last < self.window
@@ -934,13 +956,10 @@ class SlidingNoise(SharedNoise):
     def pay_ahead(self, step: int, steps: int) -> int:
         """Pay for measurements of one group, one a step; the units that were charged."""
         last = step + steps - 1
-        if self.group is not None:
-            self.group = self.ledger.extend_group(self.group, last)
-            return 0
-        if self._silent(step):
-            return -1
-        self.group = self.ledger.charge_group(step, last, self.cost)
-        return self.cost
+        if self.group is None:
+            return self._open_group(step, last)
+        self.group = self.ledger.extend_group(self.group, last)
+        return 0
 
     def opening(self, count: int) -> Integers:
         """The first measurement of all opens the one group."""

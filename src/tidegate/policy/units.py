@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from tidegate.policy import neighbours
 from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
 
 Matrix = npt.NDArray[np.int64]
+_P = TypeVar("_P", bound="Policy")
 LONGEST = 2**40  # steps: windows and horizons beyond this would leave the ledger's integers
 
 
@@ -117,6 +118,19 @@ class Policy:
         length = self.window or self.horizon
         assert length is not None
         return length
+
+    def restated(self, kind: type[_P], total: Fraction, **length: int) -> _P:
+        """Another unit of protection with another ε or ρ, whose contributions change a step as those of this one do.
+
+        Examples
+        --------
+        >>> WEvent(epsilon="1", w=3, adjacency="replace").restated(User, Fraction(2), horizon=9)
+        User(epsilon='2', adjacency='replace', horizon=9)
+        """
+        same = ("max_change", "adjacency", "mobility", "touches", "signed")
+        described: dict[str, Any] = {name: getattr(self, name) for name in same}
+        described["epsilon" if self.rho is None else "rho"] = total
+        return kind(**described | length)
 
     def doubles(self, columns: int) -> bool:
         """Whether a unit changes a step by up to twice `max_change`: THE place that decides about it.

@@ -164,3 +164,15 @@ def _level(name: str, links: Mapping[str, str | None], levels: dict[str, int]) -
 
 def _refused(value: str, constraint: str) -> InvalidParameter:
     return InvalidParameter("hierarchy", value, constraint, "correct the links, no budget was spent")
+
+
+def columns_of(hierarchy: object, columns: int) -> int:
+    """The columns of a stream over the leaves of a hierarchy: as many, whether they are given or left out."""
+    if not isinstance(hierarchy, Hierarchy):
+        raise InvalidParameter(
+            "hierarchy", hierarchy, "a Hierarchy", "write hierarchy=Hierarchy.from_names([…])"
+        )
+    leaves = len(hierarchy.leaves)
+    if columns not in (1, leaves):
+        raise InvalidParameter("columns", columns, f"the number of leaves, {leaves}", "leave it out")
+    return leaves

@@ -17,7 +17,7 @@ from tidegate.mechanisms.clipping.threshold import PRINTED_LOSS, Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree, levels_of
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import prepare, variance_laplace
-from tidegate.policy import Approximate, Event, Guarantee, Policy, User, WEvent
+from tidegate.policy import Approximate, Event, Policy, User, WEvent
 
 WAIT = 50_000  # steps after which a default lag ends at the latest
 ROOM = 3  # observations left above the threshold by default, in units of the rank's noise scale
@@ -194,11 +194,6 @@ class ClippedSum(Mechanism):
         return self.lag
 
     @property
-    def units(self) -> int:
-        """One unit a step: what its value loses in all."""
-        return self.policy.steps_charged
-
-    @property
     def epsilons(self) -> tuple[Fraction, Fraction]:
         """(ε₁ of the threshold, ε₂ of the sum of the first m)."""
         epsilon = Fraction(self.policy.epsilon or 0)
@@ -221,12 +216,9 @@ class ClippedSum(Mechanism):
             calibration=self.calibration,
         )
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions."""
-        if self.enforced:
-            return super().guarantee
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", PRINTED_LOSS)
+    def printed_loss(self) -> Fraction:
+        """How many times ε was exhibited."""
+        return PRINTED_LOSS
 
     @cached_property
     def largest(self) -> int:

@@ -92,11 +92,6 @@ class LearnedClip(Mechanism):
     def _epsilon(self) -> Fraction:
         return self.policy.budget.total
 
-    @property
-    def units(self) -> int:
-        """One unit a step."""
-        return self.policy.steps_charged
-
     @cached_property
     def finder(self) -> Threshold:
         """The threshold's own configuration."""

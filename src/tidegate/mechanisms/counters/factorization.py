@@ -110,11 +110,6 @@ class Factorization(Mechanism):
         assert self.horizon is not None
         return self.horizon
 
-    @property
-    def units(self) -> int:
-        """One unit a step."""
-        return self.policy.steps_charged
-
     @cached_property
     def rho(self) -> Fraction:
         """The ρ that is spent: the policy's, or the largest whose conversion to (ε, δ) keeps the policy's."""

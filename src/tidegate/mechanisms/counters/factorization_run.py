@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from tidegate.mechanisms.counters import toeplitz
 from tidegate.mechanisms.counters.kernels import factorization as loop
-from tidegate.mechanisms.counters.tree_run import refuse_beyond
-from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.counters.tree_run import CounterRun, refuse_beyond
+from tidegate.mechanisms.mechanism import Matrix, State
 from tidegate.noise import gaussian
 from tidegate.queries.decayed import Exponential
-from tidegate.releases import Release, Releases, Status, Values
+from tidegate.releases import Values
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.counters.factorization import Factorization
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CELLS = 1 << 15  # measurements that a batch handles at once
 
 
-class FactorizationRun(Run):
+class FactorizationRun(CounterRun):
     """What both kinds of factors share."""
 
     mechanism: Factorization
@@ -31,24 +31,7 @@ class FactorizationRun(Run):
         refuse_beyond(self.mechanism.length, self.step - self.origin, steps)
         super()._within_horizon(steps)
 
-    def _push(self, row: Row) -> Release:
-        charge = self.ledger.units // self.mechanism.units
-        self.ledger.charge(self.step, charge)
-        values, deviations = self._release(row[np.newaxis], self.step)
-        return Release(
-            self.step, values[0], Status.FRESH, self.step, float(deviations[0]), charge, self.ledger.unit
-        )
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        steps = len(matrix)
-        units = np.broadcast_to(np.int64(self.ledger.units // self.mechanism.units), steps)
-        self.ledger.charge_batch(first_step, units)
-        values, deviations = self._release(matrix, first_step)
-        status = np.broadcast_to(np.int8(Status.FRESH), steps)
-        return Releases(first_step, values, status, None, deviations, units, self.ledger.unit)
-
-    def _release(self, matrix: Matrix, first_step: int) -> tuple[Values, Values]:
-        """The answers of each step, and their standard deviations; the ledger has agreed."""
+    def _answers(self, matrix: Matrix, first_step: int) -> tuple[Values, Values]:
         values = np.empty(matrix.shape)
         deviations = np.empty(len(matrix))
         block = max(1, CELLS // self._columns)

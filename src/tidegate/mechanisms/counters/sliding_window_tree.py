@@ -12,13 +12,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.exact import float_up, one_of, sqrt_up, whole
+from tidegate.exact import one_of, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters.kernels import sliding_window as trees
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State, mean_over_steps
-from tidegate.noise import check_scale, gaussian, laplace, variance_gaussian, variance_laplace
-from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
-from tidegate.releases import Releases, Status
+from tidegate.noise import check_scale
+from tidegate.policy import Event, Policy, User, WEvent
+from tidegate.releases import Releases
 
 LONGEST = 2**24
 CELLS = 1 << 16  # cells that a batch handles at once
@@ -95,19 +95,13 @@ class SlidingWindowTree(Mechanism):
         """The number of measured levels: ⌈log₂ n⌉, and 1 for windows of one step."""
         return max(1, (self.window - 1).bit_length())
 
-    @property
-    def units(self) -> int:
-        """One unit a step."""
-        return self.policy.steps_charged
-
     @cached_property
     def scale(self) -> float:
         """The noise scale of a node in grid units: b of the Laplace, σ of the Gaussian; rounded up."""
-        budget = self.policy.budget
-        if isinstance(budget, ZeroConcentrated):
+        together = self.levels
+        if self.noise_kind == "gaussian":
             together = sum(min(2**level, self.units) for level in range(self.levels))
-            return sqrt_up(Fraction(self.sensitivity**2 * self.units * together) / (2 * budget.rho))
-        return float_up(self.sensitivity * self.levels * self.units / budget.total)
+        return self.noise_scale(self.units * together)
 
     @cached_property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -137,8 +131,7 @@ class SlidingWindowTree(Mechanism):
         for begin in range(n - 1, 0, -1):
             bit = (begin & -begin).bit_length() - 1
             suffix[begin] = variance[offsets[bit] + (begin >> bit)] + suffix[min(begin + (1 << bit), n)]
-        gaussian_noise = isinstance(self.policy.budget, ZeroConcentrated)
-        one = (variance_gaussian if gaussian_noise else variance_laplace)(self.scale)
+        one = self.own_noise.variance(self.scale)
         total = prefix[1:] + (suffix[1:] if complete else 0.0)
         return np.sqrt(one * total) * float(Fraction(self.grid))
 
@@ -186,8 +179,7 @@ class SlidingWindowTreeRun(Run):
 
     def _begin(self, state: State | None) -> None:
         mechanism, columns = self.mechanism, self._columns
-        gaussian_noise = isinstance(mechanism.policy.budget, ZeroConcentrated)
-        self._draw = gaussian if gaussian_noise else laplace
+        self._draw = mechanism.own_noise.draw
         self._charge = self.ledger.units // mechanism.units
         fresh: State = {
             "sums": np.zeros((mechanism.levels, columns), dtype=np.int64),
@@ -219,8 +211,7 @@ class SlidingWindowTreeRun(Run):
         scale = mechanism.deviations[at % mechanism.window]
         young = at < mechanism.window
         scale[young] = mechanism.first_deviations[at[young]]
-        status = np.broadcast_to(np.int8(Status.FRESH), steps)
-        return Releases(first_step, values, status, None, scale, units, self.ledger.unit)
+        return self._all_fresh(first_step, values, scale, units)
 
     def _noise(self, step: int, steps: int) -> tuple[Matrix, npt.NDArray[np.int64]]:
         """The noise of all nodes that begin in these steps, level after level, and where each level's begins."""

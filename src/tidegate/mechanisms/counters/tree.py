@@ -11,11 +11,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import float_up, sqrt_up, whole
+from tidegate.exact import one_of, whole
 from tidegate.mechanisms.mechanism import Mechanism, mean_over_steps
-from tidegate.noise import variance_gaussian, variance_laplace
-from tidegate.policy import Event, Policy, WEvent, ZeroConcentrated
+from tidegate.policy import Event, Policy, WEvent
 from tidegate.queries.sums import gaussian_radius, laplace_mean_absolute, laplace_radius, merged
 from tidegate.releases import Values
 
@@ -58,33 +56,23 @@ class TreeCounter(Mechanism):
     def validate(self) -> None:
         """Check branching and estimator."""
         object.__setattr__(self, "branching", whole("branching", self.branching, least=2, most=1 << 20))
-        if self.estimator not in ("honaker", "plain"):
-            raise InvalidParameter(
-                "estimator", self.estimator, "'honaker' or 'plain'", "leave it out: Honaker's is never worse"
-            )
+        one_of("estimator", self.estimator, ("honaker", "plain"), "leave it out: Honaker's is never worse")
 
     @abstractmethod
     def block(self, step: int) -> Block:
         """The tree that covers a step."""
 
-    @property
-    def units(self) -> int:
-        """One unit a step: what its value loses through all nodes that will ever contain it."""
-        return self.policy.steps_charged
-
     def scale_of(self, levels: int) -> float:
         """The noise scale of each node of a tree of so many levels, in grid units; rounded up."""
-        budget, window = self.policy.budget, self.policy.steps_charged
-        if isinstance(budget, ZeroConcentrated):
+        window, together = self.policy.steps_charged, levels
+        if self._gaussian:
             # a window changes a level of nodes of b^l steps by at most w·min(b^l, w)·Δ² in squared norm
-            squares = sum(min(self.branching**level, window) for level in range(levels))
-            return sqrt_up(Fraction(self.sensitivity**2 * window * squares) / (2 * budget.rho))
-        return float_up(self.sensitivity * window * levels / budget.total)
+            together = sum(min(self.branching**level, window) for level in range(levels))
+        return self.noise_scale(window * together)
 
     def noise_variance(self, levels: int) -> float:
         """The variance of the noise of one node, in squared grid units."""
-        scale = self.scale_of(levels)
-        return variance_gaussian(scale) if self._gaussian else variance_laplace(scale)
+        return self.own_noise.variance(self.scale_of(levels))
 
     def own_weights(self, levels: int) -> Values:
         """How much a node's own measurement counts against what its children say together, by level."""
@@ -102,7 +90,7 @@ class TreeCounter(Mechanism):
 
     @property
     def _gaussian(self) -> bool:
-        return isinstance(self.policy.budget, ZeroConcentrated)
+        return self.noise_kind == "gaussian"
 
     # closed forms, before anything is released ---------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,8 +11,6 @@ from tidegate.errors import InvalidInput
 from tidegate.mechanisms.counters.kernels.tree import Shape, Tree, count_on_tree
 from tidegate.mechanisms.counters.tree import Block, TreeCounter
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
-from tidegate.noise import gaussian, laplace
-from tidegate.policy import ZeroConcentrated
 from tidegate.releases import Release, Releases, Status, Values
 
 CELLS = 1 << 17  # node sums that a batch handles at once: their noise stays in the cache
@@ -25,7 +25,27 @@ def refuse_beyond(horizon: int, step: int, steps: int) -> None:
         )
 
 
-class TreeRun(Run):
+class CounterRun(Run):
+    """A run that charges every step the same, and answers each with values and their standard deviation."""
+
+    @abstractmethod
+    def _answers(self, matrix: Matrix, first_step: int) -> tuple[Values, Values]:
+        """The values after each step, and their standard deviations; the ledger was charged."""
+
+    def _push(self, row: Row) -> Release:
+        charge = self.ledger.units // self.mechanism.units
+        self.ledger.charge(self.step, charge)
+        values, deviations = self._answers(row[np.newaxis], self.step)
+        fields = (self.step, values[0], Status.FRESH, self.step, float(deviations[0]))
+        return Release(*fields, charge, self.ledger.unit)
+
+    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
+        units = np.broadcast_to(np.int64(self.ledger.units // self.mechanism.units), len(matrix))
+        self.ledger.charge_batch(first_step, units)
+        return self._all_fresh(first_step, *self._answers(matrix, first_step), units)
+
+
+class TreeRun(CounterRun):
     """A tree counter at work."""
 
     mechanism: TreeCounter
@@ -34,8 +54,7 @@ class TreeRun(Run):
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
-        self._draw = gaussian if isinstance(mechanism.policy.budget, ZeroConcentrated) else laplace
-        self._charge = self.ledger.units // mechanism.units
+        self._draw = mechanism.own_noise.draw
         if state is None:
             self._base = np.zeros(self._columns)
             self._base_variance = 0.0
@@ -83,26 +102,8 @@ class TreeRun(Run):
             "siblings": self._tree.siblings,
         }
 
-    def _push(self, row: Row) -> Release:
-        self.ledger.charge(self.step, self._charge)
-        values, deviations = self.count(row[np.newaxis], self.step - self.origin)
-        return Release(
-            self.step,
-            values[0],
-            Status.FRESH,
-            self.step,
-            float(deviations[0]),
-            self._charge,
-            self.ledger.unit,
-        )
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        steps = len(matrix)
-        units = np.broadcast_to(np.int64(self._charge), steps)
-        self.ledger.charge_batch(first_step, units)
-        values, deviations = self.count(matrix, first_step - self.origin)
-        status = np.broadcast_to(np.int8(Status.FRESH), steps)
-        return Releases(first_step, values, status, None, deviations, units, self.ledger.unit)
+    def _answers(self, matrix: Matrix, first_step: int) -> tuple[Values, Values]:
+        return self.count(matrix, first_step - self.origin)
 
     def count(self, matrix: Matrix, first_step: int) -> tuple[Values, Values]:
         """The running sums after each step, and their standard deviations; the caller has charged the ledger.

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import float_up, sqrt_up, whole
+from tidegate.exact import float_up, one_of, sqrt_up, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Matrix, Mechanism
 from tidegate.mechanisms.optstream.choose_samples import absolute_error, sample_numbers
@@ -26,7 +25,7 @@ from tidegate.mechanisms.optstream.printed_fourier import printed_loss, printed_
 from tidegate.mechanisms.optstream.sampling_times import read_profile
 from tidegate.mechanisms.uncertainty import Uncertainty
 from tidegate.noise import variance_laplace
-from tidegate.policy import Guarantee, Policy, WEvent
+from tidegate.policy import Policy, WEvent
 
 ONE = 1 << 16  # the rows of the transform are whole multiples of 2^-16
 ROUNDED = Fraction(51, 100)  # rounding an entry to such a multiple moves it by less than this many of them
@@ -120,10 +119,9 @@ class Fourier(Periodic):
         """Check the number of coefficients and the size of the noise."""
         given = max(1, self.window // 5) if self.coefficients is None else self.coefficients
         object.__setattr__(self, "coefficients", whole("coefficients", given, most=self.window))
-        if self.calibration not in ("sound", "paper"):
-            raise InvalidParameter("calibration", self.calibration, "'sound' or 'paper'", "leave it out")
+        one_of("calibration", self.calibration, ("sound", "paper"))
         widest = math.inf if self.window > 2**24 else float(np.max(self.sum_scales))
-        self.check_noise(widest, 2**52, 36, "raise epsilon, or choose a coarser grid")
+        self.refuse_wide_noise(widest / ONE, bits=36)
 
     @property
     def sum_count(self) -> int:
@@ -203,12 +201,9 @@ class Fourier(Periodic):
     def _printed_loss(self) -> Fraction:
         return printed_loss(self, ONE)
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions."""
-        if self.enforced:
-            return super().guarantee
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self._printed_loss)
+    def printed_loss(self) -> Fraction:
+        """How many times ε the printed scales lose, at least."""
+        return self._printed_loss
 
     @property
     def shown_scale(self) -> float:

@@ -21,7 +21,7 @@ from tidegate.mechanisms.optstream.per_leaf_run import PerLeafRun
 from tidegate.mechanisms.optstream.period_blocks import Floats, Integers
 from tidegate.mechanisms.optstream.sampling_times import equally_spaced
 from tidegate.policy import WEvent
-from tidegate.structures.hierarchy import Hierarchy
+from tidegate.structures.hierarchy import Hierarchy, columns_of
 
 FIXED = "a unit stays in one leaf within any window"
 
@@ -94,14 +94,8 @@ class HierarchicalOptStream(OptStream):
     def validate(self) -> None:
         """Check the hierarchy, then what an OptStream checks."""
         put = object.__setattr__
-        if not isinstance(self.hierarchy, Hierarchy):
-            raise InvalidParameter(
-                "hierarchy", self.hierarchy, "a Hierarchy", "write hierarchy=Hierarchy.from_names([…])"
-            )
-        leaves, height = len(self.hierarchy.leaves), self.hierarchy.height
-        if self.columns not in (1, leaves):
-            raise InvalidParameter("columns", self.columns, f"the number of leaves, {leaves}", "leave it out")
-        put(self, "columns", leaves)
+        put(self, "columns", columns_of(self.hierarchy, self.columns))
+        height = self.forest.height
         given = (1,) * height if self.levels is None else tuple(self.levels)
         if len(given) != height:
             raise InvalidParameter(

@@ -92,13 +92,9 @@ class PeriodBudget:
     def _parts(self) -> tuple[Fraction, Fraction, Fraction, Fraction]:
         """The costs of a period, of a certain sample of the leaves, of a public sample above them, and of a step."""
         tests, sample, step = self.shares
-        if self.groups:
-            return (
-                tests + (self.measuring / self.groups if self.adaptive else 0),
-                Fraction(0),
-                Fraction(0),
-                step,
-            )
+        if self.groups:  # samples at public times are charged as groups; adaptive ones have one a period
+            period = tests + self.measuring / self.groups if self.adaptive else tests
+            return period, Fraction(0), Fraction(0), step
         certain = self.leaf * sample
         spread = self.adaptive and self._straddling <= self.window
         span = tests + (self.samples - len(self._certain)) * certain if spread else tests

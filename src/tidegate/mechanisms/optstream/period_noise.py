@@ -58,8 +58,3 @@ class PeriodNoise(Held):
     def numbers(self) -> Saved:
         """The state for a snapshot, which is as secret as raw values."""
         return {"name": self.known_as(), "law": self.state.numbers()}
-
-    def put_back(self, kept: Saved) -> None:
-        """Be as when ``vars(noise).copy()`` was made."""
-        vars(self).clear()
-        vars(self).update(kept)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import show
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.optstream.period_blocks import Integers
 from tidegate.policy import Policy, WEvent
@@ -53,13 +51,3 @@ class Periodic(Mechanism):
     def charges(self, times: Sequence[int]) -> tuple[int, Integers]:
         """The units of a period with samples at these positions: those charged to it once, and those of each step."""
         raise NotImplementedError
-
-    def check_noise(self, widest: float, most: int, bits: int, remedy: str) -> None:
-        """Refuse a budget so small that noise could leave 64 bits."""
-        if widest > most:
-            raise InvalidParameter(
-                "epsilon",
-                show(self._epsilon),
-                f"large enough that noise stays below 2^{bits} grid units ({show(Fraction(self.grid))})",
-                remedy,
-            )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, float_up, show, whole
+from tidegate.exact import ExactLike, exact, float_up, one_of, show, whole
 from tidegate.mechanisms.optstream.feature_trees import Feature, FeatureTree, read_features
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampling
 from tidegate.mechanisms.optstream.period_blocks import Integers
@@ -22,14 +22,11 @@ from tidegate.mechanisms.optstream.periods import CAUSAL
 from tidegate.mechanisms.optstream.reconstruction import CURVES
 from tidegate.mechanisms.optstream.sample_errors import Samples
 from tidegate.mechanisms.optstream.sampling_times import equally_spaced, read_times
-from tidegate.mechanisms.shared_noise import Sharing, SharingMechanism, chosen
+from tidegate.mechanisms.shared_noise import Laws, SharingMechanism
 from tidegate.mechanisms.uncertainty import Uncertainty
-from tidegate.noise import Law, check_scale, variance_laplace
-from tidegate.noise.law import SharedLaw
+from tidegate.noise import check_scale, variance_laplace
 from tidegate.noise.shared.choice import LONGEST_GROUP, Choice, cube_choice
-from tidegate.policy import Guarantee
 
-LARGEST_SCALE = 2**50
 WEIGHTS = ("variance", "size")
 
 
@@ -81,14 +78,9 @@ class OptStreamSettings(Periodic, SharingMechanism):
             ("reconstruction", CURVES), ("weights", WEIGHTS), ("causal", tuple(CAUSAL)), ("calibration",
             ("sound", "paper"))
         ):  # fmt: skip
-            if getattr(self, name) not in allowed:
-                raise InvalidParameter(
-                    name, getattr(self, name), " or ".join(map(repr, allowed)), "leave it out"
-                )
-        self.check_noise(
-            max(*self._noise_scales(), self.units), LARGEST_SCALE, 50,
-            "raise epsilon, choose a coarser grid or simpler weights in split",
-        )  # fmt: skip
+            one_of(name, getattr(self, name), allowed)
+        remedy = "raise epsilon, choose a coarser grid or simpler weights in split"
+        self.refuse_wide_noise(max(*self._noise_scales(), self.units), remedy=remedy)
 
     def _noise_scales(self) -> Iterator[float]:
         """The widest noise of every kind, and the threshold."""
@@ -177,25 +169,15 @@ class OptStreamSettings(Periodic, SharingMechanism):
         """Not as printed, nor where the nodes of a hierarchy have different parts of the budget."""
         return self.calibration == "sound" and self.forest is None
 
-    @cached_property
-    def sharing(self) -> Sharing | None:
-        """The law that samples share; adaptive ones are one group a period, of which a window meets two."""
-        if not self.adaptive or not self.may_share:
-            return super().sharing
+    @property
+    def laws(self) -> Laws | None:
+        """Adaptive samples are one group a period, of which a window meets two."""
 
         def a_period(columns: int) -> list[Choice]:
             fits = self.sample_count * columns <= LONGEST_GROUP
             return [cube_choice((self.sample_count,), 2, columns)] if fits else []
 
-        return chosen(
-            self.noise,
-            self.policy,
-            self.measured_columns,
-            self.measured_change,
-            self.measured_in,
-            self.measuring_part,
-            a_period,
-        )
+        return a_period if self.adaptive else None
 
     @cached_property
     def period(self) -> PeriodBudget:
@@ -277,10 +259,8 @@ class OptStreamSettings(Periodic, SharingMechanism):
 
     def uncertainty(self) -> Uncertainty:
         """A walk since the last sample or between two, and what final values have corrected."""
-        grid = float(Fraction(self.grid))
-        law = Law("laplace", grid) if self.sharing is None else SharedLaw(self.sharing.law, grid)
         apart = bool(getattr(self, "per_leaf", False))
-        return Samples(self.outputs, law, self.window, fitted=bool(self.features), apart=apart)
+        return Samples(self.outputs, self.measured_law, self.window, fitted=bool(self.features), apart=apart)
 
     @property
     def shown_scale(self) -> float:
@@ -299,15 +279,6 @@ class OptStreamSettings(Periodic, SharingMechanism):
             limit = math.ceil(Fraction(self.threshold) / Fraction(self.grid))
         epsilon = self.tests_share * self.shares[0] * self._epsilon
         return L1Sampling(w, k, epsilon, self.sensitivity, limit, self.calibration == "paper")
-
-    # what everybody uses ---------------------------------------------------------------------------------------
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions."""
-        if self.calibration == "sound":
-            return super().guarantee
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self.printed_loss())
 
     def printed_loss(self) -> Fraction:
         """How many times ε the printed scales lose when all steps of a window change, which may straddle two periods."""

@@ -12,13 +12,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.exact import float_up, whole
+from tidegate.exact import whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State
 from tidegate.mechanisms.uncertainty import Shown, Smoothed, Uncertainty
 from tidegate.noise import Law, check_scale, laplace, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent
-from tidegate.releases import Measured, Releases, Status
+from tidegate.releases import Measured, Releases
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,10 @@ class BackwardSmoothing(Mechanism):
         object.__setattr__(self, "back", whole("back", self.back, least=0, most=511))
         check_scale(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
 
-    @property
-    def units(self) -> int:
-        """One unit a step."""
-        return self.policy.steps_charged
-
     @cached_property
     def scale(self) -> float:
         """The noise scale in grid units; rounded up."""
-        return float_up(self.sensitivity * self.units / self.policy.budget.total)
+        return self.noise_scale(self.units)
 
     def uncertainty(self) -> Uncertainty:
         """Less noise in the mean of some values, and what the mean has flattened."""
@@ -131,19 +126,10 @@ class BackwardSmoothingRun(Run):
         counts = (ends - begins)[:, np.newaxis]
         values = (sums[ends] - sums[begins]) / counts * self._grid  # whole numbers: differences are exact
         self._last = known[max(0, len(known) - back) :].copy() if back else known[:0]
-        scale = self.mechanism.scale * self._grid
         numbers = np.arange(first_step, first_step + steps, dtype=np.int64)
-        return Releases(
-            first_step,
-            values,
-            np.broadcast_to(np.int8(Status.FRESH), steps),
-            None,
-            np.broadcast_to(np.float64(scale), steps),
-            units,
-            self.ledger.unit,
-            measured=Measured(
-                noisy * np.float64(self._grid),
-                np.repeat(numbers[:, np.newaxis], self._columns, axis=1),
-                np.broadcast_to(np.int64(1), matrix.shape),
-            ),
+        measured = Measured(
+            noisy * np.float64(self._grid),
+            np.repeat(numbers[:, np.newaxis], self._columns, axis=1),
+            np.broadcast_to(np.int64(1), matrix.shape),
         )
+        return self._all_fresh(first_step, values, self.mechanism.scale * self._grid, units, measured)

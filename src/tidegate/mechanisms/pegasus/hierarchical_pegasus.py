@@ -16,7 +16,6 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, float_up, one_of
 from tidegate.ledger import Ledger
-from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
 from tidegate.mechanisms.pegasus.hierarchical_run import HierarchicalPeGaSusRun
@@ -26,7 +25,7 @@ from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.mechanisms.uncertainty import Shown, Smoothed, Uncertainty, grouped
 from tidegate.noise import Law, radius_laplace
 from tidegate.policy import Event, Guarantee, Policy, User, WEvent
-from tidegate.structures.hierarchy import Hierarchy
+from tidegate.structures.hierarchy import Hierarchy, columns_of
 
 PRUNINGS = ("counts", "privtree", "none")
 LN2 = Fraction(6_931_472, 10_000_000)  # a little above ln 2
@@ -124,14 +123,7 @@ class HierarchicalPeGaSus(Mechanism):
             put(self, "hierarchy", Hierarchy.from_parents(self.hierarchy))
         elif isinstance(self.hierarchy, list | tuple):
             put(self, "hierarchy", Hierarchy.from_names(self.hierarchy))
-        if not isinstance(self.hierarchy, Hierarchy):
-            raise InvalidParameter(
-                "hierarchy", self.hierarchy, "a Hierarchy", "write hierarchy=Hierarchy.from_names([…])"
-            )
-        leaves = len(self.hierarchy.leaves)
-        if self.columns not in (1, leaves):
-            raise InvalidParameter("columns", self.columns, f"the number of leaves, {leaves}", "leave it out")
-        put(self, "columns", leaves)
+        put(self, "columns", columns_of(self.hierarchy, self.columns))
         one_of("pruning", self.pruning, PRUNINGS)
         one_of("calibration", self.calibration, ("sound", "paper"))
         if self.calibration == "paper" and self.pruning != "counts":
@@ -145,7 +137,7 @@ class HierarchicalPeGaSus(Mechanism):
         widest = max(
             float(self.scales.max()), self.grouping.question_scale, self.limit, abs(self.prune_limit)
         )
-        pegasus_parameters.check_noise(self, max(widest, self.prune_scale))
+        self.refuse_wide_noise(max(widest, self.prune_scale))
 
     # how the budget is shared ----------------------------------------------------------------------------------
 
@@ -261,10 +253,10 @@ class HierarchicalPeGaSus(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions."""
-        if self.calibration == "sound" or not self.prunes:
+        """What is proved, under which assumptions; where nothing is pruned, nothing is as printed."""
+        if self.prunes:
             return super().guarantee
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self.printed_loss())
+        return Guarantee(type(self).__name__, self.policy, self.assumptions)
 
     def uncertainty(self) -> Uncertainty:
         """Less noise in larger groups, and what smoothing a group has flattened; tests bound what was pruned."""
@@ -301,8 +293,6 @@ class HierarchicalPeGaSus(Mechanism):
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
     ) -> HierarchicalPeGaSusRun:
         """Begin, or go on with, a run."""
-        if self.calibration == "paper" and ledger is None and state is None:
-            ledger = UnenforcedLedger(self.policy, self.units)
         return HierarchicalPeGaSusRun(self, ledger, state)
 
     @classmethod

@@ -6,15 +6,12 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, one_of, positive, proper, show, whole
+from tidegate.exact import ExactLike, exact, one_of, positive, proper, whole
 from tidegate.mechanisms.pegasus.grouper import LONGEST, SMOOTHERS
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
     from tidegate.mechanisms.pegasus.pegasus import PeGaSus
-
-LARGEST_SCALE = 2**50
 
 
 def share(name: str, value: ExactLike) -> Fraction:
@@ -35,17 +32,6 @@ def check(mechanism: PeGaSus | HierarchicalPeGaSus) -> None:
         object.__setattr__(mechanism, name, value)
     one_of("smoother", mechanism.smoothing, SMOOTHERS, "write 'median'")
     one_of("snapshots", mechanism.snapshots, ("open", "closed"))
-
-
-def check_noise(mechanism: PeGaSus | HierarchicalPeGaSus, widest: float) -> None:
-    """Refuse noise, or a limit, that would leave the numbers."""
-    if widest > LARGEST_SCALE:
-        raise InvalidParameter(
-            "epsilon",
-            show(mechanism.policy.budget.total),
-            f"large enough that noise stays below 2^50 grid units ({show(Fraction(mechanism.grid))})",
-            "raise epsilon, or choose a coarser grid",
-        )
 
 
 def limit(mechanism: PeGaSus | HierarchicalPeGaSus) -> int:

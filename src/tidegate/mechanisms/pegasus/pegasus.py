@@ -18,11 +18,10 @@ from tidegate.mechanisms.losses import Floats, policy_change
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, State
 from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
 from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
-from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun, begin_noise
+from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.mechanisms.uncertainty import Smoothed, Uncertainty, grouped
-from tidegate.noise import Law, expected_absolute_laplace, laplace, laplace_one
-from tidegate.noise.law import SharedLaw
+from tidegate.noise import expected_absolute_laplace, laplace, laplace_one
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import Measured, Release, Releases, Status
 
@@ -121,7 +120,7 @@ class PeGaSus(SharingMechanism):
     def validate(self) -> None:
         """Check the split, the threshold, the smoother and the cap."""
         pegasus_parameters.check(self)
-        pegasus_parameters.check_noise(self, max(self.scale, self.grouping.question_scale, self.limit))
+        self.refuse_wide_noise(max(self.scale, self.grouping.question_scale, self.limit))
 
     @property
     def may_share(self) -> bool:
@@ -219,10 +218,8 @@ class PeGaSus(SharingMechanism):
 
     def uncertainty(self) -> Uncertainty:
         """Less noise in larger groups, and what smoothing a group has flattened."""
-        grid = float(Fraction(self.grid))
-        law = Law("laplace", grid) if self.sharing is None else SharedLaw(self.sharing.law, grid)
         left = pegasus_parameters.noise_left(self.smoothing, shared=self.shares_noise)
-        return Smoothed(self.outputs, law, grouped, left)
+        return Smoothed(self.outputs, self.measured_law, grouped, left)
 
     def step_losses(self, releases: Releases) -> Floats | None:
         """What each step lost: its noise, and the test of its group; groups that share noise lose together."""
@@ -263,15 +260,10 @@ class PeGaSusRun(GrouperRun, SharingRun):
 
     def _begin(self, state: State | None) -> None:
         super()._begin(state)
-        mechanism, saved = self.mechanism, state or {}
-        self._shown_scale = mechanism.laplace_scale
+        self._shown_scale = self.mechanism.laplace_scale
         self._one = np.ones(ALONE, dtype=np.int64)
-        self._last = saved.get("last", np.zeros(self._columns))
-        self._measured_at = saved.get("measured", 0)
-        self._noise: SharedNoise | None = None
-        if mechanism.sharing is not None:
-            own = int(mechanism.grouping_part * self.ledger.units)
-            self._noise = begin_noise(self, mechanism.sharing, "perturber", saved.get("noise"), own=own)
+        own = int(self.mechanism.grouping_part * self.ledger.units)
+        self._begin_measuring("perturber", state, np.zeros(self._columns), own=own)
 
     def _state(self) -> State:
         state = super()._state()
@@ -342,16 +334,8 @@ class PeGaSusRun(GrouperRun, SharingRun):
                 self._release(matrix[block], first_step + start, values[block], noisy[block], groups[block])
         if steps:
             self._last, self._measured_at = values[-1].copy(), first_step + steps - 1
-        return Releases(
-            first_step,
-            values,
-            np.broadcast_to(np.int8(Status.FRESH), steps),
-            None,
-            np.broadcast_to(np.float64(self._shown_scale), steps),
-            units,
-            self.ledger.unit,
-            measured=Measured(noisy, groups, np.broadcast_to(np.int64(1), matrix.shape)),
-        )
+        measured = Measured(noisy, groups, np.broadcast_to(np.int64(1), matrix.shape))
+        return self._all_fresh(first_step, values, self._shown_scale, units, measured)
 
     def _release(
         self,

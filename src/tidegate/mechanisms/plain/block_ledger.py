@@ -16,8 +16,6 @@ from tidegate.ledger.ledger import Holder
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.run import last_step
-from tidegate.noise import Source
-from tidegate.noise.entropy import Elements, Words
 
 
 class BlockLedger(MemoryLedger):
@@ -178,19 +176,3 @@ class BlockLedger(MemoryLedger):
 
 class UnenforcedBlockLedger(BlockLedger, UnenforcedLedger):
     """The same for a printed calibration, which overspends: it refuses nothing."""
-
-
-class Shifted:
-    """A source of random words whose steps are counted from the beginning of a block."""
-
-    def __init__(self, source: Source, offset: int) -> None:
-        self._source, self._offset = source, offset
-        self.name, self.marked = source.name, source.marked
-
-    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
-        """The words of the step of the whole stream."""
-        return self._source.words(stream, step + self._offset, draws, elements, first, count)
-
-    def word(self, stream: str, step: int, draw: int, index: int) -> int:
-        """One word of the step of the whole stream."""
-        return self._source.word(stream, step + self._offset, draw, index)

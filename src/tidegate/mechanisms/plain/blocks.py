@@ -14,12 +14,13 @@ from tidegate.exact import ExactLike
 from tidegate.ledger import Ledger
 from tidegate.mechanisms import snapshot
 from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run, State
-from tidegate.mechanisms.plain.block_ledger import BlockLedger, Shifted, UnenforcedBlockLedger
+from tidegate.mechanisms.plain.block_ledger import BlockLedger, UnenforcedBlockLedger
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.uncertainty import Uncertainty, Walk
 from tidegate.noise import install
 from tidegate.noise.law import AnyLaw
+from tidegate.noise.readdressed import Readdressed
 from tidegate.policy import Policy, Pure, User, WEvent, ZeroConcentrated
 from tidegate.releases import Radii, Release, Releases
 
@@ -162,17 +163,14 @@ def of_windows(policy: User) -> WEvent:
         raise InvalidParameter(
             "policy", str(budget), "a pure or a zCDP budget for Blocks", "write epsilon or rho alone"
         )
-    total = blocks_met(policy.steps_charged) * budget.total
-    return WEvent(
-        epsilon=total if isinstance(budget, Pure) else None,
-        rho=total if isinstance(budget, ZeroConcentrated) else None,
-        w=policy.steps_charged,
-        max_change=policy.max_change,
-        adjacency=policy.adjacency,
-        mobility=policy.mobility,
-        touches=policy.touches,
-        signed=policy.signed,
-    )
+    length = policy.steps_charged
+    return policy.restated(WEvent, blocks_met(length) * budget.total, w=length)
+
+
+def of_block(policy: Policy) -> User:
+    """The user-level policy of each block where all that a window can meet together keep a policy."""
+    length = policy.steps_charged
+    return policy.restated(User, policy.budget.total / blocks_met(length), horizon=length)
 
 
 class Blockwise(Protocol):
@@ -232,7 +230,7 @@ class BlocksRun(Run):
             self._account.restore(saved)
 
         def start() -> Run:
-            with install(Shifted(self.source, self._offset)):
+            with install(Readdressed(self.source, offset=self._offset)):
                 return self._inner.start(self._account, state)
 
         self._run = copy_context().run(start)  # whatever interrupts, nobody else finds the source installed

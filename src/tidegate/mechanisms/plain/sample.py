@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from tidegate.exact import float_up, sqrt_up, whole
+from tidegate.exact import whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import hold
-from tidegate.mechanisms.losses import Floats, noise_losses
 from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, State
-from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun, begin_noise
-from tidegate.noise import (
-    check_scale,
-    expected_absolute_gaussian,
-    expected_absolute_laplace,
-    gaussian,
-    laplace,
-)
-from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
+from tidegate.mechanisms.plain.measuring import Measuring
+from tidegate.mechanisms.shared_noise import SharedNoise, SharingRun
+from tidegate.noise import check_scale
+from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import Release, Releases, Status
 
 FRESH, REPEATED = Status.FRESH, Status.APPROXIMATED  # named once: to look one up takes as long as a call
 
 
 @dataclass(frozen=True)
-class Sample(SharingMechanism):
+class Sample(Measuring):
     """Measure one step of every w with the whole budget, and repeat it until the next one.
 
     Steps 1, w + 1, 2w + 1, … are measured. On streams that change slowly this is hard to beat, and it is the
@@ -102,34 +94,6 @@ class Sample(SharingMechanism):
         """The most measurements that a window can contain."""
         return -(-self.policy.steps_charged // self.period)
 
-    @property
-    def units(self) -> int:
-        """One unit for each measurement that a window can contain; with shared noise for each group of them."""
-        return self.measurements if self.sharing is None else self.sharing.units
-
-    @cached_property
-    def scale(self) -> float:
-        """The noise scale in grid units, s of shared noise; rounded up."""
-        if self.sharing is not None:
-            return self.sharing.scale
-        budget = self.policy.budget
-        if isinstance(budget, ZeroConcentrated):
-            return sqrt_up(Fraction(self.sensitivity**2 * self.units) / (2 * budget.rho))
-        return float_up(self.sensitivity * self.units / budget.total)
-
-    @property
-    def noise_error(self) -> float:
-        """The mean absolute error at measured steps."""
-        if self.sharing is not None:
-            return self.sharing.law.expected_absolute() * float(Fraction(self.grid))
-        gaussian_noise = isinstance(self.policy.budget, ZeroConcentrated)
-        expected = expected_absolute_gaussian if gaussian_noise else expected_absolute_laplace
-        return expected(self.scale) * float(Fraction(self.grid))
-
-    def step_losses(self, releases: Releases) -> Floats | None:
-        """What each step lost, from its scale; groups of steps that share noise lose together."""
-        return None if self.shares_noise else noise_losses(self, releases)
-
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> SampleRun:
         """Begin, or go on with, a run."""
         return SampleRun(self, ledger, state)
@@ -161,18 +125,11 @@ class SampleRun(SharingRun):
     mechanism: Sample
 
     def _begin(self, state: State | None) -> None:
-        saved = state or {}
-        self._draw = gaussian if isinstance(self.mechanism.policy.budget, ZeroConcentrated) else laplace
-        self._charge = self.ledger.units // self.mechanism.units
-        self._last = saved.get("last", np.zeros(self._columns, dtype=np.int64))
-        self._measured_at = saved.get("measured", 0)
         self._period = self.mechanism.period
-        self._noise: SharedNoise | None = None
-        self._shown_scale = self.mechanism.scale * self._grid
-        sharing = self.mechanism.sharing
-        if sharing is not None:
-            self._noise = begin_noise(self, sharing, "sample", saved.get("noise"), self.mechanism.period)
-            self._shown_scale = sharing.laplace_scale * self._grid
+        self._draw = self.mechanism.own_noise.draw
+        self._shown_scale = self.mechanism.shown_scale
+        nothing = np.zeros(self._columns, dtype=np.int64)
+        self._begin_measuring("sample", state, nothing, self._period)
 
     def _state(self) -> State:
         state = {"last": self._last, "measured": self._measured_at}
@@ -263,12 +220,9 @@ class SampleRun(SharingRun):
         if self._noise is None:
             units = np.where(fresh, self._charge, 0)
             charge(units)
-        else:  # each block is one group
-            firsts = np.arange(1, steps + 1, length)
-            units, costs = np.zeros(steps, dtype=np.int64), np.full(firsts.size, self._charge)
-            reach = (measurements - 1) * self.mechanism.period
-            charge(units, np.stack([firsts, firsts + reach, costs], axis=1))
-            units[firsts - 1] = costs
+        else:
+            reach = (measurements - 1) * self.mechanism.period + 1
+            units = self._charge_blocks(steps, length, reach, charge)
         # measurements are numbered from the first step of their block; where every step is one, blocks join
         joined = steps if measurements == length else length
         drawn = [

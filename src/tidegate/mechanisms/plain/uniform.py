@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -11,29 +10,21 @@ from typing import ClassVar
 import numpy as np
 
 from tidegate.composition import largest_step
-from tidegate.exact import float_up, sqrt_up
+from tidegate.exact import float_up
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import add_noise
-from tidegate.mechanisms.losses import Floats, noise_losses
 from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, State
-from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun, begin_noise
-from tidegate.noise import (
-    add_laplace,
-    check_scale,
-    expected_absolute_gaussian,
-    expected_absolute_laplace,
-    gaussian,
-    laplace,
-    laplace_one,
-)
-from tidegate.policy import Approximate, Event, Policy, Pure, User, WEvent, ZeroConcentrated
-from tidegate.releases import Release, Releases, Status, Values
+from tidegate.mechanisms.plain.measuring import Measuring
+from tidegate.mechanisms.shared_noise import SharedNoise, SharingRun
+from tidegate.noise import add_laplace, check_scale, laplace, laplace_one
+from tidegate.policy import Approximate, Event, Policy, User, WEvent
+from tidegate.releases import Release, Releases, Status
 
 FRESH = Status.FRESH  # named once: to look it up takes as long as a call
 
 
 @dataclass(frozen=True)
-class Uniform(SharingMechanism):
+class Uniform(Measuring):
     """Add noise of one law to every column of every step.
 
     A window of w steps shares the budget equally. With noise of its own each step is measured with ε/w; noise that the
@@ -91,40 +82,26 @@ class Uniform(SharingMechanism):
         """Refuse, while nothing is charged, a budget whose noise could not be drawn."""
         budget = self.policy.budget
         if isinstance(budget, Approximate):  # δ lowers the scale; by how much takes long to find out
-            check_scale(float_up(self.sensitivity * self.units / budget.epsilon))
+            check_scale(self.noise_scale(self.units))
         else:
             check_scale(self.scale)
 
     @property
-    def units(self) -> int:
-        """One unit a step; with shared noise one for each group of steps that a window can meet."""
-        return self.policy.steps_charged if self.sharing is None else self.sharing.units
+    def measurements(self) -> int:
+        """Every step is measured."""
+        return self.policy.steps_charged
 
     @cached_property
     def scale(self) -> float:
         """The noise scale in grid units: b of the Laplace, σ of the Gaussian, s of shared noise; rounded up."""
-        if self.sharing is not None:
-            return self.sharing.scale
         budget = self.policy.budget
-        match budget:
-            case Pure():
-                return float_up(self.sensitivity * self.units / budget.epsilon)
-            case Approximate():
-                return float_up(self.sensitivity / largest_step(self.units, budget.epsilon, budget.delta))
-            case ZeroConcentrated():
-                return sqrt_up(Fraction(self.sensitivity**2 * self.units) / (2 * budget.rho))
+        if isinstance(budget, Approximate):
+            return float_up(self.sensitivity / largest_step(self.units, budget.epsilon, budget.delta))
+        return super().scale
 
     def expected_error(self, first: int | None = None, last: int | None = None) -> float:
         """The mean absolute error of a released value, the same at every step."""
-        if self.sharing is not None:
-            return self.sharing.law.expected_absolute() * float(Fraction(self.grid))
-        if isinstance(self.policy.budget, ZeroConcentrated):
-            return expected_absolute_gaussian(self.scale) * float(Fraction(self.grid))
-        return expected_absolute_laplace(self.scale) * float(Fraction(self.grid))
-
-    def step_losses(self, releases: Releases) -> Floats | None:
-        """What each step lost, from its scale; groups of steps that share noise lose together."""
-        return None if self.shares_noise else noise_losses(self, releases)
+        return self.noise_error
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> UniformRun:
         """Begin, or go on with, a run."""
@@ -152,17 +129,10 @@ class UniformRun(SharingRun):
     mechanism: Uniform
 
     def _begin(self, state: State | None) -> None:
-        mechanism, saved = self.mechanism, state or {}
-        self._draw = gaussian if isinstance(mechanism.policy.budget, ZeroConcentrated) else laplace
+        self._draw = self.mechanism.own_noise.draw
         self._single = self._draw is laplace and self._columns == 1
-        self._charge = self.ledger.units // mechanism.units
-        self._noise: SharedNoise | None = None
-        self._shown_scale = mechanism.scale * self._grid
-        if mechanism.sharing is not None:
-            self._noise = begin_noise(self, mechanism.sharing, "uniform", saved.get("noise"))
-            self._shown_scale = mechanism.sharing.laplace_scale * self._grid
-        self._last = saved.get("last", np.zeros(self._columns, dtype=np.int64))
-        self._measured_at = saved.get("measured", 0)
+        self._shown_scale = self.mechanism.shown_scale
+        self._begin_measuring("uniform", state, np.zeros(self._columns, dtype=np.int64))
 
     def _state(self) -> State:
         if self._noise is None:
@@ -216,7 +186,7 @@ class UniformRun(SharingRun):
         drawn = noise.draw_all(first_step, steps)
         if steps:
             self._last, self._measured_at = matrix[-1] + drawn[-1], first_step + steps - 1
-        return self._fresh(first_step, add_noise(matrix, drawn, self._grid), units)
+        return self._all_fresh(first_step, add_noise(matrix, drawn, self._grid), self._shown_scale, units)
 
     def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
         """Release many blocks in one go; see `tidegate.mechanisms.plain.blocks.Repeating`."""
@@ -227,13 +197,9 @@ class UniformRun(SharingRun):
 
     def _repeat_shared(self, matrix: Matrix, length: int, charge: ChargeAll, noise: SharedNoise) -> Releases:
         """Blocks whose steps share noise: each is one group, and the next one begins afresh."""
-        firsts = np.arange(1, len(matrix) + 1, length)
-        costs = np.full(firsts.size, self._charge)
-        units = np.zeros(len(matrix), dtype=np.int64)
-        charge(units, np.stack([firsts, firsts + length - 1, costs], axis=1))
-        units[firsts - 1] = costs
+        units = self._charge_blocks(len(matrix), length, length, charge)
         drawn, _ = noise.law.draw(self.source, "uniform", 1, noise.law.start(), len(matrix))
-        return self._fresh(1, add_noise(matrix, drawn, self._grid), units)
+        return self._all_fresh(1, add_noise(matrix, drawn, self._grid), self._shown_scale, units)
 
     def _measured(self, matrix: Matrix, first_step: int) -> Releases:
         """Every step with noise, when it is paid for."""
@@ -242,17 +208,5 @@ class UniformRun(SharingRun):
         else:
             noise = self._draw(self.source, "uniform", first_step, self.mechanism.scale, matrix.shape)
             values = add_noise(matrix, noise, self._grid)
-        return self._fresh(first_step, values, np.broadcast_to(np.int64(self._charge), len(matrix)))
-
-    def _fresh(self, first_step: int, values: Values, units: Row) -> Releases:
-        """The releases of steps that were all measured."""
-        steps = len(values)
-        return Releases(
-            first_step,
-            values,
-            np.broadcast_to(np.int8(FRESH), steps),
-            None,
-            np.broadcast_to(np.float64(self._shown_scale), steps),
-            units,
-            self.ledger.unit,
-        )
+        units = np.broadcast_to(np.int64(self._charge), len(matrix))
+        return self._all_fresh(first_step, values, self._shown_scale, units)

@@ -8,32 +8,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
 from tidegate.errors import InvalidParameter
-from tidegate.exact import float_up, one_of, sqrt_up, whole
+from tidegate.exact import one_of, whole
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.losses import noise_losses
+from tidegate.mechanisms.losses import Floats
 from tidegate.mechanisms.mechanism import Mechanism, Run
-from tidegate.mechanisms.plain.blocks import BlocksRun, blocks_met
-from tidegate.mechanisms.sampled import kalman, pid
+from tidegate.mechanisms.plain.blocks import BlocksRun, blocks_met, of_block
+from tidegate.mechanisms.plain.measuring import Measuring
 from tidegate.mechanisms.sampled.fast_run import FastRun
-from tidegate.mechanisms.sampled.kalman import Kalman
+from tidegate.mechanisms.sampled.kalman import Kalman, finite, switched
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.printed_times import Sampled
-from tidegate.mechanisms.shared_noise import Sharing, SharingMechanism
+from tidegate.mechanisms.shared_noise import Sharing
 from tidegate.mechanisms.uncertainty import Filtered, Uncertainty, Walk
-from tidegate.noise import (
-    Law,
-    check_scale,
-    expected_absolute_gaussian,
-    expected_absolute_laplace,
-    variance_gaussian,
-    variance_laplace,
-)
-from tidegate.noise.law import SharedLaw
-from tidegate.policy import User, WEvent, ZeroConcentrated
+from tidegate.noise import check_scale
+from tidegate.policy import User, WEvent
 from tidegate.releases import Releases
 
 # which part of the steps is measured, if nothing else is said
@@ -42,7 +31,7 @@ FINITE_SHARE = Fraction(15, 100)  # Fan and Xiong's choice
 
 
 @dataclass(frozen=True)
-class Fast(Sampled, SharingMechanism):
+class Fast(Sampled, Measuring):
     """Measure the steps that a PID controller chooses, smooth the measurements by a Kalman filter, and hold in between.
 
     How far a measurement has moved the estimate is the error of the prediction; where it is large the next
@@ -140,9 +129,9 @@ class Fast(Sampled, SharingMechanism):
         length = self.policy.steps_charged
         default = max(1, int((SLIDING_SHARE if self.sliding else FINITE_SHARE) * length))
         put(self, "samples", default if self.samples is None else whole("samples", self.samples, most=length))
-        put(self, "adaptive", pid.switched(self.adaptive, Pid()))
-        put(self, "filter", kalman.switched(self.filter))
-        put(self, "sanity", kalman.finite("sanity", self.sanity, 1e-9))
+        put(self, "adaptive", switched("adaptive", self.adaptive, Pid()))
+        put(self, "filter", switched("filter", self.filter, Kalman()))
+        put(self, "sanity", finite("sanity", self.sanity, 1e-9))
         one_of("calibration", self.calibration, ("sound", "paper"))
         if self.blocks and isinstance(self.policy, User):
             raise InvalidParameter(
@@ -188,33 +177,13 @@ class Fast(Sampled, SharingMechanism):
     @property
     def units(self) -> int:
         """One unit a measurement, or group of them that shares noise, of as many blocks as a window can meet."""
-        met = blocks_met(self.policy.steps_charged) if self.blocks else 1
-        return met * (self.measurements if self.sharing is None else self.sharing.units)
-
-    @cached_property
-    def scale(self) -> float:
-        """The noise scale of a measurement in grid units: of Laplace noise, s of shared noise, σ with ρ; rounded up."""
-        if self.sharing is not None:
-            return self.sharing.scale
-        total = self.policy.budget.total
-        if isinstance(self.policy.budget, ZeroConcentrated):
-            return sqrt_up(Fraction(self.sensitivity**2 * self.units) / (2 * total))
-        return float_up(self.sensitivity * self.units / total)
-
-    @property
-    def shown_scale(self) -> float:
-        """What releases say of the noise: σ, or the scale of Laplace noise with its variance, in the values' unit."""
-        return (self.scale if self.sharing is None else self.sharing.laplace_scale) * float(
-            Fraction(self.grid)
-        )
+        return (blocks_met(self.policy.steps_charged) if self.blocks else 1) * super().units
 
     @property
     def noise_variance(self) -> float:
         """The variance of the noise of a measurement, in grid units."""
-        if self.sharing is not None:
-            return self.sharing.law.variance()
-        gaussian = isinstance(self.policy.budget, ZeroConcentrated)
-        return (variance_gaussian if gaussian else variance_laplace)(self.scale)
+        own = self.own_noise.variance
+        return own(self.scale) if self.sharing is None else self.sharing.law.variance()
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -228,47 +197,22 @@ class Fast(Sampled, SharingMechanism):
     @property
     def inner(self) -> Fast:
         """What runs on each block: the same with a block's part of the budget, as if the stream ended there."""
-        policy = self.policy
-        part = policy.budget.total / blocks_met(policy.steps_charged)
-        rho = isinstance(policy.budget, ZeroConcentrated)
-        finite = User(
-            epsilon=None if rho else part,
-            rho=part if rho else None,
-            horizon=policy.steps_charged,
-            max_change=policy.max_change,
-            adjacency=policy.adjacency,
-            mobility=policy.mobility,
-            touches=policy.touches,
-            signed=policy.signed,
-        )
-        return replace(self, policy=finite, blocks=False)
+        return replace(self, policy=of_block(self.policy), blocks=False)
 
-    @property
-    def _printed_loss(self) -> Fraction | None:
+    def printed_loss(self) -> Fraction | None:
         """What a moving unit can lose on a sliding window: some column is measured at almost every step."""
         if not self.sliding:
             return None  # more than ε, see docs/proofs/fast.md
         most = min(self.policy.steps_charged, self.columns * self.measurements)
         return Fraction(most, self.measurements)
 
-    @property
-    def noise_error(self) -> float:
-        """The mean absolute error of a measurement, before the filter."""
-        grid = float(Fraction(self.grid))
-        if self.sharing is not None:
-            return self.sharing.law.expected_absolute() * grid
-        gaussian = isinstance(self.policy.budget, ZeroConcentrated)
-        return (expected_absolute_gaussian if gaussian else expected_absolute_laplace)(self.scale) * grid
-
     def uncertainty(self) -> Uncertainty:
         """A walk since the last measurement, whose noise the filter has lessened."""
-        grid = float(Fraction(self.grid))
-        law = Law(self.noise_kind, grid) if self.sharing is None else SharedLaw(self.sharing.law, grid)
-        return (Filtered if self.filter else Walk)(self.outputs, law)
+        return (Filtered if self.filter else Walk)(self.outputs, self.measured_law)
 
-    def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
-        """What each measured step lost, from its scale; printed columns lose each for itself, shared noise together."""
-        return None if self.printed or self.shares_noise else noise_losses(self, releases)
+    def step_losses(self, releases: Releases) -> Floats | None:
+        """What each measured step lost; printed columns lose each for itself."""
+        return None if self.printed else super().step_losses(releases)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Run:
         """Begin, or go on with, a run."""

@@ -19,7 +19,6 @@ from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.run import SampledRun
 from tidegate.mechanisms.shared_noise import SharedNoise, begin_noise
 from tidegate.noise import gaussian
-from tidegate.policy import ZeroConcentrated
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.sampled.fast import Fast
@@ -98,7 +97,7 @@ class FastRun(SampledRun):
 
     @property
     def _gaussian(self) -> bool:
-        return isinstance(self.mechanism.policy.budget, ZeroConcentrated)
+        return self.mechanism.noise_kind == "gaussian"
 
     def _randomness(self, block: Block) -> tuple[Any, ...]:
         return block.drawn.words, None if self._noise is None else self._ahead

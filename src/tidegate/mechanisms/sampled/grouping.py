@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.mechanisms.sampled.kalman import finite
 
@@ -49,12 +48,3 @@ class Grouping:
     def describe(self) -> dict[str, Any]:
         """The settings, ready for JSON."""
         return asdict(self)
-
-
-def switched(value: Grouping | bool, name: str = "grouping") -> Grouping | bool:
-    """Read the switch of a grouping: True is the default one, False measures each column by itself."""
-    if value is True:
-        return Grouping()
-    if value is not False and not isinstance(value, Grouping):
-        raise InvalidParameter(name, value, "True, False or a Grouping", f"write {name}=True")
-    return value

@@ -77,10 +77,11 @@ def model(settings: Kalman | None, grid: Fraction) -> k.Model:
     )
 
 
-def switched(value: Kalman | bool, name: str = "filter") -> Kalman | bool:
-    """Read the switch of a filter: True is the default filter, False none."""
+def switched(name: str, value: Any, default: Any) -> Any:
+    """Read a switch: True is the default of a feature, another object of its class says how, and False is without it."""
     if value is True:
-        return Kalman()
-    if value is not False and not isinstance(value, Kalman):
-        raise InvalidParameter(name, value, "True, False or a Kalman", f"write {name}=True")
+        return default
+    if value is not False and not isinstance(value, type(default)):
+        kind = type(default).__name__
+        raise InvalidParameter(name, value, f"True, False or a {kind}", f"write {name}=True")
     return value

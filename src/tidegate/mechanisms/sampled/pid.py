@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.mechanisms.sampled.kalman import finite
 from tidegate.mechanisms.sampled.kernels.pid import Control
@@ -74,12 +73,3 @@ class Pid:
             shortest=float(least),
             longest=float(max(self.longest or longest, least)),
         )
-
-
-def switched(value: Pid | bool, default: Pid, name: str = "adaptive") -> Pid | bool:
-    """Read the switch of a controller: True is the default one, False measures at equal distances."""
-    if value is True:
-        return default
-    if value is not False and not isinstance(value, Pid):
-        raise InvalidParameter(name, value, "True, False or a Pid", f"write {name}=True")
-    return value

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import ClassVar
 
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.policy import Guarantee, Policy, User, WEvent
+from tidegate.policy import Policy, User, WEvent
 
 
 @dataclass(frozen=True)
@@ -23,18 +22,6 @@ class Sampled(Mechanism):
         """Whether each column has sampling times of its own: not if there is one column, or nothing to choose."""
 
     @property
-    @abstractmethod
-    def _printed_loss(self) -> Fraction | None:
-        """How many times ε a moving unit can lose then; None: more than once, by a number that is not known."""
-
-    @property
     def enforced(self) -> bool:
         """Whether a ledger may hold a run to its budget."""
         return not self.printed
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions."""
-        if not self.printed:
-            return super().guarantee
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", self._printed_loss)

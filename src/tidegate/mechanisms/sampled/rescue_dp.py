@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, float_up, one_of, positive, whole
+from tidegate.exact import ExactLike, one_of, positive, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.sampled import grouping, kalman, pid
 from tidegate.mechanisms.sampled.grouping import Grouping
-from tidegate.mechanisms.sampled.kalman import Kalman
+from tidegate.mechanisms.sampled.kalman import Kalman, finite, switched
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.printed_times import Sampled
 from tidegate.mechanisms.sampled.rescue_run import CONTROL, RescueRun
@@ -125,13 +124,13 @@ class RescueDP(Sampled):
         length = self.policy.steps_charged
         default = max(1, int(Fraction(15, 100) * length))
         put(self, "samples", default if self.samples is None else whole("samples", self.samples, most=length))
-        put(self, "adaptive", pid.switched(self.adaptive, CONTROL))
-        put(self, "grouping", grouping.switched(self.grouping))
-        put(self, "filter", kalman.switched(self.filter))
-        put(self, "portion", kalman.finite("portion", self.portion, 1e-6, 1.0))
-        put(self, "most_portion", kalman.finite("most_portion", self.most_portion, 1e-6, 1.0))
+        put(self, "adaptive", switched("adaptive", self.adaptive, CONTROL))
+        put(self, "grouping", switched("grouping", self.grouping, Grouping()))
+        put(self, "filter", switched("filter", self.filter, Kalman()))
+        put(self, "portion", finite("portion", self.portion, 1e-6, 1.0))
+        put(self, "most_portion", finite("most_portion", self.most_portion, 1e-6, 1.0))
         if self.pace is not None:
-            put(self, "pace", kalman.finite("pace", self.pace, 1.0))
+            put(self, "pace", finite("pace", self.pace, 1.0))
         most = positive("most", self.most)
         if most > 1:
             raise InvalidParameter(
@@ -173,10 +172,9 @@ class RescueDP(Sampled):
 
     def whole_scale(self, units: int) -> float:
         """The noise scale of a measurement that spends k of so many units is this over k, in grid units."""
-        return float_up(self.sensitivity * units / self.policy.budget.total)
+        return self.noise_scale(units)
 
-    @property
-    def _printed_loss(self) -> Fraction | None:
+    def printed_loss(self) -> Fraction | None:
         """What separate accounts of the columns can add up to for a moving unit (docs/proofs/rescue_dp.md)."""
         length, portion = self.policy.steps_charged, Fraction(self.most_portion)
         # after this interval a column spends the largest portion of what remains of its own budget

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from tidegate.releases import Releases
 
 class SampledRun(LoopRun):
     """A run around a compiled loop that asks the ledger at each step it measures."""
-
-    loop: ClassVar[Any]
-    """The module of its compiled loop: `release` and the names of what it works on."""
 
     # what a mechanism writes, besides the arrays that the loop keeps
 
@@ -85,18 +82,7 @@ class SampledRun(LoopRun):
         """What the loop takes its noise from."""
         return (block.drawn.words,)
 
-    def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
-        index, reason = self.loop.release(
-            block.rows,
-            index,
-            reason,
-            block.first_step,
-            self._afresh,
-            (self._rule[:], self._model[:], self._control[:]),
-            *self._randomness(block),
-            self._work[:],
-            block.batch.account,
-            self._listed,
-            block.outputs,
-        )
-        return index, reason
+    def _arguments(self, block: Block) -> tuple[Any, ...]:
+        rules = (self._rule[:], self._model[:], self._control[:])
+        own = (self._afresh, rules, *self._randomness(block), self._work[:])
+        return *own, block.batch.account, self._listed, block.outputs

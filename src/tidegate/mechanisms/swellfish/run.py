@@ -57,13 +57,7 @@ class SwellfishRun(Run):
         if self.ledger.units == mechanism.units and as_written:
             self._schedule = mechanism.plan
         else:
-            if mechanism.schedule == "optimal":
-                raise InvalidParameter(
-                    "schedule",
-                    "optimal",
-                    "'windowed' where specifications come and go",
-                    "use the windowed schedule",
-                )
+            self._windowed_only()
             self._schedule = Schedule(mechanism, Promises(policy, self.ledger.units, in_force))
         self._ahead_from, self._ahead = 1, np.zeros(0, dtype=np.int64)
         self._in_force = in_force

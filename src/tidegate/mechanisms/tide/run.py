@@ -29,6 +29,7 @@ class TideRun(LoopRun):
     # first step, last step and units of each part of the group that was open before a batch
     _open_before: list[list[int]]
     stream: ClassVar[str] = "tide"
+    loop: ClassVar[Any] = loop
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
@@ -188,26 +189,14 @@ class TideRun(LoopRun):
             deviation=ClassDeviations(by_class, self._kinds),
         )
 
-    def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
+    def _arguments(self, block: Block) -> tuple[Any, ...]:
         tracker, noise, own = self._tracker, self._pool, self._own
         work = loop.Work(
             self._given, self._measured, noise.pool, noise.taken, own["marks"], self._begun, own["parts"]
         )
         memory = loop.Memory(own["plan"], tracker.book[:], tracker.season[:], tracker.room[:], self._rings)
-        index, reason = loop.release(
-            block.rows,
-            index,
-            reason,
-            block.first_step,
-            self._rule[:],
-            block.drawn.words,
-            work[:],
-            block.batch.account,
-            memory[:],
-            block.outputs,
-            self._revisions[:],
-        )
-        return index, reason
+        given = (self._rule[:], block.drawn.words, work[:])
+        return *given, block.batch.account, memory[:], block.outputs, self._revisions[:]
 
     def _draw(self, block: Block) -> Any:
         """No words where the loop draws nothing itself, or a single step will hardly need any: then it asks."""

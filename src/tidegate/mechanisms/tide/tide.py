@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
-from tidegate.exact import whole
+from tidegate.exact import one_of, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism
@@ -21,7 +21,6 @@ from tidegate.mechanisms.shared_noise import NOISES, Sharing, SharingMechanism, 
 from tidegate.mechanisms.tide.kernels.loop import SCALE
 from tidegate.mechanisms.tide.run import TideRun
 from tidegate.mechanisms.tide.schedule import Choices, choices
-from tidegate.noise import expected_absolute_gaussian, expected_absolute_laplace
 from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
 from tidegate.releases import Releases
 from tidegate.structures.state_space_model import Structure, read_periods
@@ -119,8 +118,7 @@ class Tide(SharingMechanism):
         wanted = few if self.harmonics is None else self.harmonics
         put(self, "harmonics", tuple(wanted) if isinstance(wanted, Sequence) else wanted)
         put(self, "harmonics", self.structure.harmonics)
-        if self.noise not in NOISES:
-            raise InvalidParameter("noise", self.noise, " or ".join(map(repr, NOISES)), 'write noise="auto"')
+        one_of("noise", self.noise, NOISES, 'write noise="auto"')
         if self.noise not in ("auto", "laplace") and isinstance(self.policy.budget, ZeroConcentrated):
             raise InvalidParameter("noise", self.noise, "'auto' where rho is given", "drop it")
         _ = self.choices  # built here, so that what it refuses is refused before anything is charged
@@ -207,7 +205,7 @@ class Tide(SharingMechanism):
         tables = self.choices
         law = tables.laws[tables.dense]
         scale = float(tables.scales[tables.dense, SCALE])
-        own = expected_absolute_gaussian if tables.gaussian else expected_absolute_laplace
+        own = self.own_noise.expected_absolute
         expected = own(scale) if law is None else law.law.expected_absolute()
         return expected * float(Fraction(self.grid))
 

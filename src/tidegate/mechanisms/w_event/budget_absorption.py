@@ -13,7 +13,7 @@ from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.w_event.kernels import ABSORPTION
 from tidegate.mechanisms.w_event.pan_private import SINGLE
 from tidegate.mechanisms.w_event.publishing import Publishing
-from tidegate.policy import Event, Guarantee, WEvent
+from tidegate.policy import Event, WEvent
 
 
 def shares_offered(step: int, latest: int, taken: int, window: int) -> int:
@@ -120,22 +120,17 @@ class BudgetAbsorption(Publishing):
             return np.maximum((share * shares / share - 1).astype(np.int64) + 1, 1)
         return super().repaid()
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions."""
-        if self.calibration == "sound":
-            return super().guarantee
+    def printed_loss(self) -> Fraction | None:
+        """How many times ε the printed calibration loses."""
         if self.calibration == "paper-float":
-            return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", Fraction(9, 8))
+            return Fraction(9, 8)
         if self.pan_private:
-            return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper")
+            return None
         if self.shift:
-            loss = 1 + Fraction(self.window, self.columns)
-        elif self.group_count > 1:
-            loss = Fraction(self.window + 1, 2)
-        else:
-            loss = Fraction(3 * self.window - 1, 2 * self.window)
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", loss)
+            return 1 + Fraction(self.window, self.columns)
+        if self.group_count > 1:
+            return Fraction(self.window + 1, 2)
+        return Fraction(3 * self.window - 1, 2 * self.window)
 
     def error_bound(self, absorbed: float, nullified_error: float = 0.0) -> float:
         """Theorem 7: a bound on the mean absolute error of a column per step.

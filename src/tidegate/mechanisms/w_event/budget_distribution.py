@@ -11,7 +11,7 @@ from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.w_event.kernels import DISTRIBUTION
 from tidegate.mechanisms.w_event.pan_private import SINGLE
 from tidegate.mechanisms.w_event.publishing import Publishing
-from tidegate.policy import Event, Guarantee, WEvent
+from tidegate.policy import Event, WEvent
 
 FINENESS = 30  # binary places of a publication's share of the pool
 
@@ -102,15 +102,11 @@ class BudgetDistribution(Publishing):
         """An unnoticed intrusion costs at most half of the pool: as much in every window, spread over its steps."""
         return self.shares[2] // (2 * self.window) if self.pan_private == SINGLE and self.enforced else 0
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions."""
-        if self.calibration == "sound":
-            return super().guarantee
-        loss = 1 + Fraction(self.window, self.columns) if self.shift else None
+    def printed_loss(self) -> Fraction | None:
+        """How many times ε the printed calibration loses."""
         if self.pan_private == SINGLE:
-            loss = Fraction(7, 6)
-        return Guarantee(type(self).__name__, self.policy, self.assumptions, "paper", loss)
+            return Fraction(7, 6)
+        return 1 + Fraction(self.window, self.columns) if self.shift else None
 
     def error_bound(self, publications: int) -> float:
         """Theorem 6: a bound on the mean absolute error of a column per step.

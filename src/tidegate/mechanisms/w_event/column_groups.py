@@ -14,27 +14,11 @@ from tidegate.ledger.parallel import ParallelLedger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms.mechanism import Matrix, Run, State
 from tidegate.mechanisms.run import without_account
-from tidegate.noise.entropy import Elements, Source, Words
+from tidegate.noise.readdressed import Readdressed
 from tidegate.releases import Releases, Status
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.w_event.publishing import Publishing
-
-
-class Prefixed:
-    """A source whose addresses begin with the number of a group, so that groups have noise of their own."""
-
-    def __init__(self, source: Source, prefix: str) -> None:
-        self._source, self._prefix = source, prefix
-        self.name, self.marked = source.name, source.marked
-
-    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
-        """The words of the addressed elements."""
-        return self._source.words(self._prefix + stream, step, draws, elements, first, count)
-
-    def word(self, stream: str, step: int, draw: int, index: int) -> int:
-        """One word of one element."""
-        return self._source.word(self._prefix + stream, step, draw, index)
 
 
 class GroupedRun(Run):
@@ -89,7 +73,7 @@ class GroupedRun(Run):
             run = one.start(ledger=ledger, state=None if part is None else part.tobytes())
             if part is None:
                 run.begin_at(self.step + 1)  # where the whole begins, wherever its own account stands
-            run.source = Prefixed(self.source, f"group {number}: ")
+            run.source = Readdressed(self.source, f"group {number}: ")
             self._runs.append(run)
 
     def _state(self) -> State:

@@ -270,12 +270,4 @@ class PanPrivateRun(Run):
             self.step = before + len(releases)
             raise
         self.step = before  # the caller advances it
-        return Releases(
-            first_step,
-            np.array([release.values for release in releases]).reshape(matrix.shape),
-            np.array([release.status for release in releases], dtype=np.int8),
-            np.array([release.source for release in releases], dtype=np.int64),
-            np.array([release.scale for release in releases]),
-            np.array([release.units for release in releases], dtype=np.int64),
-            self.ledger.unit,
-        )
+        return Releases.of(releases, first_step, self._columns, self.ledger.unit)

@@ -283,7 +283,7 @@ class Publishing(SharingMechanism):
     @cached_property
     def whole_scale(self) -> float:
         """The noise scale of a publication that spends k units is this over k, in grid units."""
-        return float_up(self.sensitivity * self.units / self._epsilon)
+        return self.noise_scale(self.units)
 
     @property
     def _epsilon(self) -> Fraction:

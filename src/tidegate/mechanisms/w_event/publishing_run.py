@@ -35,6 +35,7 @@ class PublishingRun(LoopRun):
 
     mechanism: Publishing
     stream: ClassVar[str] = "publication"
+    loop: ClassVar[Any] = loop
 
     def _begin(self, state: State | None) -> None:
         mechanism = self.mechanism
@@ -140,22 +141,11 @@ class PublishingRun(LoopRun):
         scores = Drawn(self.source, "dissimilarity", first_step, steps, groups if self._noise is None else 0)
         return scores, super()._draw(block)
 
-    def _go_on(self, block: Block, index: int, reason: int) -> tuple[int, int]:
+    def _arguments(self, block: Block) -> tuple[Any, ...]:
         scores, cells = block.drawn
-        index, reason = loop.release(
-            block.rows,
-            index,
-            reason,
-            block.first_step,
-            self._rule[:],
-            (scores.words, cells.words),
-            self._shared,
-            self._work[:],
-            block.batch.account,
-            self._arrays[:],
-            block.outputs,
-        )
-        return index, reason
+        words = (scores.words, cells.words)
+        own = (self._rule[:], words, self._shared, self._work[:])
+        return *own, block.batch.account, self._arrays[:], block.outputs
 
     def _help(self, block: Block, index: int, reason: int) -> None:
         scores, cells = block.drawn
