@@ -269,6 +269,33 @@ def test_any_mechanism_follows_another(tmp_path: Path, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "mechanism", ["BudgetAbsorption", "BudgetDistribution", "PeGaSus", "Tide", "Uniform"]
+)
+def test_a_query_is_added_where_there_is_room(tmp_path: Path, mechanism: str) -> None:
+    """Nobody has charged its share: it begins within a window, also where it decides on raw data, and goes on."""
+    shop(tmp_path, 20)
+    text = (
+        '[source]\nlocation = "receipts.csv"\ntime = "time"\nunit = "customer"\n'
+        '[steps]\nstart = "2026-03-02"\nlength = "1h"\ncount = 20\n'
+        '[protect]\nepsilon = "1"\nwindow = 8\nledger = "tidegate.ledger"\n[sink]\nlocation = "released.csv"\n'
+        '[[query]]\nname = "orders"\naggregate = "count"\nmost = 2\nshare = "1/2"\nmechanism = "Uniform"\n'
+    )
+    released(edited(tmp_path, text=text))
+    added = f'\n[[query]]\nname = "added"\naggregate = "distinct"\nshare = "1/8"\nmechanism = "{mechanism}"'
+    amended(
+        tmp_path, ('mechanism = "Uniform"', f'mechanism = "Uniform"{added}'), ("count = 20", "count = 30")
+    )
+    released(tmp_path / "tidegate.toml")
+    released(edited(tmp_path, ("count = 30", "count = 45")))
+    (file,) = tmp_path.glob("released-added*.csv")
+    found = rows(file)
+    assert [int(row["step"]) for row in found][:25] == list(range(21, 46))
+    assert any(row["status"] == "fresh" for row in found[:8])
+    assert max(window_sums(tmp_path / "tidegate.ledger", 8)) <= 1
+    assert verify_target(tmp_path / "tidegate.ledger").ok
+
+
+@pytest.mark.parametrize(
     ("change", "key"),
     [
         (("window = 8", "window = 9"), "window"),

@@ -123,12 +123,13 @@ class Stream:
     def _begun(self, run: Run, *, fresh: bool) -> Run | None:
         """A run that stands where the stream does; none where it has to wait for charges of an earlier part to pass."""
         step = self._at
-        if self._crowded and fresh:
-            needs_room = self.mechanism.needs_room
-            if needs_room and step < self._crowded:
-                return None
-            run.alone = run.alone or needs_room  # no window that it charges holds anything else any more
-            run.begin_at(step + 1)
+        if fresh:
+            if self.mechanism.needs_room:
+                if step < self._crowded:
+                    return None
+                run.alone = True  # no window that it charges holds anything else, or none any more
+            if self._crowded:
+                run.begin_at(step + 1)
         if run.step != step:
             raise LedgerMismatch(
                 f"the ledger stands at step {run.step} and its stream at step {step}; "
