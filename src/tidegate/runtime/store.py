@@ -224,6 +224,7 @@ class Store:
                     self._execute("INSERT INTO {stream} VALUES (1, ?, ?, 0, ?, NULL)", begin)
                 self._chain = self._links()
                 self._chain.begin(self._execute("SELECT number FROM {stream}").fetchone()[0])
+                self._check_described()
         else:
             self._chain = self._links()
         self._progress = self._read(check=True)
