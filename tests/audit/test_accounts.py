@@ -16,6 +16,7 @@ from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.rescue_dp import RescueDP
+from tidegate.mechanisms.shared_noise import SharingMechanism
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Event, User, WEvent
@@ -94,9 +95,15 @@ def test_a_change_that_shared_noise_forgets_is_found(
     """Noise for a quarter of what a unit can change, as where a dissimilarity forgets Δ."""
     monkeypatch.setattr(type(mechanism), "measured_change", 1)
     changed = replace(mechanism, policy=replace(mechanism.policy, max_change=4))
+    assert isinstance(changed, SharingMechanism)
+    assert changed.sharing is not None
+    priced = shared.undercharged(changed)
+    assert priced is not None
+    assert priced.times == pytest.approx(4.0, rel=1e-6)
     problem, _ = accounts.replay(changed, min(24, mechanism.policy.horizon or 24))
     assert problem is not None
-    assert problem.loss == pytest.approx(4.0, rel=1e-6)
+    whole = 1 + 3 * float(changed.sharing.part)  # what else is spent has its noise
+    assert whole - 0.1 <= problem.loss <= whole * (1 + 1e-9)
 
 
 def test_a_semiorder_for_fewer_measurements_than_a_window_has_is_found() -> None:

@@ -100,9 +100,6 @@ def replay(
     where = streams[1][:WATCHED]
     if worst is not None:
         return worst, where
-    priced = shared.undercharged(mechanism) if mechanism.enforced else None
-    if priced is not None and priced[1] > SLACK:
-        return Problem(*priced), where
     watch = Stopwatch()
     plan = [(rows, singly) for singly in (False, True) for rows in streams]
     if shared.losses(mechanism, mechanism.start().push_batch(streams[0][:1])) is not None:
@@ -115,6 +112,11 @@ def replay(
         problem = check(mechanism, rows, singly=singly)
         if problem is not None and (worst is None or _larger(problem, worst)):
             worst, where = problem, rows
+    if worst is None and mechanism.enforced:  # what no window of these streams shows
+        priced = shared.undercharged(mechanism)
+        if priced is not None and priced.times > SLACK:
+            lost = priced.times * priced.part  # of a window that is full of such measurements
+            worst = Problem(priced.words, lost if lost > SLACK else priced.times)
     return worst, where
 
 

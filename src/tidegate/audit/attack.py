@@ -238,13 +238,20 @@ def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
             f"{steps} steps" if steps > 1 else "one step",
             plain,
             steps,
-            LARGEST_SHARE if steps == usual else 2.0 if steps == every[-1] else 1.0,
+            _share(steps, usual, every, mechanism.independent_period),
         )
     for course in (*COURSES, *([WITH_GAPS] if takes_gaps(mechanism) else [])):
         steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)
         yield Angle(course.name, Configured(mechanism, course=course), steps)
     if plain.way == "loop":  # the loop alone was sampled above
         yield Angle(f"{AT_ONCE.name}, run by run", _by_runs(mechanism), usual)
+
+
+def _share(steps: int, usual: int, every: list[int], period: int) -> float:
+    """The most for the usual length, or for one period where many of them are sampled in one run."""
+    if period in every:
+        return LARGEST_SHARE if steps == period else 2.0 if steps == 2 * period else 1.0
+    return LARGEST_SHARE if steps == usual else 2.0 if steps == every[-1] else 1.0
 
 
 def _by_runs(mechanism: Mechanism) -> Configured:

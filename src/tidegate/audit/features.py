@@ -270,22 +270,26 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0, steps: int = 
     )
 
 
-def by_values(first: Floats, second: Floats) -> float:
+def by_values(first: Floats, second: Floats, width: int) -> float:
     """How much likelier one value of a number with few values, such as a decision, seems on one side: a logarithm.
 
     Less twice the standard error of both counts, so that few transcripts say little. It only ranks.
     """
-    one, other, best = cleaned(first), cleaned(second), 0.0
-    for column in range(one.shape[1]):
-        values, codes = np.unique(np.concatenate([one[:, column], other[:, column]]), return_inverse=True)
-        if not 1 < len(values) <= FEW_VALUES:
-            continue
-        a, b = (np.bincount(side, minlength=len(values)) for side in (codes[: len(one)], codes[len(one) :]))
-        for more, fewer in ((a / len(one), b / len(other)), (b / len(other), a / len(one))):
-            count = len(one)
-            low = more - 2 * np.sqrt(more * count + 1) / count
-            high = fewer + (2 * np.sqrt(fewer * count + 1) + 1) / count
-            best = max(best, float(np.log(np.maximum(low / high, 1.0)).max()))
+    count = min(len(first), len(second))
+    both = cleaned(np.concatenate([first[:count], second[:count]]))
+    coded = [np.unique(column, return_inverse=True) for column in both.T]
+    few = [np.asarray(codes) for values, codes in coded if 1 < len(values) <= FEW_VALUES]
+    repeats = _pattern(both, tuple((at, at - width) for at in range(width, both.shape[1]))[:60])
+    few += [np.unique(repeats, return_inverse=True)[1]] if repeats.any() else []
+    if not few:
+        return 0.0
+    together = np.unique(np.stack(few), axis=1, return_inverse=True)[1].reshape(-1)  # decisions of all steps
+    best = 0.0
+    for codes in [*few, together]:
+        a, b = (np.bincount(side, minlength=int(codes.max()) + 1) for side in (codes[:count], codes[count:]))
+        for more, fewer in ((a, b), (b, a)):
+            ratio = (more - 2 * np.sqrt(more + 1.0)) / (fewer + 2 * np.sqrt(fewer + 1.0) + 1.0)
+            best = max(best, float(np.log(np.maximum(ratio, 1.0)).max()))
     return best
 
 

@@ -30,10 +30,10 @@ BIG = 4096  # far above the noise of any configuration worth an audit
 KNOWN = (
     ("columns climb in turn", "a unit joins, moving through the columns"),
     ("silence", "a unit joins every step"),
-    ("jumps at every step", "a unit joins every step"),
     ("odd level", "joins and leaves in turn"),
-    ("quiet, then jumps", "a unit joins every step"),
+    ("jumps at every step", "a unit joins every step"),
     ("silence", "joins and leaves in turn"),
+    ("quiet, then jumps", "a unit joins every step"),
     ("level", "replaced: one column for another"),
     ("silence", "a unit joins, moving through the columns"),
     ("one column jumps", "a unit joins, moving through the columns"),
@@ -364,25 +364,17 @@ def tied_pair(
         base = np.full((steps, columns), low, dtype=np.int64)
         base[time, at] = high
     length = min(steps, policy.window or steps)
-    first, change = _few_steps(
-        policy, columns, steps, length, choose, public, (1, amount, high - low, *values)
-    )
+    first, change = _few_steps(policy, base, length, choose, public, (1, amount, high - low, *values))
     return _pair(policy, base, first, change, "values that tie")
 
 
 def _few_steps(
-    policy: Policy,
-    columns: int,
-    steps: int,
-    length: int,
-    choose: Choose,
-    public: Sequence[int],
-    sizes: Sequence[int],
+    policy: Policy, base: Counts, length: int, choose: Choose, public: Sequence[int], sizes: Sequence[int]
 ) -> tuple[int, Counts]:
     """Where a window begins, and what a unit does in one, two or all of its steps, by any of some amounts."""
-    most = amount_of(policy)
+    (steps, columns), most = base.shape, amount_of(policy)
     fitting = [size for size in sizes if 0 < abs(size) <= most]
-    size = fitting[choose(len(fitting))] * (1 - 2 * choose(2))
+    size = fitting[choose(len(fitting))]
     moment = public[choose(len(public))] + choose(3) - 2 if choose(2) else choose(steps)
     at = min(max(moment, 0), steps - 1)
     first = min(max(0, at - choose(length)), steps - length)
@@ -390,6 +382,9 @@ def _few_steps(
     change = np.zeros((length, columns), dtype=np.int64)
     column = choose(columns)
     some = changed[choose(3)]
+    lowest = int(base[first : first + length][some, column].min())
+    if choose(2) and lowest >= size:  # nobody leaves who was not there: all values would have to be higher
+        size = -size
     change[some, column] = size
     if columns > 1 and policy.adjacency == "replace" and choose(4):
         change[some, (column + 1) % columns] = -size

@@ -220,9 +220,14 @@ class Race:
     def _learn(self, runner: Runner, trials: int, error: float) -> Learnt:
         assert runner.drawn is not None
         one, other = runner.drawn
-        shown, width, steps = runner.angle.subject.layout(runner.angle.steps)
-        width = width or max(1, one.shape[1] // runner.angle.steps)
-        return events.learn(one, other, width, self.budget, trials, error, shown, steps)
+        shown, _, steps = runner.angle.subject.layout(runner.angle.steps)
+        return events.learn(one, other, self._width(runner), self.budget, trials, error, shown, steps)
+
+    def _width(self, runner: Runner) -> int:
+        """Numbers of a step."""
+        assert runner.drawn is not None
+        width = runner.angle.subject.layout(runner.angle.steps).width
+        return width or max(1, runner.drawn[0].shape[1] // runner.angle.steps)
 
     def _trials(self, runner: Runner, share: float) -> int:
         """Transcripts a side of a test that takes a share of the time."""
@@ -235,7 +240,7 @@ class Race:
         runner.learnt = learnt = self._learn(runner, self._trials(runner, 1 - LAST), self.error / 2)
         runner.rank = rank(learnt, self.claim)
         if self._pure and runner.drawn is not None:
-            runner.rank = max(runner.rank, features.by_values(*runner.drawn))
+            runner.rank = max(runner.rank, features.by_values(*runner.drawn, self._width(runner)))
         if learnt.promise <= PLAIN * self.claim or runner.tested or self._early >= EARLY:
             return
         trials, error = self._trials(runner, EARLY_PART), self.error / (2 * EARLY)

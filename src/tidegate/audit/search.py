@@ -168,9 +168,9 @@ def candidates(
         neighbours.tied_pair(policy, columns, steps, choose, effort.levels, effort.moments) for _ in wanted
     ]
     tied = list({pair.key: pair for pair in made if pair is not None}.values())
-    mixed = _in_turn(tied[::2], placed, tied[1::2], rest)
     first = min(first, effort.pairs // 2)  # others have a chance as well
-    ordered = [*known[:KNOWN_FIRST], *_in_turn(mixed[::2], mixed[1::2], known[KNOWN_FIRST:first])]
+    others = _in_turn(placed, known[KNOWN_FIRST:first], rest)
+    ordered = [*known[: min(first, KNOWN_FIRST)], *_in_turn(tied, others)]
     at = [step - 1 for step in subject.moments(steps) if step <= steps]
     if at:
         there = [bool(np.any(pair.first[at] != pair.second[at])) for pair in ordered]

@@ -68,6 +68,19 @@ class Lost:
         return np.asarray(times * self.each)
 
 
+@dataclass(frozen=True)
+class Price:
+    """How many times what they are charged measurements that share noise lose, and the part of a budget for them."""
+
+    times: float
+    part: float
+
+    @property
+    def words(self) -> str:
+        """As a sentence."""
+        return f"measurements that share noise lose {self.times:.4g} times what they are charged"
+
+
 def losses(mechanism: Mechanism, releases: Releases) -> tuple[Floats, list[Lost]] | None:
     """What each step lost for itself, and what steps lost together; None where releases do not tell."""
     sharing = mechanism.sharing if isinstance(mechanism, SharingMechanism) else None
@@ -108,22 +121,26 @@ def groups(mechanism: Mechanism, sharing: Sharing, at: Integers) -> list[Lost]:
     return found
 
 
-def undercharged(mechanism: Mechanism) -> tuple[str, float] | None:
-    """A law whose groups lose more than they are charged, whatever is measured: in words, and how many times as much."""
+def undercharged(mechanism: Mechanism) -> Price | None:
+    """The law whose groups lose most against what they are charged, whatever is measured; None where none is shared."""
     if isinstance(mechanism, Blocks):
         return undercharged(mechanism.mechanism)
     budget = mechanism.policy.budget
     if not isinstance(mechanism, SharingMechanism) or not isinstance(budget, Pure):
         return None
     priced: list[tuple[Sharing | None, float]] = []
+    pays = 1.0
     if isinstance(mechanism, Tide):
         tables = mechanism.choices
         if not tables.gaussian:
             units, charges = tables.units, tables.shares[:, loop.CHARGE]
             priced = [(law, charge / units) for law, charge in zip(tables.laws, charges, strict=True)]
     elif mechanism.sharing is not None:
-        priced = [(mechanism.sharing, float(mechanism.sharing.group_part))]
-    worst: tuple[str, float] | None = None
+        priced, pays = (
+            [(mechanism.sharing, float(mechanism.sharing.group_part))],
+            float(mechanism.sharing.part),
+        )
+    worst: Price | None = None
     for law, part in priced:
         if law is None:
             continue
@@ -132,8 +149,8 @@ def undercharged(mechanism: Mechanism) -> tuple[str, float] | None:
         lost = _change(mechanism) * _columns_met(mechanism, law, most) / own.prepared.value
         lost *= 1 if law.choice.law == "cube" else own.classes
         times = lost / (part * float(budget.epsilon))
-        if worst is None or times > worst[1]:
-            worst = f"measurements that share noise lose {times:.4g} times what they are charged", times
+        if worst is None or times > worst.times:
+            worst = Price(times, pays)
     return worst
 
 

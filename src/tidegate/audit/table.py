@@ -155,14 +155,16 @@ processor time (`benchmarks/audit.py`).
 
 How a claim is attacked:
 
-- **Account**: what the released noise scales lose is computed anew and held against the ledger's charges and the budget;
+- **Account**: what the released noise scales lose, and the laws of noise that steps share, is computed anew and held
+  against the ledger's charges and the budget;
   noise must not be drawn before the ledger was asked. The ledger itself is charged in every way, kept and opened again,
   and what it took is added up window by window.
 - **Enumeration**: a small case of a known algorithm, every transcript with its exact chance under both neighbours. The
   program is written from the specification and takes its noise scales from the code.
 - **Search**: pairs of neighbours are built from the policy (patterns that broke printed algorithms, random ones, and
-  variations of the best); a classifier learns the event that separates their transcripts best, from values, differences,
-  repetitions, residues, the likelihood of the noise scales that releases state and of noise that steps share, and small
+  variations of the best, and streams of two values that tie at a decision); a classifier learns the event that
+  separates their transcripts best, from values, differences, repetitions, residues, the likelihood of the noise scales
+  that releases state and of noise that steps share, and small
   trees add what these tell only together; of several rules, of many features or of few, other transcripts choose; the
   event is counted on fresh ones. A “stored pair” gives the streams and leaves the event to be found.
 - **Angles** (the shipped mechanisms and the blind test): streams of one step, of the usual length and of more than two
