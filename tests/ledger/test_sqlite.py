@@ -132,6 +132,17 @@ def test_missing_reordered_and_headless(filled, statements, problem, row):
         SQLiteLedger(filled)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("budget", "100"), ("budget", "pure"), ("budget", "pure x"), ("window", "")]
+)
+def test_meta_that_cannot_be_read(filled, name, value):
+    """A budget or window that is none is one sentence, for whoever verifies and for whoever goes on."""
+    edit(filled, f"UPDATE meta SET value = '{value}' WHERE name = '{name}'")
+    assert "damaged" in verify_file(filled).problem
+    with pytest.raises(LedgerCorrupt):
+        SQLiteLedger(filled)
+
+
 def test_chain_that_overspends_is_found(path, monkeypatch):
     """Rows with right hashes that overspend a window are named, too."""
     with SQLiteLedger(path, POLICY, 8) as ledger:

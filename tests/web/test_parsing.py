@@ -109,6 +109,11 @@ def test_more_lines_than_can_be_held_are_refused_at_once(
         parser.parse(kind, body(kind, [b"\n"] * 200))
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name(parser: Parser) -> None:
+    """Spreadsheets write one before the header."""
+    assert len(parser.parse("text/csv", b"\xef\xbb\xbf" + body("text/csv", [GOOD["text/csv"]]))) == 1
+
+
 def test_quotes_are_closed_in_their_line(parser: Parser) -> None:
     """In every piece of a large batch, and in a last line without an end."""
     good = b'2026-03-02,"a, and b",north\n'

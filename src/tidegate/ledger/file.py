@@ -90,9 +90,12 @@ def stored_policy(meta: Mapping[str, str]) -> StoredPolicy | Swellfish:
     if described.get("policy") == "Swellfish":  # its specifications are needed to check the account
         return policy_from(described)
     kinds = {"pure": Pure, "approximate": Approximate, "zero-concentrated": ZeroConcentrated}
-    kind, *numbers = meta["budget"].split()
-    budget: Budget = kinds[kind](*(Fraction(number) for number in numbers))
-    window, horizon = (int(meta[name]) or None for name in ("window", "horizon"))
+    try:
+        kind, *numbers = meta["budget"].split()
+        budget: Budget = kinds[kind](*(Fraction(number) for number in numbers))
+        window, horizon = (int(meta[name]) or None for name in ("window", "horizon"))
+    except (KeyError, TypeError, ValueError):
+        raise LedgerCorrupt("the ledger's budget or window is damaged; restore it from a backup.") from None
     return StoredPolicy(budget, window, horizon, meta["policy"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import zlib
 from collections.abc import Callable
@@ -172,7 +173,7 @@ class Parser:
         return frame, lambda row: _line_of(body, row, len(frame))
 
     def _csv(self, body: bytes) -> tuple[pl.DataFrame, Callable[[int], int]]:
-        head, _, rest = body.partition(b"\n")
+        head, _, rest = body.removeprefix(codecs.BOM_UTF8).partition(b"\n")
         dialect = CsvDialect(NAME, self.columns, self.config.source.separator)
         try:
             dialect.header(head)
