@@ -31,6 +31,7 @@ CHANGES = {
     "the state": "UPDATE stream SET state = {state}",
     "the position": "UPDATE stream SET position = '{{}}'",
     "the step": "UPDATE stream SET step = step - 1",
+    "the stream is gone": "DELETE FROM stream",
     "the description": """UPDATE stream SET described = replace(described, '"w": 4', '"w": 5')""",
 }
 

@@ -680,11 +680,14 @@ def holds_stream(ledger: DurableLedger) -> bool:
     """Whether the runtime has used a ledger; one that was charged from Python has no stream."""
     try:
         with ledger.told():
-            return ledger.connection.execute("SELECT id FROM stream").fetchone() is not None
+            found = ledger.connection.execute("SELECT id FROM stream").fetchone()
     except LedgerCorrupt as error:
         if "no such table" in str(error) or "lacks a table" in str(error):
             return False
         raise
+    if found is None:  # both come in one transaction
+        raise _unreadable()
+    return True
 
 
 def _explain(target: str | PathLike[str], described: dict[str, Any]) -> None:
