@@ -13,10 +13,10 @@ HALVED = """
 [[mutant]]
 name = "half"
 why = "scale is Δ/(2ε)"
-module = "tidegate.mechanisms.plain.uniform"
-function = "Uniform.scale"
-find = "self.units / budget.epsilon"
-replace = "self.units / (2 * budget.epsilon)"
+module = "tidegate.mechanisms.mechanism"
+function = "Mechanism.noise_scale"
+find = "parts / budget.total"
+replace = "parts / (2 * budget.total)"
 audit = 'Uniform(Event(epsilon="1"))'
 loss = 2.0
 """
@@ -49,10 +49,10 @@ def test_a_mutant_is_caught_and_the_same_configuration_unchanged_is_not(file: Pa
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("self.units / budget.epsilon", "no such text", "occurs 0 times"),
-        ('function = "Uniform.scale"', 'function = "Uniform.none"', "names 0 functions"),
-        ("tidegate.mechanisms.plain.uniform", "tidegate.policy.budget", "must be in one of"),
-        ("(2 * budget.epsilon)", "(2 * budget.epsilon", "cannot be made"),
+        ("parts / budget.total", "no such text", "occurs 0 times"),
+        ('function = "Mechanism.noise_scale"', 'function = "Mechanism.none"', "names 0 functions"),
+        ("tidegate.mechanisms.mechanism", "tidegate.policy.budget", "must be in one of"),
+        ("(2 * budget.total)", "(2 * budget.total", "cannot be made"),
         ('why = "scale is Δ/(2ε)"', "", "lacks 'why'"),
         ("loss = 2.0", "lost = 2.0", "unknown field 'lost'"),
         ("[[mutant]]", "[[mutant", "cannot be read as TOML"),
@@ -100,7 +100,7 @@ def test_edits_are_not_made_in_files_or_in_loaded_modules() -> None:
 
     path = patching.path_of("tidegate.mechanisms.plain.uniform")
     before = path.read_bytes()
-    edit = Edit("tidegate.mechanisms.plain.uniform", "self.units / budget.epsilon", "1", "Uniform.scale")
+    edit = Edit("tidegate.mechanisms.plain.uniform", "self.units, budget.epsilon", "1", "Uniform.scale")
     patching.check([edit])
     with pytest.raises(ValueError, match="imported already"):
         patching.install([edit])
