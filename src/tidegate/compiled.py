@@ -24,8 +24,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def kernel_sources(package: Path = PACKAGE) -> list[Path]:
-    """Every file that may hold a kernel, in a fixed order."""
+    """Every file that may hold a kernel, in a fixed order: those that import this one, and those named after kernels."""
     found = set(package.glob("**/kernels.py")) | set(package.glob("**/kernels/*.py"))
+    found |= {
+        path for path in package.glob("**/*.py") if b"from tidegate.compiled import" in path.read_bytes()
+    }
     return sorted(found | {package / "compiled.py"} if (package / "compiled.py").exists() else found)
 
 

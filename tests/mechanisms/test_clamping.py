@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BudgetAbsorption, Uniform
-from tidegate.mechanisms.clamping import most_units, saturated
-from tidegate.mechanisms.kernels.values import round_to_grid
+from tidegate.structures.clamping import most_units, saturated
+from tidegate.structures.kernels.grid import round_to_grid
 from tidegate.structures.grid import nearest_units
 from tidegate.structures.kernels.grid import half_up
 from tidegate.testing.entropy import fixed_entropy, zero_noise

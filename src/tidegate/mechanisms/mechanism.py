@@ -18,12 +18,12 @@ from tidegate import naming
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, one_of, positive, show, sqrt_up, whole
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.clamping import read_clamp
 from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
 from tidegate.mechanisms.uncertainty import Uncertainty, Walk
 from tidegate.noise import Law
 from tidegate.noise.law import AnyLaw, SpreadLaw
 from tidegate.policy import Guarantee, Policy, ZeroConcentrated
+from tidegate.structures.clamping import read_clamp
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -20,10 +20,10 @@ from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
 from tidegate.mechanisms import snapshot
-from tidegate.mechanisms.clamping import LARGEST, as_floats, most_units, saturated
-from tidegate.mechanisms.kernels.values import most_extreme, round_to_grid
 from tidegate.noise import Source, current
 from tidegate.releases import Measured, Release, Releases, Status, Values
+from tidegate.structures.clamping import LARGEST, as_floats, most_units, saturated
+from tidegate.structures.kernels.grid import most_extreme, round_to_grid
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.mechanism import Mechanism

@@ -200,6 +200,11 @@ class Unbuffered:
         return int.from_bytes(os.urandom(8))
 
 
+def fresh_bytes(size: int) -> bytes:
+    """Bytes that nobody has seen before, for salts."""
+    return os.urandom(size)
+
+
 def fresh_name() -> str:
     """Thirty-two hexadecimal digits that nobody has seen before, to tell things of the same kind apart."""
     return os.urandom(16).hex()

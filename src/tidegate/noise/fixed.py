@@ -10,28 +10,29 @@ from hashlib import blake2b
 
 import numpy as np
 
-from tidegate.noise.entropy import Elements, Words
+from tidegate.noise.entropy import Elements, Source, Words
+from tidegate.noise.readdressed import Readdressed
 
 _MASK = (1 << 64) - 1
 # Odd constants with well spread bits: the golden ratio, and the multipliers of David Stafford's 13th mixer.
-_STRIDE = 0x9E3779B97F4A7C15
-_MIX_1 = 0xBF58476D1CE4E5B9
-_MIX_2 = 0x94D049BB133111EB
+STRIDE = 0x9E3779B97F4A7C15
+MIX_1 = 0xBF58476D1CE4E5B9
+MIX_2 = 0x94D049BB133111EB
 
 
 def _mix(number: int) -> int:
     """A bijection of 64-bit integers in which every bit of the input moves every bit of the output."""
-    number = ((number ^ (number >> 30)) * _MIX_1) & _MASK
-    number = ((number ^ (number >> 27)) * _MIX_2) & _MASK
+    number = ((number ^ (number >> 30)) * MIX_1) & _MASK
+    number = ((number ^ (number >> 27)) * MIX_2) & _MASK
     return number ^ (number >> 31)
 
 
 def _mix_array(numbers: Words) -> Words:
     """`_mix` of every element, in place."""
     numbers ^= numbers >> np.uint64(30)
-    numbers *= np.uint64(_MIX_1)
+    numbers *= np.uint64(MIX_1)
     numbers ^= numbers >> np.uint64(27)
-    numbers *= np.uint64(_MIX_2)
+    numbers *= np.uint64(MIX_2)
     numbers ^= numbers >> np.uint64(31)
     return numbers
 
@@ -56,15 +57,25 @@ class FixedEntropy:
         step_key, draw_key, index_key = _keys(self._seed, stream)
         chosen = np.asarray(elements, dtype=np.int64)
         steps = (chosen // draws + step).astype(np.uint64)
-        base = _mix_array(steps * np.uint64(_STRIDE) + np.uint64(step_key))
-        base ^= (chosen % draws).astype(np.uint64) * np.uint64(_STRIDE) + np.uint64(draw_key)
+        base = _mix_array(steps * np.uint64(STRIDE) + np.uint64(step_key))
+        base ^= (chosen % draws).astype(np.uint64) * np.uint64(STRIDE) + np.uint64(draw_key)
         _mix_array(base)
-        indices = np.arange(first, first + count, dtype=np.uint64) * np.uint64(_STRIDE)
+        indices = np.arange(first, first + count, dtype=np.uint64) * np.uint64(STRIDE)
         return _mix_array(_mix_array(base[None, :] ^ indices[:, None]) + np.uint64(index_key))
 
     def word(self, stream: str, step: int, draw: int, index: int) -> int:
         """One word; the same as `words` gives for this address."""
         step_key, draw_key, index_key = _keys(self._seed, stream)
-        base = _mix((step * _STRIDE + step_key) & _MASK)
-        base = _mix(base ^ ((draw * _STRIDE + draw_key) & _MASK))
-        return _mix((_mix(base ^ ((index * _STRIDE) & _MASK)) + index_key) & _MASK)
+        base = _mix((step * STRIDE + step_key) & _MASK)
+        base = _mix(base ^ ((draw * STRIDE + draw_key) & _MASK))
+        return _mix((_mix(base ^ ((index * STRIDE) & _MASK)) + index_key) & _MASK)
+
+
+def address_keys(source: Source, stream: str) -> tuple[int, int, int] | None:
+    """The three keys from which compiled code computes the words of a stream; None where words have no addresses."""
+    if isinstance(source, FixedEntropy):
+        return _keys(source._seed, stream)
+    if isinstance(source, Readdressed):
+        keys = address_keys(source.source, source.prefix + stream)
+        return None if keys is None else ((keys[0] + source.offset * STRIDE) & _MASK, *keys[1:])
+    return None

@@ -19,13 +19,13 @@ class Readdressed:
     """
 
     def __init__(self, source: Source, prefix: str = "", offset: int = 0) -> None:
-        self._source, self._prefix, self._offset = source, prefix, offset
+        self.source, self.prefix, self.offset = source, prefix, offset
         self.name, self.marked = source.name, source.marked
 
     def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
         """The words of the addressed elements."""
-        return self._source.words(self._prefix + stream, step + self._offset, draws, elements, first, count)
+        return self.source.words(self.prefix + stream, step + self.offset, draws, elements, first, count)
 
     def word(self, stream: str, step: int, draw: int, index: int) -> int:
         """One word of one element."""
-        return self._source.word(self._prefix + stream, step + self._offset, draw, index)
+        return self.source.word(self.prefix + stream, step + self.offset, draw, index)

@@ -260,7 +260,7 @@ class Semiorder:
             for start in range(0, len(rows), BLOCK_STEPS):
                 block = np.empty((min(BLOCK_STEPS, len(rows) - start), rows.shape[1]), dtype=np.int64)
                 address = f"{stream}/{number}"
-                track = self._track(tracks[number])
+                track = self.track(tracks[number])
                 tracks[number] = self._draw_block(source, address, first, track, block)
                 rows[start : start + BLOCK_STEPS] = block
         return out, SemiorderState(state.steps + steps, tuple(tracks))
@@ -289,7 +289,7 @@ class Semiorder:
         drawn = []
         for i in range(min(classes, steps)):
             number = (state.steps + i) % classes
-            track, block = self._track(state.tracks[number]), np.empty_like(out[i::classes], order="C")
+            track, block = self.track(state.tracks[number]), np.empty_like(out[i::classes], order="C")
             words = self._words(
                 source, f"{stream}/{number}", first, track.placed, self._placements(len(block))
             )
@@ -347,7 +347,8 @@ class Semiorder:
             {gap: list(words) for (_, gap), words in track.more.items()},
         )
 
-    def _track(self, track: Track | Line) -> Track:
+    def track(self, track: Track | Line) -> Track:
+        """A track in arrays, however it was kept."""
         return track if isinstance(track, Track) else self._restore_track(track.numbers())
 
     def _draw_one(self, source: Source, stream: str, first: int, line: Line) -> tuple[int, Line]:

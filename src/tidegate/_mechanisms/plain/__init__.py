@@ -1,0 +1,1 @@
+"""Mechanisms without decisions: every step, or every so many steps, is measured."""

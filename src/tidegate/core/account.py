@@ -1,0 +1,244 @@
+"""The account of one scope: what every window has spent, and whether a charge still fits.
+
+`check` judges and changes nothing; `apply` follows after the commit. A window is any w consecutive steps. It has
+spent the units of its steps, and the units of every span that meets it. It is enough to look at the windows that end
+at charged steps: a window that ends later, without new charges, contains no more than one that was looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidegate.compiled import lean
+from tidegate.core.charges import Charges, Integers, Span
+from tidegate.core.errors import AccountRefused
+from tidegate.exact import whole
+
+LARGEST_LIMIT = 2**62 - 1  # so that a limit and one more charge stay within 64 bits
+
+
+class Checked(NamedTuple):
+    """Charges that fit, and the account after them."""
+
+    charges: Charges
+    total: int  # units of the steps of the last window
+    live: dict[tuple[int, int], Span]  # spans that may meet a window to come
+    ordinals: dict[int, int]
+
+
+@lean
+def first_refused(ring: Any, at: int, total: int, units: Any, allowed: Any) -> Any:
+    """(index of the first step whose window is overspent or −1, units of the last window's steps).
+
+    `ring` holds the units of the last w steps, the oldest at `at`; `allowed` is what the steps of the window that ends at
+    each step may have spent. One number stands for all steps; an empty ring stands for an endless window.
+    """
+    window = ring.size
+    for index in range(units.size):
+        leaving = 0
+        if window > 0:
+            leaving = ring[(at + index) % window] if index < window else units[index - window]
+        total += units[index] - leaving
+        if total > allowed[index if allowed.size > 1 else 0]:
+            return index, total
+    return -1, total
+
+
+class Account:
+    """The units of the last w steps and the spans that meet them.
+
+    Parameters
+    ----------
+    limit
+        Units that a window may spend.
+    window
+        Its steps; None: everything ever charged adds up.
+    horizon
+        The last step that may be charged; None: there is none.
+
+    Examples
+    --------
+    >>> account = Account(limit=8, window=4)
+    >>> account.apply(account.check(Charges(1, np.array([5, 0, 3]))))
+    >>> account.remaining(), account.step
+    (5, 3)
+    >>> account.check(Charges(4, np.array([6])))
+    Traceback (most recent call last):
+    ...
+    tidegate.core.errors.AccountRefused: the charge of 6 units at step 4 is refused: steps 1 to 4 may spend 8 ...
+    """
+
+    __slots__ = ("_at", "_ring", "horizon", "limit", "live", "ordinals", "step", "total", "window")
+
+    def __init__(self, limit: int, window: int | None, horizon: int | None = None) -> None:
+        self.limit = whole("limit", limit, most=LARGEST_LIMIT)
+        self.window = None if window is None else whole("window", window)
+        self.horizon = horizon
+        self.step = 0  # the last step that was charged or passed over
+        self.total = 0
+        self.live: dict[tuple[int, int], Span] = {}
+        self.ordinals: dict[int, int] = {}  # of each law: the largest ordinal that was ever charged
+        self._ring: Integers = np.zeros(self.window or 0, dtype=np.int64)
+        self._at = 0  # where the oldest step of the window stands
+
+    def check(self, charges: Charges) -> Checked:
+        """Judge charges; they begin after the last step, and steps in between cost nothing."""
+        units = charges.units
+        if units.dtype != np.int64 or units.ndim != 1 or charges.first <= self.step:
+            raise AccountRefused.order(charges.first, self.step)
+        if self.horizon is not None and charges.last > self.horizon:
+            raise AccountRefused.horizon(charges.last, self.horizon)
+        ring, at, total = self._moved_to(charges.first)
+        live, ordinals = self._with_spans(charges)
+        if units.size and (int(units.min()) < 0 or int(units.max()) > self.limit):
+            raise AccountRefused("a step was charged less than nothing or more than a whole window.")
+        allowed = self._allowed(charges, live)
+        refused, total = first_refused(ring, at, total, units, allowed)
+        if refused >= 0:
+            step, asked = charges.first + refused, int(units[refused])
+            spent = self.limit - int(allowed[refused if allowed.size > 1 else 0]) + total - asked
+            raise AccountRefused.overspent(step, asked, spent, self.limit, self.window)
+        kept = {key: span for key, span in live.items() if self._meets(span, charges.last + 1)}
+        return Checked(charges, int(total), kept, ordinals)
+
+    def apply(self, checked: Checked) -> None:
+        """Take over charges that were checked, and committed, last."""
+        charges = checked.charges
+        self._ring, self._at, _ = self._moved_to(charges.first)
+        window, units = self._ring.size, charges.units
+        if window:
+            kept = units[-window:]
+            start = self._at + len(units) - len(kept)
+            self._ring[(start + np.arange(len(kept))) % window] = kept
+            self._at = (self._at + len(units)) % window
+        self.step, self.total = charges.last, checked.total
+        self.live, self.ordinals = checked.live, checked.ordinals
+
+    def remaining(self) -> int:
+        """Units that the window which ends at the next step has left."""
+        ring, at, total = self._moved_to(self.step + 1)
+        leaving = int(ring[at]) if ring.size else 0
+        spans = sum(span.units for span in self.live.values())
+        return self.limit - (total - leaving) - spans
+
+    def fill(self, first: int, last: int) -> Charges:
+        """All that is left in every window that ends at these steps: what a halt charges.
+
+        Spans that are open at the first of them are extended to the last one.
+        """
+        count = last - first + 1
+        ring, at, total = self._moved_to(first)
+        spans = [
+            span._replace(last=max(span.last, last))
+            for span in self.live.values()
+            if self._meets(span, first)
+        ]
+        rest = self.limit - sum(span.units for span in spans)
+        units = np.zeros(count, dtype=np.int64)
+        for index in range(count):
+            if ring.size:
+                total -= (
+                    int(ring[(at + index) % ring.size])
+                    if index < ring.size
+                    else int(units[index - ring.size])
+                )
+            units[index] = max(0, rest - total)
+            total += int(units[index])
+        rows = np.array(spans, dtype=np.int64).reshape(-1, len(Span._fields))
+        return Charges(first, units, rows)
+
+    def recent(self) -> Integers:
+        """The units of the last w steps, the oldest first."""
+        return np.roll(self._ring, -self._at)
+
+    def describe(self) -> dict[str, int | None]:
+        """The public numbers of the account."""
+        return {"units": self.limit, "window": self.window, "horizon": self.horizon}
+
+    def standing(self) -> Checked:
+        """The account as it is, for a commit that charges nothing."""
+        none = Charges(self.step + 1, np.zeros(0, dtype=np.int64))
+        return Checked(none, self.total, self.live, self.ordinals)
+
+    def end_spans(self) -> None:
+        """Forget spans whose noise is never used again; whoever calls waits until no window contains a use of it."""
+        self.live, self.ordinals = {}, {}
+
+    def load(self, charges: Charges) -> None:
+        """Take over units that were committed before, for an account that is opened again."""
+        ring, at, total = self._moved_to(charges.first)
+        _, total = first_refused(ring, at, total, charges.units, np.array([LARGEST_LIMIT]))
+        self.apply(Checked(charges, int(total), {}, {}))
+
+    def restore(self, total: int, live: dict[tuple[int, int], Span], ordinals: dict[int, int]) -> None:
+        """Take over what the charges of the last window do not tell: older spans, and the total of an endless one."""
+        if self.window is None:
+            self.total = total
+        self.live, self.ordinals = live, ordinals
+
+    def _meets(self, span: Span, end: int) -> bool:
+        """Whether a span counts in the window that ends at a step, or in a later one."""
+        return self.window is None or span.last > end - self.window
+
+    def _moved_to(self, first: int) -> tuple[Integers, int, int]:
+        """(ring, place of its oldest step, its units) when the step before `first` has passed; nothing is changed."""
+        passed = first - 1 - self.step
+        if not passed or not self._ring.size:
+            return self._ring, self._at, self.total
+        ring, window = self._ring.copy(), self._ring.size
+        ring[(self._at + np.arange(min(passed, window))) % window] = 0
+        return ring, (self._at + passed) % window, int(ring.sum())
+
+    def _with_spans(self, charges: Charges) -> tuple[dict[tuple[int, int], Span], dict[int, int]]:
+        """The spans that are live after these charges, and the ordinals; a span that breaks a rule is refused."""
+        if not len(charges.spans):
+            return self.live, self.ordinals
+        live, ordinals = dict(self.live), dict(self.ordinals)
+        for row in charges.spans.tolist():
+            span = Span(*row)
+            if not span.units:
+                continue
+            key, known = (span.law, span.ordinal), live.get((span.law, span.ordinal))
+            if not 0 < span.units <= self.limit or span.last < span.first or span.law < 0:
+                raise AccountRefused(
+                    "a span has no units, more than a whole window, or ends before it begins."
+                )
+            if known is not None and self._meets(known, charges.first):
+                if (known.first, known.units) != (span.first, span.units) or span.last < known.last:
+                    raise AccountRefused("a span that is open may only be extended; its other numbers stay.")
+            elif span.ordinal <= ordinals.get(span.law, -1):
+                raise AccountRefused(
+                    "a span that has ended was charged again; begin one with another ordinal."
+                )
+            elif not charges.first <= span.first <= charges.last:
+                raise AccountRefused(
+                    "a span begins at one of the steps that are charged with it, never before."
+                )
+            live[key] = span
+            ordinals[span.law] = max(ordinals.get(span.law, -1), span.ordinal)
+        return live, ordinals
+
+    def _allowed(self, charges: Charges, live: dict[tuple[int, int], Span]) -> Integers:
+        """What steps may have spent in the window that ends at each charged step, beside the spans that meet it."""
+        count, first = len(charges.units), charges.first
+        if not live or not count:
+            return np.array([self.limit], dtype=np.int64)
+        used: dict[int, int] = {}  # changes of what spans cost, by index of the step
+        for span in live.values():
+            start = max(span.first, first) - first
+            stop = count if self.window is None else min(count, span.last + self.window - first)
+            if start < stop:
+                used[start] = used.get(start, 0) + span.units
+                used[stop] = used.get(stop, 0) - span.units
+        allowed, rest, at = np.empty(count, dtype=np.int64), self.limit, 0
+        for index in sorted(used):
+            allowed[at:index] = rest
+            rest, at = rest - used[index], index
+            if rest < 0:
+                raise AccountRefused.overspent(
+                    first + index, used[index], self.limit - rest - used[index], self.limit, self.window
+                )
+        allowed[at:] = rest
+        return allowed

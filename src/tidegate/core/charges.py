@@ -1,0 +1,93 @@
+"""What steps cost: plain data, returned by a mechanism and judged by an account."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+SPAN_FIELDS = 5
+NO_SPANS: Integers = np.zeros((0, SPAN_FIELDS), dtype=np.int64)
+NO_SPANS.setflags(write=False)
+
+
+class Span(NamedTuple):
+    """Noise that several steps share: its units count once in every window that meets any step from first to last.
+
+    Attributes
+    ----------
+    law, ordinal
+        Its identity: which law of the mechanism, and which span of this law, counted upwards.
+    first, last
+        The steps that it covers. `last` may lie in the future, and grows when the span is extended.
+    units
+        What it costs, at least 1.
+    """
+
+    law: int
+    ordinal: int
+    first: int
+    last: int
+    units: int
+
+
+class Charges(NamedTuple):
+    """What consecutive steps cost.
+
+    Attributes
+    ----------
+    first
+        The first step.
+    units
+        What each step costs by itself.
+    spans
+        One row per span that begins or is extended, with the fields of `Span`; rows with 0 units are padding.
+    """
+
+    first: int
+    units: Integers
+    spans: Integers = NO_SPANS
+
+    @property
+    def last(self) -> int:
+        """The last step; `first − 1` where there is none."""
+        return self.first + len(self.units) - 1
+
+
+def span_rows(spans: list[Span], room: int) -> Integers:
+    """Spans as rows, padded to a public number of them.
+
+    Examples
+    --------
+    >>> span_rows([Span(0, 1, first=5, last=8, units=3)], room=2).tolist()
+    [[0, 1, 5, 8, 3], [0, 0, 0, 0, 0]]
+    """
+    rows = np.zeros((max(room, len(spans)), SPAN_FIELDS), dtype=np.int64)
+    if spans:
+        rows[: len(spans)] = spans
+    return rows
+
+
+def shifted(charges: Charges, steps: int) -> Charges:
+    """The same charges so many steps later: for a mechanism that counts its steps from elsewhere."""
+    spans = charges.spans.copy()
+    spans[spans[:, 4] > 0, 2:4] += steps
+    return Charges(charges.first + steps, charges.units, spans)
+
+
+def merged(parts: list[Charges]) -> Charges:
+    """Charges of several mechanisms that read the same steps: units add up, and spans keep their own laws.
+
+    The laws of a part are numbered after those of the parts before it, so two parts never share an identity.
+    """
+    first = parts[0].first
+    units: Integers = np.stack([part.units for part in parts]).sum(axis=0)
+    rows = []
+    for number, part in enumerate(parts):
+        spans = part.spans.copy()
+        spans[:, 0] = spans[:, 0] * len(parts) + number
+        rows.append(spans)
+    return Charges(first, units, np.concatenate(rows))

@@ -1,0 +1,111 @@
+"""Where commits are kept: the interface of every log, and the log in memory."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidegate.core.commit import NO_HEAD, Commit, Row, row_of
+from tidegate.core.errors import Fenced
+
+FENCED = "another writer has moved the head of this log; close this session and open the log again."
+
+
+class Loaded(NamedTuple):
+    """Where a log stands.
+
+    Attributes
+    ----------
+    row
+        The last commit's row.
+    secret
+        Its secret.
+    here
+        Whether it was written in this very file: in a copy, noise to come must not be drawn from it.
+    """
+
+    row: Row
+    secret: bytes
+    here: bool
+
+
+class Log(ABC):
+    """An append-only record with one writer at a time: `append` compares the head, and swaps it, in one transaction."""
+
+    durable: bool
+    """Whether a commit survives the process."""
+
+    @abstractmethod
+    def load(self) -> Loaded | None:
+        """The last commit; None where there is none."""
+
+    @abstractmethod
+    def append(self, expected: bytes, commit: Commit) -> bytes:
+        """Write a commit if the head is the expected one, and return the new head; else raise `Fenced`.
+
+        When it returns, the commit is durable. When it raises anything else, it may or may not have been made.
+        """
+
+    @abstractmethod
+    def rows(self, number: int = 0) -> Iterator[Row]:
+        """All rows from a number on, in order."""
+
+    @abstractmethod
+    def rows_since(self, step: int) -> Iterator[Row]:
+        """The rows of all commits whose last step is not before a step, in order; found by an index."""
+
+    @abstractmethod
+    def forget_releases(self, number: int) -> None:
+        """Drop the releases of all commits before a number: every sink has confirmed them."""
+
+    def close(self) -> None:  # noqa: B027  nothing to close in memory
+        """Let go of files and connections."""
+
+
+class MemoryLog(Log):
+    """The log of a session that need not survive its process. It stores the same bytes as a file."""
+
+    durable = False
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self._secret = b""
+        self._lock = threading.Lock()
+
+    @property
+    def head(self) -> bytes:
+        """The hash of the last commit."""
+        return self._rows[-1].head if self._rows else NO_HEAD
+
+    def load(self) -> Loaded | None:
+        """The last commit."""
+        return Loaded(self._rows[-1], self._secret, True) if self._rows else None
+
+    def append(self, expected: bytes, commit: Commit) -> bytes:
+        """Compare and swap."""
+        with self._lock:
+            if self.head != expected:
+                raise Fenced(FENCED)
+            row = row_of(expected, commit)
+            self._rows.append(row)
+            self._secret = commit.secret
+            return row.head
+
+    def rows(self, number: int = 0) -> Iterator[Row]:
+        """All rows from a number on."""
+        return iter(self._rows[number:])
+
+    def rows_since(self, step: int) -> Iterator[Row]:
+        """The rows of commits that end at or after a step."""
+        low, high = 0, len(self._rows)
+        while low < high:  # steps only grow
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._rows[middle].last >= step else (middle + 1, high)
+        return iter(self._rows[low:])
+
+    def forget_releases(self, number: int) -> None:
+        """Drop releases before a number."""
+        for at, row in enumerate(self._rows[:number]):
+            self._rows[at] = row._replace(releases=None)

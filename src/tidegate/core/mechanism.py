@@ -1,0 +1,141 @@
+"""What the core asks of a mechanism: functions over plain state. It never sees an account, a log or a transaction."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.core.charges import NO_SPANS, Charges, Integers
+from tidegate.core.rows import Draws
+from tidegate.exact import ExactLike
+from tidegate.policy import Policy
+from tidegate.releases import Status
+
+Matrix = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+State = Any  # a tuple of arrays and of further such tuples
+
+NOTHING: tuple[npt.NDArray[Any], ...] = ()
+
+
+class Output(NamedTuple):
+    """What steps release and what they cost.
+
+    Attributes
+    ----------
+    values
+        Steps × outputs, in the unit of the values.
+    status
+        How each step came about; numbers of `releases.Status`.
+    source
+        The step at which its values were measured; 0 before anything was.
+    scale
+        The scale of their noise, in the unit of the values.
+    units, spans
+        What the steps cost; see `charges.Charges`.
+    more
+        Further released arrays, named by the mechanism's `more`.
+    """
+
+    values: Floats
+    status: npt.NDArray[np.int8]
+    source: Integers
+    scale: Floats
+    units: Integers
+    spans: Integers = NO_SPANS
+    more: tuple[npt.NDArray[Any], ...] = NOTHING
+
+    @property
+    def released(self) -> tuple[npt.NDArray[Any], ...]:
+        """The arrays that leave."""
+        return (self.values, self.status, self.source, self.scale, *self.more)
+
+    def part(self, steps: slice) -> Output:
+        """Some of the steps, as views, without spans."""
+        return Output(
+            self.values[steps], self.status[steps], self.source[steps], self.scale[steps], self.units[steps]
+        )
+
+    def after_silence(self, steps: int) -> Output:
+        """The same behind so many steps of which nothing is said."""
+        quiet = empty_output(steps, self.values.shape[1])
+        quiet.values[:], quiet.status[:] = np.nan, int(Status.SILENT)
+        quiet.source[:], quiet.scale[:] = 0, 0.0
+        return self._replace(
+            values=np.concatenate([quiet.values, self.values]),
+            status=np.concatenate([quiet.status, self.status]),
+            source=np.concatenate([quiet.source, self.source]),
+            scale=np.concatenate([quiet.scale, self.scale]),
+            units=np.concatenate([quiet.units, self.units]),
+        )
+
+
+class Mechanism(Protocol):
+    """A frozen configuration. All that changes is in the state, which the session owns."""
+
+    @property
+    def policy(self) -> Policy:
+        """What is protected, and the budget."""
+
+    @property
+    def columns(self) -> int:
+        """Values of a step."""
+
+    @property
+    def outputs(self) -> int:
+        """Released values of a step."""
+
+    @property
+    def grid(self) -> ExactLike:
+        """The public resolution of values."""
+
+    @property
+    def rounding(self) -> str:
+        """Whether values off the grid are refused or rounded."""
+
+    @property
+    def clamp(self) -> ExactLike | None:
+        """The public bound of values."""
+
+    @property
+    def units(self) -> int:
+        """Into how many units the budget of a window is divided."""
+
+    @property
+    def most_spans(self) -> int:
+        """The most spans that can meet a window; public."""
+
+    @property
+    def noise_in_state(self) -> bool:
+        """Whether the state holds noise that is still to be used: then a copy of a log begins anew."""
+
+    def describe(self) -> dict[str, Any]:
+        """The configuration, exactly, as JSON."""
+
+    def begin(self, first: int) -> State:
+        """The state before the first step, when no window has spent anything."""
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """What the next steps cost at least, whatever the data are: refused before a random word is drawn."""
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Release the next steps and change the state. What it raises ends the session, and the steps stay charged."""
+
+
+def empty_output(steps: int, outputs: int) -> Output:
+    """Arrays for a loop to fill; the units begin at 0."""
+    return Output(
+        np.empty((steps, outputs)),
+        np.empty(steps, dtype=np.int8),
+        np.empty(steps, dtype=np.int64),
+        np.empty(steps),
+        np.zeros(steps, dtype=np.int64),
+    )
+
+
+def unit_of(mechanism: Mechanism) -> Fraction:
+    """What a unit is worth, in ε or ρ."""
+    return mechanism.policy.budget.total / mechanism.units

@@ -1,0 +1,124 @@
+"""Pushed values: checked, and put on the grid, before anything else happens. Refused here, nothing was touched."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate import frames
+from tidegate.errors import InvalidInput
+from tidegate.exact import show
+from tidegate.structures.clamping import LARGEST, as_floats, most_units, saturated
+from tidegate.structures.kernels.grid import most_extreme, round_to_grid
+
+Matrix = npt.NDArray[np.int64]
+
+
+class ValueReader:
+    """Values of any numeric form as whole grid units, steps × columns.
+
+    Parameters
+    ----------
+    columns
+        How many a step has.
+    grid
+        The public resolution, one over a whole number.
+    rounding
+        "refuse": values must lie on the grid. "nearest": they are rounded to it.
+    clamp
+        A public bound: values beyond it are cut, and what is no number counts as 0. None: such values are refused.
+
+    Examples
+    --------
+    >>> ValueReader(2, Fraction(1, 2)).row([3, 0.5]).tolist()
+    [[6, 1]]
+    """
+
+    def __init__(
+        self,
+        columns: int,
+        grid: Fraction = Fraction(1),
+        rounding: str = "refuse",
+        clamp: Fraction | None = None,
+    ) -> None:
+        self.columns, self.rounding, self.clamp = columns, rounding, clamp
+        self.names: tuple[str, ...] | None = None  # of the first table that was pushed
+        self._per_one, self._most = grid.denominator, most_units(grid)
+
+    def row(self, values: Any) -> Matrix:
+        """One step, as a matrix of one row."""
+        array = self._numbers(self._in_order(values))
+        if array.ndim == 0 and self.columns == 1:
+            array = array.reshape(1)
+        if array.shape != (self.columns,):
+            raise InvalidInput(
+                f"a step has {self.columns} columns and this one has the shape {array.shape}; push {self.columns} values."
+            )
+        return self._on_grid(array[np.newaxis])
+
+    def rows(self, values: Any) -> Matrix:
+        """Several steps."""
+        array = self._numbers(self._in_order(values))
+        if array.ndim == 1 and self.columns == 1:
+            array = array[:, np.newaxis]
+        if array.ndim != 2 or array.shape[1] != self.columns:
+            raise InvalidInput(
+                f"a batch is an array of steps × {self.columns} columns and this one has the shape {array.shape}; "
+                "reshape it."
+            )
+        return self._on_grid(array)
+
+    def _in_order(self, values: Any) -> Any:
+        """Values whose columns have names, in the order of the first table; all others as they are."""
+        given = None if isinstance(values, np.ndarray | list) else frames.names_of(values)
+        if given is None:
+            return values
+        if self.names is None and len(given) == self.columns:
+            self.names = given
+        return values if self.names is None else frames.in_order(values, given, self.names)
+
+    def _numbers(self, values: Any) -> npt.NDArray[Any]:
+        try:
+            array = np.asarray(values)
+            array = as_floats(array) if self.clamp is not None else array
+        except (ValueError, OverflowError):
+            array = np.empty(0, dtype=object)
+        if array.dtype.kind not in "buif":
+            raise InvalidInput(
+                "values must be numbers in a regular array; convert them before they are pushed."
+            )
+        return array
+
+    def _on_grid(self, array: npt.NDArray[Any]) -> Matrix:
+        if self.clamp is not None:
+            return saturated(array, self.clamp, Fraction(1, self._per_one))
+        if array.dtype.kind in "bui":
+            if array.dtype == np.uint64 and array.size and int(array.max()) > LARGEST:
+                raise _beyond(LARGEST)
+            units = array.astype(np.int64)  # a copy: whoever pushed may change theirs
+            if most_extreme(units.ravel()) > LARGEST // self._per_one:
+                raise _beyond(LARGEST)
+            return units if self._per_one == 1 else units * self._per_one
+        flat = np.ascontiguousarray(array, dtype=np.float64).ravel()
+        units, exactly, finite = round_to_grid(flat, self._per_one, float(self._most))
+        if not finite:
+            raise InvalidInput(
+                f"a value is NaN, infinite or beyond {self._most} grid units; fill gaps from public or released values, "
+                "or choose a coarser grid."
+            )
+        if not exactly and self.rounding == "refuse":
+            raise InvalidInput(
+                f"a value does not lie on the grid of {show(Fraction(1, self._per_one))}; round each contribution to the "
+                'grid before summing, or declare rounding="nearest", which raises the sensitivity.'
+            )
+        matrix: Matrix = units.reshape(array.shape)
+        return matrix
+
+
+def _beyond(most: int) -> InvalidInput:
+    return InvalidInput(
+        f"a value lies beyond ±{most} grid units, the range in which integers are exact; choose a coarser grid."
+    )
