@@ -196,6 +196,7 @@ def noise_lines() -> Iterator[Line]:
         yield _drawn(f"{law} 40.5, wide", law, 1, 40.5, (2, 70_000))
         yield _drawn(f"{law} 1e9, wide", law, 1, 1e9, (2, 70_000))
         yield _drawn(f"{law} 40.5, many", law, 1, 40.5, (1 << 20, 1))
+        yield _drawn(f"{law} 1e9, many", law, 1, 1e9, (1 << 20, 1))
         yield _drawn(f"{law} 40.5, far away", law, 2**40, 40.5, (50, 2))
     for scale in (0.3, 10.0, 1000.0 / 3, 2.0**31 + 1, 1e12):
         for named in (
@@ -214,7 +215,8 @@ def noise_lines() -> Iterator[Line]:
             {"width": 4, "classes": 3},
         ):
             yield _shared("semiorder", scale, named)
-    yield _drawn("cube 24.0, many", "cube", 1, 24.0, (1 << 16, 1), lengths=(8, 7))
+    yield _drawn("cube 24.0, many", "cube", 1, 24.0, (1 << 20, 1), lengths=(8, 7))
+    yield _drawn("cube 1e9, many", "cube", 1, 1e9, (1 << 18, 3), lengths=(5,), columns=3)
     yield _drawn("cube 24.0, wide", "cube", 1, 24.0, (4, 40_000), lengths=(2,), copies=40_000)
     yield _drawn("semiorder 24.0, many", "semiorder", 1, 24.0, (1 << 16, 1), width=6)
     yield _drawn("semiorder 24.0, wide", "semiorder", 1, 24.0, (4, 3_000), width=3, copies=3_000)
