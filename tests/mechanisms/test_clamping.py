@@ -15,9 +15,8 @@ import tidegate as tg
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BudgetAbsorption, Uniform
 from tidegate.structures.clamping import most_units, saturated
-from tidegate.structures.kernels.grid import round_to_grid
 from tidegate.structures.grid import nearest_units
-from tidegate.structures.kernels.grid import half_up
+from tidegate.structures.kernels.grid import half_up, round_to_grid
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 
 POLICY = tg.Event(epsilon="1")

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tidegate.mechanisms.clamping import most_units
 
 from tidegate.errors import TidegateError
 from tidegate.ledger import Group, Ledger, MemoryLedger
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Mechanism, catalogue
-from tidegate.mechanisms.clamping import most_units
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.noise import gaussian, laplace
