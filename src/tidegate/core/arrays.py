@@ -1,14 +1,14 @@
 """Arrays as bytes: fixed width, no text, no compression, so that a record's size depends on its shapes alone.
 
-A *state* is a tuple of arrays and of further such tuples (NamedTuples). `flat` lists its arrays in order, `rebuilt` puts
-arrays back into the form of a template.
+A *state* is a tuple of arrays, of parts that know how they are stored, and of further such tuples (NamedTuples).
+`flat` lists its arrays in order, `rebuilt` puts arrays back into the form of a template.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -64,13 +64,25 @@ def decode(data: bytes) -> list[Array]:
     return arrays
 
 
+class Stored(Protocol):
+    """A part of a state that is worked with in another form than it is stored in."""
+
+    def stored(self) -> tuple[Array, ...]:
+        """Its arrays, of public sizes."""
+
+    def loaded(self, stored: Iterator[Array]) -> Self:
+        """The same part with the next arrays as its content."""
+
+
 def flat(state: Any) -> Iterator[Array]:
     """The arrays of a state, in order."""
     if isinstance(state, tuple):
         for part in state:
             yield from flat(part)
-    else:
+    elif isinstance(state, np.ndarray):
         yield state
+    else:
+        yield from state.stored()
 
 
 def rebuilt(template: _S, arrays: Iterator[Array]) -> _S:
@@ -79,6 +91,8 @@ def rebuilt(template: _S, arrays: Iterator[Array]) -> _S:
         parts = [rebuilt(part, arrays) for part in template]
         make = getattr(type(template), "_make", tuple)
         return cast(_S, make(parts))
+    if not isinstance(template, np.ndarray):
+        return cast(_S, cast(Stored, template).loaded(arrays))
     found = next(arrays, None)
     expected = cast(Array, template)
     if found is None or found.dtype != expected.dtype or found.ndim != expected.ndim:

@@ -105,6 +105,10 @@ class Mechanism(Protocol):
         """Into how many units the budget of a window is divided."""
 
     @property
+    def more(self) -> tuple[str, ...]:
+        """Names of what it releases besides, in the order of `Output.more`."""
+
+    @property
     def most_spans(self) -> int:
         """The most spans that can meet a window; public."""
 

@@ -369,7 +369,7 @@ class Session:
                 parts, charges = iter(arrays.decode(row.releases)), charges_of(row)
                 found = {}
                 for query, (units, _) in zip(self._queries, charges, strict=True):
-                    own = [next(parts) for _ in range(OUTPUTS)]
+                    own = [next(parts) for _ in range(OUTPUTS + len(query.mechanism.more))][:OUTPUTS]
                     found[query.name] = _releases(row.first, own, units, unit_of(query.mechanism))
                 yield found[""] if self._alone else found
 

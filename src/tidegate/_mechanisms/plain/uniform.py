@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class State(NamedTuple):
 @dataclass(frozen=True)
 class Uniform(configured.Uniform):
     """Add noise to every step; see :class:`tidegate.mechanisms.Uniform` for parameters, privacy and error."""
+
+    more: ClassVar[tuple[str, ...]] = ()
 
     @cached_property
     def shared(self) -> SharedLaw | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -131,6 +131,8 @@ def absorb(
 @dataclass(frozen=True)
 class BudgetAbsorption(configured.BudgetAbsorption):
     """Give every step the same share; :class:`tidegate.mechanisms.BudgetAbsorption` has parameters and privacy."""
+
+    more: ClassVar[tuple[str, ...]] = ()
 
     @cached_property
     def shared(self) -> SharedLaw | None:

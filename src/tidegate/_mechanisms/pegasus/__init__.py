@@ -1,0 +1,1 @@
+"""PeGaSus (Chen et al. 2017): perturb, group, smooth."""
