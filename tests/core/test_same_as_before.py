@@ -12,13 +12,19 @@ from tidegate import mechanisms as before
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 
-MOVED = {before.Uniform: Uniform, before.BudgetAbsorption: BudgetAbsorption, before.PeGaSus: PeGaSus}
+MOVED = {
+    before.Uniform: Uniform,
+    before.BudgetAbsorption: BudgetAbsorption,
+    before.BudgetDistribution: BudgetDistribution,
+    before.PeGaSus: PeGaSus,
+}
 LENGTH = 70
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -127,6 +127,14 @@ class Mechanism(Protocol):
 
     def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
         """Release the next steps and change the state. What it raises ends the session, and the steps stay charged."""
+
+
+@runtime_checkable
+class Resumes(Protocol):
+    """A mechanism whose state has parts that follow from charges."""
+
+    def resume(self, state: State, step: int, recent: Integers) -> None:
+        """Fill them when a log was opened: `recent` are the units of the last steps, up to `step`."""
 
 
 def empty_output(steps: int, outputs: int) -> Output:

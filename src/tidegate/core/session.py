@@ -42,7 +42,7 @@ from tidegate.core.commit import (
 )
 from tidegate.core.errors import Fenced, Halted, LogDamaged, LogMismatch, SessionClosed
 from tidegate.core.log import Loaded, Log, MemoryLog
-from tidegate.core.mechanism import Mechanism, Output, unit_of
+from tidegate.core.mechanism import Mechanism, Output, Resumes, unit_of
 from tidegate.core.rows import Draws
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.values import Matrix, ValueReader
@@ -222,6 +222,8 @@ class Session:
         parts = iter(arrays.decode(state))
         for query in self._queries:
             query.load(parts)
+            if isinstance(query.mechanism, Resumes):
+                query.mechanism.resume(query.state, self.step, query.account.recent())
         if row.kind == FINISHED:
             self._closed = ENDED
         elif row.kind == HALTED or not loaded.here:
