@@ -118,30 +118,39 @@ def prepare(folder: Path, location: str, *changes: tuple[str, str]) -> Queries:
         assert before in text, before
         text = text.replace(before, after)
     (folder / "out" / "hall.toml").write_text(text)
-    (folder / "out" / "hall.key").write_text("A" * 43 + "=\n")  # one key for all, so that heads are comparable
+    (folder / "out" / "hall.key").write_text(
+        "A" * 43 + "=\n"
+    )  # one key for all, so that heads are comparable
     return parse_queries(text, folder / "out" / "hall.toml")
 
 
-def run(queries: Queries, clocks: Sequence[Callable[[], float]] = (), seed: int = 7) -> Surface:
+def run(
+    queries: Queries, moments: Sequence[float] = (), arrive: Callable[[float], None] | None = None
+) -> Surface:
     """Release a stream under fixed entropy; what is public then.
 
     Parameters
     ----------
     queries
         As `prepare` made them.
-    clocks
-        Of a followed stream: one for each start, which ends when everything was released that had closed.
-    seed
-        Of the entropy.
+    moments
+        Of a followed stream: what the clock says at each of its starts, which end when all that has closed is released.
+    arrive
+        Lets records arrive up to a moment, before the start.
     """
-    with fixed_entropy(seed):
-        for clock in clocks or (None,):
-            with open_streams(queries, follow=clock is not None, backfill=True, clock=clock) as streams:
-                intake = streams.queries.open(
-                    streams.position, follow=clock is not None, clock=clock, once=clock is not None
+    with fixed_entropy(7):
+        for now in moments or (None,):
+            if arrive is not None and now is not None:
+                arrive(now)
+            clock = None if now is None else lambda now=now: now
+            with open_streams(queries, follow=now is not None, backfill=True, clock=clock) as streams:
+                _drive(
+                    streams,
+                    streams.queries.open(
+                        streams.position, follow=now is not None, clock=clock, once=now is not None
+                    ),
                 )
-                _drive(streams, intake)
-    return surface(queries, live=bool(clocks))
+    return surface(queries, live=bool(moments))
 
 
 def _drive(streams: Streams, intake: Intake) -> None:
@@ -168,9 +177,7 @@ def surface(queries: Queries, *, live: bool = False) -> Surface:
         with closing(Archives(archives_of(streams.queries.first))) as archives:
             for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
                 place = folder / f"report-{config.name}.html"
-                write_report(
-                    place, config, stream.store, verdict, history=history, archives=archives
-                )
+                write_report(place, config, stream.store, verdict, history=history, archives=archives)
                 write_card(folder / f"card-{config.name}.json", config, history)
     for pattern in MADE:
         found |= {path.name: _MOMENT.sub(b"", path.read_bytes()) for path in sorted(folder.rglob(pattern))}
@@ -193,6 +200,11 @@ async def _answers(service: Service, paths: list[str]) -> Surface:
             assert answer.status_code == 200, (path, answer.text)
             text = re.sub(r"process_start_time_seconds [\d.]+", "", answer.text)
             found[path] = _json(json.loads(text), "time", "signature") if text[0] in "{[" else text.encode()
+            if path.endswith("/rows"):  # which come in pages, and from archives
+                rows = answer.json()["rows"]
+                while more := (await client.get(f"{path}?after={rows[-1][0]}")).json()["rows"]:
+                    rows += more
+                found[path] = _json(rows)
     return found
 
 
@@ -263,4 +275,3 @@ def recomputed(queries: Queries, vectors: np.ndarray[Any, Any], *, size: int, li
         intake.close = lambda: None  # type: ignore[method-assign]
         _drive(streams, intake)
     return surface(queries, live=live)
-
