@@ -33,7 +33,7 @@ from tests.web.helpers import served, until
 
 from tidegate.config import Queries
 from tidegate.ingest.blocks import block_steps
-from tidegate.ledger.rows import decode_text
+from tidegate.ledger.rows import decode_arrays, decode_batch, decode_text
 from tidegate.releases import Status
 from tidegate.runtime import open_streams
 from tidegate.testing.entropy import fixed_entropy
@@ -390,6 +390,43 @@ def test_rows_follow_from_what_was_decided(tmp_path: Path, name: str, noise: str
             "released.csv.receipt",
         ):
             assert found[part] == again[part], part
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Sample",
+        "PeGaSus",
+        "Fast",
+        "Tide",
+        "RescueDP",
+        "OptStream",
+        "Fourier",
+        "BinaryTree",
+        "BackwardSmoothing",
+    ],
+)
+def test_rows_say_what_releases_say(tmp_path: Path, name: str) -> None:
+    """Of mechanisms that look at data: each row has public steps, and the units that its releases have."""
+    shapes = []
+    for events in (base(), moved()):
+        queries = prepare(tmp_path, in_csv(tmp_path, events), ('name = "Uniform"', f'name = "{name}"'))
+        rows = json.loads(run(queries)["/streams/hall/account/rows"])
+        (chunk,) = released(queries)
+        units = chunk.units[chunk.revision == 0]
+        for _, kind, first, last, _, _, _, detail, _ in rows:
+            if kind == "mark":
+                continue
+            assert kind in ("batch", "groups")
+            packed = base64.b64decode(detail)
+            if kind == "batch":
+                charged = decode_batch(packed)
+            else:
+                charged, begun, _ = decode_arrays(packed)
+                np.add.at(charged := charged.copy(), begun[:, 0] - first, begun[:, 2])
+            assert charged.tolist() == units[first - 1 : last].tolist()
+        shapes.append([(row[1], row[2], row[3], row[5]) for row in rows])
+    assert shapes[0] == shapes[1] == [("mark", 1, 1, "test entropy"), (shapes[0][1][0], 1, 24, "")]
 
 
 # blocks --------------------------------------------------------------------------------------------------------
