@@ -31,6 +31,7 @@ from tests.runtime.public import (
 )
 from tests.web.helpers import served, until
 
+from tidegate.cli import main
 from tidegate.config import Queries
 from tidegate.ingest.blocks import block_steps
 from tidegate.ledger.rows import decode_arrays, decode_batch, decode_text
@@ -456,3 +457,26 @@ def test_rows_are_cut_at_public_steps(tmp_path: Path) -> None:
     assert all("link" not in base["facts"] for base in bases)  # a hash over raw state
     for found in surfaces[1:]:
         assert differing(surfaces[0], found) == {}
+
+
+def test_log_lines_status_and_exit_codes_do_not_depend_on_records(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The command says and writes the same, but for times."""
+    watched = ("[sink]", f'[run]\nlog = "json"\nstatus = "{tmp_path}/out/status.json"\n\n[sink]')
+    found = []
+    for events in (base, *SAME_VALUES.values()):
+        queries = prepare(tmp_path, in_csv(tmp_path, events()), watched)
+        capfd.readouterr()
+        with fixed_entropy(7):
+            code = main(
+                ["release", str(queries.first.path), "--report", str(tmp_path / "out" / "report.html")]
+            )
+        lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+        status = json.loads((tmp_path / "out" / "status.json").read_text())
+        for each in (*lines, status):
+            each.pop("time")
+        status.pop("released_at")
+        assert any(line["event"] == "released" for line in lines)
+        found.append((code, lines, status))
+    assert all(each == found[0] for each in found)
