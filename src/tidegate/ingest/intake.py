@@ -81,7 +81,7 @@ class Intake:
     >>> steps = Steps(start="1970-01-01T00:00", length="1h", count=2)
     >>> intake = Intake(source, schema, steps, Query(aggregate="count", columns=Columns(("hall", "yard"))))
     >>> [block.units.tolist() for block in intake]
-    [[[2, 0]], [[0, 1]]]
+    [[[2, 0], [0, 1]]]
     >>> folder.cleanup()
     """
 
