@@ -45,7 +45,7 @@ def work(order: dict[str, Any]) -> None:
     """One start of the stream of a folder, to its end if nobody interferes."""
     from tidegate.config import read_queries
     from tidegate.errors import TidegateError
-    from tidegate.ingest import intake as reading
+    from tidegate.ingest import blocks as reading
     from tidegate.runtime import open_streams, stream, streams
 
     stream.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import Columns, Intake, Query, Schema, Source, StepBlock, Steps, open_source
-from tidegate.ingest import intake as intake_module
+from tidegate.ingest import blocks as blocks_module
 from tidegate.ingest.errors import MissingReading, RepeatedReading, TimeGoesBackwards
 from tidegate.ingest.sources import DirectorySource, ParquetSource, PipeSource, TextSource
 from tidegate.ingest.sources.source import EventBatch, Patience, Position, no_patience
@@ -102,7 +102,7 @@ def test_every_position_resumes(
     tmp_path: Path, kind: str, shuffled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new intake from any committed position gives the rest of the steps, also between blocks of one group."""
-    monkeypatch.setattr(intake_module, "MOST_CELLS", 4)
+    monkeypatch.setattr(blocks_module, "MOST_CELLS", 4)
     frame = sample()
     path = write(frame.reverse() if shuffled else frame, tmp_path, kind)
     blocks = list(Intake(small(path), SCHEMA, STEPS, QUERY))
@@ -346,7 +346,7 @@ def test_an_endless_intake_can_be_stopped() -> None:
     for block in intake:
         seen.append(block.last_step)
         intake.stop()
-    assert seen == [4]
+    assert seen == [1]
 
 
 # folders and pipes ---------------------------------------------------------------------------------------------

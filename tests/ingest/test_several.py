@@ -90,8 +90,8 @@ location = "released.csv"
     intake = queries.open()
     blocks = [intake.query.apart(block) for block in intake]  # type: ignore[union-attr]
     intake.close()
-    assert blocks[0][0].missing is None
-    assert blocks[-1][0].missing is not None
-    assert blocks[-1][0].missing.tolist() == [[False, True]]
-    assert blocks[-1][1].missing is None
-    assert np.concatenate([block[1].units for block in blocks]).tolist() == [[3], [6]]
+    ((first, second),) = blocks
+    assert first.missing is not None
+    assert first.missing.tolist() == [[False, False], [False, True]]
+    assert second.missing is None
+    assert second.units.tolist() == [[3], [6]]

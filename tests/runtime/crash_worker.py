@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.ingest import Columns, Intake, Query, Schema, StepBlock, Steps
+from tidegate.ingest import blocks as blocks_module
 from tidegate.ingest.sources.text import TextSource
 from tidegate.mechanisms import BudgetAbsorption, OptStream
 from tidegate.policy import WEvent
@@ -76,7 +77,8 @@ def events(folder: Path) -> Path:
 
 
 def intake(folder: Path, position: Any) -> Intake:
-    """Reads a few lines at a time, so that there are many blocks."""
+    """Reads a few lines at a time, in blocks of a few steps."""
+    blocks_module.BLOCK_STEPS = 3
     query = Query(aggregate="distinct", columns=Columns(("north", "south")))
     schema = Schema(time="time", unit="unit", column="place")
     steps = Steps(start="1970-01-01", length="1h", count=STEPS)

@@ -1,8 +1,13 @@
-"""Blocks of closed steps, on their way to a mechanism."""
+"""Blocks of closed steps, on their way to a mechanism.
+
+A block becomes one commit, one row of the account and one write to every sink. So where blocks end is public, and must
+not depend on records: a finite input is cut at multiples of a public number of steps, and a followed one at every step.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +19,27 @@ from tidegate.ingest.aggregate import Mask, Matrix
 from tidegate.ingest.query import MISSING
 from tidegate.ingest.sources.source import Position
 from tidegate.structures.grid import nearest_units
+
+BLOCK_STEPS = 1000  # of a finite input: its blocks end at multiples of this number
+MOST_CELLS = 2**22  # of one block, so that wide ones have fewer steps
+
+
+def block_steps(width: int, *, follow: bool) -> int:
+    """How many steps a block has: a function of the configuration alone.
+
+    Parameters
+    ----------
+    width
+        The number of columns of all queries.
+    follow
+        Whether steps close by the clock, one by one.
+
+    Examples
+    --------
+    >>> block_steps(3, follow=False), block_steps(2**20, follow=False), block_steps(3, follow=True)
+    (1000, 4, 1)
+    """
+    return 1 if follow else max(1, min(BLOCK_STEPS, MOST_CELLS // max(1, width)))
 
 
 @dataclass(frozen=True)
@@ -57,6 +83,8 @@ class StepBlock:
     def __getitem__(self, part: slice) -> StepBlock:
         """Some of the steps; the position stays that of all."""
         missing = None if self.missing is None else self.missing[part]
+        if missing is not None and not missing.any():
+            missing = None
         first = self.first_step + range(len(self))[part].start
         return StepBlock(first, self.units[part], self.grid, self.position, missing, self.later)
 
@@ -99,3 +127,56 @@ class StepBlock:
 
     def _natural(self, units: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         return units if self.grid == 1 else units / self.grid.denominator
+
+
+class Cutter:
+    """Puts steps together, or takes them apart, so that blocks end at public steps whatever pieces they come in.
+
+    Parameters
+    ----------
+    size
+        Blocks end at multiples of this number.
+    last
+        The last step of all, at which the last block ends.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cutter = Cutter(4, last=6)
+    >>> piece = StepBlock(1, np.zeros((3, 1), dtype=np.int64), Fraction(1), {})
+    >>> [len(block) for block in cutter.add(piece)]
+    []
+    >>> [len(block) for block in cutter.add(replace(piece, first_step=4))]
+    [4, 2]
+    """
+
+    def __init__(self, size: int, last: int) -> None:
+        self._size, self._last = size, last
+        self._waiting: list[StepBlock] = []
+
+    def add(self, piece: StepBlock) -> Iterator[StepBlock]:
+        """Take the next steps; hand out the blocks that they complete, with the position of the piece."""
+        begin = 0
+        while begin < len(piece):
+            step = piece.first_step + begin
+            end = min(-(-step // self._size) * self._size, self._last)
+            stop = min(end + 1 - piece.first_step, len(piece))
+            self._waiting.append(piece[begin:stop])
+            begin = stop
+            if self._waiting[-1].last_step == end:
+                parts, self._waiting = self._waiting, []
+                yield _joined(parts)
+
+
+def _joined(parts: list[StepBlock]) -> StepBlock:
+    """Consecutive pieces as one block, with the position of the last."""
+    if len(parts) == 1:
+        return parts[0]
+    units = np.concatenate([part.units for part in parts])
+    missing = None
+    if any(part.missing is not None for part in parts):
+        masks = [
+            np.zeros(part.units.shape, np.bool_) if part.missing is None else part.missing for part in parts
+        ]
+        missing = np.concatenate(masks)
+    return replace(parts[-1], first_step=parts[0].first_step, units=units, missing=missing)

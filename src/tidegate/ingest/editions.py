@@ -15,8 +15,8 @@ import polars as pl
 
 from tidegate.clock.steps import Steps
 from tidegate.ingest.aggregate import Matrix
-from tidegate.ingest.blocks import StepBlock
-from tidegate.ingest.held import Held
+from tidegate.ingest.blocks import Cutter, StepBlock, block_steps
+from tidegate.ingest.held import Held, Rows
 from tidegate.ingest.intake import Intake
 from tidegate.ingest.sources.source import EventBatch, Position
 
@@ -80,12 +80,26 @@ class EditionsIntake(Intake):
         return min([super()._due(), *waiting])
 
     def _close(self, held: Held, now: float, end: int, after: Position | None) -> Iterator[StepBlock]:
+        """All steps that are due, in the order in which the clock has closed them, however late it is."""
+        waiting: list[tuple[Edition, int, Iterator[StepBlock]]] = []
         for edition in self.earlier:
             first, last = edition.next_step, min(edition.steps.closed_by(now), end)
-            if last >= first:
-                for block in self._vectors(held.between(first, last), first, last):
-                    yield self._provisional(block, edition)
-        yield from super()._close(held, now, end, after)
+            rows = held.between(first, last) if last >= first else []
+            waiting.append((edition, last, self._early(edition, rows, last)))
+        final, last = Edition(self.steps, self.next_step, 0), min(self.steps.closed_by(now), end)
+        waiting.append((final, last, super()._close(held, now, end, after)))
+        while ready := [(each[0].due, at) for at, each in enumerate(waiting) if each[0].next_step <= each[1]]:
+            edition, _, blocks = waiting[min(ready)[1]]
+            block = next(blocks)
+            edition.next_step = block.last_step + 1
+            yield block
+
+    def _early(self, edition: Edition, rows: Rows, last: int) -> Iterator[StepBlock]:
+        """The steps of an earlier edition up to one."""
+        cutter = Cutter(block_steps(self.query.width, follow=True), last)
+        for piece in self._vectors(rows, edition.next_step, last):
+            for block in cutter.add(piece):
+                yield self._provisional(block, edition)
 
     def _finite(self) -> Iterator[StepBlock]:
         for block in super()._finite():

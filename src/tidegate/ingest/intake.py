@@ -16,7 +16,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import one_of
 from tidegate.ingest.aggregate import Matrix
 from tidegate.ingest.arrays import never_decreases
-from tidegate.ingest.blocks import StepBlock
+from tidegate.ingest.blocks import Cutter, StepBlock, block_steps
 from tidegate.ingest.errors import TimeGoesBackwards
 from tidegate.ingest.held import Held
 from tidegate.ingest.keeping import Keeper, packed, unpacked
@@ -27,7 +27,6 @@ from tidegate.ingest.sources.source import EventBatch, EventSource, Position
 from tidegate.ingest.spool import Spool
 from tidegate.ingest.times import EachTime, TimeReader
 
-MOST_CELLS = 2**22  # of one block: long gaps come in several
 _FEW_ROWS = 2**16  # that may be put away before it is looked whether all of them are needed
 _LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
 
@@ -66,7 +65,8 @@ class Intake:
     are left out and counted in `dropped`, which is for the curator's eyes in a debugger: it is in no
     position, message or log. A finite input is read once to check it before the first step is handed out, so
     that a bad record refuses the whole input and does not cut a stream of releases short at a place that
-    depends on it.
+    depends on it. Blocks end at public steps: how records are ordered, and in which pieces a source reads them, decides
+    nothing that is seen.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Intake:
     >>> steps = Steps(start="1970-01-01T00:00", length="1h", count=2)
     >>> intake = Intake(source, schema, steps, Query(aggregate="count", columns=Columns(("hall", "yard"))))
     >>> [block.units.tolist() for block in intake]
-    [[[2, 0]], [[0, 1]]]
+    [[[2, 0], [0, 1]]]
     >>> folder.cleanup()
     """
 
@@ -118,6 +118,7 @@ class Intake:
         self.keeper: Keeper | None = None  # set by whoever commits the steps
         self.began: Callable[[Position], None] | None = None  # hears where a live source begins
         self._kept_rows = 0
+        self._cutter = Cutter(block_steps(query.width, follow=follow), self._end)
         self._stopped = False
         self._rehearsed = False
         self._once = once
@@ -229,9 +230,10 @@ class Intake:
             rows, numbers = self._accept(batch)
             if not len(numbers):
                 continue
+            if not held:  # before the first record steps are empty
+                yield from self._blocks([], int(numbers[0]) - 1, batch.before)
             current = int(numbers[-1])
-            earliest = int(held[0][1][0] if held else numbers[0])
-            if earliest < current:
+            if self.next_step < current:  # whatever is held belongs to the next step
                 cut = int(np.searchsorted(numbers, current))
                 held.append((rows[:cut], numbers[:cut]))
                 yield from self._blocks(held, current - 1, batch.before)
@@ -370,12 +372,14 @@ class Intake:
     def _blocks(
         self, held: list[tuple[pl.DataFrame, Matrix]], last: int, source: Position | None
     ) -> Iterator[StepBlock]:
-        """The vectors of all steps up to the last, in blocks of bounded size."""
-        for block in self._vectors(held, self.next_step, last):
-            self.next_step = block.last_step + 1
-            # before the last block of a group its records must be read again
-            safe = source if block.last_step == last else self._from
-            yield replace(block, position={"step": block.last_step, "source": safe})
+        """The blocks that are complete with all steps up to the last."""
+        for piece in self._vectors(held, self.next_step, last):
+            self.next_step = piece.last_step + 1
+            for block in self._cutter.add(piece):
+                # Of a finite input in order, only the first of these steps has rows in batches before the present one.
+                # Of a followed input any of them may, so that before the last step all are read again.
+                safe = self._from if self.follow and block.last_step < last else source
+                yield replace(block, position={"step": block.last_step, "source": safe})
         self._from = source
 
     def _vectors(self, held: list[tuple[pl.DataFrame, Matrix]], first: int, last: int) -> Iterator[StepBlock]:
@@ -386,7 +390,7 @@ class Intake:
         if not never_decreases(numbers):
             order = np.argsort(numbers, kind="stable")
             rows, numbers = rows[order], numbers[order]
-        most = max(1, MOST_CELLS // self.query.width)
+        most = block_steps(self.query.width, follow=False)
         while first <= last:
             end = min(first + most - 1, last)
             low, high = np.searchsorted(numbers, [first, end + 1])

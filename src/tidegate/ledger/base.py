@@ -3,6 +3,9 @@
 The rows of old steps are needed by no window any more. An archive keeps them, and the ledger keeps the account that they
 add up to. A row of kind `prune` names that account in the chain of hashes, so that whoever has kept a head of the ledger
 since then would notice another base; and the archive, which ends after the base, proves that it is right.
+
+That row is published. So it leaves out the links of releases, which the base keeps for itself: a link is a hash over the
+state of a run and its place in the input as well, by which a guess about raw data could be checked.
 """
 
 from __future__ import annotations
@@ -85,7 +88,15 @@ class Base(NamedTuple):
 def base_name(row: int, digest: bytes, account: bytes, facts: Mapping[str, Any]) -> Integers:
     """How the chain names a base."""
     guard = hashlib.sha256(account).hexdigest()
-    return encode_text({"row": row, "hash": digest.hex(), "account": guard, "facts": dict(facts)})
+    return encode_text({"row": row, "hash": digest.hex(), "account": guard, "facts": _unlinked(facts)})
+
+
+def _unlinked(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts without the links of releases, those of all parts."""
+    found = {name: fact for name, fact in facts.items() if name != "link"}
+    if "parts" in found:
+        found["parts"] = {number: _unlinked(part) for number, part in found["parts"].items()}
+    return found
 
 
 def read_base(connection: Any) -> Base | None:
@@ -100,8 +111,11 @@ def read_base(connection: Any) -> Base | None:
         base = Base(int(row), bytes(digest), bytes(account), dict(json.loads(facts)), int(at))
         base.step  # noqa: B018  it must have one
         named = connection.execute("SELECT kind, detail FROM charges WHERE row = ?", (at,)).fetchone()
-        sound = named is not None and named[0] == "prune"
-        if not sound or decode_text(bytes(named[1])) != decode_text_of(base.named()):
+        if named is None or named[0] != "prune":
+            raise _damaged()
+        said = decode_text(bytes(named[1]))
+        said["facts"] = _unlinked(said["facts"])  # rows of version 0.2.0 have the links as well
+        if said != decode_text_of(base.named()):
             raise _damaged()
     except (ValueError, TypeError, KeyError):
         raise _damaged() from None

@@ -109,7 +109,9 @@ def check_folder(archives: Path) -> None:
 
 
 class Archiving:
-    """Prunes a stream from time to time: when twice as many steps have come together as are kept.
+    """Prunes a stream when twice as many steps have come together as are kept.
+
+    A pruning is a row of the account. So what it depends on is public: the step, and what sinks that answer have by then.
 
     Parameters
     ----------
@@ -122,13 +124,15 @@ class Archiving:
         self.archives, self.keep = archives, kept_steps(queries[0].store.ledger, keep)
         self._tried = 0  # the step at which it was last thought of
 
-    def when_due(self, queries: Sequence[Pruning]) -> None:
-        """Prune if it is time."""
-        store = queries[0].store
-        step = store.progress.step
-        if step - max(store.archived.step, self._tried) >= 2 * self.keep:
-            self._tried = step - self.keep  # where a sink needs all of it, the next attempt has time
-            prune(queries, self.archives, keep=self.keep)
+    def due(self, store: Store) -> bool:
+        """Whether it is time; whoever asks has its sinks recorded before `prune`."""
+        return store.progress.step - max(store.archived.step, self._tried) >= 2 * self.keep
+
+    def prune(self, queries: Sequence[Pruning]) -> None:
+        """Prune now."""
+        # where a sink needs all of it, the next attempt has time
+        self._tried = queries[0].store.progress.step - self.keep
+        prune(queries, self.archives, keep=self.keep)
 
 
 def prune(queries: Sequence[Pruning], archives: Path, *, keep: int | None = None) -> Pruned | None:

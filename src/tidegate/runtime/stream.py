@@ -296,8 +296,9 @@ class Stream:
                 commit(block.position)
             if time.monotonic() - self._synced >= SYNC_EVERY:
                 self.sync()
-            if self._archiving is not None:
-                self._archiving.when_due([self.pruning])
+            if self._archiving is not None and self._archiving.due(self.store):
+                self.record()
+                self._archiving.prune([self.pruning])
 
     def begin(self, position: Position) -> None:
         """Keep where in its source the stream begins, before any record of it counts.
@@ -550,6 +551,10 @@ class Stream:
             self.send()
         for outlet in self._outlets:
             outlet.sink.finish(self.store.chunks())
+        self.record()
+
+    def record(self) -> None:
+        """Let sinks that answer make sure of all that they took, and record it."""
         self.sync()
         behind = [outlet for outlet in self._outlets if outlet.safe is not None]
         if behind:

@@ -164,8 +164,10 @@ class Streams:
             self._synced = time.monotonic()
             for stream in self.streams:
                 stream.sync()
-        if self._archiving is not None:
-            self._archiving.when_due([stream.pruning for stream in self.streams])
+        if self._archiving is not None and self._archiving.due(self.streams[0].store):
+            for stream in self.streams:
+                stream.record()
+            self._archiving.prune([stream.pruning for stream in self.streams])
 
     def take(self, streams: Sequence[Stream], blocks: Sequence[StepBlock]) -> list[Chunk]:
         """Release a block of each of some queries and commit all of it together; nothing has left yet."""

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from tidegate.config import Queries
 from tidegate.ingest import StepBlock
 from tidegate.ingest.aggregate import Mask, Matrix, expanded, valued
+from tidegate.ingest.blocks import block_steps
 from tidegate.ingest.errors import RepeatedReading
-from tidegate.ingest.intake import MOST_CELLS
 from tidegate.ingest.query import Query
 from tidegate.ingest.several import fill
 from tidegate.ingest.sources.source import Position
@@ -30,13 +30,13 @@ def collected(cells: DataFrame) -> Cells:
 def blocks(
     queries: Queries, cells: Cells, first: int, last: int, source: Position, *, finite: bool
 ) -> Iterator[list[StepBlock]]:
-    """A block for each query, of bounded size, for all steps of a range; in the order of the configuration."""
+    """Blocks for each query that end at public steps, for all steps of a range; in the order of the configuration."""
     names = sorted(part.name for part in queries.parts)
-    most = max(1, MOST_CELLS // max(1, sum(part.query.width for part in queries.parts)))
+    size = block_steps(sum(part.query.width for part in queries.parts), follow=not finite)
     order = np.argsort(cells["step"], kind="stable")
     ordered = {name: values[order] for name, values in cells.items()}
     while first <= last:
-        end = min(first + most - 1, last)
+        end = min(-(-first // size) * size, last)
         low, high = np.searchsorted(ordered["step"], [first, end + 1])
         found = {name: values[low:high] for name, values in ordered.items()}
         made = []

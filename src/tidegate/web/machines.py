@@ -1,4 +1,7 @@
-"""For machines: metrics, health, readiness, and the description of the interface. Nothing from raw data."""
+"""For machines: metrics, health, readiness, and the description of the interface. Nothing from raw data.
+
+How long something took may depend on raw data, so what the service has measured of that is for operators only.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from tidegate.version import __version__
 from tidegate.web.answers import JSON, Route, answer, openapi, read_query, reads
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
+from tidegate.web.gate import bearer
+from tidegate.web.tokens import Tokens
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("opening", "running", "waiting", "ended", "failed", "stopped")
@@ -20,18 +25,6 @@ STATES = ("opening", "running", "waiting", "ended", "failed", "stopped")
 # of each stream, and of each query
 GAUGES: tuple[tuple[str, str, str, Callable[[Driver], float | None]], ...] = (
     ("tidegate_steps_total", "counter", "Steps that were released.", lambda each: each.step),
-    (
-        "tidegate_lag_seconds",
-        "gauge",
-        "From the close of the last step to its release.",
-        lambda each: each.lag,
-    ),
-    (
-        "tidegate_last_commit_timestamp_seconds",
-        "gauge",
-        "When something was last committed.",
-        lambda each: each.committed,
-    ),
     (
         "tidegate_sink_waiting",
         "gauge",
@@ -57,6 +50,21 @@ GAUGES: tuple[tuple[str, str, str, Callable[[Driver], float | None]], ...] = (
         lambda each: each.connected,
     ),
 )
+# of each stream, for operators
+TIMES: tuple[tuple[str, str, str, Callable[[Driver], float | None]], ...] = (
+    (
+        "tidegate_lag_seconds",
+        "gauge",
+        "From the close of the last step to its release.",
+        lambda each: each.lag,
+    ),
+    (
+        "tidegate_last_commit_timestamp_seconds",
+        "gauge",
+        "When something was last committed.",
+        lambda each: each.committed,
+    ),
+)
 QUERY_GAUGES: tuple[tuple[str, str, str, Callable[[Channel], float | None]], ...] = (
     ("tidegate_releases_total", "counter", "Releases, revisions included.", lambda each: each.board.number),
     (
@@ -76,10 +84,12 @@ class Machines:
     ----------
     drivers
         The streams by name.
+    tokens
+        Who is an operator.
     """
 
-    def __init__(self, drivers: dict[str, Driver]) -> None:
-        self.drivers = drivers
+    def __init__(self, drivers: dict[str, Driver], tokens: Tokens) -> None:
+        self.drivers, self.tokens = drivers, tokens
         self.begun = time.time()
         self.described: tuple[Route, ...] = ()
 
@@ -87,11 +97,12 @@ class Machines:
     def routes(self) -> tuple[Route, ...]:
         """What machines read."""
         every = "Whether every stream is at work or has ended."
-        sums = "Steps, lag, budget and sinks for Prometheus."
+        sums = "Steps, budget and sinks for Prometheus; with an operator's token also how long things took."
+        refused = {401: (JSON, "The token is not known."), 403: (JSON, "The token has another role.")}
         return (
             reads("/healthz", self.healthz, "Whether the process answers.", "It is."),
             reads("/readyz", self.readyz, every, "It is.", besides={503: (JSON, "It is not.")}),
-            reads("/metrics", self.metrics, sums, "Metrics.", kinds=("text/plain",)),
+            reads("/metrics", self.metrics, sums, "Metrics.", kinds=("text/plain",), besides=refused),
             reads("/openapi.json", self.openapi, "This document.", "OpenAPI 3.1."),
         )
 
@@ -110,10 +121,13 @@ class Machines:
     async def metrics(self, request: Request) -> Response:
         """The text format of Prometheus."""
         read_query(request, ())
-        return Response("\n".join(self._lines()) + "\n", media_type=TEXT)
+        operator = "authorization" in request.headers
+        if operator:
+            bearer(request, self.tokens, "operator")
+        return Response("\n".join(self._lines(operator=operator)) + "\n", media_type=TEXT)
 
-    def _lines(self) -> Iterator[str]:
-        for name, kind, words, sample in GAUGES:
+    def _lines(self, *, operator: bool) -> Iterator[str]:
+        for name, kind, words, sample in (*GAUGES, *TIMES) if operator else GAUGES:
             yield from _told(name, kind, words)
             for driver in self.drivers.values():
                 value = sample(driver)
@@ -133,6 +147,8 @@ class Machines:
                 yield f'tidegate_stream_state{{stream="{driver.name}",state="{state}"}} {int(driver.state == state)}'
         yield from _told("process_start_time_seconds", "gauge", "When the process began.")
         yield f"process_start_time_seconds {self.begun:.3f}"
+        if not operator:
+            return
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield from _told("process_cpu_seconds_total", "counter", "Processor time.")
         yield f"process_cpu_seconds_total {usage.ru_utime + usage.ru_stime:.3f}"

@@ -108,7 +108,7 @@ class Service:
         self.reading = Reading(self.drivers)
         self.publishing = Publishing(self.reading)
         self.sending = Sending(self.reading, self.tokens)
-        self.machines = Machines(self.drivers)
+        self.machines = Machines(self.drivers, self.tokens)
         self.app = self._app()
 
     def _open(self, configs: Sequence[Queries]) -> dict[str, Driver]:
