@@ -21,6 +21,7 @@ from tidegate.cli import main
 from tidegate.errors import LedgerError, TidegateError
 from tidegate.runtime.errors import LedgerIsOlder
 from tidegate.runtime.store import verify_target
+from waiting import LIMIT
 
 NAME = "postgres#campus"
 FAILOVERS = int(os.environ.get("TIDEGATE_FAILOVERS", "1"))  # one after the other, each with a new replica
@@ -28,7 +29,7 @@ FAILOVERS = int(os.environ.get("TIDEGATE_FAILOVERS", "1"))  # one after the othe
 
 def waited(condition: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
