@@ -254,7 +254,7 @@ def released(file: Path, *, begin_anew: bool = False) -> str:
         return streams.together
 
 
-MANY = ["out.csv", "parts/", "table"]
+MANY = ["out.csv", "parts/", *slow("table")]
 
 
 @pytest.fixture(params=MANY)
