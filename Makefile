@@ -15,12 +15,13 @@ DOCS := $(VENV)/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve soak test lint docs notebooks install-check services packages kafka spark bench audit blind mutants campaign year fuzz requests clean
+.PHONY: help demo serve soak test test-all test-rest lint docs notebooks install-check services packages kafka spark bench audit blind mutants campaign year fuzz requests clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
 	@echo "make serve     install, then serve the same campus live, on a fast clock, and open it in the browser"
-	@echo "make test      install what tests need and run them all"
+	@echo "make test      install what tests need and run the quick ones, minutes; no service, no network, the same noise every time"
+	@echo "make test-all  run everything, with fresh noise; what needs a service that is missing is skipped (make services)"
 	@echo "make lint      ruff, mypy and the import contract"
 	@echo "make docs      build the documentation into build/site, which opens from disk without network"
 	@echo "make notebooks execute docs/notebooks again and store what comes out"
@@ -35,7 +36,7 @@ help:
 	@echo "make requests  send 100,000 requests to the service, made up from its OpenAPI document"
 	@echo "make fuzz      records, configurations and command lines from a coverage-guided fuzzer"
 	@echo "make services  install and ready the system packages that tests need"
-	@echo "make clean     remove the virtual environment and all caches"
+	@echo "make clean     remove everything that the commands of the README wrote: docs/files.md"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Tidegate needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
@@ -85,8 +86,16 @@ soak: $(TEST)
 	@TIDEGATE_KILLS=200 $(BIN)/python -m pytest -n 0 -k killed tests/runtime/test_postgres_sink.py tests/runtime/test_postgres_source.py tests/runtime/test_kafka.py
 	@TIDEGATE_SPARK_KILLS=10 $(BIN)/python -m pytest -n 0 -k killed tests/runtime/test_spark.py
 
+# The quick tier: all tests that are not marked slow (CONTRIBUTING.md). Every test has noise of its own that is the same each time.
 test: $(TEST)
+	@TIDEGATE_REPEATABLE=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-all: $(TEST)
 	@$(BIN)/python -m pytest -n $(WORKERS)
+
+# What test-all adds to test; .ci/run runs it after `make test`.
+test-rest: $(TEST)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 lint: $(TEST)
 	@$(BIN)/ruff check .
@@ -185,5 +194,12 @@ REQUESTS ?= 100000
 requests: $(TEST)
 	@TIDEGATE_REQUESTS=$(REQUESTS) $(BIN)/python -m pytest -q -n 0 tests/web/test_fuzz.py
 
+# Everything that the commands of README.md wrote (docs/files.md). Folders of its examples go only if they hold the made-up campus:
+# somebody's own ledger is never removed. What `make services` fetched stays.
+CACHE := $(or $(NUMBA_CACHE_DIR),$(XDG_CACHE_HOME),$(HOME)/.cache)/tidegate
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache tidegate-demo
+	rm -rf "$(CACHE)/kernels" "$(CACHE)/tables"
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	if [ -f campus/campus_events.parquet ] && [ -z "$$(find campus -name '*.ledger')" ]; then rm -rf campus; fi
+	if grep -qs '"Lecture halls", "Library"' wifi/tidegate.toml; then rm -rf wifi; fi

@@ -48,6 +48,13 @@ def repeatable_noise(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(entropy.SYSTEM, "_idle", entropy.Idle())
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever needs a service belongs to the full tier, also where nobody has said so."""
+    for item in items:
+        if "require_service" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.slow)
+
+
 class _RequireService:
     """Call it where a test finds that a service is missing."""
 
@@ -79,8 +86,10 @@ class _SharedData:
 
 
 @pytest.fixture(scope="session")
-def require_service() -> _RequireService:
+def require_service(pytestconfig: pytest.Config) -> _RequireService:
     """``require_service(name, reason)``: skip, or fail where CI is set, because a service is missing."""
+    if pytestconfig.option.markexpr == "not slow":  # a fixture was asked for by its name while the test ran
+        pytest.fail("this test uses a service: mark it with pytest.mark.slow.", pytrace=False)
     return _RequireService()
 
 

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 
 
+@pytest.mark.slow
 def test_the_walks_of_the_page_are_those_of_a_fresh_trace(tmp_path: Path) -> None:
     """A trace in a process of its own gives the page as it is; `python tests/architecture.py` writes it."""
     page = tmp_path / "architecture.md"

@@ -108,6 +108,7 @@ assert "scipy.linalg" in sys.modules
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_a_first_push_loads_machine_code_only():
     """What Numba knows of types and functions is not looked at before something is compiled, which works as ever."""
     script = """

@@ -20,6 +20,8 @@ import pytest
 
 from tidegate.cli import main
 
+pytestmark = pytest.mark.slow  # a walk with a live service
+
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<page>[\w/]+\.md)(?:#[\w-]+)?\)")

@@ -40,6 +40,7 @@ wrong: str = mechanism.scale  # type: ignore[assignment]
 """
 
 
+@pytest.mark.slow
 def test_type_checkers_see_the_real_classes(tmp_path: Path) -> None:
     """mypy --strict passes what is right and finds what is wrong: an ignored line without a mistake is an error too."""
     path = tmp_path / "users_file.py"
@@ -56,6 +57,7 @@ def test_type_checkers_see_the_real_classes(tmp_path: Path) -> None:
     assert "Success" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_pyright_sees_the_real_classes(tmp_path: Path) -> None:
     """Errors stand in exactly those lines in which mypy expects them, without a comment that hides them."""
     lines = USERS_FILE.splitlines()

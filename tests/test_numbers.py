@@ -17,6 +17,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow  # numbers of pages
+
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = tomllib.loads((ROOT / "tests" / "numbers.toml").read_text(encoding="utf-8"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -20,6 +20,8 @@ from tests.report_sentences import Left, Told
 
 from tidegate.cli import main
 
+pytestmark = pytest.mark.slow  # walks through the pages
+
 Values = npt.NDArray[np.float64]
 Find = Callable[[str], Path]
 WIDE = [

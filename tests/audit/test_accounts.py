@@ -32,6 +32,7 @@ SOUND: list[Mechanism] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", SOUND)
 def test_sound_accounts_replay(mechanism: Mechanism) -> None:
     """Scales, charges, ledger and order agree on every stream that is tried."""

@@ -74,6 +74,7 @@ class _KeepsItsNoise(Uniform):
         return run
 
 
+@pytest.mark.slow
 def test_noise_that_is_the_same_after_a_new_beginning_is_found() -> None:
     """Each single release is sound; two runs on one ledger show the difference of two steps exactly."""
     verdict = attack(_KeepsItsNoise(Event(epsilon="1")), seconds=12, error=1e-9, steps=1)
@@ -82,6 +83,7 @@ def test_noise_that_is_the_same_after_a_new_beginning_is_found() -> None:
     assert any(line.startswith("neighbour") for line in verdict.evidence())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Uniform, w = 3", "Sample"])
 def test_sound_mechanisms_are_not_accused_from_any_angle(name: str) -> None:
     """A short attack from all angles; the error of each is 10⁻⁹."""
@@ -103,6 +105,7 @@ def test_lengths_go_beyond_two_cycles_and_begin_at_one() -> None:
             assert every[-1] > 2 * levels.cycle(each.mechanism), each.name
 
 
+@pytest.mark.slow
 def test_streams_stand_at_public_limits_and_at_decisions() -> None:
     """θ of the Grouper is found by its name, the border of BA's decision by trying."""
     assert 7 in levels.public_levels(PeGaSus(Event(epsilon="2"), threshold=7))
@@ -219,6 +222,7 @@ def test_a_stream_is_not_longer_than_a_counter() -> None:
     assert verdict.outcome == CLEAN, str(verdict)
 
 
+@pytest.mark.slow
 def test_values_that_are_revised_later_are_attacked() -> None:
     """Tide revises fewer steps than it has released: the likelihood is that of its values and their own scales."""
     subject = Configured(Tide(WEvent(epsilon="2", w=4)))

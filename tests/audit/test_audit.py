@@ -17,6 +17,7 @@ from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import current, laplace
 from tidegate.policy import Event, WEvent
+from tiers import thinned
 
 ZOO = zoo()
 # The quick form: those that are caught in a moment; the long form (`make audit`) has all of them.
@@ -45,6 +46,7 @@ DEAR = ("RescueDP, each column for itself", "Grouper, threshold noise not redraw
 CHEAP = [animal.name for animal in ZOO if animal.how not in (SEARCH, PAIR) and animal.name not in DEAR]
 
 
+@pytest.mark.slow
 def test_laplace_is_found_out_almost_entirely() -> None:
     """At least 0.97 ε of the plain Laplace mechanism with confidence 1 − 10⁻⁶; a million transcripts."""
     verdict = audit(Uniform(Event(epsilon="1")), steps=1, seconds=4, error=1e-6)
@@ -65,7 +67,7 @@ def test_the_zoo_is_large_enough() -> None:
     assert 4 * len(shipped_code) >= 3 * len(ZOO)
 
 
-@pytest.mark.parametrize("name", QUICK + CHEAP)
+@pytest.mark.parametrize("name", thinned(QUICK + CHEAP, 8))
 def test_animals_are_caught(name: str) -> None:
     """Each is accused, and of no more than it is known to lose."""
     animal = find(name)
@@ -75,6 +77,7 @@ def test_animals_are_caught(name: str) -> None:
         assert verdict.claim < verdict.loss <= animal.loss * verdict.claim * 1.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Uniform, w = 3", "BudgetAbsorption", "Uniform, zCDP", "RescueDP"])
 def test_sound_mechanisms_are_not_accused(name: str) -> None:
     """A short attack on some shipped mechanisms; the error of each is 10⁻⁹."""
@@ -118,6 +121,7 @@ class _Halved(Uniform):
     scale = 0.5  # type: ignore[assignment]
 
 
+@pytest.mark.slow
 def test_a_proof_by_the_mean_of_scores_replays(tmp_path: Path) -> None:
     """zCDP: the scores' mean proves more than any event, and does so again from the file."""
     animal = find("ρ 20 % too high")
@@ -169,6 +173,7 @@ def test_damaged_verdicts_are_refused(tmp_path: Path) -> None:
             Verdict.load(path)
 
 
+@pytest.mark.slow
 def test_repeated_audits_of_a_sound_mechanism_never_accuse() -> None:
     """Twenty short audits at the claimed ε and at a much larger error than usual, each below 10⁻⁴."""
     effort = Effort(seconds=0.3, trials=20_000, scan=1000, pairs=6)
@@ -181,6 +186,7 @@ def test_repeated_audits_of_a_sound_mechanism_never_accuse() -> None:
         assert math.isfinite(verdict.loss)
 
 
+@pytest.mark.slow
 def test_a_wrong_verdict_would_be_noticed() -> None:
     """The negative control: a claim of 0.9 for a mechanism that loses 1 is refuted."""
     animal = Animal(

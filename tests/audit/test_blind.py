@@ -30,6 +30,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_mutant_is_caught_and_the_same_configuration_unchanged_is_not(file: Path) -> None:
     """Two processes of their own: half of the noise is caught, all of it is not accused."""
     (mutant,) = blind.read(file)

@@ -81,6 +81,7 @@ def test_models_are_what_the_mechanisms_do(kind: type[BudgetAbsorption]) -> None
     assert not statistics.compare_counts({"0, then 7": (seen, wrong.chance)}, len(drawn)).ok
 
 
+@pytest.mark.slow
 def test_the_literal_reading_loses_a_quarter_more() -> None:
     """Line 5 of BA read literally: exactly 1.25 ε at w = 2; the sound rule never more than ε."""
     policy = WEvent(epsilon="3", w=2)

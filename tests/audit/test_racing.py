@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from tidegate.audit import racing
+from tidegate.audit import racing, subjects
 from tidegate.audit.events import learn
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.racing import Race
@@ -73,12 +72,14 @@ def test_few_transcripts_do_not_teach_the_noise_of_many_features() -> None:
     assert np.log(often[0] / often[1]) > 0.6  # of 1; with a ridge on steps only it is about 0.4
 
 
-def test_time_in_line_for_a_processor_does_not_count() -> None:
-    """A sleeping audit is not charged for all of it, a working one for all of its work."""
+def test_time_in_line_for_a_processor_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiting audit is charged for a part of it, a working one for all of its work."""
+    worked, elapsed = [5.0], [100.0]
+    monkeypatch.setattr(subjects.time, "process_time", lambda: worked[0])
+    monkeypatch.setattr(subjects, "_elapsed", lambda: elapsed[0])
     watch = Stopwatch()
-    time.sleep(0.2)
-    assert watch.seconds() < 0.15
-    begun = time.process_time()
-    while time.process_time() - begun < 0.1:
-        pass
-    assert watch.seconds() >= 0.1
+    elapsed[0] += 0.3
+    assert watch.seconds() == pytest.approx(0.3 / subjects.PATIENCE)
+    worked[0] += 0.3
+    elapsed[0] += 0.3
+    assert watch.seconds() == pytest.approx(0.3)

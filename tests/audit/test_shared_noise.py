@@ -29,6 +29,7 @@ def test_enumeration_finds_the_loss_of_the_cube(mechanism: Mechanism, steps: int
     assert 0.9 * 3 <= found.loss <= 3 + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism", [Uniform(WEvent(epsilon="1", w=3)), Sample(WEvent(epsilon="1", w=4), every=2)]
 )
@@ -47,6 +48,7 @@ def test_statistics_find_the_loss_of_the_semiorder(mechanism: Mechanism) -> None
     assert proved >= 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["a group that was not counted", "a group of one step more", "a window one step too long",
              "one sign for all steps", "a semiorder that did not wait for its budget"],
@@ -59,6 +61,7 @@ def test_wrong_laws_are_caught(name: str) -> None:
     assert verdict.claim < verdict.loss <= animal.loss * verdict.claim * 1.02
 
 
+@pytest.mark.slow
 def test_a_budget_that_grows_loses_no_more_than_it_is() -> None:
     """A semiorder that gets its second half later, with the arrivals that it has; new ones are an animal of the zoo."""
     law = rising(WEvent(epsilon="3", w=2), (2 / 3, 1 / 3, 1 / 3), 2, goes_on=True)

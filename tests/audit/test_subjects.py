@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from tidegate.noise import current
 from tidegate.policy import Event, WEvent
 from tidegate.structures.hierarchy import Hierarchy
 from tidegate.testing import statistics
+from waiting import LIMIT
 
 STREAM = np.array([[0, 3], [4, 3], [4, 0], [90, 1]])
 
@@ -140,13 +141,13 @@ def test_failures_have_a_kind() -> None:
     ragged.calls = 0  # type: ignore[attr-defined]
     stream = np.zeros((2, 1), dtype=np.int64)
     cases = [
-        (crash, "crashes"),
-        (lambda stream: time.sleep(5), "hangs"),
-        (ragged, "shape"),
-        (lambda stream: "text", "shape"),
+        (crash, "crashes", LIMIT),
+        (lambda stream: threading.Event().wait(LIMIT), "hangs", 0.3),
+        (ragged, "shape", LIMIT),
+        (lambda stream: "text", "shape", LIMIT),
     ]
-    for call, kind in cases:
+    for call, kind, seconds in cases:
         with pytest.raises(Failure) as failure:
-            Callee(call, policy, seconds=0.3).sample(stream, 3)
+            Callee(call, policy, seconds=seconds).sample(stream, 3)
         assert failure.value.kind == kind
         assert "42" not in str(failure.value)

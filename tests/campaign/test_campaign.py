@@ -17,6 +17,8 @@ from tests.campaign.brokers import Mqtt
 from tests.runtime.conftest import broker as broker
 from tests.runtime.conftest import postgres as postgres
 
+pytestmark = pytest.mark.slow  # kills
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, postgres: Any) -> Iterator[campaign.Campaign]:

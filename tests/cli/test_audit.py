@@ -21,6 +21,7 @@ number = 3
 """
 
 
+@pytest.mark.slow
 def test_a_sound_mechanism_ends_with_0(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A sentence with the power, a picture and a file."""
     picture, file = tmp_path / "loss.png", tmp_path / "verdict.json"
@@ -33,6 +34,7 @@ def test_a_sound_mechanism_ends_with_0(capsys: pytest.CaptureFixture[str], tmp_p
     assert "no violation found" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_broken_one_ends_with_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The printed BA by its own account, as JSON."""
     arguments = ["audit", "BudgetAbsorption", "--policy", "w-event epsilon=1 window=4"]
@@ -50,6 +52,7 @@ def test_a_broken_one_ends_with_1(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "rounded half to even violates" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_function_of_ones_own(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_load_citibike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert released(out, capsys) == steps
 
 
+@pytest.mark.slow
 def test_load_taxi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One column for each public zone, and one for the rest."""
     file = tmp_path / "yellow_tripdata_2024-01.parquet"

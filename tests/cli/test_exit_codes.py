@@ -76,6 +76,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> bytes:
     return shown
 
 
+@pytest.mark.slow
 def test_no_color_is_obeyed() -> None:
     """Without it a plan is coloured, so the test would notice; with it nothing is."""
     plan = ("plan", "--epsilon", "1", "--window", "4", "--level", "300", "--quick")

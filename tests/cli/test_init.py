@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from tests.runtime.helpers import write_events
 
 from tidegate.cli import main
 from tidegate.config import read_config, read_queries
+from waiting import LIMIT
 
 
 def test_a_first_configuration_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,6 +221,7 @@ def test_a_refusal_names_no_line_of_a_file_that_is_not_written(
     assert "Nothing was written" in shown
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_question(tmp_path: Path) -> None:
     """On a real terminal, where the libraries that are loaded have handlers of their own."""
     pty = pytest.importorskip("pty")
@@ -244,9 +245,10 @@ def test_ctrl_c_ends_a_question(tmp_path: Path) -> None:
         try:
             assert child.stdout is not None
             assert child.stdout.readline().startswith("Columns of the input")
-            time.sleep(0.5)  # until it waits for the answer
+            while child.stdout.read(1) != ":":  # the end of its question: it waits for the answer
+                pass
             child.send_signal(signal.SIGINT)
-            _, said = child.communicate(timeout=20)
+            _, said = child.communicate(timeout=LIMIT)
         finally:
             child.kill()
             os.close(ours)

@@ -34,6 +34,7 @@ def at_hand(skeleton, monkeypatch):
     return skeleton
 
 
+@pytest.mark.slow
 def test_a_skeleton_conforms_and_its_proof_waits_to_be_read(skeleton):
     """All of its tests pass but one, which passes as soon as the page is accepted."""
     test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]

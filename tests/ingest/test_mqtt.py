@@ -18,6 +18,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.ingest import Columns, Intake, Query, Schema, Steps
 from tidegate.ingest.errors import SourceUnavailable
 from tidegate.ingest.sources import mqtt
+from waiting import until
 
 SCHEMA = Schema(time="time", unit="unit", column="place")
 QUERY = Query(aggregate="distinct", columns=Columns(("a", "b")))
@@ -97,23 +98,30 @@ def message(time: int, unit: str, place: str = "a") -> str:
     return json.dumps({"time": time, "unit": unit, "place": place, "more": [1, 2]})
 
 
-def drain(source: mqtt.MqttSource, wanted: int, seconds: float = 10.0) -> list[tuple[str, ...]]:
-    """Records until there are enough, then a little longer for those that should not come."""
+def connect(source: mqtt.MqttSource) -> None:
+    """Wait until the broker keeps what comes for this source."""
+    batches = source.batches(patience=lambda: 0.05)
+    until(lambda: next(batches) is not None and not source.status.startswith("waiting"))
+
+
+def drain(source: mqtt.MqttSource, wanted: int) -> list[tuple[str, ...]]:
+    """Records until there are enough, and until nothing more has come for as long as it takes to settle."""
     rows: list[tuple[str, ...]] = []
-    end = time.monotonic() + seconds
-    for batch in source.batches(patience=lambda: 0.05):
-        rows += batch.frame.rows()
-        if len(rows) >= wanted:
-            end = min(end, time.monotonic() + 0.2)
-        if time.monotonic() > end and (batch.caught_up or len(rows) < wanted):
-            break
+    batches = source.batches(patience=lambda: 0.05)
+
+    def enough() -> bool:
+        batch = next(batches)
+        rows.extend(batch.frame.rows())
+        return len(rows) >= wanted and batch.caught_up
+
+    until(enough)
     return rows
 
 
 def test_payloads_of_every_shape(broker: Broker) -> None:
     """Objects, arrays and lines are read; what cannot be read is dropped without a word and stops nobody."""
     with broker.source() as source:
-        drain(source, 0, 0.5)
+        connect(source)
         broker.send(
             message(1, "u"),
             f"[{message(2, 'v')}, {message(3, 'w')}]",
@@ -134,7 +142,7 @@ def test_payloads_of_every_shape(broker: Broker) -> None:
 def test_csv_payloads(broker: Broker) -> None:
     """Fields in a declared order."""
     with broker.source(format="csv", fields=("place", "noise", "time", "unit")) as source:
-        drain(source, 0, 0.5)
+        connect(source)
         broker.send("a,0,1,u\nb,0,2,v", "a,0,3,w\n")
         assert sorted(drain(source, 3)) == [("1", "u", "a"), ("2", "v", "b"), ("3", "w", "a")]
 
@@ -142,7 +150,7 @@ def test_csv_payloads(broker: Broker) -> None:
 def test_what_was_not_committed_comes_again(broker: Broker) -> None:
     """A reader that dies before its commit loses nothing; one that committed gets nothing twice."""
     with broker.source() as source:
-        drain(source, 0, 0.5)
+        connect(source)
         broker.send(*[message(n, "u") for n in range(50)])
         assert len(drain(source, 50)) == 50
         # dies here: nothing was committed
@@ -150,7 +158,8 @@ def test_what_was_not_committed_comes_again(broker: Broker) -> None:
         rows = drain(source, 50)
         assert len(rows) == 50
         source.commit({"message": 30})
-        time.sleep(0.3)  # until the broker has the acknowledgements
+        connection = source._client
+        until(lambda: not connection.want_write())  # all acknowledgements are on their way
     with broker.source() as source:
         again = [int(row[0]) for row in drain(source, 20)]
     assert again == list(range(30, 50))
@@ -159,7 +168,7 @@ def test_what_was_not_committed_comes_again(broker: Broker) -> None:
 def test_messages_wait_while_the_reader_is_away(broker: Broker) -> None:
     """The session is persistent, and no step closes before the backlog has been read."""
     with broker.source() as source:
-        drain(source, 0, 0.5)
+        connect(source)
     now = int(time.time())
     broker.send(*[message(now - 25 + n, f"u{n}") for n in range(20)])
     steps = Steps(start="1970-01-01", length=10)
@@ -255,8 +264,7 @@ def test_identifiers_of_a_lost_session_mean_nothing(broker: Broker) -> None:
         while source.status.startswith("waiting"):
             next(batches)
         broker.send(*[message(n, "new") for n in range(50)])
-        end = time.monotonic() + 10
-        while len(rows) < 100 and time.monotonic() < end:
+        while len(rows) < 100:
             rows += next(batches).frame.rows()
     assert [row[0] for row in rows if row[1] == "new"] == [str(n) for n in range(50)]
     assert len(rows) == 100
@@ -286,7 +294,7 @@ def test_who_is_pushed_out_says_so(broker: Broker) -> None:
 def test_a_message_that_was_put_away_is_known_again(broker: Broker) -> None:
     """Its acknowledgement was lost with the process: after a restart it comes again, and is not handed out."""
     with broker.source() as source:
-        drain(source, 0, 0.5)
+        connect(source)
         broker.send(*[message(n, "u") for n in range(20)])
         kept, rows = [], 0
         for batch in source.batches(patience=lambda: 0.05):
@@ -297,7 +305,7 @@ def test_a_message_that_was_put_away_is_known_again(broker: Broker) -> None:
         # dies here: put away, but not acknowledged
     with broker.source() as source:
         source.begin("", kept)
-        assert drain(source, 0, 1.0) == []
+        assert drain(source, 0) == []
         broker.send(message(20, "u"))
         assert [row[0] for row in drain(source, 1)] == ["20"]
 
@@ -316,7 +324,7 @@ def test_unreadable_messages_cost_no_more_than_others(
 
     monkeypatch.setattr(mqtt, "message_records", counted)
     with broker.source() as source:
-        drain(source, 0, 0.5)
+        connect(source)
         broker.send(*["[" * 3000, '{"time": "noon'] * 200, message(1, "u"))
         assert len(drain(source, 1)) == 1
     assert parsed == 401
@@ -331,7 +339,7 @@ def test_bad_records_stop_nobody(broker: Broker) -> None:
         broker.source(), SCHEMA, steps, QUERY, follow=True, position={"step": start // 10 - 1, "source": None}
     )
     with broker.source() as source:  # makes the session
-        drain(source, 0, 0.5)
+        connect(source)
     broker.send(
         message(start - 5, "u"), '{"time": "noon", "unit": 5}', message(start - 4, "w"), '{"unit": 7}'
     )
@@ -347,7 +355,7 @@ def test_bad_records_stop_nobody(broker: Broker) -> None:
 def test_ten_thousand_events_a_second(broker: Broker) -> None:
     """Events in messages of a hundred arrive and are parsed; the time is not asserted, only that none is lost."""
     with broker.source() as source:
-        drain(source, 0, 0.5)
+        connect(source)
         body = "[" + ",".join(message(n, f"u{n}") for n in range(100)) + "]"
         broker.send(*[body] * 100)
         assert len(drain(source, 10_000)) == 10_000

@@ -27,6 +27,7 @@ from tidegate.ingest.sources.mqtt import MqttSource
 from tidegate.ingest.sources.pipe import PipeSource
 from tidegate.ingest.sources.text import PACKED, CsvDialect, JsonDialect
 from tidegate.ingest.times import EachTime
+from tiers import thinned
 
 SCHEMA = Schema(time="time", unit="unit", column="place", value="value")
 QUERY = Query(aggregate="sum", columns=Columns(("a", "b")), clip=("0", "10"))
@@ -87,6 +88,10 @@ HOSTILE_JSON = [
     b"\xff\xfe",
     b"\x00",
     b"{}",
+]
+HOSTILE = [
+    *(pytest.param("csv", line) for line in HOSTILE_CSV),
+    *(pytest.param("jsonl", line) for line in HOSTILE_JSON),
 ]
 
 
@@ -180,9 +185,7 @@ def others(steps: list[list[int]], without: list[list[int]]) -> bool:
 
 @pytest.mark.parametrize("query", [QUERY, CHOSEN], ids=["all", "where"])
 @pytest.mark.parametrize("maker", FOLLOWED)
-@pytest.mark.parametrize(
-    ("kind", "hostile"), [("csv", line) for line in HOSTILE_CSV] + [("jsonl", line) for line in HOSTILE_JSON]
-)
+@pytest.mark.parametrize(("kind", "hostile"), thinned(HOSTILE, 4))
 def test_followed_streams_leave_out_what_they_cannot_read(
     query: Query, maker: Maker, kind: str, hostile: bytes, tmp_path: Path
 ) -> None:
@@ -195,9 +198,7 @@ def test_followed_streams_leave_out_what_they_cannot_read(
 
 @pytest.mark.parametrize("query", [QUERY, CHOSEN], ids=["all", "where"])
 @pytest.mark.parametrize("maker", FINITE)
-@pytest.mark.parametrize(
-    ("kind", "hostile"), [("csv", line) for line in HOSTILE_CSV] + [("jsonl", line) for line in HOSTILE_JSON]
-)
+@pytest.mark.parametrize(("kind", "hostile"), thinned(HOSTILE, 4, offset=2))
 def test_finite_inputs_refuse_it_by_name_or_lose_nobody(
     query: Query, maker: Maker, kind: str, hostile: bytes, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def test_swellfish_amendments_are_read(folder):
     assert verify_file(path).ok
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_where_it_was_killed(folder):
     """`tidegate release` of an earlier version, killed after step 6 of 10: the rest, and the same releases again."""
     worker = Path(__file__).parents[1] / "runtime" / "killed_worker.py"

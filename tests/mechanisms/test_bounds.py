@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import numba
 import numpy as np
@@ -43,6 +45,7 @@ for mechanisms in catalogue().values():
 """
 
 
+@pytest.mark.slow
 def test_no_kernel_leaves_its_arrays(request):
     """Every example of every mechanism, begun at step 1, later, and again on its own ledger; code in its own folder."""
     folder = request.config.cache.mkdir("kernels-with-bounds")  # compiled anew only when kernels have changed

@@ -20,15 +20,31 @@ from tidegate.testing.conformance import (
     stream,
 )
 from tidegate.testing.entropy import fixed_entropy
+from tiers import rotated
 
 ALL = {**catalogue(), "ClippedRecords": ClippedRecords}  # which stands beside the catalogue
-EXAMPLES = [
-    pytest.param(example, id=f"{name}-{number}")
-    for name, mechanism in ALL.items()
-    for number, example in enumerate(mechanism.examples())
-]
+EXAMPLES = {name: mechanism.examples() for name, mechanism in ALL.items()}
 # of which a step is the columns that are released, and not records in bins
-PLAIN = [each for each in EXAMPLES if not isinstance(each.values[0], ClippedRecords)]
+PLAIN = {name: examples for name, examples in EXAMPLES.items() if name != "ClippedRecords"}
+# The quick tier runs each check on one example of each mechanism, another one from check to check. These notice most
+# mistakes per second (tests/mutants), and run on all examples.
+ON_ALL = {
+    "push_equals_push_batch",
+    "charges_cover_released_scales",
+    "every_step_of_a_batch_has_each_field",
+    "revisions_say_where_they_come_from",
+    "shared_noise_is_gone_on_with_once",
+}
+MATRIX = [
+    pytest.param(
+        *example.values,
+        check,
+        id=f"{example.id}-{check.__name__}",
+        marks=() if check.__name__ in ON_ALL else example.marks,
+    )
+    for turn, check in enumerate(CHECKS)
+    for example in rotated(EXAMPLES, turn)
+]
 
 
 def test_every_mechanism_has_examples():
@@ -36,8 +52,18 @@ def test_every_mechanism_has_examples():
     assert all(mechanism.examples() for mechanism in ALL.values())
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("mechanism", EXAMPLES)
+def test_the_quick_tier_has_every_check_and_every_example():
+    """Each check on each mechanism, and each example in some check that is not for all."""
+    quick = [each for each in MATRIX if not each.marks]
+    assert {(each.id.split("-")[0], each.values[1]) for each in quick} == {
+        (name, check) for name in ALL for check in CHECKS
+    }
+    turned = {each.id.rsplit("-", 1)[0] for each in quick if each.values[1].__name__ not in ON_ALL}
+    assert turned == {each.id for each in rotated(EXAMPLES, 0)}
+    assert {check.__name__ for check in CHECKS} >= ON_ALL
+
+
+@pytest.mark.parametrize(("mechanism", "check"), MATRIX)
 def test_conformance(mechanism, check):
     """The mechanism passes the check."""
     check(mechanism)
@@ -51,7 +77,7 @@ def pieces():
     return [(module, name) for module in modules for name in ("CELLS", "BLOCK") if hasattr(module, name)]
 
 
-@pytest.mark.parametrize("mechanism", EXAMPLES)
+@pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 0))
 def test_an_interruption_between_two_pieces_leaves_no_trace_or_ends_the_run(mechanism, monkeypatch):
     """The same with pieces of a few steps, so that every batch is cut many times."""
     found = pieces()
@@ -61,7 +87,7 @@ def test_an_interruption_between_two_pieces_leaves_no_trace_or_ends_the_run(mech
     interrupted_work_leaves_no_trace_or_ends_the_run(mechanism)
 
 
-@pytest.mark.parametrize("mechanism", EXAMPLES)
+@pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 1))
 def test_pieces_of_a_batch_do_not_show(mechanism, monkeypatch):
     """However large the pieces are in which a batch is worked on, the same is released under fixed entropy."""
     rows = stream(mechanism, 40)
@@ -74,7 +100,7 @@ def test_pieces_of_a_batch_do_not_show(mechanism, monkeypatch):
 
 
 @pytest.mark.parametrize("tiny", ["1e-400", "1e-26", "1e-18"])
-@pytest.mark.parametrize("mechanism", EXAMPLES)
+@pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 2))
 def test_noise_that_cannot_be_drawn_is_refused(mechanism, tiny):
     """A budget so small that its noise is beyond the proof of the draws is refused by a sentence, never released."""
     if isinstance(mechanism, Blocks):  # has the policy of what it runs
@@ -91,7 +117,7 @@ def test_noise_that_cannot_be_drawn_is_refused(mechanism, tiny):
     )  # a sum of draws may be larger than one of them
 
 
-@pytest.mark.parametrize("mechanism", PLAIN)
+@pytest.mark.parametrize("mechanism", rotated(PLAIN, 4))
 def test_nothing_is_cut_at_zero_without_being_asked(mechanism):
     """A stream far below zero is released far below zero, unless a parameter says that it cannot be there."""
     if mechanism.statistic != "steps" or getattr(mechanism, "nonnegative", False) or _counts_only(mechanism):
@@ -115,7 +141,7 @@ def test_being_nonnegative_is_no_default(name):
     assert declared.default is False
 
 
-@pytest.mark.parametrize("mechanism", EXAMPLES)
+@pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 3))
 def test_a_run_that_others_overtook_goes_on_or_says_a_true_sentence(mechanism):
     """Behind the ledger by more than a window, nothing is overspent and no refusal speaks of a window over the budget."""
     window = mechanism.policy.window

@@ -199,6 +199,7 @@ def test_algorithm_3_as_printed(w, seed, data):
     assert (np.flatnonzero(chosen) + 1).tolist() == list(expected)
 
 
+@pytest.mark.slow
 def test_the_printed_samples_lose_more_in_a_window_that_straddles_two_periods():
     """2k − 1 samples of one window, each with ε_P/k: by chance on a flat stream, and as the guarantee says."""
     mechanism = OptStream(

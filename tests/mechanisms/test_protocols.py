@@ -8,8 +8,9 @@ import pytest
 from tidegate.audit.copies import widened
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.clipped_records import ClippedRecords
+from tiers import rotated
 
-EXAMPLES = [example for kind in (*catalogue().values(), ClippedRecords) for example in kind.examples()]
+EXAMPLES = {kind.__name__: kind.examples() for kind in (*catalogue().values(), ClippedRecords)}
 
 
 def pushed(mechanism, steps=40):
@@ -18,7 +19,7 @@ def pushed(mechanism, steps=40):
     return run, run.push_batch(np.zeros((steps, mechanism.columns), dtype=np.int64))
 
 
-@pytest.mark.parametrize("mechanism", EXAMPLES, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 0))
 def test_what_is_declared_is_so(mechanism):
     """Only what revises has revised values and a last word; losses have one entry a step; copies can be made."""
     run, releases = pushed(mechanism)
@@ -34,7 +35,7 @@ def test_what_is_declared_is_so(mechanism):
     assert mechanism.forest is None or len(mechanism.forest.names) == mechanism.outputs
 
 
-@pytest.mark.parametrize("mechanism", EXAMPLES, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 1))
 def test_an_expected_error_is_asked_in_one_way_and_true(mechanism):
     """One signature; of one step, of some, of a long run; where it is a number, noise alone makes that error.
 

@@ -242,6 +242,7 @@ def interrupted_at(line, work):
     return False
 
 
+@pytest.mark.slow
 @PLACES
 @pytest.mark.parametrize(
     "mechanism",

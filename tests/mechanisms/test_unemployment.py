@@ -11,6 +11,8 @@ from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.policy import WEvent
 from tidegate.testing.entropy import fixed_entropy
 
+pytestmark = pytest.mark.slow  # numbers of a paper
+
 RUNS = 100
 POLICY = WEvent(epsilon="1", w=120)
 

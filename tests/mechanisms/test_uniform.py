@@ -98,6 +98,7 @@ def test_expected_error_is_what_happens():
         assert abs(errors.mean() - mechanism.expected_error()) < 5 * errors.std() / math.sqrt(errors.size)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_over_ten_million_steps():
     """Ten million steps in batches: the state after them is as large as after a hundred thousand."""
     run = Uniform(tg.WEvent(epsilon="1", w=1000)).start()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import mutate
+import pytest
 import select_tests
 import switches
 
@@ -30,6 +31,7 @@ def test_kinds_of_mistakes() -> None:
     assert expected | {"function swapped", "and for or"} == kinds
 
 
+@pytest.mark.slow
 def test_a_larger_sample_holds_the_smaller_one() -> None:
     """The choice is by keys alone, so that a run can go on where it stopped."""
     small, large = mutate.sampled(40), mutate.sampled(60)
@@ -37,6 +39,7 @@ def test_a_larger_sample_holds_the_smaller_one() -> None:
     assert {mutant.path.split("/")[0] for mutant in mutate.sampled(400)} == set(mutate.ROOMS)
 
 
+@pytest.mark.slow
 def test_nearest_tests_come_first() -> None:
     """A module's own test file is the first; kernels and shared code find tests too."""
     assert select_tests.nearest("tidegate.mechanisms.plain.uniform")[0].endswith("test_uniform.py")

@@ -212,6 +212,7 @@ def fits(sample: Integers, law: Cube, steps: int, most: int = 2) -> bool:
     return compare_counts(counts, len(sample)).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "law",
     [Cube(0.8, (2,)), Cube(1.3, (3,)), Cube(0.7, (2,), columns=2), Cube(0.5, (1,), columns=3)],

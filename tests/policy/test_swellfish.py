@@ -321,6 +321,7 @@ def test_composition_per_secret():
         after_releases(policy, 10**6)
 
 
+@pytest.mark.slow
 def test_a_million_secrets_with_recurring_rules_and_clock_changes():
     """250 households, 157,680 steps: swept in one go, in bounded memory, equal to the definition where sampled."""
     houses, clock = households.declared(250, seed=3)

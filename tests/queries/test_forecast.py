@@ -21,6 +21,7 @@ def arma(steps: int) -> np.ndarray:
     return np.array(values[1:])
 
 
+@pytest.mark.slow
 def test_a_forecast_returns_to_the_mean_at_the_rate_of_the_stream():
     """The model finds the mean and the rate of an autoregressive stream."""
     values = arma(400)

@@ -46,6 +46,7 @@ def test_no_noise_has_no_radius():
     assert laplace_radius([0.0], [3]) == laplace_mean_absolute([0.0], [3]) == gaussian_radius(0.0) == 0.0
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=4))
 def test_unequal_scales_agree_with_simulation_free_moments(scales):
     """Radii grow with confidence, and E|X| lies between the bounds of its variance (√(2/π)·σ ≥ E|X| ≥ σ/√2)."""

@@ -196,6 +196,7 @@ def small_results(tmp_path_factory):
     return folder, run_all(list(experiments().values()), folder, small=True, workers=2)
 
 
+@pytest.mark.slow
 def test_all_experiments_run(small_results):
     """Every one is judged with numbers, or says which data it misses."""
     folder, results = small_results

@@ -25,6 +25,8 @@ from typing import Any
 import pytest
 from tests.runtime.helpers import Targets, listening_broker
 
+from tiers import slow
+
 Require = Callable[[str, str], None]
 SILENT = logging.getLogger("tests.silent")
 SILENT.addHandler(logging.NullHandler())
@@ -153,7 +155,7 @@ class Broker:
             self.process = None
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", *slow("postgresql")])
 def targets(request: pytest.FixtureRequest) -> Targets:
     """Makes a new place for a ledger; "" lets the worker use a file in the folder."""
     if request.param == "sqlite":

@@ -21,9 +21,10 @@ from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
 from tidegate.runtime.heads import check_head, read_head
 from tidegate.runtime.receipts import written_in
 from tidegate.runtime.store import open_durable
+from tiers import slow
 
 FILES = ["out.csv", "out.jsonl", "out.parquet", "parts/", "parts"]
-SINKS = [*FILES, "-", "broker", "table", "topic"]
+SINKS = [*FILES, "-", *slow("broker", "table", "topic")]
 TWICE = ('epsilon = "1"', 'epsilon = "2"')
 Request = pytest.FixtureRequest
 
@@ -253,7 +254,7 @@ def released(file: Path, *, begin_anew: bool = False) -> str:
         return streams.together
 
 
-MANY = ["out.csv", "parts/", "table"]
+MANY = ["out.csv", "parts/", *slow("table")]
 
 
 @pytest.fixture(params=MANY)
@@ -291,6 +292,7 @@ def published(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("receipts", [False, True], ids=["ledger lost", "ledger and receipts lost"])
 @pytest.mark.parametrize("order", [("first", "second", "third"), ("third", "first", "second")])
 def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tuple[str, ...]) -> None:

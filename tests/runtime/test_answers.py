@@ -163,6 +163,7 @@ def test_every_sort_of_mechanism_can_be_asked(name: str, tmp_path: Path) -> None
     assert_answers_are_those_of_the_store(config)
 
 
+@pytest.mark.slow
 def test_answers_survive_kills(tmp_path: Path) -> None:
     """Killed three times on the way: each answer is there once, and as one that was asked afterwards."""
     before = '[protect]\nepsilon = "1"'

@@ -23,6 +23,7 @@ from tidegate.config import Config, parse_queries
 from tidegate.ingest import Intake
 from tidegate.runtime import open_stream, open_streams
 from tidegate.runtime.store import open_durable, verify_target
+from waiting import LIMIT, until
 
 START = (
     int(time.time()) // 1000 * 1000 - 10_000
@@ -75,9 +76,7 @@ def drive(config: Config, world: World, messages: int) -> Intake:
 
 def _when_taken(intake: Intake, world: World, messages: int) -> None:
     source: Any = intake.source
-    end = time.monotonic() + 120
-    while source._done < messages and time.monotonic() < end:
-        time.sleep(0.02)
+    until(lambda: source._done >= messages)
     world.now = START + 2001.0
 
 
@@ -100,8 +99,7 @@ def session(config: Config, world: World) -> None:
 
 
 def _stop_when_connected(intake: Intake, source: Any) -> None:
-    while source.status.startswith("waiting"):
-        time.sleep(0.02)
+    until(lambda: not source.status.startswith("waiting"))
     intake.stop()
 
 
@@ -193,11 +191,11 @@ def test_killed_at_any_time_every_message_counts_once(
         sent += more
         time.sleep(rng.uniform(0, 0.1))
         process.send_signal(signal.SIGKILL)
-        process.wait(20)
+        process.wait(LIMIT)
         kills += 1
     clock.write_text(str(START + 2001.0))
     process = subprocess.Popen([sys.executable, str(worker), str(tmp_path), str(clock)], env=environment)
-    assert process.wait(60) == 0
+    assert process.wait(LIMIT) == 0
     assert kills == 6
     assert released(tmp_path) == [total, 0]
     assert verify_target(config.ledger).ok
@@ -205,13 +203,9 @@ def test_killed_at_any_time_every_message_counts_once(
 
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
     """Until a worker says that it is at work."""
-    for _ in range(600):
-        if path.exists():
-            path.unlink()
-            return
-        assert process.poll() is None
-        time.sleep(0.05)
-    raise AssertionError("the worker does not begin")
+    until(lambda: path.exists() or process.poll() is not None)
+    assert process.poll() is None
+    path.unlink()
 
 
 def test_what_is_kept_is_private_and_gone_with_its_step(broker: Any, tmp_path: Path) -> None:
@@ -226,9 +220,7 @@ def test_what_is_kept_is_private_and_gone_with_its_step(broker: Any, tmp_path: P
         source: Any = intake.source
 
         def stop() -> None:
-            end = time.monotonic() + 20
-            while source._done < 20 and time.monotonic() < end:
-                time.sleep(0.02)
+            until(lambda: source._done >= 20)
             intake.stop()
 
         threading.Thread(target=stop, daemon=True).start()
@@ -293,6 +285,5 @@ def test_several_queries_read_one_session(broker: Any, tmp_path: Path) -> None:
 
 def _stop_when_taken(intake: Intake, messages: int) -> None:
     source: Any = intake.source
-    while source.status.startswith("waiting") or source._done < messages:
-        time.sleep(0.02)
+    until(lambda: not source.status.startswith("waiting") and source._done >= messages)
     intake.stop()

@@ -18,6 +18,7 @@ from tidegate.errors import LedgerCorrupt, TidegateError
 from tidegate.runtime import chain
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.store import verify_target
+from tiers import slow
 
 CHANGES = {
     "a released value": "UPDATE releases SET content = {content} WHERE number = 12",
@@ -36,7 +37,7 @@ CHANGES = {
 }
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
+@pytest.fixture(params=["SQLite", *slow("PostgreSQL")])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A ledger in each kind of store."""
     if request.param == "SQLite":

@@ -62,6 +62,7 @@ def test_a_copy_of_a_live_ledger_has_what_its_log_holds(tmp_path: Path) -> None:
         run.push(1)
 
 
+@pytest.mark.slow
 def test_copies_are_consistent_while_a_writer_goes_on(tmp_path: Path) -> None:
     """Twenty copies beside a thread that commits all the time; each is a sound beginning of the account."""
     mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24))
@@ -189,7 +190,7 @@ def test_a_damaged_ledger_is_not_copied_and_a_damaged_copy_not_put_back(tmp_path
         back_up(str(tmp_path / "bad"), tmp_path / "copy")
     with pytest.raises(LedgerCorrupt):
         restore(tmp_path / "bad", tmp_path / "place")
-    assert names(tmp_path) - {"bad-wal", "bad-shm"} == before
+    assert names(tmp_path) == before
 
 
 def test_a_planted_name_is_not_followed(tmp_path: Path) -> None:
@@ -239,6 +240,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ledger", "verify", copy, "--head", str(account)]) == 1
 
 
+@pytest.mark.slow
 def test_the_drill_of_the_page(tmp_path: Path) -> None:
     """Its lines run as they are printed, and the output goes on."""
     settings(tmp_path, (f'location = "{tmp_path}/out.csv"', 'location = "released.csv"'))

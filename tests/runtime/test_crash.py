@@ -13,6 +13,8 @@ from tests.runtime.helpers import Targets, Worker
 
 from tidegate.runtime.store import verify_target
 
+pytestmark = pytest.mark.slow  # kills
+
 POINTS = ("before commit", "between commit and sink", "in the middle of a line", "between sink and record")
 
 

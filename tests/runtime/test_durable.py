@@ -28,6 +28,7 @@ def ledger(tmp_path: Path) -> Path:
     return tmp_path / "service.ledger"
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment_loses_nothing(ledger: Path) -> None:
     """SIGKILL, again and again: each step is released once, what was seen stays, and every restart just goes on."""
     seen: dict[int, list[float]] = {}

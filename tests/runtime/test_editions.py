@@ -6,7 +6,6 @@ import csv
 import os
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ from tidegate.runtime.amend import amend
 from tidegate.runtime.explanation import explain
 from tidegate.runtime.kept import Kept
 from tidegate.runtime.store import open_durable, verify_target
+from waiting import until as until_so
 
 HOUR = 3600.0
 EDITIONS = '[editions]\nafter = ["1h", "5h"]\nshares = ["1/4", "3/4"]\n'
@@ -228,13 +228,9 @@ def test_messages_are_kept_until_the_final_edition(broker: Any, tmp_path: Path) 
             source: Any = intake.source
 
             def watch() -> None:
-                end = time.monotonic() + 60
-                while time.monotonic() < end:
-                    if not source.status.startswith("waiting") and source._done >= messages:
-                        world[0] = now
-                        if [stream.step for stream in streams.streams] == wanted:
-                            break
-                    time.sleep(0.02)
+                until_so(lambda: not source.status.startswith("waiting") and source._done >= messages)
+                world[0] = now
+                until_so(lambda: [stream.step for stream in streams.streams] == wanted)
                 intake.stop()
 
             threading.Thread(target=watch, daemon=True).start()

@@ -195,6 +195,7 @@ def test_the_search_for_marks_finds_them(tmp_path: Path) -> None:
     assert "Not for publication" not in public.read_text()
 
 
+@pytest.mark.slow
 def test_an_unexpected_error_shows_no_record(tmp_path: Path) -> None:
     """A process of its own that fails inside of the loop: neither traceback nor data on stderr."""
     marked_events(tmp_path)

@@ -18,8 +18,10 @@ from tidegate.config.queries import one
 from tidegate.ingest.errors import InputChanged
 from tidegate.runtime import open_streams
 from tidegate.runtime.store import verify_target
+from tiers import slow
+from waiting import LIMIT
 
-SOURCES = ["csv", "jsonl", "folder", "pipe", "table", "topic", "broker"]
+SOURCES = ["csv", "jsonl", "folder", "pipe", *slow("table", "topic", "broker")]
 
 
 class Killed(BaseException):
@@ -160,7 +162,7 @@ def drive(queries: Queries, second: float, *, end: str, until: int = 0) -> None:
     """Follow until as many events were read, and then stop or die; or until the last step has closed."""
     streams = open_streams(queries, follow=True, clock=lambda: START + second)
     intake = queries.open(streams.position, follow=True, clock=lambda: START + second)
-    read, limit = intake.source.batches, time.monotonic() + 60
+    read, limit = intake.source.batches, time.monotonic() + LIMIT
 
     def batches(*arguments: Any, **more: Any) -> Iterator[Any]:
         seen = 0

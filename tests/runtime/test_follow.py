@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import publish, release, settings
 
 from tidegate.runtime import open_stream
 from tidegate.runtime.sinks import mqtt
 from tidegate.runtime.store import verify_target
+from waiting import LIMIT, until
 
 
 def live(folder: Path, *changes: tuple[str, str], seconds: int = 0) -> Any:
@@ -79,17 +80,16 @@ def test_a_growing_file(tmp_path: Path) -> None:
     assert {row[3] for row in rows} == {"0"}
 
 
+@pytest.mark.slow
 def test_the_command_stops_in_order(tmp_path: Path) -> None:
     """SIGTERM ends the stream after a committed step, with a summary and exit code 0; it goes on later."""
     live(tmp_path, ("count = 12", "count = 100000"))
     command = [sys.executable, "-m", "tidegate", "release", str(tmp_path / "tidegate.toml"), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    for _ in range(300):
-        time.sleep(0.1)
-        if (tmp_path / "out.csv").exists() and len((tmp_path / "out.csv").read_text().splitlines()) >= 3:
-            break
+    out = tmp_path / "out.csv"
+    until(lambda: out.exists() and len(out.read_text().splitlines()) >= 3)
     process.send_signal(signal.SIGTERM)
-    shown, _ = process.communicate(timeout=20)
+    shown, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 0
     done = json.loads(shown)
     assert done["steps"] == len((tmp_path / "out.csv").read_text().splitlines()) - 1 >= 2
@@ -106,17 +106,15 @@ class Listener:
         self.client = paho.Client(paho.CallbackAPIVersion.VERSION2)  # type: ignore[attr-defined]
         self.client.on_message = lambda _client, _data, message: self.messages.append(message.payload)
         self.client.on_connect = lambda client, *_: client.subscribe(topic, qos=1)
+        subscribed = threading.Event()
+        self.client.on_subscribe = lambda *_: subscribed.set()
         self.client.connect("127.0.0.1", port)
         self.client.loop_start()
-        time.sleep(0.3)
+        assert subscribed.wait(LIMIT)
 
     def wait(self, count: int) -> None:
         """Until there are as many messages."""
-        for _ in range(200):
-            if len(self.messages) >= count:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"{len(self.messages)} of {count} messages have come")
+        until(lambda: len(self.messages) >= count)
 
     def close(self) -> None:
         """Leave."""
@@ -132,9 +130,11 @@ def test_releases_go_to_a_broker(broker: Any, tmp_path: Path) -> None:
     release(config)
     listener.wait(12)
     release(config)
-    time.sleep(0.3)
+    publish(broker.port, [b"the last"], b"released")  # comes after whatever was sent again
+    listener.wait(13)
     listener.close()
-    found = [json.loads(message) for message in listener.messages]
+    assert listener.messages[12:] == [b"the last"]
+    found = [json.loads(message) for message in listener.messages[:12]]
     assert [message["step"] for message in found] == list(range(1, 13))
     assert len({message["id"] for message in found}) == 12
     assert set(found[0]["values"]) == {"north", "south"}
@@ -211,12 +211,9 @@ def test_a_source_that_does_not_answer_is_one_line(broker: Any, tmp_path: Path) 
     assert process.stderr is not None
     line = process.stderr.readline()
     broker.start()
-    for _ in range(300):
-        time.sleep(0.1)
-        if len((tmp_path / "out.csv").read_text().splitlines()) >= 2:
-            break
+    until(lambda: len((tmp_path / "out.csv").read_text().splitlines()) >= 2)
     process.send_signal(signal.SIGINT)
-    shown, more = process.communicate(timeout=20)
+    shown, more = process.communicate(timeout=LIMIT)
     # why it does not answer may be said, too
     assert line.startswith(f"tidegate: waiting for the broker at 127.0.0.1:{broker.port}")
     assert "; nothing is lost" in line

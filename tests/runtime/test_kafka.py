@@ -25,6 +25,7 @@ from tidegate.runtime import SinkError, open_stream
 from tidegate.runtime.sinks import kafka as sink_module
 from tidegate.runtime.sinks.kafka import KafkaSink
 from tidegate.runtime.store import verify_target
+from waiting import LIMIT
 
 COLUMNS = ("time", "unit", "place")
 
@@ -49,7 +50,7 @@ def released(folder: Path) -> list[int]:
 def until_caught_up(source: Any, position: Any = None) -> tuple[list[str], Any]:
     """The units of all records that have come, and the position after them."""
     units: list[str] = []
-    end = time.monotonic() + 30
+    end = time.monotonic() + LIMIT
     for batch in source.batches(position, patience=lambda: 0.05):
         units += batch.frame["unit"].to_list()
         if batch.caught_up:

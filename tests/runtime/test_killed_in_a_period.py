@@ -12,6 +12,8 @@ from tests.runtime.test_follow import live
 
 from tidegate.runtime.store import verify_target
 
+pytestmark = pytest.mark.slow  # kills
+
 WORKER = Path(__file__).with_name("killed_worker.py")
 OPTIONS = {
     "public": "samples = 2",

@@ -98,6 +98,7 @@ sys.exit(main(["release", sys.argv[1]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.parquet", "parts/"])
 def test_parquet_files_that_may_not_grow(tmp_path: Path, name: str) -> None:
     """A real limit of the system on the size of files: one sentence, no rest, and at the next start all is there."""

@@ -31,9 +31,9 @@ POLICY = WEvent(epsilon="1", w=4)
 
 
 @pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
+def url(postgres: Any) -> str:
     """A stream that does not exist yet."""
-    return str(request.getfixturevalue("postgres").new_stream())
+    return str(postgres.new_stream())
 
 
 def fill(ledger: Any) -> None:

@@ -26,6 +26,7 @@ from tidegate.ingest.sources import postgres as module
 from tidegate.ingest.sources.postgres import Settling, TableSource
 from tidegate.runtime import open_stream
 from tidegate.runtime.store import verify_target
+from waiting import LIMIT, until
 
 TABLE = "CREATE TABLE events (id bigserial PRIMARY KEY, time timestamptz, unit text, place text)"
 COLUMNS = ("time", "unit", "place")
@@ -120,11 +121,13 @@ def test_a_late_commit_with_a_smaller_key_is_read(database: Any) -> None:
         insert(held, (START, "later", "north"))  # under the number of a part of a transaction
         held.execute("COMMIT")
         assert sorted(next(batches).frame["unit"].to_list()) == ["late", "later"]
-        for _ in range(20):
-            time.sleep(0.03)
+
+        def settled() -> Any:
             batch = next(batches)
             assert len(batch.frame) == 0
-        assert batch.after["floor"] == 7
+            return batch if batch.after["floor"] == 7 else None
+
+        batch = until(settled)
         source.close()
         again = TableSource(database.url("events"), COLUMNS, follow=True)
         assert len(next(again.batches(batch.after)).frame) == 0
@@ -156,10 +159,7 @@ def test_nobodys_key_hides_the_rows_of_others(database: Any) -> None:
         source = TableSource(database.url("events"), COLUMNS, follow=True, settle=0.05)
         batches = source.batches()
         found = [unit for batch in itertools.islice(batches, 3) for unit in batch.frame["unit"].to_list()]
-        for _ in range(8):
-            time.sleep(0.03)
-            batch = next(batches)
-        assert batch.after["floor"] == 1
+        batch = until(lambda: after if (after := next(batches)).after["floor"] == 1 else None)
         insert(other, (START, "later", "north"))
         found += next(batches).frame["unit"].to_list()
         source.close()
@@ -476,7 +476,7 @@ def test_killed_while_rows_arrive_in_any_order(database: Any, starter: Any, tmp_
     finally:
         ended.set()
         for writer in writers:
-            writer.join(20)
+            writer.join(LIMIT)
     clock.write_text(str(START + 1000 * steps + 1.0))
     assert not starter.start(config.path, follow=True, clock=str(clock))
     found = dict(
@@ -537,15 +537,13 @@ def test_a_connection_that_is_lost_in_a_page_is_made_anew(
 def stream_on(database: Any, intake: Any, now: list[float]) -> None:
     """The server is stopped and started; then the clock goes on."""
     source = intake.source
-    time.sleep(0.3)
+    until(lambda: source.status and not source.status.startswith("waiting"))
     database.server.stop()
-    while not source.status.startswith("waiting"):
-        time.sleep(0.01)
+    until(lambda: source.status.startswith("waiting"))
     database.server.start()
     with database.connect() as connection:
         insert(connection, (START + 2, "last", "north"))
-    while source.status.startswith("waiting"):
-        time.sleep(0.01)
+    until(lambda: not source.status.startswith("waiting"))
     now[0] = START + 2001.0
 
 

@@ -96,6 +96,7 @@ def a_pruned_run(folder: Path, steps: int = 40) -> tuple[Path, list[Path]]:
     return path, sorted((folder / "archives").iterdir())
 
 
+@pytest.mark.slow
 def test_the_file_stays_as_small_as_it_is(tmp_path: Path) -> None:
     """Rows, links and releases of 40 rounds of 50 steps: no more than after the third."""
     (tmp_path / "archives").mkdir()

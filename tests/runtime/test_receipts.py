@@ -21,9 +21,10 @@ from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
 from tidegate.runtime.receipts import Origin, cost
 from tidegate.runtime.sinks.sink import Sink
 from tidegate.runtime.store import verify_target
+from tiers import slow
 
 FILES = ["out.csv", "out.jsonl", "out.parquet", "parts/"]
-SINKS = [*FILES, "-", "broker"]
+SINKS = [*FILES, "-", *slow("broker")]
 Request = pytest.FixtureRequest
 
 
@@ -38,7 +39,7 @@ def sink(request: Request, tmp_path: Path) -> str:
     return name if name == "-" else f"{tmp_path}/{name}"
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
+@pytest.fixture(params=["SQLite", *slow("PostgreSQL")])
 def ledger(request: Request, tmp_path: Path) -> tuple[str, str]:
     """The places of two ledgers in each kind of store."""
     if request.param == "SQLite":

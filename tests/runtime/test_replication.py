@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,10 @@ from tidegate.cli import main
 from tidegate.errors import LedgerError, TidegateError
 from tidegate.runtime.errors import LedgerIsOlder
 from tidegate.runtime.store import verify_target
+from waiting import until
 
 NAME = "postgres#campus"
 FAILOVERS = int(os.environ.get("TIDEGATE_FAILOVERS", "1"))  # one after the other, each with a new replica
-
-
-def waited(condition: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -72,7 +64,7 @@ def test_no_charge_is_lost_under_synchronous_replication(postgres: Any, servers:
     for _ in range(FAILOVERS):
         replica = server(servers, postgres, primary=primary)
         primary.configure("synchronous_standby_names = 'FIRST 1 (replica)'")
-        waited(lambda: answer(primary, "SELECT sync_state FROM pg_stat_replication") == "sync")  # noqa: B023
+        until(lambda: answer(primary, "SELECT sync_state FROM pg_stat_replication") == "sync")  # noqa: B023
         begun = len(seen)
 
         def push(place: str) -> None:
@@ -86,9 +78,9 @@ def test_no_charge_is_lost_under_synchronous_replication(postgres: Any, servers:
 
         thread = threading.Thread(target=push, args=(address(primary),))
         thread.start()
-        waited(lambda: len(seen) >= begun + 20)  # noqa: B023
+        until(lambda: len(seen) >= begun + 20)  # noqa: B023
         primary.stop()
-        thread.join(60)
+        thread.join()
         assert not thread.is_alive()
         replica.promote()
         replica.configure("synchronous_standby_names = ''")
@@ -115,7 +107,7 @@ def test_a_replica_that_is_behind_is_refused(
 
     release(stream(primary, 6))
     replica = server(servers, postgres, primary=primary)
-    waited(lambda: answer(primary, "SELECT count(*) FROM pg_stat_replication") == 1)
+    until(lambda: answer(primary, "SELECT count(*) FROM pg_stat_replication") == 1)
     with pytest.raises(LedgerError, match="is a replica"):
         release(stream(replica, 9))
     stream(primary, 9)

@@ -12,6 +12,8 @@ from tests.web.browser import serious_findings
 
 from tidegate.cli import main
 
+pytestmark = pytest.mark.slow  # a browser
+
 COLUMNS = ["north", "south"]
 ABOUT = """
 [about]

@@ -6,7 +6,6 @@ import csv
 import json
 import random
 import threading
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tidegate.config import Queries, parse_queries
 from tidegate.ingest.query import AGGREGATES
 from tidegate.runtime import open_streams
 from tidegate.testing import fixed_entropy
+from waiting import until
 
 FIELDS = ("time", "unit", "place", "amount")
 TABLE = (
@@ -100,16 +100,13 @@ def followed(queries: Queries, messages: int | None = None, *, only_begun: bool 
 
 def begun(intake: Any) -> None:
     """Stop as soon as the broker keeps what comes for this stream."""
-    while intake.source.status.startswith("waiting"):
-        time.sleep(0.02)
+    until(lambda: not intake.source.status.startswith("waiting"))
     intake.stop()
 
 
 def end_of_steps(intake: Any, world: World, messages: int | None) -> None:
     """Wait for the messages of a broker; other sources hand out all that is there before any step closes."""
-    end = time.monotonic() + 60
-    while messages is not None and intake.source._done < messages and time.monotonic() < end:
-        time.sleep(0.02)
+    until(lambda: messages is None or intake.source._done >= messages)
     world.now = START + 2001.0 + 3600
 
 

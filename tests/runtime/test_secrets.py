@@ -6,6 +6,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.runtime.helpers import settings
@@ -64,11 +65,10 @@ def test_passwords_are_never_shown(
 def test_a_summary_shows_no_password(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
+    broker: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither for people nor for machines."""
-    broker = request.getfixturevalue("broker")
     broker.start()
     monkeypatch.setenv("BROKER_PASSWORD", SECRET)
     address = broker.url.replace("//", "//ann:${BROKER_PASSWORD}@") + "/released"

@@ -24,6 +24,8 @@ from tidegate.ledger import Verdict
 from tidegate.runtime.pruning import verify_archives
 from tidegate.runtime.store import verify_target
 
+pytestmark = pytest.mark.slow  # kills
+
 OLD = Path(__file__).parents[1] / "ledger" / "fixtures" / "0.1.0" / "stream"
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "20"))
 PHASE, WINDOW = 20, 6

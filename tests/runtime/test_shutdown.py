@@ -18,6 +18,7 @@ from tidegate.errors import LedgerError
 from tidegate.ledger import postgres_connection
 from tidegate.policy import WEvent
 from tidegate.runtime.store import open_durable, verify_target
+from waiting import LIMIT
 
 FOLLOWED = (
     ('column = "place"', 'column = "place"\nfollow = true'),
@@ -27,6 +28,7 @@ FOLLOWED = (
 )
 
 
+@pytest.mark.slow
 def test_one_signal_is_enough_without_a_broker(tmp_path: Path) -> None:
     """A real process: the sink's broker takes connections and says nothing; one SIGTERM ends it in order."""
     pytest.importorskip("paho.mqtt.client")
@@ -50,7 +52,7 @@ def test_one_signal_is_enough_without_a_broker(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert "waiting for the broker" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=LIMIT)
     finally:
         process.kill()
         silent.close()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.runtime.helpers import TEXT as STREAM
 from tidegate.config import Config, Queries, parse_config, parse_queries
 from tidegate.web import Service, Settings
 from tidegate.web.service import Server, listen
+from waiting import LIMIT, until
 
 TEXT = STREAM.replace("count = 12", "count = 48").partition("\n[sink]")[0]  # sends to whoever reads
 
@@ -105,33 +105,23 @@ def served(configs: Sequence[Config | Queries], **settings: Any) -> Iterator[tup
     service = Service(configs, chosen)
     config = uvicorn.Config(service.app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
     server = Server(config, service, None)
+    service.connections = server.server_state.connections  # for tests that look whether somebody has gone
     thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
     thread.start()
     try:
-        deadline = time.monotonic() + 30
-        while not server.started:
-            assert time.monotonic() < deadline
-            assert thread.is_alive()
-            time.sleep(0.01)
+        until(lambda: server.started or not thread.is_alive())
+        assert server.started
         yield f"http://127.0.0.1:{listening.getsockname()[1]}", service
     finally:
         service.stop()
         server.should_exit = True
-        thread.join(20)
+        thread.join(LIMIT)
         assert not thread.is_alive()
 
 
 def settled(service: Service, name: str = "hall") -> None:
     """Wait until a finite stream has ended."""
     until(lambda: service.drivers[name].state == "ended")
-
-
-def until(condition: Any, seconds: float = 60.0) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.02)
 
 
 class Process:
@@ -169,7 +159,7 @@ class Process:
         if process is None:
             return 0
         os.kill(process.pid, number)
-        code = process.wait(60)
+        code = process.wait(LIMIT)
         assert process.stdout is not None
         process.stdout.close()
         return code

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from tests.web.helpers import configured, finite, served, settled, two_queries, until
+from tests.web.helpers import configured, finite, served, settled, two_queries
 
 from tidegate.config import Config, ConfigError, parse_config, parse_queries
 from tidegate.web.alarms import Hook, read_alarms
 from tidegate.web.hooks import Sender
+from waiting import until
 
 ALARMS = """
 [[alarm]]

@@ -149,6 +149,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_small_bodies_take_little_memory(tmp_path: Path) -> None:
     """Bodies of some kilobytes that announce gigabytes take less than 64 MiB, under a limit that the gigabytes break."""
     (tmp_path / "hall.toml").write_text(posted_text(tmp_path))

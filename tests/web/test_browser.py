@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.web.browser import chromium as chromium
 from tests.web.browser import serious_findings
-from tests.web.helpers import in_two_queries, until
+from tests.web.helpers import in_two_queries
 from tests.web.test_killed import Killable, Producer
 from tests.web.test_sending import posted_text
 
 from tidegate.web.tokens import Tokens
+from waiting import LIMIT, until
+
+pytestmark = pytest.mark.slow  # a browser
 
 RANGE = r"± \d|between -?\d\S* and \d"
 MAP = {
@@ -57,7 +60,7 @@ class Live:
     def close(self) -> None:
         """End it."""
         self.ending.set()
-        self.producer.join(30)
+        self.producer.join(LIMIT)
         self.service.kill()
         self.service.close()
 
@@ -70,6 +73,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         yield found
     finally:
         found.close()
+
+
+def pressed(button: Any) -> bool:
+    """Whether the layout of a button is the one that is shown."""
+    return bool(button.get_attribute("aria-pressed") == "true")
 
 
 class Page:
@@ -146,7 +154,6 @@ def test_it_reconnects_without_gap_or_repetition(page: Page) -> None:
     until(lambda: page.run("return taken.length") >= 1)
     page.live.service.kill()
     until(lambda: page.find("#state").text.startswith("reconnecting"))
-    time.sleep(1.5)
     page.live.service.start()
     seen = page.run("return taken.length")
     until(lambda: page.run("return taken.length") >= seen + 4)
@@ -208,8 +215,7 @@ def test_a_telephone_needs_no_sideways_scrolling(page: Page) -> None:
     page.stream(width=360, height=740)
     for layout in ("chart", "multiples", "list", "map"):
         page.find(f"[data-layout={layout}]").click()
-        time.sleep(0.2)
-        assert page.run("return document.documentElement.scrollWidth <= innerWidth"), layout
+        until(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"), 60)
 
 
 def test_the_keyboard_is_enough(page: Page) -> None:
@@ -249,8 +255,9 @@ def test_no_serious_finding_of_axe(page: Page, dark: bool) -> None:
     page.stream(dark=dark)
     page.find("#table-details summary").click()
     for layout in ("chart", "multiples", "list", "map"):
-        page.find(f"[data-layout={layout}]").click()
-        time.sleep(0.2)
+        button = page.find(f"[data-layout={layout}]")
+        button.click()
+        until(partial(pressed, button))
         assert page.findings() == [], layout
     page.open("/operator", dark=dark)
     assert page.findings() == []

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from tests.web.helpers import until
 from tests.web.test_sending import Hall, post, record
 from tests.web.test_sending import hall as hall
 
@@ -19,6 +17,7 @@ from tidegate.web.parsing import Parser
 from tidegate.web.room import Room
 from tidegate.web.spool import Spool, SpoolFull
 from tidegate.web.tokens import Tokens
+from waiting import until
 
 
 def slow_body(address: str, token: str, key: str) -> socket.socket:
@@ -75,8 +74,9 @@ def test_a_batch_whose_sender_has_gone_is_not_parsed(hall: Hall, monkeypatch: py
         gone = slow_body(address, token, "gone")
         gone.sendall(b" " * 98 + b"}")
         until(lambda: service.sending.requests.taken == 2 and service.sending.bytes.taken > 100)
+        there = len(service.connections)
         gone.close()
-        time.sleep(0.3)  # for the server to notice
+        until(lambda: len(service.connections) < there)  # the server has noticed
         go.set()
         assert first.result().status_code == 200
     until(lambda: service.sending.requests.taken == 0)
@@ -84,6 +84,7 @@ def test_a_batch_whose_sender_has_gone_is_not_parsed(hall: Hall, monkeypatch: py
     assert service.sending.bytes.taken == 0
 
 
+@pytest.mark.slow
 def test_slow_bodies_of_one_holder_leave_room_for_others(
     hall: Hall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +92,7 @@ def test_slow_bodies_of_one_holder_leave_room_for_others(
     address, token, service = hall
     other = Tokens(tmp_path / "tokens.json").add("producer", "other")
     service.sending.requests.most = 6
-    monkeypatch.setattr("tidegate.web.sending.SECONDS", 2.0)
+    monkeypatch.setattr("tidegate.web.sending.SECONDS", 10.0)
     slow = [slow_body(address, token, f"s{number}") for number in range(3)]
     until(lambda: service.sending.requests.taken == 3)
     refused = post(address, token, record("a"), "more")

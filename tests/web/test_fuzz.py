@@ -20,12 +20,15 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies
 from hypothesis.errors import Unsatisfiable
-from tests.web.helpers import in_two_queries, served, until
+from tests.web.helpers import in_two_queries, served
 from tests.web.test_sending import NDJSON, posted_text, record
 
 from tidegate.config import parse_queries
 from tidegate.web import Service
 from tidegate.web.tokens import Tokens
+from waiting import until
+
+pytestmark = pytest.mark.slow  # a live service
 
 REQUESTS = int(os.environ.get("TIDEGATE_REQUESTS", "2000"))  # over all routes
 OVER_HTTP = (
@@ -330,7 +333,8 @@ def test_events_are_in_no_answer_and_no_log(fuzzed: Fuzzed, capsys: pytest.Captu
     texts += [client.get(path).text for path in paths]
     texts += [client.get("/operator/streams/hall", headers=operator).text]
     texts += [client.post("/operator/streams/hall/verify", headers=operator).text]
-    time.sleep(0.1)
+    step = service.drivers["hall"].first.board.step
+    until(lambda: service.drivers["hall"].first.board.step > step)  # whatever is logged about them
     for text in (*texts, capsys.readouterr().err):
         assert "walrus" not in text
 

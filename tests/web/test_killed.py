@@ -17,11 +17,14 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.web.helpers import in_two_queries, until
+from tests.web.helpers import in_two_queries
 from tests.web.test_sending import NDJSON, posted_text, record
 
 from tidegate.ledger import verify_file
 from tidegate.web.tokens import Tokens
+from waiting import LIMIT, until
+
+pytestmark = pytest.mark.slow  # kills under load
 
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "20"))
 # seconds that a batch has to arrive in, kills included
@@ -74,7 +77,7 @@ class Killable:
         assert self.parent.stdin is not None
         assert self.parent.stdout is not None
         self.parent.stdin.close()
-        self.parent.wait(30)
+        self.parent.wait(LIMIT)
         self.parent.stdout.close()
         self.log.close()
 
@@ -86,7 +89,9 @@ class Producer(threading.Thread):
         super().__init__(daemon=True)
         self.address, self.token, self.label, self.ending = address, token, name, ending
         self.sent = 0
-        self.slowest = 0.0
+        self.late = (
+            0  # of those that were sent: acknowledged so long after their time that they may not count
+        )
 
     def run(self) -> None:
         """Send."""
@@ -96,8 +101,8 @@ class Producer(threading.Thread):
                 units = [f"{self.label}-{self.sent + number}" for number in range(20)]
                 body = b"".join(record(unit, at=begun) for unit in units)
                 self._send(client, body, f"{self.label}-{self.sent}")
-                self.slowest = max(self.slowest, time.time() - begun)
                 self.sent += len(units)
+                self.late += len(units) if time.time() - begun > LATENESS - 1 else 0
                 time.sleep(0.02)
 
     def _send(self, client: httpx.Client, body: bytes, key: str) -> None:
@@ -171,12 +176,10 @@ def test_kills_under_load(tmp_path: Path, queries: tuple[str, ...], request: pyt
         service.start()
     ending.set()
     for producer in producers:
-        producer.join(60)
+        producer.join(LIMIT)
         assert not producer.is_alive()
-    assert max(producer.slowest for producer in producers) < LATENESS - 1, (
-        "this machine is too slow for the test"
-    )
     total = sum(producer.sent for producer in producers)
+    certain = total - sum(producer.late for producer in producers)
     with httpx.Client(base_url=service.address, timeout=30) as client:
 
         def released(place: str) -> list[dict[str, Any]]:
@@ -186,12 +189,12 @@ def test_kills_under_load(tmp_path: Path, queries: tuple[str, ...], request: pyt
         def counted(place: str) -> float:
             return sum(sum(each["values"]) for each in released(place))
 
-        until(lambda: all(counted(place) >= total for place in places), LATENESS + 60)
+        until(lambda: all(counted(place) >= certain for place in places))
         service.kill(signal.SIGTERM)
         service.start()
         for place in places:
             rows = released(place)
-            assert sum(sum(each["values"]) for each in rows) == total
+            assert certain <= sum(sum(each["values"]) for each in rows) <= total
             assert [each["number"] for each in rows] == list(range(1, len(rows) + 1))
             own = [reader for reader in readers if reader.place == place]
             until(partial(have_read, own, len(rows)))

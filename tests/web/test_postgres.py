@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.web.helpers import live_text, served, until, write_events
+from tests.web.helpers import live_text, served, write_events
 from tests.web.test_account import fetched
 
 from tidegate.config import parse_config
 from tidegate.ledger.published import check_published
+from waiting import until
 
 
 def test_the_database_goes_away_and_comes_back(tmp_path: Path, postgres: Any) -> None:
@@ -31,7 +32,7 @@ def test_the_database_goes_away_and_comes_back(tmp_path: Path, postgres: Any) ->
         assert httpx.get(f"{address}/streams/hall/account/rows").status_code == 503
         postgres.start()
         seen = driver.first.board.step
-        until(lambda: driver.first.board.step > seen + 1, 120)
+        until(lambda: driver.first.board.step > seen + 1)
         assert driver.state == "running"
         head, rows, releases = fetched(f"{address}/streams/hall")
         assert check_published(head, rows, releases)[0].ok

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 import zstandard
-from tests.web.helpers import live_text, served, until
+from tests.web.helpers import live_text, served
 
 from tidegate.config import parse_config
 from tidegate.errors import InvalidParameter
@@ -24,6 +24,7 @@ from tidegate.web import Service
 from tidegate.web.posted import PostedDriver
 from tidegate.web.spool import Spool, SpoolSource
 from tidegate.web.tokens import Tokens
+from waiting import until
 
 NDJSON = "application/x-ndjson"
 CLIENT = httpx.Client(verify=False, timeout=30)  # making one takes longer than asking
@@ -355,15 +356,16 @@ def test_events_are_gone_when_their_step_is_committed(tmp_path: Path) -> None:
     """Raw events are on disk until then, and afterwards in no file at all; the count is right."""
     token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
     config = parse_config(posted_text(tmp_path, seconds=2), tmp_path / "hall.toml")
-    with served([config], tokens=tmp_path / "tokens.json") as (address, service):
+    now = [config.steps.origin / 1e6 + 1.0]
+    with served([config], tokens=tmp_path / "tokens.json", clock=lambda: now[0]) as (address, service):
         driver = service.drivers["hall"]
         until(lambda: driver.state == "running")
         units = [f"walrus{number}" for number in range(50)]
-        body = b"".join(record(unit) for unit in units)
+        body = b"".join(record(unit, at=now[0]) for unit in units)
         assert post(address, token, body).status_code == 200
-        seen = driver.first.board.step
-        assert seen == 0 or marked(tmp_path) == []
-        until(lambda: driver.first.board.step >= seen + 2)
+        assert marked(tmp_path) != []
+        now[0] += 4
+        until(lambda: driver.first.board.step >= 2)
         assert marked(tmp_path) == []
         found = driver.first.board.select()
         assert found.answers.sum() == 50
@@ -409,13 +411,13 @@ def test_a_stream_that_was_opened_anew_has_all_events(
         return take(self, block)
 
     monkeypatch.setattr(Stream, "take", fails)
-    with served([config], tokens=tmp_path / "tokens.json") as (address, service):
+    now = [config.steps.origin / 1e6 + 1.0]
+    with served([config], tokens=tmp_path / "tokens.json", clock=lambda: now[0]) as (address, service):
         driver = service.drivers["hall"]
         until(lambda: driver.state == "running")
-        assert (
-            post(address, token, b"".join(record(f"walrus{number}") for number in range(30))).status_code
-            == 200
-        )
+        body = b"".join(record(f"walrus{number}", at=now[0]) for number in range(30))
+        assert post(address, token, body).status_code == 200
+        now[0] += 4
         until(lambda: driver.first.board.step >= 2)
         assert failures[0] > 2
         assert driver.first.board.select().answers.sum() == 30

@@ -289,19 +289,33 @@ def _close_to_others(path: Path) -> None:
             beside.chmod(allowed)
 
 
+def _reader(path: Path) -> Connection:
+    """A connection that only reads, and leaves no side files behind that it did not find.
+
+    SQLite creates `-wal` and `-shm` for whoever reads, and at the end removes them only for a connection that may
+    write. So this one may write, where its user may, and refuses every change. A log that holds something is the
+    work of a writer, alive or killed: it is read, and left to the next writer.
+    """
+    log = Path(f"{path}-wal")
+    held = log.stat().st_size if log.exists() else -1
+    folder = os.access(path.parent, os.W_OK)
+    mode = "rw" if held <= 0 and folder and os.access(path, os.W_OK) else "ro"
+    if held < 0 and not folder:
+        mode += "&immutable=1"  # nobody can be writing here, and SQLite could not create its side files
+    address = f"{path.as_uri()}?mode={mode}"
+    connection = sqlite3.connect(
+        address, uri=True, isolation_level=None, check_same_thread=False, factory=Connection
+    )
+    connection.path = path
+    connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
 def connect(path: Path, *, read_only: bool) -> Connection:
     """Open an existing ledger file: WAL, and on disk before a commit returns."""
     look(path)
     if read_only:
-        address = path.as_uri() + "?mode=ro"
-        if not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK):
-            address += (
-                "&immutable=1"  # nobody can be writing here, and SQLite could not create its side files
-            )
-        connection = sqlite3.connect(
-            address, uri=True, isolation_level=None, check_same_thread=False, factory=Connection
-        )
-        connection.path = path
+        connection = _reader(path)
     else:
         _only_name(path)
         _close_to_others(path)
