@@ -10,6 +10,7 @@ import pytest
 
 from tidegate import mechanisms as before
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
+from tidegate._mechanisms.plain.sample import Sample
 from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
@@ -21,6 +22,7 @@ from tidegate.noise.fixed import FixedEntropy
 
 MOVED = {
     before.Uniform: Uniform,
+    before.Sample: Sample,
     before.BudgetAbsorption: BudgetAbsorption,
     before.BudgetDistribution: BudgetDistribution,
     before.PeGaSus: PeGaSus,
