@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
+from tidegate._mechanisms.optstream.opt_stream import OptStream
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate._mechanisms.plain.sample import Sample
 from tidegate._mechanisms.plain.uniform import Uniform
@@ -26,6 +27,7 @@ MOVED = {
     before.BudgetAbsorption: BudgetAbsorption,
     before.BudgetDistribution: BudgetDistribution,
     before.PeGaSus: PeGaSus,
+    before.OptStream: OptStream,
 }
 LENGTH = 70
 
