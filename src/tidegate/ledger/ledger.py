@@ -8,11 +8,11 @@ its steps.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidegate.ledger.shares import Share
 
 MOST_HOLDERS = 64
+Result = TypeVar("Result")
 
 
 class User(Protocol):
@@ -166,6 +167,36 @@ class Ledger:
     def handed_out(self) -> None:
         """Hear from a run that it hands out what was charged: from now on no exception takes that back."""
         self._seen += 1
+
+    def release(self, charge: Callable[[], object], draw: Callable[[], Result]) -> Result:
+        """Charge, then draw and hand out: one act, for whatever releases without being a run.
+
+        Once it is charged no exception takes the charge back, also where a transaction around this fails: what was
+        drawn may have been seen. Runs do the same for every push.
+
+        Parameters
+        ----------
+        charge
+            Charges this ledger, and raises where it refuses.
+        draw
+            Draws the noise, after that; what it returns is handed out.
+
+        Examples
+        --------
+        >>> import tidegate as tg
+        >>> ledger = tg.ledger.open_ledger(None, tg.Event(epsilon="1"), units=1)
+        >>> try:
+        ...     with ledger.transaction():
+        ...         answer = ledger.release(lambda: ledger.charge(1, 1), lambda: 42)
+        ...         raise RuntimeError
+        ... except RuntimeError:
+        ...     print(answer, ledger.spent())
+        42 1
+        """
+        with self.turn:
+            charge()
+            self.handed_out()
+            return draw()
 
     def join(self, user: User) -> None:
         """Let a user hear when charges are taken back; nobody is kept alive by this."""

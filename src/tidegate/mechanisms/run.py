@@ -383,14 +383,19 @@ class Run(ABC):
         if not refused:
             self.ledger.give_back()
         charged = self.ledger.rows != self.charges
+        if charged:  # what led here may depend on noise that was drawn: it stays paid, also in a transaction that fails
+            self.ledger.handed_out()
         if self._unusable is INTERRUPTED and (
             (refused and self.restores) or ((refused or self.restores) and not charged)
         ):
             self._unusable = ""
 
     @contextmanager
-    def _at_work(self, steps: int = 0, *, hands_out: bool = False) -> Iterator[None]:
-        """Whatever else a run does besides pushes: one that is interrupted in it is not used again."""
+    def _at_work(self, steps: int = 0, *, hands_out: bool = True) -> Iterator[None]:
+        """Whatever else a run does besides pushes: one that is interrupted in it is not used again.
+
+        What is charged in it pays for something that is seen, and stays paid as a push does, unless `hands_out` is False.
+        """
         with self.ledger.turn:
             self._may_go_on(steps)
             self._unusable = INTERRUPTED
