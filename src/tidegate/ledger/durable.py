@@ -285,12 +285,13 @@ class DurableLedger(Ledger):
             except BaseException:
                 if begun and not self.connection.in_transaction and self._committed(rows):
                     raise  # interrupted after the commit: what is on disk stays charged
-                if self._stays_paid(seen) and (outer or self._paid_again(rows)):
-                    raise
-                self._undo(rows, outer)
-                self._account.undo(before)
-                self._digest, self.marked, self._format = digest, marked, version
-                self._take_back(rows)
+                with self._section:  # what a handler would charge meanwhile would be taken back as well
+                    if self._stays_paid(seen) and (outer or self._paid_again(rows)):
+                        raise
+                    self._undo(rows, outer)
+                    self._account.undo(before)
+                    self._digest, self.marked, self._format = digest, marked, version
+                    self._take_back(rows)
                 raise
             finally:
                 self._depth = outer

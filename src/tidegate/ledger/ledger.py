@@ -7,11 +7,12 @@ its steps.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 from weakref import WeakSet, ref
 
@@ -52,6 +53,40 @@ class Holder(User, Protocol):
 
     def superseded(self) -> None:
         """Hear that another user goes on from a snapshot of this one's state."""
+
+
+class Section:
+    """Around whatever reads an account and then changes it: nobody enters twice, not even the thread that is inside.
+
+    A signal handler or a finaliser runs in the thread that was interrupted, which holds the ledger's lock. What it would
+    charge there would be checked against an account without the charge that is being made.
+
+    Attributes
+    ----------
+    frame
+        Who is inside, or was when an interruption kept it from leaving; None where nobody was.
+    """
+
+    __slots__ = ("frame",)
+
+    def __init__(self) -> None:
+        self.frame: FrameType | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether whoever is inside was interrupted, and waits until this call returns."""
+        caller: FrameType | None = sys._getframe(1)
+        while caller is not None and caller is not self.frame:
+            caller = caller.f_back
+        if caller is None:
+            self.frame = None
+        return caller is not None
+
+    def __enter__(self) -> None:
+        self.frame = sys._getframe(1)
+
+    def __exit__(self, *_: object) -> None:
+        self.frame = None
 
 
 class Ledger:
@@ -97,6 +132,8 @@ class Ledger:
         self._rows = 0
         self._epoch = process.epoch
         self._lock = threading.RLock()
+        self._section = Section()
+        self.worker: object = None  # the run that is at work
         self._batch: Batch | None = None
         self._depth = 0  # of nested transactions
         self._seen = 0  # how often a run has handed something out
@@ -285,7 +322,7 @@ class Ledger:
             amount = account.budget if budget is None else positive("budget", budget)
             same = bool(wanted) and (wanted, amount) == (self.shares, account.budget)
             if not same or configuration is not None or parts not in (None, account.delta_shares):
-                with self.transaction():
+                with self.transaction(), self._section:
                     self._amend(account, wanted, amount, parts, configuration)
             return {name: self.share(name) for name in wanted}
 
@@ -425,8 +462,9 @@ class Ledger:
         with self._charging(step):
             self._check()
             charge = Charge(step, step, units, scope, groups or {}, levels or {})
-            self._place(charge)
-            self._record("step", charge)
+            with self._section:
+                self._place(charge)
+                self._record("step", charge)
 
     def charge_batch(
         self,
@@ -468,15 +506,17 @@ class Ledger:
                 begun = whole_groups(groups, 3, first, last)
                 gained = whole_groups(extended, 4, first, last)
                 if len(begun) or len(gained):
-                    self._charge_mixed(first, amounts, begun, gained, scope)
+                    with self._section:
+                        self._charge_mixed(first, amounts, begun, gained, scope)
                     return
-            refusal = self._account.place_batch(first, self.rule.costs(amounts))
-            if refusal is not None:
-                self._refuse(refusal, int(amounts[refusal.step - first]))
-            if self.keeps_batches and not scope:  # a ledger in memory, which only counts rows
-                self._rows += 1
-                return
-            self._record("batch", batch_charge(first, amounts, scope), amounts)
+            with self._section:
+                refusal = self._account.place_batch(first, self.rule.costs(amounts))
+                if refusal is not None:
+                    self._refuse(refusal, int(amounts[refusal.step - first]))
+                if self.keeps_batches and not scope:  # a ledger in memory, which only counts rows
+                    self._rows += 1
+                    return
+                self._record("batch", batch_charge(first, amounts, scope), amounts)
 
     def _charge_mixed(
         self, first: int, amounts: Integers, groups: Integers, extended: Integers, scope: str
@@ -531,11 +571,12 @@ class Ledger:
             self._check()
             charge = Charge(first, last, units, scope)
             self._within_horizon(charge.last)
-            late = charge.first < self.step
-            refusal = self._account.place_group(charge.first, charge.last, self.rule.cost(charge.units))
-            if refusal is not None:
-                self._refuse(refusal, charge.units)
-            self._record("group" if late else "span", charge)
+            with self._section:
+                late = charge.first < self.step
+                refusal = self._account.place_group(charge.first, charge.last, self.rule.cost(charge.units))
+                if refusal is not None:
+                    self._refuse(refusal, charge.units)
+                self._record("group" if late else "span", charge)
             return Group(charge.first, charge.last, charge.units)
 
     def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
@@ -562,10 +603,11 @@ class Ledger:
             self._in_force(first)
             charge = Charge(end + 1, whole("last", last, least=end + 1, most=MOST_STEPS), units, scope)
             self._within_horizon(charge.last)
-            refusal = self._account.place_extension((first, end, self.rule.cost(units)), charge.last)
-            if refusal is not None:
-                self._refuse(refusal, units)
-            self._record("extend", charge, np.array([first], dtype=np.int64))
+            with self._section:
+                refusal = self._account.place_extension((first, end, self.rule.cost(units)), charge.last)
+                if refusal is not None:
+                    self._refuse(refusal, units)
+                self._record("extend", charge, np.array([first], dtype=np.int64))
             return Group(first, charge.last, units)
 
     def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
@@ -608,11 +650,12 @@ class Ledger:
                 self._depth = outer + 1
                 yield
             except BaseException:
-                if self._stays_paid(seen):
-                    raise
-                self._account.undo(before)
-                self._take_back(rows, stamp)
-                self.marked = marked
+                with self._section:  # what a handler would charge meanwhile would be taken back as well
+                    if self._stays_paid(seen):
+                        raise
+                    self._account.undo(before)
+                    self._take_back(rows, stamp)
+                    self.marked = marked
                 raise
             finally:
                 self._depth = outer
@@ -685,6 +728,11 @@ class Ledger:
             )
         if self._closed:
             raise LedgerError(f"the ledger is {self._closed}; open it again.")
+        if self._section.frame is not None and self._section.busy:
+            raise LedgerBusy(
+                "a charge is under way on this ledger, in the thread that this signal handler or finaliser has "
+                "interrupted; let it only set a flag, and push when the interrupted call has returned."
+            )
         if self._batch is not None:
             raise LedgerBusy(
                 "a batch is under way on this ledger; record or leave it before the next charge."

@@ -428,6 +428,7 @@ class ClippedRecordsRun(Run):
 
         run = copy_context().run(start)
         self.ledger.leave(run)
+        run._part_of = self
         run.alone = self.alone  # what this run has charged before is nobody else's
         return run
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate import frames, process
-from tidegate.errors import InvalidInput, LedgerMismatch, SnapshotError, TidegateError
+from tidegate.errors import InvalidInput, LedgerBusy, LedgerMismatch, SnapshotError, TidegateError
 from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
@@ -74,6 +74,8 @@ class Run(ABC):
     >>> run.step, run.ledger.step, release.values.shape
     (1, 1, (1,))
     """
+
+    _part_of: Run | None = None  # the run of the same ledger that pushes this one
 
     restores: bool = False
     """Whether a push that fails for any reason has put the state back where it was."""
@@ -243,35 +245,44 @@ class Run(ABC):
         row = self._row(values, grid_units)
         ledger = self.ledger
         with ledger.turn:  # one thread at a time
-            if self._unusable or self._bounded or ledger.rows != self.charges:
+            outer = ledger.worker
+            if self._unusable or self._bounded or ledger.rows != self.charges or outer is not None:
                 self._may_go_on(1)
             self._unusable = INTERRUPTED  # until all is done: an interruption may come at any place
             self.step += 1
+            ledger.worker = self
             try:
-                release = self._push(row)
-            except BaseException as error:
-                self.step -= 1
-                self._failed(error)
-                raise
-            self._hand_out()
+                try:
+                    release = self._push(row)
+                except BaseException as error:
+                    self.step -= 1
+                    self._failed(error)
+                    raise
+                self._hand_out()
+            finally:
+                ledger.worker = outer
             self._accompany(release)
             self._unusable = ""
             return release
 
     def push_batch(self, matrix: npt.ArrayLike, *, grid_units: bool = False) -> Releases:
         """Release many steps at once: the fast path, with the same distribution as pushing them one by one."""
-        rows = self._rows(matrix, grid_units)
-        with self.ledger.turn:
+        rows, ledger = self._rows(matrix, grid_units), self.ledger
+        with ledger.turn:
             self._may_go_on(len(rows))
             self._unusable = INTERRUPTED
+            outer, ledger.worker = ledger.worker, self
             try:
-                releases = self._push_batch(rows, self.step + 1)
-            except BaseException as error:
-                self._failed(error)
-                raise
-            self.step += len(rows)
-            if len(rows):
-                self._hand_out()
+                try:
+                    releases = self._push_batch(rows, self.step + 1)
+                except BaseException as error:
+                    self._failed(error)
+                    raise
+                self.step += len(rows)
+                if len(rows):
+                    self._hand_out()
+            finally:
+                ledger.worker = outer
             self._accompany(releases)
             releases.names = self.names if self.mechanism.outputs == self._columns else None
             self._unusable = ""
@@ -364,6 +375,11 @@ class Run(ABC):
         """Refuse a run that is not used again, and steps beyond the horizon; notice whether others have charged."""
         if self._unusable:
             raise LedgerMismatch(self._unusable)
+        if self.ledger.worker not in (None, self, self._part_of):
+            raise LedgerBusy(
+                "another run of this ledger is at work, in the thread that this signal handler or finaliser has "
+                "interrupted; let it only set a flag, and push when the interrupted call has returned."
+            )
         rows = self.ledger.rows
         if rows != self.charges:
             self.alone, self.charges = False, rows
@@ -396,17 +412,22 @@ class Run(ABC):
 
         What is charged in it pays for something that is seen, and stays paid as a push does, unless `hands_out` is False.
         """
-        with self.ledger.turn:
+        ledger = self.ledger
+        with ledger.turn:
             self._may_go_on(steps)
             self._unusable = INTERRUPTED
+            outer, ledger.worker = ledger.worker, self
             try:
-                yield
-            except BaseException as error:
-                self._failed(error)
-                raise
-            if hands_out:
-                self._hand_out()
-            self.charges = self.ledger.rows
+                try:
+                    yield
+                except BaseException as error:
+                    self._failed(error)
+                    raise
+                if hands_out:
+                    self._hand_out()
+                self.charges = ledger.rows
+            finally:
+                ledger.worker = outer
             self._unusable = ""
 
     def _refuse_in_transaction(self) -> None:
