@@ -375,7 +375,8 @@ class Ledger:
         -------
         bool
             Whether it is certain that nobody goes on with a copy of this state elsewhere. The user must drop the state
-            if not: a ledger in memory cannot know what was restored beside another copy of it.
+            if not: a ledger in memory cannot know what was restored beside another copy of it, and one in a database
+            knows only what was kept at the place where it is.
         """
         with self._lock:
             self._check()
@@ -388,7 +389,16 @@ class Ledger:
                 len(self._holders) > MOST_HOLDERS
             ):  # only those who are no more: one that may go on is never forgotten
                 self._holders = {each: held for each, held in self._holders.items() if held() is not None}
-            return before is not None or self.durable
+            return before is not None or self._kept_here(name)
+
+    def _kept_here(self, name: str) -> bool:
+        """Whether a secret state of this name was kept at this place, and by nobody since who goes on elsewhere."""
+        return False
+
+    @property
+    def place(self) -> str:
+        """What names of secret states say of where they are kept; empty in memory."""
+        return ""
 
     @property
     def crowded_until(self) -> int:

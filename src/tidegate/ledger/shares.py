@@ -118,6 +118,11 @@ class Share(Ledger):
         return self.whole.hold(name, user)
 
     @property
+    def place(self) -> str:
+        """Where the whole is kept."""
+        return self.whole.place
+
+    @property
     def in_transaction(self) -> bool:
         """Whether somebody has begun a transaction on the whole."""
         return self.whole.in_transaction
