@@ -45,7 +45,8 @@ NOISES = ("auto", "laplace", "cube", "semiorder")
 WORTH_IT = 0.9  # of Laplace's variance: noise that gains less is not worth a secret state
 FOR_GOOD = (
     "the noise of this run is shared by all of its steps, and nobody can tell whether this snapshot, or this copy of its "
-    'ledger, is the only one that goes on; go on at the place of the ledger itself, or begin a new stream with noise="laplace".'
+    "ledger, is the only one that goes on; go on at the place of the ledger itself, or begin a new stream with "
+    'noise="laplace".'
 )
 
 
