@@ -242,9 +242,9 @@ class DividedAccount(Account):
         units: Mapping[str, int] | None = None,
     ) -> None:
         self.fullest = max(self.fullest, self.fullest_now)
-        # also one that no step was charged under: people were told of it
-        told = self.budgets if now else ()
-        self.budgets = told if told and told[-1][1] == budget else (*told, (now, budget))
+        # also one that no step was charged under: it was public
+        public = self.budgets if now else ()
+        self.budgets = public if public and public[-1][1] == budget else (*public, (now, budget))
         shares = dict(sorted(shares.items()))  # one order, however they were said
         promises = (*self._in_force(now), (now, budget))
         smaller = min(promise for _, promise in promises)
