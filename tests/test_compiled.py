@@ -155,29 +155,53 @@ def test_a_lean_kernel_counts_nothing_and_returns_no_array() -> None:
         row_of(arrays[0])
 
 
+class _Interrupted(BaseException):
+    """What a handler raises."""
+
+
 def test_an_interruption_waits_until_a_kernel_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal that comes while machine code is made is seen to afterwards, and the kernel is there."""
-    seen = []
+    """What a handler raises while machine code is made is raised afterwards, whichever thread has got the signal."""
+    seen, handled, done = [], threading.Event(), threading.Event()
 
     @compiled.kernel
     def plus_one(number: int) -> int:
         return number + 1
 
     def interrupted(signal_number: int, frame: object) -> None:
-        seen.append(len(plus_one.signatures))  # type: ignore[attr-defined]
+        handled.set()
+        raise _Interrupted
 
     def save(*arguments: object) -> None:
-        signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
+        os.kill(os.getpid(), signal.SIGALRM)
+        assert handled.wait(60)
         seen.append("made")
 
     monkeypatch.setattr(plus_one._cache, "save_overload", save)  # type: ignore[attr-defined]
     monkeypatch.setattr(plus_one._cache, "load_overload", lambda *arguments: None)  # type: ignore[attr-defined]
+    other = threading.Thread(target=done.wait)  # blocks no signal, so that it gets those which others block
+    other.start()
     before = signal.signal(signal.SIGALRM, interrupted)
     try:
-        assert plus_one(1) == 2
+        with pytest.raises(_Interrupted):
+            plus_one(1)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert seen == ["made", 1]
+        done.set()
+        other.join()
+    assert seen == ["made"]
+    assert len(plus_one.signatures) == 1  # type: ignore[attr-defined]
+    assert plus_one(1) == 2
+
+
+def test_an_error_of_the_compiler_is_raised_where_the_kernel_was_called() -> None:
+    """It is not lost in the thread that compiles."""
+
+    @compiled.kernel
+    def odd(number: int) -> object:
+        return number.nothing  # type: ignore[attr-defined]
+
+    with pytest.raises(compiled.numba.TypingError):
+        odd(1)
 
 
 @pytest.mark.parametrize("frozen", [False, True])

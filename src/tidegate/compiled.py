@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -20,7 +21,9 @@ from typing import Any, TypeVar, cast
 from tidegate.light_compiler import Cache, config, numba
 
 PACKAGE = Path(__file__).parent
+STACK = 64 * 2**20  # bytes, of the thread that compiles; they are used only where they are needed
 _F = TypeVar("_F", bound=Callable[..., Any])
+_compiling = threading.local()
 
 
 def kernel_sources(package: Path = PACKAGE) -> list[Path]:
@@ -98,14 +101,49 @@ def _has_array(kind: Any) -> bool:
 
 
 def _uninterrupted(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The same work, with signals kept waiting until it is done: a compiler that is left halfway breaks its process."""
+    """The same work, which no signal handler interrupts: a compiler that is left halfway breaks its process.
+
+    Blocked signals are not enough: another thread may take one, and its handler runs in the main thread all the same. So
+    a thread of its own compiles, where no handler ever runs, and what handlers raise meanwhile is raised when it is done.
+    """
 
     @wraps(work)
     def waiting(*arguments: Any) -> Any:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
+        if getattr(_compiling, "here", False):  # a kernel that is called by the one which is compiled
             return work(*arguments)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        outcome: Future[Any] = Future()
+
+        def compile_apart() -> None:
+            _compiling.here = True
+            try:
+                outcome.set_result(work(*arguments))
+            except BaseException as error:  # for whoever waits
+                outcome.set_exception(error)
+
+        _start(compile_apart)
+        raised: BaseException | None = None
+        while True:
+            try:
+                error = outcome.exception()  # when it is done
+                break
+            except BaseException as interruption:
+                raised = raised or interruption
+        if raised is not None:
+            raise raised
+        if error is not None:
+            raise error
+        return outcome.result()
 
     return waiting
+
+
+def _start(work: Callable[[], None]) -> None:
+    """Do some work in a thread with as much stack as a compiler wants; here, where no thread can start any more."""
+    try:
+        before = threading.stack_size(STACK)
+        try:
+            threading.Thread(target=work, name="tidegate compiles", daemon=True).start()
+        finally:
+            threading.stack_size(before)
+    except RuntimeError:  # the interpreter ends
+        work()

@@ -168,3 +168,66 @@ def test_an_allowance_for_rounding_that_forgets_the_levels_is_noticed(tmp_path: 
     after, _ = vector(tmp_path, text, "time,a,b,c\n60,0.505,0.505,0.505\n")
     assert np.abs(before - after).sum() == 12 > len(before)
     assert sensitivity == 13
+
+
+ROWS = """[source]
+location = "events.csv"
+time = "time"
+unit = "meter"
+column = "{column}"
+{value}
+[steps]
+start = "1970-01-01T00:00"
+length = "1h"
+count = 9
+[query]
+{query}
+[protect]
+policy = "w-event"
+epsilon = "1"
+window = 4
+mobility = "fixed"
+{protect}
+[mechanism]
+name = "Uniform"
+"""
+
+
+@pytest.mark.parametrize(
+    ("column", "query", "value"),
+    [
+        ("place", 'columns = ["a", "b", "c", "d"]', ""),
+        ("place", 'lookup = "table.csv"', ""),
+        ("place", 'aggregate = "distinct"\nmost = 2\ncolumns = ["a", "b"]', ""),
+        ("place", 'aggregate = "sum"\nclip = ["0", "5"]\ncolumns = ["a", "b"]', 'value = "watts"'),
+        ("place", 'aggregate = "histogram"\nedges = ["0", "2", "4", "6"]', 'value = "watts"'),
+        ("meter", 'aggregate = "histogram"\nedges = ["0", "2", "4", "6"]', 'value = "watts"'),
+        ("meter", 'lookup = "numbers.csv"', ""),  # 07 is a unit of its own, and 7 where its batch has numbers
+    ],
+)
+def test_units_stay_in_a_column_only_where_public_names_put_them_there(tmp_path, column, query, value):
+    """With shared noise every column has all of ε: a unit in four columns would lose 4 ε, whatever was declared."""
+    (tmp_path / "table.csv").write_text("key,group\nm1,north\nm2,south\n")
+    (tmp_path / "numbers.csv").write_text("key,group\n07,north\n8,south\n")
+    (tmp_path / "tidegate.toml").write_text(ROWS.format(column=column, query=query, value=value, protect=""))
+    with pytest.raises(ConfigError, match=r"mobility.*moving"):
+        read_config(tmp_path / "tidegate.toml")
+
+
+@pytest.mark.parametrize(
+    ("column", "query", "protect"),
+    [
+        ("meter", 'lookup = "table.csv"', ""),
+        ("meter", 'columns = ["m1", "m2"]\noutside = "other"', ""),
+        ("place", 'aggregate = "given"\ncolumns = ["a", "b"]', 'max_change = "1"'),
+    ],
+)
+def test_that_units_stay_in_a_column_stands_in_the_sentence(tmp_path, column, query, protect):
+    """A table that maps units to columns, and given input whose owner declares it."""
+    (tmp_path / "table.csv").write_text("key,group\nm1,north\nm2,south\n")
+    given = "given" in query
+    text = ROWS.format(column=column, query=query, value='value = "watts"' if given else "", protect=protect)
+    (tmp_path / "tidegate.toml").write_text(text.replace('unit = "meter"\n', "") if given else text)
+    config = read_config(tmp_path / "tidegate.toml")
+    assert config.mechanism.sharing.copies == config.mechanism.columns
+    assert "that a unit stays in one column within any window" in str(config.guarantee)

@@ -447,3 +447,19 @@ def test_a_group_from_before_an_amendment_does_not_reach_on(tmp_path: Path) -> N
         own = after.charge_group(7, 8, 24)
         assert after.extend_group(own, 9).last == 9
         assert budget.ledger.verify().ok
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_budget_under_which_no_step_was_charged_leaves_a_trace(tmp_path, durable):
+    """People were told of it, although it was lowered and raised again between two steps."""
+    path = tmp_path / "account.db"
+    ledger = SQLiteLedger(path, POLICY, 1) if durable else MemoryLedger(POLICY, 1)
+    ledger.divide({"a": "1"})
+    ledger.share("a").charge(4, 1)
+    ledger.divide({"a": "1"}, budget=Fraction(1, 4))
+    ledger.divide({"a": "1"}, budget=Fraction(1))
+    words = "1 in steps 1 to 4, 0.25 for no step, declared after step 4 or 1 from step 5 on"
+    assert words in str(ledger.verify())
+    ledger.close()
+    if durable:
+        assert words in str(verify_file(path))

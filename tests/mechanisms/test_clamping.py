@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.mechanisms import BudgetAbsorption, Uniform
+from tidegate.mechanisms import (
+    BinaryTree,
+    BudgetAbsorption,
+    HybridTree,
+    OptStream,
+    SlidingWindowTree,
+    Uniform,
+)
 from tidegate.structures.clamping import most_units, saturated
 from tidegate.structures.grid import nearest_units
 from tidegate.structures.kernels.grid import half_up, round_to_grid
@@ -196,3 +203,23 @@ def test_units_that_are_accepted_as_floats_come_back_as_they_were(per_one: int, 
     else:
         with pytest.raises(InvalidInput, match="grid units"):
             run.push([1.01 * most / per_one])
+
+
+SUMS = {
+    "BinaryTree": BinaryTree(tg.Event(epsilon="1"), horizon=2**15),
+    "HybridTree": HybridTree(tg.Event(epsilon="1")),
+    "SlidingWindowTree": SlidingWindowTree(tg.Event(epsilon="1"), window=2**15),
+    "OptStream": OptStream(tg.WEvent(epsilon="1", w=2**14), samples=4),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_of_the_largest_values_do_not_wrap_around(name, sign):
+    """Each value is cut where a node full of them would leave 64 bits, as the other sums have it."""
+    run = SUMS[name].start()
+    releases = run.push_batch(np.full((2**15 - 1, 1), sign * 3 * 2**49, dtype=np.int64))
+    if releases.revised is None:  # running sums, which rise by at least the bound
+        assert (sign * np.diff(releases.values[:, 0]) > 2**46).all()
+    else:
+        assert (sign * releases.revised.values > 2**46).all()

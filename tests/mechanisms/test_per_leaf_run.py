@@ -379,7 +379,7 @@ def test_leaves_have_all_of_the_tests_budget_and_roots_pay_for_k_samples():
     assert mechanism.sampling.epsilon == tests
     assert mechanism.sample_scales[0] == pytest.approx(2 / float(sample))
     assert mechanism.sample_scales[-1] == pytest.approx(2 / float(sample) * 10 / 18)
-    assert "one leaf" in str(mechanism.guarantee)
+    assert "one column" in str(mechanism.guarantee)
 
 
 # ends and bad input --------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from fractions import Fraction
 import pytest
 
 import tidegate as tg
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.policy import Approximate, Guarantee, Pure, ZeroConcentrated
+from tidegate.structures.value_bins import ValueBins
 
 
 def promise(policy, **more):
@@ -89,3 +91,26 @@ def test_frozen_and_comparable():
     assert promise(tg.Event(epsilon=1)) == promise(tg.Event(epsilon="1"))
     with pytest.raises(AttributeError):
         promise(tg.Event(epsilon=1)).mechanism = "other"
+
+
+@pytest.mark.parametrize("policy", [tg.Event(epsilon=1, max_change=100, mobility="fixed", touches=2)])
+def test_what_a_policy_declares_stands_in_every_sentence(policy):
+    """Whoever makes the guarantee: noise was scaled by it, and nothing checks it."""
+    made = [
+        promise(policy),
+        promise(policy).for_tuples(2),
+        tg.mechanisms.Threshold(policy, sample=20, above=2).guarantee,
+        tg.mechanisms.Uniform(policy, columns=3).guarantee,
+        tg.mechanisms.Fourier(tg.WEvent(epsilon="1", w=6, mobility="fixed", touches=2), columns=2).guarantee,
+    ]
+    for guarantee in made:
+        assert str(guarantee).count("that a unit stays in one column within any window") == 1
+        assert str(guarantee).count("that a unit touches at most 2 columns in one step") == 1
+
+
+def test_units_do_not_stay_in_the_bins_of_their_values():
+    """Values that are in bins, from Python too."""
+    policy = tg.WEvent(epsilon="1", w=3, max_change=10, mobility="fixed")
+    bins = ValueBins(10)
+    with pytest.raises(tg.errors.InvalidParameter, match="mobility"):
+        ClippedRecords(policy, build=tg.mechanisms.Uniform, bins=bins, learn=5)

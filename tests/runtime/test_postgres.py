@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.runtime.helpers import release, settings
 
@@ -24,7 +25,9 @@ from tidegate.errors import (
 from tidegate.ledger import open_ledger, postgres
 from tidegate.ledger.postgres import Place, PostgresLedger, verify_url
 from tidegate.ledger.sqlite import SQLiteLedger
+from tidegate.mechanisms import Uniform
 from tidegate.policy import WEvent
+from tidegate.releases import Status
 from tidegate.runtime import StreamChanged, open_stream
 
 POLICY = WEvent(epsilon="1", w=4)
@@ -241,3 +244,45 @@ def test_a_server_that_goes_away(postgres: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "out.csv").exists()
     release(config)
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 13
+
+
+@pytest.mark.parametrize("how", ["dump", "template"])
+def test_a_copy_of_the_schema_does_not_go_on_with_the_originals_noise(how, request, tmp_path):
+    """One that was dumped and put back, or a database that was made from it: the difference of both would be exact."""
+    psycopg = pytest.importorskip("psycopg")
+    mechanism = Uniform(WEvent(epsilon="1", w=8), noise="semiorder")
+    running = request.getfixturevalue("postgres")
+    server = running.new_stream().rpartition("/")[0]
+    source, copied = (f"source_{how}", f"copied_{how}")
+
+    def asked(database, *statements):
+        with psycopg.connect(f"{server}/{database}", autocommit=True) as session:
+            for statement in statements:
+                session.execute(statement)
+
+    asked("postgres", f"CREATE DATABASE {source}")
+    url = f"{server}/{source}#campus"
+    with PostgresLedger(url, mechanism.policy, mechanism.units) as ledger:
+        run = mechanism.start(ledger)
+        run.push_batch(np.zeros((11, 1), dtype=np.int64))
+        state = run.snapshot()
+    if how == "template":
+        asked("postgres", f"CREATE DATABASE {copied} TEMPLATE {source}")
+    else:
+        asked("postgres", f"CREATE DATABASE {copied}")
+        dump = tmp_path / "campus.sql"
+        found = subprocess.run(
+            [running.programs / "pg_dump", "--schema=campus", f"{server}/{source}"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        dump.write_bytes(found.stdout)
+        subprocess.run(
+            [running.programs / "psql", "--set=ON_ERROR_STOP=1", f"--file={dump}", f"{server}/{copied}"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    measured = {}
+    for database in (source, copied):
+        with PostgresLedger(f"{server}/{database}#campus", mechanism.policy, mechanism.units) as ledger:
+            run = mechanism.start(ledger, state=state)
+            measured[database] = [run.push(0).status is Status.FRESH for _ in range(12)]
+    assert measured == {source: [True] * 12, copied: [False] * 7 + [True] * 5}

@@ -357,7 +357,8 @@ class ProtectKeys:
         choices=("add-remove", "replace"),
     )
     mobility: str = key(
-        "Whether a unit may be in different columns at different steps of a window.",
+        "Whether a unit may be in different columns at different steps of a window. `fixed` needs given input, or the "
+        "column of units as `column`, as with a public lookup from units to columns.",
         default="moving",
         choices=("moving", "fixed"),
     )

@@ -315,7 +315,8 @@ class FileReader:
             schema = replace(schema, column=None)
         self.make("source", lambda: query.check_schema(schema))
         policy = self.make("protect", lambda: self.policy(protect, query, schema, steps))
-        self.make("protect", lambda: query.check(policy, records=schema.unit is None))
+        mapped = query.maps_units(schema)
+        self.make("protect", lambda: query.check(policy, records=schema.unit is None, mapped=mapped))
         if query.learn is not None:
             records = schema.unit is None
             mechanism = self.learning(sections["mechanism"], extra, policy, query, steps, records=records)

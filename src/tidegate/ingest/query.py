@@ -421,8 +421,28 @@ class Query:
         levels = 1 if self.levels is None else self.levels.factor
         return Fraction(times * change * levels, self.ticks)
 
-    def check(self, policy: Policy, *, records: bool = False) -> None:
-        """Refuse a policy that promises to hide less than one unit can change."""
+    def maps_units(self, schema: Schema) -> bool:
+        """Whether public names put each unit into one column: its category is the unit itself, or a table's entry for it.
+
+        A key such as "07" does not count: it is another unit than 7, and the same category as a whole number.
+        """
+        if schema.unit is None or schema.column != schema.unit or not isinstance(self.columns, Columns):
+            return False
+        keys = self.columns.names if self.lookup is None else self.lookup.keys
+        return all(key == str(int(key)) for key in keys if _is_whole(key))
+
+    def check(self, policy: Policy, *, records: bool = False, mapped: bool = False) -> None:
+        """Refuse a policy that promises to hide less than one unit can change.
+
+        Parameters
+        ----------
+        policy
+            What is to be protected.
+        records
+            Whether every record is a unit of its own.
+        mapped
+            Whether public names put each unit into one column; see `maps_units`.
+        """
         needed = self.max_change(policy.adjacency, records=records)
         if needed is not None and Fraction(policy.max_change) < needed:
             raise InvalidParameter(
@@ -440,6 +460,13 @@ class Query:
             }.get(self.aggregate, "")
         if policy.mobility == "fixed" and moving:
             raise InvalidParameter("mobility", "fixed", f'"moving" {moving}', "drop it")
+        if policy.mobility == "fixed" and self.aggregate != "given" and self.width > 1 and not mapped:
+            raise InvalidParameter(
+                "mobility",
+                "fixed",
+                '"moving" where records say in which column their unit is',
+                "drop it, or write the column of units as column, with a public lookup from units to columns",
+            )
 
     def describe(self) -> dict[str, Any]:
         """Identify the query exactly, as JSON."""
@@ -628,3 +655,12 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 def _towards_zero(value: int, divisor: int) -> int:
     return abs(value) // divisor * (1 if value >= 0 else -1)
+
+
+def _is_whole(key: str) -> bool:
+    """Whether a category is read as a whole number where its column has whole numbers."""
+    try:
+        int(key)
+    except ValueError:
+        return False
+    return True

@@ -70,7 +70,8 @@ def _account(ledger: Ledger) -> SecretsAccount:
 
 
 def _amend(ledger: Ledger, account: SecretsAccount, change: dict[str, Any]) -> None:
-    account.amend(change)
+    with ledger._section:
+        account.amend(change)
     step = max(ledger.step, 1)
     text = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
     detail = np.frombuffer(text, dtype=np.uint8).astype(np.int64)

@@ -30,7 +30,7 @@ TABLE = (
 )
 ARCHIVE = 'CREATE TABLE archive ("only" {integer} PRIMARY KEY CHECK ("only" = 1))'
 # whether there are tables; PostgreSQL spells it differently
-HAS_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('base', 'archive')"
+HAS_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('base', 'archive', 'place')"
 _PUT = (
     'INSERT INTO base VALUES (1, ?, ?, ?, ?, ?) ON CONFLICT ("only") DO UPDATE SET row = excluded.row, '
     "hash = excluded.hash, account = excluded.account, facts = excluded.facts, at = excluded.at"

@@ -58,8 +58,9 @@ class Batch:
     def leave(self) -> None:
         """Take back what was not recorded."""
         ledger = self._ledger
-        if self._before is not None and ledger._batch is self:
-            ledger._account.undo_arrays(self._before)
+        if ledger._batch is self:
+            if self._before is not None:
+                ledger._account.undo_arrays(self._before)
             ledger._batch = None
         self._before = None
 
@@ -123,15 +124,21 @@ class Batch:
         ledger = self._ledger
         with ledger._lock:
             ledger._check()
-            account = ledger._account
-            account.make_room(self._count)
-            if self._groups:
-                account.make_group_room(self._groups)
-            self._before = account.mark_arrays()
+            ledger._batch = (
+                self  # before the account is looked at: what a handler charged since would be taken back
+            )
+            try:
+                account = ledger._account
+                account.make_room(self._count)
+                if self._groups:
+                    account.make_group_room(self._groups)
+                self._before = account.mark_arrays()
+            except BaseException:
+                self.leave()
+                raise
             self.entries: Integers = account.entries
             self.state: Integers = account.state
             self.account = account.entries, account.state
-            ledger._batch = self
         return self
 
     def __exit__(

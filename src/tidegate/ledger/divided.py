@@ -158,6 +158,8 @@ class DividedAccount(Account):
         ends = [since for since, _ in found[1:]]
         words = [
             f"{show(budget)} in steps {since + 1} to {end}"
+            if end > since
+            else f"{show(budget)} for no step, declared after step {since}"
             for (since, budget), end in zip(found, ends, strict=False)
         ]
         return f"{', '.join(words)} or {show(found[-1][1])} from step {ends[-1] + 1} on"
@@ -240,7 +242,9 @@ class DividedAccount(Account):
         units: Mapping[str, int] | None = None,
     ) -> None:
         self.fullest = max(self.fullest, self.fullest_now)
-        self.budgets = (*(each for each in self.budgets if each[0] < now), (now, budget))
+        # also one that no step was charged under: it was public
+        public = self.budgets if now else ()
+        self.budgets = public if public and public[-1][1] == budget else (*public, (now, budget))
         shares = dict(sorted(shares.items()))  # one order, however they were said
         promises = (*self._in_force(now), (now, budget))
         smaller = min(promise for _, promise in promises)

@@ -19,6 +19,7 @@ from tidegate.ledger.base import TABLE, BadBaseError, Base, base_name, is_archiv
 from tidegate.ledger.events import Charge, Verdict
 from tidegate.ledger.kernels import Integers
 from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.places import Kept, Remembered, settled
 from tidegate.ledger.replay import (
     BadRowError,
     Replay,
@@ -78,6 +79,7 @@ class DurableLedger(Ledger):
     _digest: bytes  # the hash of the last row
     _checkpoint_row: int
     _format: int  # of the rows, so far
+    _kept: Kept
     archive: bool  # whether it is an archive, which is only read
 
     def told(self) -> AbstractContextManager[None]:
@@ -93,6 +95,35 @@ class DurableLedger(Ledger):
             raise LedgerError(
                 f"the ledger {self.where} was opened read-only; open it for writing to charge it."
             )
+
+    # where secret states are kept
+
+    @property
+    def place(self) -> str:
+        """A number that is drawn anew wherever this ledger finds itself at another place than before."""
+        return self._kept.nonce
+
+    def _kept_here(self, name: str) -> bool:
+        """Whether a state was kept at this place; those of earlier versions do not say where they were kept."""
+        _, sign, nonce = name.rpartition("@")
+        return nonce == self._kept.nonce if sign else self._kept.first
+
+    def _here(self) -> str:
+        """What the system calls the place of this database: no copy of it has the same."""
+        raise NotImplementedError
+
+    def _remembered(self) -> Remembered | None:
+        """What lies beside the database and is not copied with it; None where nothing can."""
+        return None
+
+    def _remember(self, remembered: Remembered) -> None:
+        """Put it there, on disk."""
+
+    def _settle(self) -> None:
+        """Find out whether this is the database that secret states were kept in, or a copy of it or an older one."""
+        self._kept = settled(
+            self.connection, self.types, self._rows, self._here(), self._remembered(), self._remember
+        )
 
     def _let_go(self) -> None:
         """Give up the connection, and whatever else keeps others out."""
@@ -129,6 +160,9 @@ class DurableLedger(Ledger):
             raise LedgerMismatch(
                 f"{self.where} is an archive of a ledger, to which nothing is added; give the ledger itself."
             )
+        self._kept = Kept("", "", first=False)
+        if not self.read_only:
+            self._settle()
 
     def _compare(self, meta: Mapping[str, str], wanted: Mapping[str, str], fingerprint: bool) -> None:
         """Refuse a file that was opened for something else."""
@@ -285,12 +319,13 @@ class DurableLedger(Ledger):
             except BaseException:
                 if begun and not self.connection.in_transaction and self._committed(rows):
                     raise  # interrupted after the commit: what is on disk stays charged
-                if self._stays_paid(seen) and (outer or self._paid_again(rows)):
-                    raise
-                self._undo(rows, outer)
-                self._account.undo(before)
-                self._digest, self.marked, self._format = digest, marked, version
-                self._take_back(rows)
+                with self._section:  # what a handler would charge meanwhile would be taken back as well
+                    if self._stays_paid(seen) and (outer or self._paid_again(rows)):
+                        raise
+                    self._undo(rows, outer)
+                    self._account.undo(before)
+                    self._digest, self.marked, self._format = digest, marked, version
+                    self._take_back(rows)
                 raise
             finally:
                 self._depth = outer

@@ -7,12 +7,13 @@ its steps.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tidegate.ledger.shares import Share
 
 MOST_HOLDERS = 64
+Result = TypeVar("Result")
 
 
 class User(Protocol):
@@ -51,6 +53,40 @@ class Holder(User, Protocol):
 
     def superseded(self) -> None:
         """Hear that another user goes on from a snapshot of this one's state."""
+
+
+class Section:
+    """Around whatever reads an account and then changes it: nobody enters twice, not even the thread that is inside.
+
+    A signal handler or a finaliser runs in the thread that was interrupted, which holds the ledger's lock. What it would
+    charge there would be checked against an account without the charge that is being made.
+
+    Attributes
+    ----------
+    frame
+        Who is inside, or was when an interruption kept it from leaving; None where nobody was.
+    """
+
+    __slots__ = ("frame",)
+
+    def __init__(self) -> None:
+        self.frame: FrameType | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether whoever is inside was interrupted, and waits until this call returns."""
+        caller: FrameType | None = sys._getframe(1)
+        while caller is not None and caller is not self.frame:
+            caller = caller.f_back
+        if caller is None:
+            self.frame = None
+        return caller is not None
+
+    def __enter__(self) -> None:
+        self.frame = sys._getframe(1)
+
+    def __exit__(self, *_: object) -> None:
+        self.frame = None
 
 
 class Ledger:
@@ -96,6 +132,8 @@ class Ledger:
         self._rows = 0
         self._epoch = process.epoch
         self._lock = threading.RLock()
+        self._section = Section()
+        self.worker: object = None  # the run that is at work
         self._batch: Batch | None = None
         self._depth = 0  # of nested transactions
         self._seen = 0  # how often a run has handed something out
@@ -166,6 +204,36 @@ class Ledger:
     def handed_out(self) -> None:
         """Hear from a run that it hands out what was charged: from now on no exception takes that back."""
         self._seen += 1
+
+    def release(self, charge: Callable[[], object], draw: Callable[[], Result]) -> Result:
+        """Charge, then draw and hand out: one act, for whatever releases without being a run.
+
+        Once it is charged no exception takes the charge back, also where a transaction around this fails: what was
+        drawn may have been seen. Runs do the same for every push.
+
+        Parameters
+        ----------
+        charge
+            Charges this ledger, and raises where it refuses.
+        draw
+            Draws the noise, after that; what it returns is handed out.
+
+        Examples
+        --------
+        >>> import tidegate as tg
+        >>> ledger = tg.ledger.open_ledger(None, tg.Event(epsilon="1"), units=1)
+        >>> try:
+        ...     with ledger.transaction():
+        ...         answer = ledger.release(lambda: ledger.charge(1, 1), lambda: 42)
+        ...         raise RuntimeError
+        ... except RuntimeError:
+        ...     print(answer, ledger.spent())
+        42 1
+        """
+        with self.turn:
+            charge()
+            self.handed_out()
+            return draw()
 
     def join(self, user: User) -> None:
         """Let a user hear when charges are taken back; nobody is kept alive by this."""
@@ -254,7 +322,7 @@ class Ledger:
             amount = account.budget if budget is None else positive("budget", budget)
             same = bool(wanted) and (wanted, amount) == (self.shares, account.budget)
             if not same or configuration is not None or parts not in (None, account.delta_shares):
-                with self.transaction():
+                with self.transaction(), self._section:
                     self._amend(account, wanted, amount, parts, configuration)
             return {name: self.share(name) for name in wanted}
 
@@ -307,7 +375,8 @@ class Ledger:
         -------
         bool
             Whether it is certain that nobody goes on with a copy of this state elsewhere. The user must drop the state
-            if not: a ledger in memory cannot know what was restored beside another copy of it.
+            if not: a ledger in memory cannot know what was restored beside another copy of it, and one in a database
+            knows only what was kept at the place where it is.
         """
         with self._lock:
             self._check()
@@ -320,7 +389,16 @@ class Ledger:
                 len(self._holders) > MOST_HOLDERS
             ):  # only those who are no more: one that may go on is never forgotten
                 self._holders = {each: held for each, held in self._holders.items() if held() is not None}
-            return before is not None or self.durable
+            return before is not None or self._kept_here(name)
+
+    def _kept_here(self, name: str) -> bool:
+        """Whether a secret state of this name was kept at this place, and by nobody since who goes on elsewhere."""
+        return False
+
+    @property
+    def place(self) -> str:
+        """What names of secret states say of where they are kept; empty in memory."""
+        return ""
 
     @property
     def crowded_until(self) -> int:
@@ -394,8 +472,9 @@ class Ledger:
         with self._charging(step):
             self._check()
             charge = Charge(step, step, units, scope, groups or {}, levels or {})
-            self._place(charge)
-            self._record("step", charge)
+            with self._section:
+                self._place(charge)
+                self._record("step", charge)
 
     def charge_batch(
         self,
@@ -437,15 +516,17 @@ class Ledger:
                 begun = whole_groups(groups, 3, first, last)
                 gained = whole_groups(extended, 4, first, last)
                 if len(begun) or len(gained):
-                    self._charge_mixed(first, amounts, begun, gained, scope)
+                    with self._section:
+                        self._charge_mixed(first, amounts, begun, gained, scope)
                     return
-            refusal = self._account.place_batch(first, self.rule.costs(amounts))
-            if refusal is not None:
-                self._refuse(refusal, int(amounts[refusal.step - first]))
-            if self.keeps_batches and not scope:  # a ledger in memory, which only counts rows
-                self._rows += 1
-                return
-            self._record("batch", batch_charge(first, amounts, scope), amounts)
+            with self._section:
+                refusal = self._account.place_batch(first, self.rule.costs(amounts))
+                if refusal is not None:
+                    self._refuse(refusal, int(amounts[refusal.step - first]))
+                if self.keeps_batches and not scope:  # a ledger in memory, which only counts rows
+                    self._rows += 1
+                    return
+                self._record("batch", batch_charge(first, amounts, scope), amounts)
 
     def _charge_mixed(
         self, first: int, amounts: Integers, groups: Integers, extended: Integers, scope: str
@@ -500,11 +581,12 @@ class Ledger:
             self._check()
             charge = Charge(first, last, units, scope)
             self._within_horizon(charge.last)
-            late = charge.first < self.step
-            refusal = self._account.place_group(charge.first, charge.last, self.rule.cost(charge.units))
-            if refusal is not None:
-                self._refuse(refusal, charge.units)
-            self._record("group" if late else "span", charge)
+            with self._section:
+                late = charge.first < self.step
+                refusal = self._account.place_group(charge.first, charge.last, self.rule.cost(charge.units))
+                if refusal is not None:
+                    self._refuse(refusal, charge.units)
+                self._record("group" if late else "span", charge)
             return Group(charge.first, charge.last, charge.units)
 
     def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
@@ -531,10 +613,11 @@ class Ledger:
             self._in_force(first)
             charge = Charge(end + 1, whole("last", last, least=end + 1, most=MOST_STEPS), units, scope)
             self._within_horizon(charge.last)
-            refusal = self._account.place_extension((first, end, self.rule.cost(units)), charge.last)
-            if refusal is not None:
-                self._refuse(refusal, units)
-            self._record("extend", charge, np.array([first], dtype=np.int64))
+            with self._section:
+                refusal = self._account.place_extension((first, end, self.rule.cost(units)), charge.last)
+                if refusal is not None:
+                    self._refuse(refusal, units)
+                self._record("extend", charge, np.array([first], dtype=np.int64))
             return Group(first, charge.last, units)
 
     def charge_span(self, first: int, last: int, units: int, *, scope: str = "") -> None:
@@ -577,11 +660,12 @@ class Ledger:
                 self._depth = outer + 1
                 yield
             except BaseException:
-                if self._stays_paid(seen):
-                    raise
-                self._account.undo(before)
-                self._take_back(rows, stamp)
-                self.marked = marked
+                with self._section:  # what a handler would charge meanwhile would be taken back as well
+                    if self._stays_paid(seen):
+                        raise
+                    self._account.undo(before)
+                    self._take_back(rows, stamp)
+                    self.marked = marked
                 raise
             finally:
                 self._depth = outer
@@ -654,6 +738,11 @@ class Ledger:
             )
         if self._closed:
             raise LedgerError(f"the ledger is {self._closed}; open it again.")
+        if self._section.frame is not None and self._section.busy:
+            raise LedgerBusy(
+                "a charge is under way on this ledger, in the thread that this signal handler or finaliser has "
+                "interrupted; let it only set a flag, and push when the interrupted call has returned."
+            )
         if self._batch is not None:
             raise LedgerBusy(
                 "a batch is under way on this ledger; record or leave it before the next charge."

@@ -97,6 +97,7 @@ class MemoryLedger(Ledger):
                     self._epoch is process.epoch
                     and not self._closed
                     and self._batch is None
+                    and self._section.frame is None
                     and 0 < step <= MOST_STEPS
                     and 0 <= units <= self._plain_most
                     and account_place(account.entries, account.state, step, units) == 0
@@ -117,6 +118,7 @@ class MemoryLedger(Ledger):
                     and self._epoch is process.epoch
                     and not self._closed
                     and self._batch is None
+                    and self._section.frame is None
                     and account_place_group(account.entries, account.state, first, last, units) == 0
                 ):
                     self._rows += 1
@@ -136,6 +138,7 @@ class MemoryLedger(Ledger):
                     self._epoch is process.epoch
                     and not self._closed
                     and self._batch is None
+                    and self._section.frame is None
                     and last - 1 <= stands <= last
                     and account_extend_group(account.entries, account.state, first, end, units, last) == 0
                 ):
@@ -179,7 +182,8 @@ class MemoryLedger(Ledger):
                         f"the snapshot stands at step {stands} and the ledger at step "
                         f"{self.step}; restore into a new ledger, so that nothing spent is forgotten."
                     )
-                self._account.restore(snapshot)
+                with self._section:
+                    self._account.restore(snapshot)
                 self._plain_most = -1 if self.shares else self._plain_most
                 self.keeps_batches = self._judges_batches()
                 self._rows, self.marked = rows, bool(snapshot["marked"])

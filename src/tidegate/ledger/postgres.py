@@ -134,6 +134,19 @@ class PostgresLedger(DurableLedger):
                 self.connection.execute("ROLLBACK")
             raise
 
+    def _here(self) -> str:
+        # a schema that was dumped and put back has other numbers, and a database that was made from it as a template
+        found = self.connection.execute(
+            "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())::text, "
+            "'head'::regclass::oid::text, has_function_privilege('pg_control_system()', 'execute')"
+        ).fetchone()
+        server = ""
+        if found[2]:  # as everywhere by default
+            server = self.connection.execute(
+                "SELECT system_identifier::text FROM pg_control_system()"
+            ).fetchone()[0]
+        return ".".join((server, *found[:2]))
+
     def _begin(self) -> None:
         self._refuse_read_only()
         if self.connection.leased() != (self._worker,):

@@ -22,7 +22,7 @@ _SPELT = {
     "string_agg(units::text, ',' ORDER BY row), string_agg(hash, ''::bytea ORDER BY row) "
     "FROM charges WHERE row BETWEEN %s AND %s",
     base.HAS_TABLES: "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() "
-    "AND tablename IN ('base', 'archive')",
+    "AND tablename IN ('base', 'archive', 'place')",
     "BEGIN": "BEGIN ISOLATION LEVEL REPEATABLE READ",  # one consistent view, as in a file
 }
 _LEASED = "BEGIN; SELECT worker FROM lease FOR UPDATE"

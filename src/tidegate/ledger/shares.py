@@ -47,7 +47,7 @@ class Share(Ledger):
         self._bound = _query(whole, name).account
         super().__init__(rule_of(_query(whole, name), whole.rule).policy, 1)
         self.durable = whole.durable
-        self._lock = whole._lock
+        self._lock, self._section = whole._lock, whole._section
         self._epoch = whole._epoch
         self._own_digest: tuple[int, str] = (-1, "")
         self._in_memory = isinstance(whole, MemoryLedger)
@@ -118,6 +118,11 @@ class Share(Ledger):
         return self.whole.hold(name, user)
 
     @property
+    def place(self) -> str:
+        """Where the whole is kept."""
+        return self.whole.place
+
+    @property
     def in_transaction(self) -> bool:
         """Whether somebody has begun a transaction on the whole."""
         return self.whole.in_transaction
@@ -161,11 +166,12 @@ class Share(Ledger):
             with self._lock, self.whole.transaction():
                 account = self.whole._account
                 assert isinstance(account, DividedAccount)
-                account.refine(self.name, finer)
-                self._adopt()
-                step = max(self.whole.step, 1)
-                facts = {"units": finer, "mechanism": name}
-                self.whole._record("query", Charge(step, step, 0, self.name), encode_text(facts))
+                with self._section:
+                    account.refine(self.name, finer)
+                    self._adopt()
+                    step = max(self.whole.step, 1)
+                    facts = {"units": finer, "mechanism": name}
+                    self.whole._record("query", Charge(step, step, 0, self.name), encode_text(facts))
 
     # charging
 
@@ -196,6 +202,7 @@ class Share(Ledger):
                 self._epoch is process.epoch
                 and not whole._closed
                 and whole._batch is self._batch is None
+                and self._section.frame is None
                 and self.current
                 and self._since < step <= MOST_STEPS
                 and 0 <= units <= MOST_UNITS
@@ -222,10 +229,14 @@ class Share(Ledger):
             self._check()
             charge = Charge(first, last, 0, scope)
             self._within_horizon(charge.last)
+            self._charge_delta(charge, amount)
+
+    def _charge_delta(self, charge: Charge, amount: Fraction) -> None:
+        with self._section:
             part = self._delta_part(amount)
             if charge.first <= part.since:
                 raise LedgerError(
-                    f"δ cannot be charged to step {first}: the part of {self.name!r} is in force from step "
+                    f"δ cannot be charged to step {charge.first}: the part of {self.name!r} is in force from step "
                     f"{part.since + 1} on."
                 )
             refusal = part.account.place_group(charge.first, charge.last, math.ceil(amount / part.unit))
@@ -241,7 +252,9 @@ class Share(Ledger):
                     ),
                     step=refusal.step,
                 )
-            self._record("delta", Charge(charge.first, charge.last, math.ceil(amount / part.unit), scope))
+            self._record(
+                "delta", Charge(charge.first, charge.last, math.ceil(amount / part.unit), charge.scope)
+            )
 
     def _delta_part(self, amount: Fraction) -> QueryAccount:
         """The query's part of δ, in units of which the amount is a whole number."""

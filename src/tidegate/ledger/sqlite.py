@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from tidegate.errors import LedgerError
 from tidegate.ledger import file
 from tidegate.ledger.durable import DurableLedger, begun, meta_of
+from tidegate.ledger.places import Remembered, remembered
 from tidegate.ledger.rules import LedgerPolicy, Schedule
 
 
@@ -93,6 +95,22 @@ class SQLiteLedger(DurableLedger):
         self._refuse_read_only()
         with file.told(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
+
+    def _here(self) -> str:
+        return str(self.path.stat().st_ino)
+
+    def _remembered(self) -> Remembered:
+        return remembered(os.pread(self._descriptor, 200, 0))
+
+    def _remember(self, found: Remembered) -> None:
+        os.pwrite(self._descriptor, found.line(), 0)
+        os.fsync(self._descriptor)
+
+    def _finish(self, rows: int) -> None:
+        super()._finish(rows)
+        if self._rows != rows:  # before anything leaves; a copy that lacks these rows is known by it
+            with file.told(self.path):
+                os.pwrite(self._descriptor, Remembered(self._kept.nonce, self._rows).line(), 0)
 
     @property
     def restored(self) -> bool:

@@ -156,6 +156,13 @@ class ClippedRecords(Mechanism):
         put(self, "most", whole("most", self.most, most=10_000))
         if self.reading is None:
             put(self, "reading", Sums(self.most, self.grid))
+        if self.policy.mobility == "fixed":
+            raise InvalidParameter(
+                "mobility",
+                "fixed",
+                '"moving" where values are in bins, which a unit does not stay in',
+                "drop it",
+            )
         if self.policy.horizon is not None and self.policy.horizon <= self.learn:
             raise InvalidParameter(
                 "learn", self.learn, f"below the {self.policy.horizon} steps of the stream", "learn less long"
@@ -421,6 +428,7 @@ class ClippedRecordsRun(Run):
 
         run = copy_context().run(start)
         self.ledger.leave(run)
+        run._part_of = self
         run.alone = self.alone  # what this run has charged before is nobody else's
         return run
 

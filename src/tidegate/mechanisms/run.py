@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate import frames, process
-from tidegate.errors import InvalidInput, LedgerMismatch, SnapshotError, TidegateError
+from tidegate.errors import InvalidInput, LedgerBusy, LedgerMismatch, SnapshotError, TidegateError
 from tidegate.exact import show, whole
 from tidegate.ledger import Ledger, MemoryLedger, open_ledger
 from tidegate.ledger.unenforced import UnenforcedLedger
@@ -74,6 +74,8 @@ class Run(ABC):
     >>> run.step, run.ledger.step, release.values.shape
     (1, 1, (1,))
     """
+
+    _part_of: Run | None = None  # the run of the same ledger that pushes this one
 
     restores: bool = False
     """Whether a push that fails for any reason has put the state back where it was."""
@@ -243,35 +245,44 @@ class Run(ABC):
         row = self._row(values, grid_units)
         ledger = self.ledger
         with ledger.turn:  # one thread at a time
-            if self._unusable or self._bounded or ledger.rows != self.charges:
+            outer = ledger.worker
+            if self._unusable or self._bounded or ledger.rows != self.charges or outer is not None:
                 self._may_go_on(1)
             self._unusable = INTERRUPTED  # until all is done: an interruption may come at any place
             self.step += 1
+            ledger.worker = self
             try:
-                release = self._push(row)
-            except BaseException as error:
-                self.step -= 1
-                self._failed(error)
-                raise
-            self._hand_out()
+                try:
+                    release = self._push(row)
+                except BaseException as error:
+                    self.step -= 1
+                    self._failed(error)
+                    raise
+                self._hand_out()
+            finally:
+                ledger.worker = outer
             self._accompany(release)
             self._unusable = ""
             return release
 
     def push_batch(self, matrix: npt.ArrayLike, *, grid_units: bool = False) -> Releases:
         """Release many steps at once: the fast path, with the same distribution as pushing them one by one."""
-        rows = self._rows(matrix, grid_units)
-        with self.ledger.turn:
+        rows, ledger = self._rows(matrix, grid_units), self.ledger
+        with ledger.turn:
             self._may_go_on(len(rows))
             self._unusable = INTERRUPTED
+            outer, ledger.worker = ledger.worker, self
             try:
-                releases = self._push_batch(rows, self.step + 1)
-            except BaseException as error:
-                self._failed(error)
-                raise
-            self.step += len(rows)
-            if len(rows):
-                self._hand_out()
+                try:
+                    releases = self._push_batch(rows, self.step + 1)
+                except BaseException as error:
+                    self._failed(error)
+                    raise
+                self.step += len(rows)
+                if len(rows):
+                    self._hand_out()
+            finally:
+                ledger.worker = outer
             self._accompany(releases)
             releases.names = self.names if self.mechanism.outputs == self._columns else None
             self._unusable = ""
@@ -364,6 +375,11 @@ class Run(ABC):
         """Refuse a run that is not used again, and steps beyond the horizon; notice whether others have charged."""
         if self._unusable:
             raise LedgerMismatch(self._unusable)
+        if self.ledger.worker not in (None, self, self._part_of):
+            raise LedgerBusy(
+                "another run of this ledger is at work, in the thread that this signal handler or finaliser has "
+                "interrupted; let it only set a flag, and push when the interrupted call has returned."
+            )
         rows = self.ledger.rows
         if rows != self.charges:
             self.alone, self.charges = False, rows
@@ -383,25 +399,35 @@ class Run(ABC):
         if not refused:
             self.ledger.give_back()
         charged = self.ledger.rows != self.charges
+        if charged:  # what led here may depend on noise that was drawn: it stays paid, also in a transaction that fails
+            self.ledger.handed_out()
         if self._unusable is INTERRUPTED and (
             (refused and self.restores) or ((refused or self.restores) and not charged)
         ):
             self._unusable = ""
 
     @contextmanager
-    def _at_work(self, steps: int = 0, *, hands_out: bool = False) -> Iterator[None]:
-        """Whatever else a run does besides pushes: one that is interrupted in it is not used again."""
-        with self.ledger.turn:
+    def _at_work(self, steps: int = 0, *, hands_out: bool = True) -> Iterator[None]:
+        """Whatever else a run does besides pushes: one that is interrupted in it is not used again.
+
+        What is charged in it pays for something that is seen, and stays paid as a push does, unless `hands_out` is False.
+        """
+        ledger = self.ledger
+        with ledger.turn:
             self._may_go_on(steps)
             self._unusable = INTERRUPTED
+            outer, ledger.worker = ledger.worker, self
             try:
-                yield
-            except BaseException as error:
-                self._failed(error)
-                raise
-            if hands_out:
-                self._hand_out()
-            self.charges = self.ledger.rows
+                try:
+                    yield
+                except BaseException as error:
+                    self._failed(error)
+                    raise
+                if hands_out:
+                    self._hand_out()
+                self.charges = ledger.rows
+            finally:
+                ledger.worker = outer
             self._unusable = ""
 
     def _refuse_in_transaction(self) -> None:
@@ -551,3 +577,17 @@ def last_step(ledger: Ledger, end: int) -> int:
     """Where a period that would end at a step ends: with the stream, if that is earlier."""
     horizon = ledger.policy.horizon
     return end if horizon is None else min(end, horizon)
+
+
+def summable(rows: Matrix, steps: int) -> Matrix:
+    """Grid units of which so many steps add up within 62 bits: cut at a public bound, each by its own value alone.
+
+    Examples
+    --------
+    >>> summable(np.array([[5], [-(2**53)]]), 4096).ravel().tolist() == [5, -(2**50)]
+    True
+    """
+    most = 2**62 // steps
+    if most >= LARGEST or most_extreme(rows.ravel()) <= most:
+        return rows
+    return np.clip(rows, -most, most)

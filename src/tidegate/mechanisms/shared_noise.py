@@ -44,8 +44,9 @@ LOOKED_AHEAD = 256  # steps of a window that is looked at step by step for what 
 NOISES = ("auto", "laplace", "cube", "semiorder")
 WORTH_IT = 0.9  # of Laplace's variance: noise that gains less is not worth a secret state
 FOR_GOOD = (
-    "the noise of this run is shared by all of its steps, and nobody can tell whether this snapshot is the only one "
-    'that goes on; keep the ledger on disk, or begin a new stream with noise="laplace".'
+    "the noise of this run is shared by all of its steps, and nobody can tell whether this snapshot, or this copy of its "
+    "ledger, is the only one that goes on; go on at the place of the ledger itself, or begin a new stream with "
+    'noise="laplace".'
 )
 
 
@@ -478,8 +479,10 @@ class Held:
 
     def known_as(self) -> str:
         """The name, for a snapshot; from now on whoever starts from it ends the run that had it."""
-        self.name = self.name or process.new_name()
-        self.run.ledger.hold(self.name, self.run)
+        ledger = self.run.ledger
+        if not self.name.endswith(f"@{ledger.place}"):
+            self.name = f"{process.new_name()}@{ledger.place}"
+        ledger.hold(self.name, self.run)
         return self.name
 
     def hold(self, name: str) -> bool:

@@ -14,6 +14,7 @@ CORRELATED = (
     "records of one person or of several that influence one another are separate units here; "
     "an attacker who knows how they are correlated may learn more than one unit's bound (PeGaSus, section 2.4)"
 )
+FIXED = "a unit stays in one column within any window"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Guarantee:
     policy
         What is protected.
     assumptions
-        What must hold outside of the mechanism, one clause each.
+        What must hold outside of the mechanism, one clause each. What the policy declares of its units, and noise is
+        therefore scaled by, is added here, whoever makes the guarantee.
     calibration
         "sound", or "paper" for a printed variant that does not keep its promise.
     loss
@@ -56,6 +58,8 @@ class Guarantee:
             object.__setattr__(self, "budget", self.policy.budget)
         if not self.unit:
             object.__setattr__(self, "unit", self.policy.unit())
+        missing = tuple(clause for clause in declared(self.policy) if clause not in self.assumptions)
+        object.__setattr__(self, "assumptions", (*self.assumptions, *missing))
 
     def __repr__(self) -> str:
         return f"<Guarantee: {self}>"
@@ -119,3 +123,15 @@ class Guarantee:
         if isinstance(theirs, User):
             return isinstance(mine, WEvent) and mine.w >= theirs.steps_charged
         return mine.steps_charged >= theirs.steps_charged
+
+
+def declared(policy: Policy) -> tuple[str, ...]:
+    """What a policy declares of its units, which noise is scaled by and nothing checks.
+
+    Examples
+    --------
+    >>> declared(WEvent(epsilon="1", w=24, mobility="fixed"))
+    ('a unit stays in one column within any window',)
+    """
+    touched = "" if policy.touches is None else f"a unit touches at most {policy.touches} columns in one step"
+    return tuple(clause for clause in (FIXED if policy.mobility == "fixed" else "", touched) if clause)

@@ -162,7 +162,7 @@ def prune(queries: Sequence[Pruning], archives: Path, *, keep: int | None = None
     with ledger.transaction(unseen=True), ExitStack() as at_work:
         for query in queries:
             if query.run is not None:  # the row that is added charges nothing, and the run goes on after it
-                at_work.enter_context(query.run._at_work())
+                at_work.enter_context(query.run._at_work(hands_out=False))
         ledger.prune(rows, facts)
         for query, cut in zip(parts, cuts, strict=True):
             query.store.forget(cut)

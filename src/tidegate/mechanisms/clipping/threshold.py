@@ -228,10 +228,14 @@ class Threshold:
                 "open it with more units",
             )
         charge = int(amount) * (int(PRINTED_LOSS) if self.guarantee.calibration == "paper" else 1)
-        book.charge_batch(first_step, np.full(self.sample, charge, dtype=np.int64), scope="threshold")
-        if current().marked:
-            book.mark()
-        return self.draw(rows, current(), first_step + self.sample - 1)
+        source = current()
+
+        def pay() -> None:
+            book.charge_batch(first_step, np.full(self.sample, charge, dtype=np.int64), scope="threshold")
+            if source.marked:
+                book.mark()
+
+        return book.release(pay, lambda: self.draw(rows, source, first_step + self.sample - 1))
 
     def _check_ledger(self, book: Ledger) -> None:
         """Refuse an account of anything but this policy; only its budget may be larger."""

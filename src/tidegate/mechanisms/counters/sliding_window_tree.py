@@ -16,6 +16,7 @@ from tidegate.exact import one_of, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters.kernels import sliding_window as trees
 from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State, mean_over_steps
+from tidegate.mechanisms.run import summable
 from tidegate.noise import check_scale
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import Releases
@@ -203,7 +204,7 @@ class SlidingWindowTreeRun(Run):
         averages = mechanism.estimator == "honaker"
         shape = (mechanism.window, mechanism.offsets, mechanism.node_variances, averages, self._grid)
         for start in range(0, steps, length):
-            rows = matrix[start : start + length]
+            rows = summable(matrix[start : start + length], mechanism.window)
             noise, starts = self._noise(own + start, len(rows))
             piece = values[start : start + length]
             trees.slide(rows, own + start, shape, noise, starts, blocks, piece)

@@ -11,6 +11,7 @@ from tidegate.errors import InvalidInput
 from tidegate.mechanisms.counters.kernels.tree import Shape, Tree, count_on_tree
 from tidegate.mechanisms.counters.tree import Block, TreeCounter
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
+from tidegate.mechanisms.run import summable
 from tidegate.releases import Release, Releases, Status, Values
 
 CELLS = 1 << 17  # node sums that a batch handles at once: their noise stays in the cache
@@ -125,7 +126,7 @@ class TreeRun(CounterRun):
             )
             noise, offsets = self._node_noise(position, stop - at)
             count_on_tree(
-                matrix[at:stop],
+                summable(matrix[at:stop], self._block.size),
                 self._shape[:],
                 noise,
                 offsets,

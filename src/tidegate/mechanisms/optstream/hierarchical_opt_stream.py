@@ -23,8 +23,6 @@ from tidegate.mechanisms.optstream.sampling_times import equally_spaced
 from tidegate.policy import WEvent
 from tidegate.structures.hierarchy import Hierarchy, columns_of
 
-FIXED = "a unit stays in one leaf within any window"
-
 
 @dataclass(frozen=True)
 class HierarchicalOptStream(OptStream):
@@ -224,11 +222,6 @@ class HierarchicalOptStream(OptStream):
         """The noise scale of the sums of each node, for sums × nodes."""
         base = self.sensitivity * len(self.features) / (self.shares[2] * self._epsilon)
         return np.tile(self._scales(base), self.sum_count)
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the guarantee takes for granted."""
-        return super().assumptions + ((FIXED,) if self.per_leaf and self.calibration == "sound" else ())
 
     def printed_loss(self) -> Fraction:
         """How many times ε the printed scales lose; a unit that moves can meet the samples of all nodes of a level."""

@@ -93,7 +93,7 @@ class RevisingRun(Run):
         memory, length = self._memory, self.step % self._w
         if not length or memory["ended"]:
             return None
-        with self._at_work(hands_out=True):
+        with self._at_work():
             self.ledger.charge(last_step(self.ledger, self.step - length + self._w), 0)
             finals = self._close(length)
             memory["ended"] = 1

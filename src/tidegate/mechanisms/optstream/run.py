@@ -18,6 +18,7 @@ from tidegate.mechanisms.optstream.period_noise import PeriodNoise
 from tidegate.mechanisms.optstream.periods import PeriodicRun
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.mechanisms.optstream.sampling_times import read_times
+from tidegate.mechanisms.run import summable
 from tidegate.mechanisms.shared_noise import Saved, SharedNoise, begin_noise
 from tidegate.noise import variance_laplace
 
@@ -97,11 +98,11 @@ class OptStreamRun(PeriodicRun):
 
     def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
         if len(sums):
-            loop.add_to_sums(measured, position, self._tree.labels, sums)
+            loop.add_to_sums(summable(measured, self._w), position, self._tree.labels, sums)
 
     def _add_periods_to_sums(self, measured: Matrix, sums: Integers) -> None:
         if sums.shape[1]:
-            loop.add_periods_to_sums(measured, self._tree.labels, sums)
+            loop.add_periods_to_sums(summable(measured, self._w), self._tree.labels, sums)
 
     def _finish(self, known: Floats, times: Integers, sums: Integers, length: int) -> Floats:
         return self._fit(known, times, sums, length, self.mechanism.nonnegative)

@@ -62,6 +62,11 @@ class BlockLedger(MemoryLedger):
         """What the whole knows of a secret state."""
         return self._whole.hold(name, user)
 
+    @property
+    def place(self) -> str:
+        """Where the whole is kept."""
+        return self._whole.place
+
     def pay(self) -> None:
         """Let the whole pay for the block, once, unless it pays charge by charge."""
         if not self.paid and not self._share:

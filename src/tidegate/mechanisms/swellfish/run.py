@@ -77,7 +77,7 @@ class SwellfishRun(Run):
         """
         self.mechanism.check_specification(specification)
         self._windowed_only()
-        with self._at_work():
+        with self._at_work(hands_out=False):
             added = add_specification(self.ledger, specification)
             self._plan()
         return added
@@ -88,7 +88,7 @@ class SwellfishRun(Run):
         Returns the specification with the step at which it ends.
         """
         self._windowed_only()
-        with self._at_work():
+        with self._at_work(hands_out=False):
             left = withdraw_specification(self.ledger, label)
             self._plan()
         return left

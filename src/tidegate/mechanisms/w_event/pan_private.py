@@ -141,7 +141,7 @@ class PanPrivateRun(Run):
         """End the step by the public clock: decide, and publish or approximate."""
         if not self._open:
             raise InvalidInput("no step is open; call open_step() when the public clock begins one.")
-        with self._at_work(hands_out=True):
+        with self._at_work():
             self._refuse_in_transaction()
             release = self._close_step()
             self._accompany(release)

@@ -254,9 +254,8 @@ class Publishing(SharingMechanism):
             SINGLE: "an intruder sees the run's state at most once, between two events",
             ANNOUNCED: "every look of an intruder into the run's state is announced before the next event",
         }
-        fixed = "a unit stays in the columns of one group within any window"
         more = (intruders[self.pan_private],) if self.pan_private else ()
-        return super().assumptions + more + ((fixed,) if self.independent else ())
+        return super().assumptions + more
 
     def step_losses(self, releases: Releases) -> Floats | None:
         """What each step lost: its test and, where it was published, its noise."""
