@@ -135,9 +135,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = context.command_path if context else "tidegate"
             words = error.format_message().rstrip(".")
             return _fail(f"{words}{'' if words.endswith('?') else '.'} See `{command} --help`.", 2)
-        if isinstance(error, RuntimeError) and "cannot cache function" in str(error):  # the compiler's words
-            sentence = "no folder can be written for compiled code; set NUMBA_CACHE_DIR to one that can."
-            return _fail(sentence, 2)
         if type(error).__name__ == "Abort":
             return _fail("interrupted.", 130)
         if os.environ.get("TIDEGATE_TRACEBACK"):
