@@ -10,6 +10,7 @@ import warnings
 from fractions import Fraction
 from pathlib import Path
 
+from typing import Any
 import numpy as np
 
 from tidegate.errors import TidegateError
@@ -321,17 +322,32 @@ def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
     window, end = rule.policy.window, account[k.WORST_END]
     found = Verdict(
         ok=not problem,
-        rows=replay.row,
+        rows=rows,
         steps=account.steps,
         spent=account[k.WORST] * rule.unit,
+    marked = replay.marked or meta.get("marked") == "1"
+    return verdict_on(
+        rule, account, replay.row, replay.digest, problem, bad_row, marked=marked, archived=replay.archived
+    )
+
+
+def verdict_on(
+    rule: Rule,
+    account: Account,
+    rows: int,
+    digest: bytes,
+    problem: str,
+    bad_row: int | None = None,
+    **more: Any,
+) -> Verdict:
+    """What an account says of itself, at a row; further fields as for `Verdict`."""
         place=(1 if window is None else max(1, end - window + 1), end),
         budget=rule.limit,
         window=window,
-        head=replay.digest.hex(),
+        head=digest.hex(),
         problem=problem,
         bad_row=bad_row,
-        marked=replay.marked or meta.get("marked") == "1",
-        archived=replay.archived,
+        **more,
     )
     return told_by_shares(told_by_rule(found, account), account)
 

@@ -455,15 +455,15 @@ class Store:
         return {name: self.sink(name)[1] or {} for name in names}
 
     def revisions(self, steps: Integers) -> Integers:
-        """How often each of some steps was revised."""
+        """How often each of some steps, which are in order, was revised."""
         # of a step that is in an archive it is only known how often it was revised at most
         found = np.where(steps <= self.archived.step, self.archived.revision, 0).astype(np.int64)
         if len(steps):
             ends = (int(steps.min()), int(steps.max()))
             wanted = "SELECT first, last, revision FROM {revisions} WHERE last >= ? AND first <= ?"
             for first, last, revision in self._execute(wanted, ends):
-                within = (steps >= first) & (steps <= last)
-                found[within] = np.maximum(found[within], revision)
+                begin, end = np.searchsorted(steps, (first, last + 1))
+                np.maximum(found[begin:end], revision, out=found[begin:end])
         return found
 
     # writing ------------------------------------------------------------------------------------------------
