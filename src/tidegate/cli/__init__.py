@@ -126,6 +126,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has left, for example `head`; the interpreter must not complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except MemoryError:
+        return _fail("the memory does not suffice; take a smaller window, fewer columns or less input.", 2)
+    except OverflowError:
+        return _fail("a number is too large or too small to compute with; give one nearer to 1.", 2)
     except OSError as error:
         name = f" {error.filename!r}" if error.filename else ""
         return _fail(f"the file{name} cannot be used: {error.strerror or type(error).__name__}.", 2)
