@@ -30,10 +30,10 @@ def outer(x):
 """
 
 
-def run(folder: Path, expression: str) -> str:
+def run(folder: Path, expression: str, **more: str) -> str:
     """The value of an expression in a fresh process that has the fake package and a cache of its own."""
     code = f"from fake.two.kernels import outer; print({expression})"
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(folder)}
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(folder)} | more
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=folder, capture_output=True, text=True, check=True
@@ -41,8 +41,9 @@ def run(folder: Path, expression: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_changed_callee_in_another_file_is_noticed(tmp_path: Path) -> None:
-    """A kernel that calls a kernel of another file gives the new value after the callee has changed."""
+@pytest.fixture
+def callee(tmp_path: Path) -> Path:
+    """A kernel of a fake package, which a kernel of another file calls."""
     package = tmp_path / "fake"
     for name in ("one", "two"):
         (package / name).mkdir(parents=True)
@@ -54,11 +55,57 @@ def test_a_changed_callee_in_another_file_is_noticed(tmp_path: Path) -> None:
     callee = package / "one" / "kernels.py"
     callee.write_text(CALLEE.format(added=1))
     (package / "two" / "kernels.py").write_text(CALLER)
-    hits = "sum(outer.stats.cache_hits.values())"
-    assert run(tmp_path, f"outer(1), {hits}") == "20 0"
-    assert run(tmp_path, f"outer(1), {hits}") == "20 1"  # the cache is used at all
+    return callee
+
+
+HITS = "sum(outer.stats.cache_hits.values())"
+
+
+def test_a_changed_callee_in_another_file_is_noticed(tmp_path: Path, callee: Path) -> None:
+    """A kernel that calls a kernel of another file gives the new value after the callee has changed."""
+    assert run(tmp_path, f"outer(1), {HITS}") == "20 0"
+    assert run(tmp_path, f"outer(1), {HITS}") == "20 1"  # the cache is used at all
     callee.write_text(CALLEE.format(added=2))
-    assert run(tmp_path, f"outer(1), {hits}") == "30 0"
+    assert run(tmp_path, f"outer(1), {HITS}") == "30 0"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"NUMBA_CACHE_DIR": "/dev/null/cache"},  # no folder can be made there, whoever asks
+        {"NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": "/dev/null"},
+        {"NUMBA_CACHE_LOCATOR_CLASSES": "InTreeCacheLocator"},
+    ],
+)
+def test_machine_code_is_kept_in_its_own_folder_or_nowhere(
+    tmp_path: Path, callee: Path, environment: dict[str, str]
+) -> None:
+    """Whatever the compiler would fall back to, a changed callee is noticed and nothing lies beside the sources."""
+    assert run(tmp_path, "outer(1)", **environment) == "20"
+    callee.write_text(CALLEE.format(added=2))
+    assert run(tmp_path, "outer(1)", **environment) == "30"
+    assert not [path for path in (tmp_path / "fake").rglob("*") if path.suffix in (".nbi", ".nbc")]
+
+
+def test_sources_that_were_replaced_under_a_process_leave_nothing_in_its_folder(
+    tmp_path: Path, callee: Path
+) -> None:
+    """What it compiles after an upgrade belongs to no digest: nobody who goes back to the old sources finds it."""
+    swap = f"__import__('pathlib').Path({str(callee)!r}).write_text({CALLEE.format(added=2)!r})"
+    assert run(tmp_path, f"({swap}, outer(1))[1]") == "20"
+    callee.write_text(CALLEE.format(added=1))
+    assert run(tmp_path, f"outer(1), {HITS}") == "20 0"
+
+
+def test_damaged_machine_code_is_compiled_again(tmp_path: Path, callee: Path) -> None:
+    """A power cut may leave files without content."""
+    run(tmp_path, "outer(1)")
+    kept = [path for path in (tmp_path / "cache").rglob("*") if path.suffix in (".nbi", ".nbc")]
+    assert kept
+    for path in kept:
+        path.write_bytes(b"")
+    assert run(tmp_path, f"outer(1), {HITS}") == "20 0"
+    assert run(tmp_path, f"outer(1), {HITS}") == "20 1"
 
 
 def test_kernels_stand_in_kernel_files_only() -> None:

@@ -2,7 +2,8 @@
 
 Numba's own cache notices a change of the file a function stands in, but not a change of a kernel that it
 calls in another file, and would go on running stale machine code. Here the cache folder's name contains a
-digest of every kernel source of the package, so any change of any kernel compiles all of them anew.
+digest of every kernel source of the package, so any change of any kernel compiles all of them anew. Machine code is
+kept in that folder or nowhere: where it cannot be written, every process compiles for itself.
 
 Kernels live in files named ``kernels.py`` or in folders named ``kernels``; a test keeps them there.
 """
@@ -18,7 +19,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tidegate.light_compiler import Cache, config, numba
+from tidegate.light_compiler import Cache, numba
 
 PACKAGE = Path(__file__).parent
 STACK = 64 * 2**20  # bytes, of the thread that compiles; they are used only where they are needed
@@ -45,11 +46,20 @@ def sources_digest(package: Path = PACKAGE) -> str:
 
 
 @cache
-def cache_folder() -> str:
-    """Where machine code of the present sources is kept (NUMBA_CACHE_DIR moves it)."""
-    home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-    base = Path(home) if home else Path.home() / ".cache"
+def cache_folder() -> str | None:
+    """Where machine code of the present sources is kept (NUMBA_CACHE_DIR moves it); None for a user without a home."""
+    given = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    try:
+        base = Path(given) if given else Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return str(base / "tidegate" / "kernels" / sources_digest())
+
+
+def _current() -> bool:
+    """Whether the sources are those of the folder: an upgrade may have replaced them since this process began."""
+    folder = cache_folder()
+    return folder is not None and Path(folder).name == sources_digest()
 
 
 def kernel(function: _F) -> _F:
@@ -67,15 +77,12 @@ def lean(function: _F) -> _F:
 
 
 def _compile(function: _F, counts: bool) -> _F:
-    previous = config.CACHE_DIR
-    config.CACHE_DIR = cache_folder()
-    try:
-        compiled = numba.njit(nogil=True, _nrt=counts)(function)
-        compiled._cache = Cache(function)
-        compiled.compile = _uninterrupted(compiled.compile if counts else _returning_no_array(compiled))
-        return cast(_F, compiled)
-    finally:
-        config.CACHE_DIR = previous
+    compiled = numba.njit(nogil=True, _nrt=counts)(function)
+    folder = cache_folder()
+    if folder is not None:
+        compiled._cache = Cache(function, folder, _current)
+    compiled.compile = _uninterrupted(compiled.compile if counts else _returning_no_array(compiled))
+    return cast(_F, compiled)
 
 
 def _returning_no_array(compiled: Any) -> Callable[..., Any]:

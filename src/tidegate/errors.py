@@ -18,8 +18,10 @@ def without_secrets(text: str) -> str:
     --------
     >>> without_secrets("mqtt://ann:se#cr/et@host/topic and postgress:/ann:secret@host?password=secret&port=1")
     'mqtt://…@host/topic and postgress:/…@host?password=…&port=1'
+    >>> without_secrets("mqtt//ann:secret@host/topic")
+    'mqtt//…@host/topic'
     """
-    text = re.sub(r"(:/{1,3})[^\s'\"]*@", r"\1…@", text)
+    text = re.sub(r"(:/{0,3}|//)[^\s'\"]*@", r"\1…@", text)
     return re.sub(r"(?i)\b(\w*(?:password|passwd|secret|token|passfile))=[^&\s'\"#;]+", r"\1=…", text)
 
 
@@ -31,11 +33,22 @@ class TidegateError(Exception):
 
 
 def check_scheme(name: str, location: str, known: Sequence[str]) -> None:
-    """Refuse what looks like an address but is none: as a file's name it would show its password to everybody."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):/", location)
-    if found and found[1] not in known:
+    """Refuse what looks like an address but is none: as a file's name it would show its password to everybody.
+
+    Examples
+    --------
+    >>> check_scheme("location", "mqtt//ann:secret@host/topic", ["mqtt"])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    tidegate.errors.InvalidParameter: location='mqtt…' is refused: location must be a file, or begin with mqtt://; ...
+    """
+    if location.startswith(tuple(f"{scheme}://" for scheme in known)):
+        return
+    begun = re.match(r"[A-Za-z][A-Za-z0-9+.-]*(?=:/|//)", location)
+    if (begun and (location[begun.end()] == ":" or begun[0] in known)) or re.search(r"(:|//)\S*@", location):
         schemes = ", ".join(f"{scheme}://" for scheme in known)
-        raise InvalidParameter(name, f"{found[1]}://…", f"a file, or begin with {schemes}", "correct it")
+        shown = f"{begun[0]}…" if begun else "…"
+        raise InvalidParameter(name, shown, f"a file, or begin with {schemes}", "correct it")
 
 
 def port_of(name: str, parts: SplitResult) -> int | None:

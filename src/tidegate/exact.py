@@ -123,9 +123,17 @@ def float_up(value: Fraction) -> float:
 
 
 def sqrt_up(value: Fraction) -> float:
-    """The smallest float whose square is not below the value; infinite where the value is no float."""
+    """The smallest float whose square is not below the value; infinite where the value is no float.
+
+    Examples
+    --------
+    >>> sqrt_up(Fraction(4)), sqrt_up(Fraction(10) ** 400), f"{sqrt_up(Fraction(1, 10**400)):.3g}"
+    (2.0, inf, '1e-200')
+    """
+    # of small values a float may know no digit, so that their root would be looked for among all floats
+    half = min(0, (value.numerator.bit_length() - value.denominator.bit_length()) // 2)
     try:
-        root = math.sqrt(value)
+        root = math.ldexp(math.sqrt(value * 4**-half), half)
     except OverflowError:
         return math.inf
     while Fraction(root) ** 2 < value:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from pickle import UnpicklingError
 from typing import Any
 
 
@@ -58,11 +59,62 @@ with _without_collection():
     import_module("numba.cpython.hashing")  # has symbols of its own, as the run time has
 
 
+class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """The folder that the caller names, whether or not it can be written; Numba would look for another one."""
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _Locator:
+        """Where the machine code of a function is kept."""
+        return cls(py_func, py_file)
+
+
+class _Implementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = [_Locator]  # noqa: RUF012  as Numba declares it
+
+
 class Cache(caching.FunctionCache):  # type: ignore[misc]
-    """Machine code on disk; loading it does not make ready for compiling, which a compilation does by itself."""
+    """Machine code in one folder on disk, or nowhere.
+
+    Numba falls back to `__pycache__`, where a change of a kernel in another file is not seen. Here a folder that cannot
+    be used, or holds something damaged, costs a compilation and nothing else. Loading machine code does not make
+    ready for compiling, which a compilation does by itself.
+
+    Parameters
+    ----------
+    function
+        What is compiled.
+    folder
+        Where its machine code is kept.
+    current
+        Whether the folder still belongs to the sources on disk; if not, nothing is saved there.
+    """
+
+    _impl_class = _Implementation
+
+    def __init__(self, function: Any, folder: str, current: Callable[[], bool]) -> None:
+        before = {name: getattr(config, name, None) for name in ("CACHE_DIR", "CACHE_LOCATOR_CLASSES")}
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = folder, ""
+        try:
+            super().__init__(function)
+        finally:
+            for name, value in before.items():
+                setattr(config, name, value)
+        self._current = current
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The function of a signature from the disk; None if it is not there."""
         runtime.rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
+        try:
             return self._load_overload(sig, target_context)
+        except OSError:
+            return None
+        except (EOFError, UnpicklingError):  # a power cut may leave files without content
+            with suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the function of a signature, if that is possible."""
+        if self._current():
+            with suppress(OSError):
+                self._save_overload(sig, data)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate import compiled
 from tidegate.cli import doctor, main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +20,16 @@ def test_a_sound_installation(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["ok"]
     assert facts["trials"] == {"noise": "works", "ledger": "works"}
     assert set(facts["optional"]) == set(doctor.OPTIONAL)
+    assert facts["compiled_code"] == compiled.cache_folder()
+
+
+def test_code_that_is_not_kept_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It works all the same, and the remedy is said."""
+    monkeypatch.setattr(compiled, "cache_folder", lambda: "/dev/null/cache")
+    assert main(["doctor"]) == 0
+    assert "compiled code is not kept" in capsys.readouterr().out
 
 
 def test_every_extra_is_known() -> None:

@@ -163,19 +163,6 @@ def test_a_misspelt_command_is_offered_the_right_one(capsys: pytest.CaptureFixtu
     assert shown.endswith("See `tidegate --help`.\n")
 
 
-def test_without_a_folder_for_compiled_code_the_remedy_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A service without a home directory meets this first."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("cannot cache function 'draw': no locator available for file 'kernels.py'")
-
-    monkeypatch.setattr(demo, "run_demo", fail)
-    assert main(["demo"]) == 2
-    assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
-
-
 def test_a_system_without_locks_is_refused_by_a_sentence() -> None:
     """As Windows is: no command ends in a traceback, and neither does an import of the ledger."""
     windows = (

@@ -391,6 +391,36 @@ def test_a_topic_has_each_release_once_and_in_order(kafka: Any, tmp_path: Path) 
     assert main(["check", str(config.path)]) == 0
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        None,
+        {"stream": None},
+        {"number": b"7"},
+        {"number": b"seven", "step": b"1"},
+        {"number": b"9" * 5000, "step": b"1", "revision": b"0"},
+        {"number": b"3", "step": b""},
+    ],
+)
+def test_records_of_others_in_a_topic_are_passed_over(
+    kafka: Any, tmp_path: Path, headers: dict[str, bytes | None] | None
+) -> None:
+    """Anybody may write to a topic, also under the name of the stream: a start goes on after the last release."""
+    library = pytest.importorskip("confluent_kafka")
+    topic = kafka.topic()
+    config = into(tmp_path, kafka.url(topic), ("count = 12", "count = 8"))
+    release(config)
+    name = dict(kafka.read(topic)[0].headers())["stream"]
+    given = None if headers is None else {"stream": name, **headers}
+    producer = library.Producer({"bootstrap.servers": kafka.url(topic).split("/")[2]})
+    producer.produce(topic, b"hello", partition=0, headers=given)
+    assert producer.flush(60) == 0
+    longer = release(into(tmp_path, kafka.url(topic)))
+    assert longer.store.progress.number == 12
+    found = [dict(message.headers() or ()) for message in kafka.read(topic)]
+    assert [each["number"] for each in found if "guarantee" in each] == [b"%d" % at for at in range(1, 13)]
+
+
 def test_a_zombie_is_fenced(kafka: Any, tmp_path: Path) -> None:
     """Whoever starts last writes: the one before is refused, and nothing of it is ever seen."""
     topic = kafka.topic()

@@ -125,6 +125,24 @@ def test_damage_is_named(url: str, statement: str, words: str) -> None:
         PostgresLedger(url, POLICY, 8)
 
 
+@pytest.mark.parametrize("name", ["user", "select", "order", "table", "default"])
+def test_words_of_sql_are_names_of_streams(url: str, name: str) -> None:
+    """A stream may be called as its people call it."""
+    place = f"{url.partition('#')[0]}#{name}"
+    with PostgresLedger(place, WEvent(epsilon="1", w=2), units=2) as ledger:
+        ledger.charge(1, 1)
+    with PostgresLedger(place) as ledger:
+        assert ledger.step == 1
+    assert verify_url(place).ok
+
+
+@pytest.mark.parametrize("name", ["information_schema", "pg_catalog", "pg_temp"])
+def test_schemas_of_the_server_are_refused(name: str) -> None:
+    """Nobody's tables belong there."""
+    with pytest.raises(InvalidParameter, match="small letters"):
+        Place(f"postgresql://host/database#{name}")
+
+
 def test_another_policy_is_refused(url: str) -> None:
     """As in a file."""
     PostgresLedger(url, POLICY, 8, fingerprint="one").close()

@@ -101,7 +101,10 @@ def own_cache(modules: Iterable[str], folder: Path) -> str:
     """A value of NUMBA_CACHE_DIR for changed kernels: what is compiled already, but for them and whatever calls them."""
     from tidegate.compiled import cache_folder
 
-    kept = Path(cache_folder())
+    place = cache_folder()
+    if place is None:
+        return str(folder)
+    kept = Path(place)
     stale = {name.rpartition(".")[2] for module in modules for name in _callers(module)}
     copy = folder / "tidegate" / "kernels" / kept.name
     if kept.exists():

@@ -126,6 +126,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has left, for example `head`; the interpreter must not complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except MemoryError:
+        return _fail("the memory does not suffice; take a smaller window, fewer columns or less input.", 2)
+    except OverflowError:
+        return _fail("a number is too large or too small to compute with; give one nearer to 1.", 2)
     except OSError as error:
         name = f" {error.filename!r}" if error.filename else ""
         return _fail(f"the file{name} cannot be used: {error.strerror or type(error).__name__}.", 2)
@@ -135,9 +139,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = context.command_path if context else "tidegate"
             words = error.format_message().rstrip(".")
             return _fail(f"{words}{'' if words.endswith('?') else '.'} See `{command} --help`.", 2)
-        if isinstance(error, RuntimeError) and "cannot cache function" in str(error):  # the compiler's words
-            sentence = "no folder can be written for compiled code; set NUMBA_CACHE_DIR to one that can."
-            return _fail(sentence, 2)
         if type(error).__name__ == "Abort":
             return _fail("interrupted.", 130)
         if os.environ.get("TIDEGATE_TRACEBACK"):

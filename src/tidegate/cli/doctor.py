@@ -63,6 +63,7 @@ def doctor(
         "libraries": needed,
         "optional": parts,
         "trials": trials,
+        "compiled_code": _kept_code() if complete else None,
     }
     typer.echo(json.dumps(facts, indent=2) if as_json else _words(facts))
     if not facts["ok"]:
@@ -95,6 +96,16 @@ def _try(trial: Any) -> str:
         return str(error)
     except Exception as error:
         return f"failed with {type(error).__name__}; set TIDEGATE_TRACEBACK=1 and run `tidegate demo` to see where."
+
+
+def _kept_code() -> str | None:
+    """The folder where machine code is kept between two starts, after something was compiled; None where it is not."""
+    import os
+
+    from tidegate.compiled import cache_folder
+
+    folder = cache_folder()
+    return folder if folder is not None and os.access(folder, os.W_OK) else None
 
 
 def _noise() -> str | None:
@@ -139,5 +150,11 @@ def _words(facts: dict[str, Any]) -> str:
         absent = f"missing {', '.join(found['missing'])}: {found['remedy']}" if found["missing"] else "found"
         lines.append(f"  [{part}] {found['for']}: {absent}")
     lines += [f"  {name}: {trial}" for name, trial in facts["trials"].items()]
+    kept = facts["compiled_code"]
+    lines.append(
+        f"  compiled code is kept in {kept}"
+        if kept
+        else "  compiled code is not kept, so every start compiles: set NUMBA_CACHE_DIR to a folder that can be written"
+    )
     well = f"All is well.\n{following('tidegate', 'demo')}"
     return "\n".join([*lines, well if facts["ok"] else "Something is wrong: see above."])

@@ -141,6 +141,9 @@ def parse_config(text: str, path: str | Path = "tidegate.toml", *, follow: bool 
     return FileReader(text, Path(path), follow).read()
 
 
+_CONTROL = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\U0010ffff]")
+
+
 class FileReader:
     """Checks a file with one query."""
 
@@ -173,7 +176,7 @@ class FileReader:
     def load(self) -> dict[str, Any]:
         """The text as tables."""
         try:
-            return tomllib.loads(self.text, parse_float=Pointed)
+            found = tomllib.loads(self.text, parse_float=Pointed)
         except tomllib.TOMLDecodeError as error:
             at = re.search(r"line (\d+)", str(error))
             reason = re.sub(r"\s*\(at .*\)$", "", str(error), flags=re.DOTALL)
@@ -182,6 +185,21 @@ class FileReader:
                 int(at[1]) if at else None,
                 f"it is not valid TOML ({reason}); correct it, and mind the quotes around texts.",
             ) from None
+        self.refuse_controls(found)
+        return found
+
+    def refuse_controls(self, found: Any, section: str = "", name: str = "") -> None:
+        """Refuse control characters in any text: they would reach terminals, reports and the names of files."""
+        if isinstance(found, dict):
+            for key, value in found.items():
+                self.refuse_controls(key, section, name)
+                self.refuse_controls(value, *((section, key) if section else (key, "")))
+        elif isinstance(found, list):
+            for value in found:
+                self.refuse_controls(value, section, name)
+        elif isinstance(found, str) and _CONTROL.search(found):
+            what = f"{name or section or 'a key'} has a control character"
+            raise self.fail(f"{what}, which no text may have; remove it.", section, name)
 
     def interpret(self, found: dict[str, Any]) -> Config:
         """A configuration with one query."""
@@ -313,6 +331,9 @@ class FileReader:
         query = self.levelled(query, query_keys, sections["mechanism"])
         if query.columns is ALL and query.aggregate != "given":  # everything counts, whatever its category
             schema = replace(schema, column=None)
+        self.refuse_controls(
+            [*query.labels, *query.answer_labels], "query", "columns"
+        )  # also those of a file
         self.make("source", lambda: query.check_schema(schema))
         policy = self.make("protect", lambda: self.policy(protect, query, schema, steps))
         mapped = query.maps_units(schema)
@@ -379,6 +400,12 @@ class FileReader:
             # the sentence speaks of the key that stands in the file
             words = re.sub(rf"\b{re.escape(error.name)}(?==| must\b)", name, str(error))
             raise self.fail(words, section, name) from None
+        except (OverflowError, MemoryError):
+            raise self.fail(
+                f"a number in [{section}], or one that follows from it, is too large or too small to compute with; write "
+                "one that is nearer to 1.",
+                section,
+            ) from None
 
     def policy(self, keys: ProtectKeys, query: Query, schema: Schema, steps: Steps) -> Policy:
         """The policy of [protect], for values of a query."""

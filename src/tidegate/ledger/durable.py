@@ -26,6 +26,7 @@ from tidegate.ledger.replay import (
     begin_replay,
     checkpoint_digest,
     units_between,
+    verdict_on,
     verify_connection,
 )
 from tidegate.ledger.rows import (
@@ -507,6 +508,24 @@ class DurableLedger(Ledger):
             if owned and self._depth:
                 raise LedgerError("a transaction is open on this ledger; verify after it.")
             return verify_connection(self.connection, self.where)
+
+    def taken_up(self) -> Verdict:
+        """The verdict of a ledger that was just opened: its last checkpoint holds, and all rows after it."""
+        with self._lock:
+            self._check()
+            base = self.base()
+            archived = 0 if base is None else base.row
+            before = self._checkpoint_row if self._checkpoint_row > archived else 0
+            return verdict_on(
+                self.rule,
+                self._account,
+                self._rows,
+                self._digest,
+                "",
+                marked=self.marked,
+                archived=archived,
+                before=before,
+            )
 
     def close(self) -> None:
         """Write a checkpoint and let the database go; further use is refused."""

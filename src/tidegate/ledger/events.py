@@ -129,6 +129,8 @@ class Verdict:
         Whether noise of tests was used.
     releases, unchained, archived
         How many releases are in the chain, how many are not (of version 0.1), and how many rows are in archives.
+    before
+        Up to which row a checkpoint was believed; 0 where everything was replayed.
 
     Examples
     --------
@@ -150,6 +152,7 @@ class Verdict:
     releases: int = 0  # that were compared with their hashes, where the runtime has stored any
     unchained: int = 0  # the first of them, stored by a version that had no hashes for them
     archived: int = 0  # rows that are in archives, and were not replayed
+    before: int = 0  # rows up to a checkpoint, from whose account the others were replayed
 
     def __bool__(self) -> bool:
         return self.ok
@@ -179,7 +182,12 @@ class Verdict:
             else ""
         )
         archived = f"; rows 1 to {self.archived} are in archives" if self.archived else ""
-        return f"{mark}{older}{archived}"
+        before = (
+            f"; rows 1 to {self.before} were not replayed, which tidegate ledger verify does"
+            if self.before
+            else ""
+        )
+        return f"{mark}{older}{archived}{before}"
 
 
 class Overspent(NamedTuple):

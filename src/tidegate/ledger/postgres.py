@@ -123,7 +123,7 @@ class PostgresLedger(DurableLedger):
         wanted = begun(wanted)
         self.connection.execute("BEGIN")
         try:
-            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {place.schema}")
+            self.connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{place.schema}"')
             for statement in _TABLES.split(";\n"):
                 self.connection.execute(statement)
             self.connection.executemany("INSERT INTO meta VALUES (?, ?)", list(wanted.items()))
@@ -172,7 +172,7 @@ def replication(url: str) -> str:
 
 
 def _exists(connection: Connection, place: Place) -> bool:
-    found = connection.execute("SELECT to_regclass(?)::text", (f"{place.schema}.head",)).fetchone()
+    found = connection.execute("SELECT to_regclass(?)::text", (f'"{place.schema}".head',)).fetchone()
     return found[0] is not None
 
 

@@ -39,7 +39,9 @@ class Place:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self.schema = parts.fragment or "tidegate"
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self.schema) or self.schema.startswith("pg_"):
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self.schema) or self.schema.startswith(
+            ("pg_", "information_schema")
+        ):
             raise InvalidParameter(
                 "ledger",
                 f"{parts.scheme}://…#…",  # a # in a password puts its end here
@@ -79,7 +81,7 @@ class Connection:
             ("tcp_keepalives_idle", "10"),
             ("tcp_keepalives_interval", "5"),
             ("tcp_keepalives_count", "3"),
-            ("search_path", place.schema),
+            ("search_path", f'"{place.schema}"'),  # it may be a word of SQL
         ):
             self.execute(f"SET {setting} TO {value}")
 

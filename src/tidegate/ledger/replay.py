@@ -7,12 +7,14 @@ import json
 import sqlite3
 import struct
 import warnings
+import zlib
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tidegate.errors import TidegateError
+from tidegate.errors import LedgerCorrupt, TidegateError
 from tidegate.ledger import kernels as k
 from tidegate.ledger.account import Account
 from tidegate.ledger.base import BadBaseError, read_base
@@ -44,6 +46,8 @@ _PLAIN = (
     "max(scope), group_concat(first), group_concat(units), CAST(group_concat(hash, '') AS BLOB) "
     "FROM charges WHERE row BETWEEN ? AND ?"
 )
+# what reading raises where damage has made anything of what was stored
+DAMAGE = (struct.error, zlib.error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 NO_GROUPS, NO_EXTENDED = np.zeros((0, 3), dtype=np.int64), np.zeros((0, 4), dtype=np.int64)
 _FULL = f"SELECT row, hash, {_COLUMNS} FROM charges WHERE row BETWEEN ? AND ? ORDER BY row"
 
@@ -250,13 +254,13 @@ class Replay:
             try:
                 row = Row(*columns)
                 digest = chained(self.digest, row.message())
-            except (TypeError, AttributeError, ValueError, struct.error):
+            except DAMAGE:
                 raise self._edited(number) from None
             if digest != stored:
                 raise self._edited(number)
             try:
                 allowed = place_row(self.account, self.rule, row)
-            except (TidegateError, ValueError, TypeError, AttributeError):
+            except (TidegateError, *DAMAGE):
                 allowed = False
             if not allowed:
                 raise self._overspent(number, row.first)
@@ -310,28 +314,46 @@ def verify_connection(connection: sqlite3.Connection, path: Path) -> Verdict:
                 account = rule.account()
                 replay = begin_replay(connection, rule, account, meta)
                 _verify(replay)
+                _check_pages(connection)
             finally:
                 connection.execute("ROLLBACK")
     except BadRowError as error:
         problem, bad_row = str(error), error.row
     except TidegateError as error:
         problem = str(error)
+    except DAMAGE:
+        problem = "something in the ledger is damaged, so that nobody can read it; restore it from a backup."
     if rule is None or account is None or replay is None:
         return Verdict(False, 0, 0, Fraction(0), (0, 0), "", None, problem=problem)
+    marked = replay.marked or meta.get("marked") == "1"
+    return verdict_on(
+        rule, account, replay.row, replay.digest, problem, bad_row, marked=marked, archived=replay.archived
+    )
+
+
+def verdict_on(
+    rule: Rule,
+    account: Account,
+    rows: int,
+    digest: bytes,
+    problem: str,
+    bad_row: int | None = None,
+    **more: Any,
+) -> Verdict:
+    """What an account says of itself, at a row; further fields as for `Verdict`."""
     window, end = rule.policy.window, account[k.WORST_END]
     found = Verdict(
         ok=not problem,
-        rows=replay.row,
+        rows=rows,
         steps=account.steps,
         spent=account[k.WORST] * rule.unit,
         place=(1 if window is None else max(1, end - window + 1), end),
         budget=rule.limit,
         window=window,
-        head=replay.digest.hex(),
+        head=digest.hex(),
         problem=problem,
         bad_row=bad_row,
-        marked=replay.marked or meta.get("marked") == "1",
-        archived=replay.archived,
+        **more,
     )
     return told_by_shares(told_by_rule(found, account), account)
 
@@ -372,6 +394,15 @@ def _verify(replay: Replay) -> None:
             last,
             f"the head of the ledger does not belong to its last row, {last}; restore a backup.",
         )
+
+
+def _check_pages(connection: sqlite3.Connection) -> None:
+    """Refuse a file of which any page is damaged, whatever stands there; a server sees to its own."""
+    if not isinstance(connection, sqlite3.Connection):
+        return
+    found = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if found is None or found[0] != "ok":
+        raise LedgerCorrupt("a page of the ledger's file is damaged; restore it from a backup.")
 
 
 def units_between(connection: sqlite3.Connection, rule: Rule, first: int, last: int) -> int:

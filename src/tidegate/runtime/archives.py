@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tidegate.errors import LedgerCorrupt, LedgerError
 from tidegate.ledger import SQLiteLedger
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.published import published_rows
-from tidegate.runtime.chunks import Chunk, Integers
+from tidegate.runtime.chunks import Chunk, Integers, number_before
 from tidegate.runtime.store import Part, Store
 
 
@@ -68,6 +71,24 @@ class Archives:
                 if store.archived == archived:
                     raise
             else:
+                return
+
+    def between(self, store: Store, first: int, last: int) -> Iterator[Chunk]:
+        """Releases of a query, in order, among which are all of some steps; as few others as can be."""
+        steps = np.arange(max(first, store.part.since + 1), min(last, store.progress.step) + 1)
+        if not len(steps):
+            return
+        revisions, waiting, left = store.revisions(steps), np.ones(len(steps), dtype=np.bool_), len(steps)
+        after = store.archived.number if steps[0] > store.archived.step else 0
+        begin = number_before(int(steps[0]), after, store.progress.number, partial(self.chunks, store))
+        for chunk in self.chunks(store, begin):
+            yield chunk
+            inside = (chunk.step >= steps[0]) & (chunk.step <= steps[-1])
+            at = chunk.step[inside] - steps[0]
+            seen = np.unique(at[waiting[at] & (chunk.revision[inside] >= revisions[at])])
+            waiting[seen] = False
+            left -= len(seen)
+            if not left:  # the last word on each step was said
                 return
 
     def window_units(self, store: Store, steps: Integers) -> Integers:

@@ -162,7 +162,7 @@ class Chain:
 
     def check_state(self, number: int, digest: bytes, last: int, state: bytes) -> None:
         """Refuse a state or a position that is not the one of the last link."""
-        if last != number or bytes(state) not in (
+        if last != number or stored_bytes(state) not in (
             b"",
             digest,
         ):  # nothing is known of it where the chain begins

@@ -21,6 +21,7 @@ from tidegate.ingest.quantiles import method_of
 from tidegate.ledger import Ledger, SQLiteLedger, Verdict, verify_file
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres import PostgresLedger, is_url, verify_url
+from tidegate.ledger.replay import DAMAGE
 from tidegate.ledger.rows import Row
 from tidegate.ledger.windows import window_units
 from tidegate.policy import Policy
@@ -293,6 +294,8 @@ class Store:
         if found is None:
             raise LedgerMismatch("the ledger holds no stream; give one that `tidegate release` has written.")
         step, number, position, state, *link = found
+        if not (isinstance(step, int) and isinstance(number, int) and isinstance(position, str | None)):
+            raise _unreadable()
         state = None if state is None else stored_bytes(state)
         if check:
             self._chain.check_begun(number)
@@ -368,16 +371,18 @@ class Store:
                 connection.execute("BEGIN")  # one consistent view, also while a writer goes on
                 try:
                     self._chain.verify()
-                    number = self._read(check=True).number
+                    progress = self._read(check=True)
                     self._check_described()
-                    self._check_revisions()
+                    self._check_revisions(progress.step)
+                    self.sinks()
                 finally:
                     connection.execute("ROLLBACK")
         except LedgerCorrupt as error:
             return replace(verdict, ok=False, problem=str(error))
-        return replace(
-            verdict, releases=number, unchained=number if self._chain.start is None else self._chain.start
-        )
+        except DAMAGE:
+            return replace(verdict, ok=False, problem=str(_unreadable()))
+        number, start = progress.number, self._chain.start
+        return replace(verdict, releases=number, unchained=number if start is None else start)
 
     def _check_described(self) -> None:
         """Refuse another description than that of the part, or of the one query that the ledger was begun for."""
@@ -389,8 +394,8 @@ class Store:
         if not same:
             raise _unreadable()
 
-    def _check_revisions(self) -> None:
-        """Refuse numbers of revisions that are not those of the releases."""
+    def _check_revisions(self, step: int) -> None:
+        """Refuse numbers of revisions that are not those of the releases, up to a step."""
         steps: list[Integers] = []
         revisions: list[Integers] = []
         for chunk in self.chunks(self.archived.number):  # whose values are not kept
@@ -398,6 +403,10 @@ class Store:
             steps.append(chunk.step[revised])
             revisions.append(chunk.revision[revised].astype(np.int64))
         rows = list(self._execute("SELECT first, last, revision FROM {revisions}"))
+        for row in rows:
+            whole = all(isinstance(number, int) for number in row)
+            if not whole or not 0 < row[0] <= row[1] <= step or not 0 < row[2] < 2**31:
+                raise _unreadable()
         released = _most_revised(steps, revisions, self.archived.step)
         remembered = _most_revised(
             [np.arange(first, last + 1, dtype=np.int64) for first, last, _ in rows],
@@ -444,6 +453,8 @@ class Store:
         if found is None:
             return 0, None
         number, position = found[0], _loaded(found[1])
+        if not isinstance(number, int):
+            raise _unreadable()
         check = position.pop("check", None)  # positions of version 0.1 have none
         if check not in (None, _sink_check(name, number, position)):
             raise _unreadable()
@@ -452,18 +463,20 @@ class Store:
     def sinks(self) -> dict[str, Position]:
         """Everything that it was ever released to, with what is remembered of it."""
         names = [name for (name,) in self._execute("SELECT name FROM {sinks} ORDER BY name")]
+        if not all(isinstance(name, str) for name in names):
+            raise _unreadable()
         return {name: self.sink(name)[1] or {} for name in names}
 
     def revisions(self, steps: Integers) -> Integers:
-        """How often each of some steps was revised."""
+        """How often each of some steps, which are in order, was revised."""
         # of a step that is in an archive it is only known how often it was revised at most
         found = np.where(steps <= self.archived.step, self.archived.revision, 0).astype(np.int64)
         if len(steps):
             ends = (int(steps.min()), int(steps.max()))
             wanted = "SELECT first, last, revision FROM {revisions} WHERE last >= ? AND first <= ?"
             for first, last, revision in self._execute(wanted, ends):
-                within = (steps >= first) & (steps <= last)
-                found[within] = np.maximum(found[within], revision)
+                begin, end = np.searchsorted(steps, (first, last + 1))
+                np.maximum(found[begin:end], revision, out=found[begin:end])
         return found
 
     # writing ------------------------------------------------------------------------------------------------
@@ -664,6 +677,8 @@ def verify_target(target: str | PathLike[str]) -> Verdict:
             return with_releases(verdict, [Store(ledger, part=part) for part in parts or [Part()]])
     except LedgerCorrupt as error:
         return replace(verdict, ok=False, problem=str(error))
+    except DAMAGE:
+        return replace(verdict, ok=False, problem=str(_unreadable()))
 
 
 def with_releases(verdict: Verdict, stores: Sequence[Store]) -> Verdict:

@@ -85,7 +85,15 @@ class Stream:
         self.mechanism = mechanism
         self._at = progress.step  # after which a run begins
         self._crowded = store.part.crowded
-        run = mechanism.start(ledger=store.account, state=progress.state)
+        try:
+            run = mechanism.start(ledger=store.account, state=progress.state)
+        except (OverflowError, MemoryError):
+            raise InvalidParameter(
+                "mechanism",
+                type(mechanism).__name__,
+                "one that this machine can compute: its window, columns or budget are too large or too small",
+                "write numbers that are nearer to 1",
+            ) from None
         self._run: Run | None = self._begun(run, fresh=progress.state is None)
         self._tell()
         self._outlets: list[Outlet] = []

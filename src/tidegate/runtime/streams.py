@@ -55,6 +55,8 @@ from tidegate.runtime.stream import (
     refuse_whole,
 )
 
+SHORT = 10_000  # rows and releases that are all checked when a stream stops
+
 
 class Streams:
     """The streams of all queries, which go on together.
@@ -188,6 +190,29 @@ class Streams:
             self.streams[0].archive_into(archives, keep=keep)
         else:
             self._archiving = Archiving([stream.pruning for stream in self.streams], archives, keep)
+
+    def check(self) -> Verdict:
+        """Look at the ledger as the next start will, which takes as long however long the stream is; a short one wholly.
+
+        The next start believes a checkpoint, and replays what was charged after it. So does this, with the file as it is
+        on disk, and compares it with what this process has charged.
+        """
+        if self.ledger.rows + self.releases <= SHORT:
+            return self.verify()
+        try:
+            with open_durable(self.queries.ledger, read_only=True) as again:
+                stored = [Store(again, part=stream.store.part).progress for stream in self.streams]
+                known = [stream.store.progress for stream in self.streams]
+                same = [(each.step, each.number, each.state) for each in stored] == [
+                    (each.step, each.number, each.state) for each in known
+                ]
+                if not same or again.head != self.ledger.head:
+                    raise LedgerCorrupt(
+                        f"the ledger {again.where} is not what this process has written; restore it from a backup."
+                    )
+                return replace(again.taken_up(), releases=self.releases)
+        except LedgerCorrupt as error:
+            return replace(self.ledger.taken_up(), ok=False, problem=str(error))
 
     def verify(self) -> Verdict:
         """Replay all charges, and compare all releases, also of parts that have ended, with their links."""

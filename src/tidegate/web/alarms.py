@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -119,6 +119,20 @@ class Alarms:
                     self._file(chunk, index, question.name, row.column, raised, row.value, certain)
         while len(self.events) > KEPT:
             self.events.popitem(last=False)
+
+    @property
+    def key(self) -> list[Any]:
+        """What the alarms are, ready for JSON: those of another file have another past."""
+        return [self.labels, *(asdict(alarm) for alarm in self.alarms)]
+
+    def summary(self) -> dict[str, Any]:
+        """Which alarms are raised, and what is remembered of those that were, ready for JSON."""
+        return {"on": [[*place, on] for place, on in self.on.items()], "events": list(self.events.items())}
+
+    def resume(self, known: dict[str, Any]) -> None:
+        """Go on from a summary."""
+        self.on = {(name, column): on for name, column, on in known["on"]}
+        self.events = OrderedDict((number, events) for number, events in known["events"])
 
     def _file(
         self, chunk: Chunk, index: int, name: str, column: str, now: bool, value: float, certain: bool

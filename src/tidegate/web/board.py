@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,16 @@ KEPT_CELLS = 2**20  # values of one stream that stay in memory
 TOGETHER = 256  # small chunks that become one
 MOST_CELLS = 4 * 2**20  # values in one answer
 
-Past = Callable[[int], AbstractContextManager[Iterator[Chunk]]]  # releases after a number, from the store
+WARM = 1000  # releases that are in memory after a start
+
+
+class Past(Protocol):
+    """Opens the store for reading."""
+
+    def __call__(
+        self, after: int = 0, steps: tuple[int, int] | None = None
+    ) -> AbstractContextManager[Iterator[Chunk]]:
+        """Releases after a number, in order; or some among which are all of steps from one to another."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,29 @@ class Board:
             self.number, self.step = fresh.last, max(self.step, int(fresh.step.max()))
             while len(self._tail) > 1 and self._cells - _cells(self._tail[0]) >= KEPT_CELLS:
                 self._cells -= _cells(self._tail.popleft())
+
+    def summary(self) -> dict[str, Any]:
+        """What follows from all releases up to now, ready for JSON; `resume` goes on from it."""
+        return {"transcript": self.transcript.digest.hex(), "alarms": self.alarms.summary()}
+
+    def resume(self, number: int, known: dict[str, Any], chunks: Iterable[Chunk]) -> None:
+        """Go on from what a board has remembered at a release.
+
+        Parameters
+        ----------
+        number, known
+            The release, and the summary at it.
+        chunks
+            The last releases; all after the number, and some up to it, to have them in memory.
+        """
+        self.transcript = Transcript(number, bytes.fromhex(known["transcript"]))
+        self.alarms.resume(known["alarms"])
+        for chunk in chunks:
+            old = chunk[: max(0, number - chunk.first + 1)]
+            if len(old):
+                self._append(old)
+                self.number, self.step = old.last, max(self.step, int(old.step.max()))
+            self.add(chunk)
 
     def _append(self, fresh: Chunk) -> None:
         """Keep releases; many small chunks become one, which takes less room than they do."""
@@ -172,7 +205,7 @@ class Board:
         covered = tail[0].first == 1 or (len(firsts) > 0 and int(firsts.min()) <= first)
         if covered:
             return _within(tail, first, last, width)
-        with self._past(0) as older:
+        with self._past(steps=(first, last)) as older:
             return _within(older, first, last, width)
 
 

@@ -154,6 +154,13 @@ class Driver:
                 self._reader = None
                 raise
 
+    def unless_stopped(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """The same releases, until the service is asked to stop: nobody waits for a reader then."""
+        for chunk in chunks:
+            if self._stop.is_set():
+                raise TidegateError("the service is being stopped; ask again when it is back.")
+            yield chunk
+
     def start(self) -> None:
         """Begin to drive."""
         self._thread = threading.Thread(target=self._run, name=f"stream {self.name}", daemon=True)
@@ -175,8 +182,8 @@ class Driver:
         """Wait until it has."""
         if self._thread is not None:
             self._thread.join(STOPPING)
-        elif self._streams is not None:
-            self._streams.close()
+        else:
+            self._close()
         with self._reading:
             if self._reader is not None:
                 self._reader.close()
@@ -272,6 +279,11 @@ class Driver:
     def _close(self) -> None:
         streams, self._streams = self._streams, None
         if streams is not None:
+            try:
+                for channel, stream in zip(self.channels.values(), streams.streams, strict=False):
+                    channel.remember(stream.store)
+            except Exception as error:  # the next start reads all releases instead
+                log("stream.not_remembered", stream=self.name, kind=type(error).__name__)
             try:
                 streams.close()
             except Exception as error:

@@ -266,9 +266,10 @@ def listen(settings: Settings) -> socket.socket:
     try:
         found.bind((settings.host, settings.port))
         found.listen(2048)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         found.close()
+        reason = getattr(error, "strerror", None) or "a port is a number from 0 to 65535"
         raise InvalidParameter(
-            "port", settings.port, f"free on {settings.host} ({error.strerror})", "choose another with --port"
+            "port", settings.port, f"free on {settings.host} ({reason})", "choose another with --port"
         ) from None
     return found

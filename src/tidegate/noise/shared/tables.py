@@ -22,17 +22,17 @@ SOURCES = ("orders.py", "shares.py", "tables.py")  # besides the kernels, what t
 
 
 @cache
-def folder() -> Path:
-    """Where tables of the present sources are kept."""
+def folder() -> Path | None:
+    """Where tables of the present sources are kept; None where nothing is."""
+    kernels = cache_folder()
+    if kernels is None:
+        return None
     here = Path(__file__).parent
     digest = hashlib.sha256(np.__version__.encode())
     for name in SOURCES:
         digest.update((here / name).read_bytes() + b"\0")
-    return (
-        Path(cache_folder()).parent.parent
-        / "tables"
-        / f"{Path(cache_folder()).name}-{digest.hexdigest()[:20]}"
-    )
+    beside = Path(kernels)
+    return beside.parent.parent / "tables" / f"{beside.name}-{digest.hexdigest()[:20]}"
 
 
 def kept(name: str, compute: Callable[[], Table]) -> Table:
@@ -41,7 +41,10 @@ def kept(name: str, compute: Callable[[], Table]) -> Table:
     A file counts only if it belongs to this user and has the digest that was written with it; a disk that cannot be read
     or written costs time and nothing else.
     """
-    path = folder() / name
+    place = folder()
+    if place is None:
+        return compute()
+    path = place / name
     found = _read(path)
     if found is None:
         found = compute()

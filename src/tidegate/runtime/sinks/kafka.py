@@ -130,12 +130,12 @@ class KafkaSink(Sink):
     def _own(self, headers: dict[str, bytes]) -> bool:
         """Whether a record is a release of this part of the stream; numbers of earlier parts have ended."""
         own = headers.get("stream") == self._layout.stream.encode()
-        return own and int(headers["step"]) > self._layout.since
+        return own and min(_number(headers, "number"), _number(headers, "step") - self._layout.since) > 0
 
     def _another(self, headers: dict[str, bytes]) -> bool:
         """Whether a record is a release of another stream."""
         other = headers.get("stream") not in (None, self._layout.stream.encode())
-        return other and (headers.get("number") or b"").isdigit() and "guarantee" in headers
+        return other and _number(headers, "number") >= 0 and "guarantee" in headers
 
     def _read_back(self, seconds: float, wanted: Callable[[dict[str, bytes]], bool]) -> int:
         """The number of the last committed release that is wanted; 0 if the topic has none."""
@@ -227,3 +227,9 @@ class KafkaSink(Sink):
     def close(self) -> None:
         """Leave the brokers."""
         self._drop()
+
+
+def _number(headers: dict[str, bytes], name: str) -> int:
+    """A number in the headers of a record, or −1: anybody may write anything to a topic."""
+    found = headers.get(name) or b""
+    return int(found) if found.isdigit() and len(found) < 19 else -1
