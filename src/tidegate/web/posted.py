@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,11 @@ import polars as pl
 from tidegate.config import Config, Queries
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import Intake
+from tidegate.ingest.blocks import StepBlock
+from tidegate.ingest.intake import MOST_CELLS
+from tidegate.ingest.sources.source import EventBatch
 from tidegate.runtime import Streams
+from tidegate.runtime.journal import log
 from tidegate.web.driver import Clock, Driver
 from tidegate.web.parsing import Parser
 from tidegate.web.spool import Spool, SpoolSource
@@ -21,10 +28,31 @@ from tidegate.web.words import step_length
 LOCATION = "serve:"
 
 
+_COUNTING = threading.Lock()  # streams count one after the other, so that the memory is that of one
+
+
 class PostedIntake(Intake):
-    """An intake that removes events with the commit of their step."""
+    """An intake that reads the events of a step when it has closed, and removes them with its commit."""
 
     spool: Spool
+
+    def _live(self) -> Iterator[StepBlock]:
+        """Closed steps, as many at a time as memory allows."""
+        while self.next_step <= self._end and not self._stopped:
+            last = min(self.steps.closed_by(self.clock()), self._end)
+            if last < self.next_step:
+                time.sleep(self._patience())
+                continue
+            most = max(1, MOST_CELLS // self.query.width)  # one block
+            last = self.spool.until(self.next_step, min(last, self.next_step + most - 1))
+            with _COUNTING:
+                blocks = list(self._counted(last))
+            yield from blocks
+
+    def _counted(self, last: int) -> Iterator[StepBlock]:
+        assert isinstance(self.source, SpoolSource)
+        rows = [self._accept(EventBatch(frame, {}, {})) for frame in self.source.upto(last)]
+        yield from self._blocks(rows, last, {})
 
     def commit(self, position: dict[str, Any]) -> None:
         """Everything up to the position is committed."""
@@ -52,7 +80,12 @@ class PostedDriver(Driver):
         assert isinstance(lateness, int)
         assert self._streams is not None
         keep = 2 * step_length(config) + lateness
-        self.spool = Spool(spool_folder(config), self._streams.step, keep)
+        rows = sum(part.query.width if part.query.wide else 1 for part in queries.parts)
+        self.spool = Spool(spool_folder(config), self._streams.step, keep, self._damaged, rows)
+
+    def _damaged(self, sentence: str) -> None:
+        self.damage = sentence
+        log("spool.damaged", stream=self.name, sentence=sentence)
 
     @property
     def posted(self) -> bool:
@@ -62,7 +95,7 @@ class PostedDriver(Driver):
     def open_intake(self, streams: Streams) -> Intake:
         """The spool's events."""
         config = self.config
-        self.spool.reload(streams.step)
+        self.spool.forget(streams.step)
         intake = PostedIntake(
             SpoolSource(self.spool, self.parser.columns),
             config.schema,

@@ -1,0 +1,273 @@
+"""What grows with what is sent has a bound, and here each bound is reached; docs/operation.md has the table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.web.test_sending import events
+
+from tidegate.web import limits
+from tidegate.web.spool import DAMAGED, Spool, SpoolFull, cost
+
+ONE = pl.DataFrame({"unit": ["walrus"]})
+
+
+def descriptors() -> int:
+    """How many are open in this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def put_until_refused(spool: Spool, step: Callable[[int], int], holder: str = "") -> list[str]:
+    """Put batches of one event until there is no room; the keys of those that were taken."""
+    taken: list[str] = []
+    for number in range(1, 1000):
+        try:
+            spool.put(f"{holder}{number}", ONE, np.array([step(number)]), holder).result()
+        except SpoolFull:
+            return taken
+        taken.append(f"{holder}{number}")
+    raise AssertionError("there is always room")
+
+
+# the spool ----------------------------------------------------------------------------------------------------
+
+
+def test_open_steps_take_no_descriptors(tmp_path: Path) -> None:
+    """A batch over thousands of steps, and a start with all of them on disk."""
+    steps = np.arange(1, 3001)
+    pl.DataFrame({"unit": ["a"]}).sort("unit")  # threads of its own
+    before = descriptors()
+    spool = Spool(tmp_path / "s", 0)
+    spool.put("1", pl.DataFrame({"unit": [str(step) for step in steps]}), steps).result()
+    assert descriptors() <= before + 2
+    assert len(list(spool.folder.iterdir())) <= 2
+    spool.close()
+    again = Spool(tmp_path / "s", 0)
+    assert descriptors() <= before + 2
+    assert events(again)["unit"].to_list() == [str(step) for step in steps]
+    again.forget(2999)
+    assert events(again)["unit"].to_list() == ["3000"]
+    again.close()
+    assert descriptors() == before
+
+
+def test_a_start_reads_no_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the journal and the heads of pieces are looked at, however much is on disk."""
+    spool = Spool(tmp_path / "s", 0)
+    for number in range(50):
+        spool.put(str(number), ONE, np.array([1])).result()
+    spool.close()
+
+    def refuses(*_: Any) -> Any:
+        raise AssertionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("polars.read_ipc", refuses)
+        patched.setattr("tidegate.web.spool.decoded", refuses, raising=False)
+        again = Spool(tmp_path / "s", 0)
+    assert len(events(again)) == 50
+    again.close()
+
+
+MEASURED = """
+import sys, pathlib, numpy as np, polars as pl
+sys.path.insert(0, {root!r})
+from tests.web.test_sending import posted_text
+from tidegate.config import parse_config
+from tidegate.config.queries import one
+from tidegate.web import limits
+from tidegate.web.parsing import Parser
+from tidegate.web.posted import PostedIntake
+from tidegate.web.spool import Spool, SpoolSource
+
+def memory(key):
+    return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith(key)).split()[1])
+
+folder, rows = pathlib.Path(sys.argv[1]), 20_000
+config = parse_config(posted_text(folder, seconds=86400), folder / "hall.toml")
+now = config.steps.boundary(1) + 1
+columns = Parser(one(config)).columns
+
+def count(spool, batches):
+    for k in range(batches):
+        units = [f"unit-{{k * rows + i:09d}}" for i in range(rows)]
+        times = pl.Series([now] * rows, dtype=pl.Int64).cast(pl.Datetime("us", "UTC"))
+        frame = pl.DataFrame({{"time": times, "unit": units, "place": ["north"] * rows}})
+        spool.put(str(k), frame, np.full(rows, 1)).result()
+    estimated = spool._steps[1].taken
+    intake = PostedIntake(
+        SpoolSource(spool, columns), config.schema, config.steps, one(config).counted, follow=True,
+        clock=lambda: now / 1e6 + 2 * 86400,
+    )
+    intake.spool = spool
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    before = memory("VmRSS")
+    block = next(iter(intake))
+    assert block.units.tolist()[0] == [batches * rows, 0]
+    return memory("VmHWM") - before, estimated
+
+count(Spool(folder / "first", 0), 1)  # machine code and pools
+taken, estimated = count(Spool(folder / "s", 0), 20)
+print(taken, estimated)
+assert taken <= estimated
+"""
+
+
+def test_counting_takes_what_is_estimated(tmp_path: Path) -> None:
+    """Units that are all different take most; the estimate is not below what the process then takes."""
+    script = MEASURED.format(root=str(Path(__file__).parents[2]))
+    found = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout + found.stderr[-2000:]
+
+
+def test_a_step_has_as_many_events_as_can_be_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sender has half of a step, another finds room, other steps and later ones are not touched."""
+    monkeypatch.setattr(limits, "MOST_COUNTED", 10 * cost(1, 14))
+    spool = Spool(tmp_path / "s", 0)
+    taken = len(put_until_refused(spool, lambda _: 1, "greedy"))
+    assert taken == 5
+    with pytest.raises(SpoolFull, match="as many events as can be counted"):
+        spool.put("more", ONE, np.array([1]), "greedy")
+    spool.put("other", ONE, np.array([1]), "other").result()
+    spool.put("later", ONE, np.array([2]), "greedy").result()
+    assert len(events(spool)) == taken + 2
+    spool.close()
+    again = Spool(tmp_path / "s", 0)  # who sent what is not remembered, how much there is is
+    assert again.until(1, 9) == 9
+    for number in range(4):
+        again.put(f"again{number}", ONE, np.array([3]), "greedy").result()
+    assert again.until(1, 9) == 2  # more than that is not in memory together
+    again.forget(1)
+    again.put("more", ONE, np.array([2]), "greedy").result()
+    again.close()
+
+
+@pytest.mark.parametrize(("name", "most"), [("MOST_STEPS", 4), ("MOST_PIECES", 8), ("MOST_KEPT", 400)])
+def test_what_is_open_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    """Steps, pieces and bytes on disk: at the bound a batch is put off, and is taken when steps have closed."""
+    monkeypatch.setattr(limits, name, most)
+    spool = Spool(tmp_path / "s", 0)
+    taken = len(put_until_refused(spool, lambda step: step, "a"))
+    assert 2 <= taken <= 4
+    spool.forget(taken)
+    assert (spool.kept.taken, spool.pieces.taken) == (0, 0)
+    spool.put("again", ONE, np.array([50]), "a").result()
+    assert len(events(spool)) == 1
+    spool.close()
+
+
+def test_keys_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest keys of committed steps are forgotten first; none of an open step ever is."""
+    monkeypatch.setattr(limits, "MOST_KEYS", 64)
+    monkeypatch.setattr("tidegate.web.spool._SHORTEN_EVERY", 0.0)
+    spool = Spool(tmp_path / "s", 0)
+    for step in range(1, 200):
+        spool.put(f"k{step}", ONE, np.array([step])).result()
+        spool.forget(step)
+        assert (spool.folder / "journal").stat().st_size <= 64 * 48
+    assert spool.known("k199")
+    assert not spool.known("k1")
+    keys = put_until_refused(spool, lambda _: 1000, "open")
+    assert len(keys) > 40
+    assert all(map(spool.known, keys))
+    assert len(events(spool)) == len(keys)
+    spool.close()
+
+
+def test_a_key_takes_a_few_bytes(tmp_path: Path) -> None:
+    """A hundred thousand keys that are remembered: less than 64 bytes of memory each, at work and after a start."""
+    from tidegate.web.spool import _Keys
+
+    names = [f"{number:016x}".encode() for number in range(100_000)]
+    tracemalloc.start()
+    try:
+        keys = _Keys()
+        for begin in range(0, len(names), 100):
+            keys.add([bytes(bytearray(name)) for name in names[begin : begin + 100]])
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 64 * len(names)
+    assert all(name in keys for name in names[::97])
+    assert b"f" * 16 not in keys
+
+
+def test_events_are_overwritten_with_the_commit_of_their_step(tmp_path: Path) -> None:
+    """Also where the file stays because it has events of later steps, and after a kill before that was done."""
+    folder = tmp_path / "s"
+    spool = Spool(folder, 0)
+    frame = pl.DataFrame({"unit": ["walrus", "heron", "walrus"]})
+    spool.put("1", frame, np.array([1, 2, 1])).result()
+    copy = {path: path.read_bytes() for path in folder.iterdir()}
+    spool.forget(1)
+    log = next(folder.glob("events-*"))
+    assert b"walrus" not in log.read_bytes()
+    assert events(spool)["unit"].to_list() == ["heron"]
+    spool.close()
+    for path, content in copy.items():
+        path.write_bytes(content)
+    again = Spool(folder, 1)
+    assert b"walrus" not in log.read_bytes()
+    assert events(again)["unit"].to_list() == ["heron"]
+    again.forget(2)
+    assert not list(folder.glob("events-*"))
+    again.close()
+
+
+def test_a_flipped_bit_is_said_and_costs_one_batch(tmp_path: Path) -> None:
+    """Wherever it is: in the events, in the head of a piece, or in the journal. All others are counted."""
+    folder = tmp_path / "s"
+    spool = Spool(folder, 0)
+    for number in range(3):
+        spool.put(str(number), pl.DataFrame({"unit": [f"unit{number}"]}), np.array([1])).result()
+    spool.close()
+    files = {path: path.read_bytes() for path in folder.iterdir()}
+    for path, content in files.items():
+        for at in range(0 if path.name == "journal" else content.index(b"tide"), len(content)):
+            for other, before in files.items():
+                other.write_bytes(before)
+            path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+            told: list[str] = []
+            again = Spool(folder, 0, tell=told.append)
+            found = events(again)["unit"].to_list()
+            assert told == [DAMAGED]
+            assert again.damaged
+            assert len(found) == 2
+            assert set(found) < {"unit0", "unit1", "unit2"}
+            again.close()
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.none() | st.text(), st.integers(-(2**62), 2**62))))
+def test_events_come_back_as_they_were(rows: list[tuple[int, str | None, int]]) -> None:
+    """Any text, missing ones, any moment; the rows of each step in their order."""
+    from tidegate.web.pieces import decoded, encoded
+
+    steps = np.array([step for step, _, _ in rows], dtype=np.int64)
+    frame = pl.DataFrame(
+        {
+            "unit": pl.Series([unit for _, unit, _ in rows], dtype=pl.String),
+            "time": pl.Series([time for _, _, time in rows], dtype=pl.Int64).cast(pl.Datetime("us", "UTC")),
+        }
+    )
+    columns, pieces = encoded(frame, steps)
+    order = np.argsort(steps, kind="stable")
+    assert [(step, count) for step, count, _ in pieces] == [
+        (step, int((steps == step).sum())) for step in np.unique(steps).tolist()
+    ]
+    if rows:
+        found = decoded(columns, [(count, content) for _, count, content in pieces])
+        assert found.equals(frame[order])
