@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import socket
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +18,13 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.web.test_sending import events
+from tests.web.helpers import Process, finite, served, settled, until
+from tests.web.test_sending import CLIENT, events, post, posted_text, record
 
-from tidegate.web import limits
+from tidegate.web import Service, limits
+from tidegate.web.feed import Feed
 from tidegate.web.spool import DAMAGED, Spool, SpoolFull, cost
+from tidegate.web.tokens import Tokens
 
 ONE = pl.DataFrame({"unit": ["walrus"]})
 
@@ -271,3 +278,203 @@ def test_events_come_back_as_they_were(rows: list[tuple[int, str | None, int]]) 
     if rows:
         found = decoded(columns, [(count, content) for _, count, content in pieces])
         assert found.equals(frame[order])
+
+
+# connections and readers --------------------------------------------------------------------------------------
+
+
+def connected(address: str, source: str = "127.0.0.1", *, receive: int | None = None) -> socket.socket:
+    """A connection from an address of this machine."""
+    host, port = address.removeprefix("http://").split(":")
+    found = socket.socket()
+    if receive is not None:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+    found.settimeout(30)
+    found.bind((source, 0))
+    found.connect((host, int(port)))
+    return found
+
+
+def ask(address: str, path: str, source: str = "127.0.0.1", **more: Any) -> bytes:
+    """The first bytes of an answer."""
+    with connected(address, source, **more) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        return connection.recv(4096)
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """What comes until the other side ends the connection."""
+    found = b""
+    try:
+        while part := connection.recv(2**16):
+            found += part
+    except ConnectionResetError:
+        pass
+    return found
+
+
+@pytest.fixture
+def mapped(tmp_path: Path) -> Iterator[tuple[str, Service]]:
+    """A stream with a map of several megabytes."""
+    config = finite(tmp_path)
+    features = [
+        {"type": "Feature", "properties": {"name": "north", "more": "x" * 6_000_000}, "geometry": None}
+    ]
+    (tmp_path / "hall.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    with served([config]) as (address, service):
+        settled(service)
+        yield address, service
+
+
+def test_the_head_of_a_request_is_bounded(mapped: tuple[str, Service]) -> None:
+    """One header without end, and one that comes whole: refused, and others are answered."""
+    address, _ = mapped
+    for end in (b"", b"\r\n\r\n"):
+        with connected(address) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
+            with suppress(ConnectionError):
+                for _ in range(80):
+                    connection.sendall(b"x" * 1024)
+                connection.sendall(end)
+            assert all_of(connection).split(b" ")[1] in (b"431", b"400")
+    assert ask(address, "/healthz").startswith(b"HTTP/1.1 200")
+
+
+def test_a_request_must_come(mapped: tuple[str, Service], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that says nothing, one that never comes to the end of its head, and one after an answer."""
+    address, _ = mapped
+    monkeypatch.setattr(limits, "FIRST_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "NEXT_SECONDS", 0.3)
+    with connected(address) as connection:
+        assert all_of(connection) == b""
+    with connected(address) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
+        assert all_of(connection) == b""
+    with connected(address) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n\r\n")
+        assert all_of(connection).startswith(b"HTTP/1.1 200")
+
+
+def test_requests_behind_another_are_bounded(mapped: tuple[str, Service]) -> None:
+    """Thousands of them in one connection end it; they would all be kept."""
+    address, _ = mapped
+    with connected(address) as connection:
+        one = b"GET /streams/hall/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        with suppress(ConnectionError):
+            connection.sendall(one * 2000)
+        all_of(connection)
+    assert ask(address, "/healthz").startswith(b"HTTP/1.1 200")
+
+
+def test_connections_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One address has at most half of them; another is answered; a connection that ends makes room."""
+    monkeypatch.setattr(limits, "connections", lambda _streams: 8)
+    with served([finite(tmp_path)]) as (address, _):
+        idle = [connected(address) for _ in range(4)]
+        until(lambda: b" 503 " in ask(address, "/healthz"))
+        assert ask(address, "/healthz", "127.0.0.2").startswith(b"HTTP/1.1 200")
+        idle.pop().close()
+        until(lambda: ask(address, "/healthz").startswith(b"HTTP/1.1 200"))
+        for each in idle:
+            each.close()
+
+
+def test_connections_leave_descriptors_for_streams(tmp_path: Path) -> None:
+    """Far more idle connections than files may be open: events are taken, and steps are released."""
+    token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
+    config = tmp_path / "hall.toml"
+    config.write_text(posted_text(tmp_path, seconds=1))
+    options = ("--tokens", str(tmp_path / "tokens.json"))
+    with Process([config], *options, open_files=400) as service:
+        idle = []
+        for number in range(300):
+            with suppress(OSError):
+                idle.append(connected(service.address, f"127.0.0.{2 + number % 4}"))
+        answer = post(service.address, token, record("one"))
+        assert answer.status_code == 200
+        step = CLIENT.get(f"{service.address}/streams/hall").json()["step"]
+        until(lambda: CLIENT.get(f"{service.address}/streams/hall").json()["step"] > step + 1)
+        for each in idle:
+            each.close()
+    assert "stream.failed" not in service.logs.read_text()
+    command = [
+        "prlimit",
+        "--nofile=200:200",
+        sys.executable,
+        "-m",
+        "tidegate",
+        "serve",
+        str(config),
+        *options,
+    ]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode
+    assert "ulimit" in refused.stderr
+
+
+def test_a_reader_that_takes_nothing_is_let_go(
+    mapped: tuple[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has not taken is given up, and counted until then."""
+    address, service = mapped
+    monkeypatch.setattr(limits, "STALLED_SECONDS", 1.0)
+    silent = connected(address, receive=4096)
+    silent.sendall(b"GET /streams/hall/map HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    until(lambda: service.readers.taken > 2**20)
+    until(lambda: service.readers.taken == 0)
+    silent.close()
+
+
+def test_answers_on_their_way_are_bounded(mapped: tuple[str, Service]) -> None:
+    """At the bound a large answer is put off, for one reader at half of it; small ones are answered."""
+    address, service = mapped
+    service.readers.most = 30 * 10**6
+    silent = connected(address, receive=4096)
+    silent.sendall(b"GET /streams/hall/map HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    until(lambda: service.readers.taken > 2**20)
+    refused = CLIENT.get(f"{address}/streams/hall/map")
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+    assert CLIENT.get(f"{address}/streams/hall").status_code == 200
+    silent.close()
+    until(lambda: service.readers.taken == 0)
+    assert CLIENT.get(f"{address}/streams/hall/map").status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_pages_are_the_same_bytes(
+    mapped: tuple[str, Service], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A large answer is made while it is read, with the bytes that it has in one piece."""
+    address, service = mapped
+    place = f"{address}/streams/hall/releases?format={kind}"
+    whole = CLIENT.get(place)
+    monkeypatch.setattr(limits, "SLICE", 500)
+    monkeypatch.setattr("tidegate.web.encoding.PAGE_CELLS", 10)
+    paged = CLIENT.get(place)
+    assert "content-length" not in paged.headers
+    assert (paged.content, paged.headers["etag"]) == (whole.content, whole.headers["etag"])
+    until(lambda: service.readers.taken == 0)
+
+
+def test_a_reader_of_the_feed_holds_a_page(
+    mapped: tuple[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far behind it is, one page of events is made for it at a time, also of those that are kept."""
+    _, service = mapped
+    channel = service.drivers["hall"].first
+    monkeypatch.setattr("tidegate.web.feed.PAGE_CELLS", 10)
+    monkeypatch.setattr("tidegate.web.feed.PAGE_BYTES", 1000)
+
+    async def pages(feed: Feed) -> list[bytes]:
+        found: list[bytes] = []
+        async for page in feed.events(0):
+            found.append(page)
+            if b"".join(found).count(b"event: release") == 48:
+                break
+        return found[1:]
+
+    far, near = Feed(channel.board, channel.encoder), Feed(channel.board, channel.encoder)
+    near._keep(channel.encoder.event(channel.board, 0, 48))
+    for found in (asyncio.run(pages(far)), asyncio.run(pages(near))):
+        assert len(found) >= 10
+        assert max(map(len, found)) <= 5 * 400

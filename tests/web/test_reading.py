@@ -124,11 +124,11 @@ def test_old_releases_come_from_the_store(hall: Hall, monkeypatch: pytest.Monkey
     """What is no longer in memory reads the same from the store."""
     _, service = hall
     driver = service.drivers["hall"].first
-    whole = driver.board.select()
+    whole, chunk = driver.board.select(), driver.board.after(0, 10**6)
     monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 40)
     small = Board(driver.config, driver._past)
     for at in range(48):
-        small.add(whole.chunk[at : at + 1])
+        small.add(chunk[at : at + 1])
     assert len(small._tail) < 10
     assert small.number == 48
     assert small.select().answers.tolist() == whole.answers.tolist()
@@ -141,11 +141,11 @@ def test_small_chunks_are_put_together(hall: Hall, monkeypatch: pytest.MonkeyPat
     """A stream that releases one step at a time for ever keeps few and large pieces, and reads the same."""
     _, service = hall
     driver = service.drivers["hall"].first
-    whole = driver.board.select()
+    whole, chunk = driver.board.select(), driver.board.after(0, 10**6)
     monkeypatch.setattr("tidegate.web.board.TOGETHER", 10)
     board = Board(driver.config, driver._past)
     for at in range(48):
-        board.add(whole.chunk[at : at + 1])
+        board.add(chunk[at : at + 1])
         assert board.number == at + 1
         assert len(board._tail) <= at // 10 + 10
     assert len(board._tail) == 4 + 8

@@ -6,6 +6,8 @@ import os
 import resource
 from pathlib import Path
 
+from tidegate.errors import InvalidParameter
+
 _GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -37,3 +39,43 @@ MOST_STEPS = 2**16  # open steps of a stream that have events
 MOST_PIECES = 2**20  # parts of batches on disk, each of one step, of each stream
 MOST_KEYS = 2**21  # keys of batches that are remembered, of each stream
 SEGMENT = 64 * 2**20  # bytes after which a new file of events begins
+
+# connections, and answers on their way to readers
+MOST_CONNECTIONS = 20_000  # or fewer, where fewer files may be open
+RESERVED, RESERVED_EACH = (
+    256,
+    32,
+)  # descriptors that connections leave free: for the process, and for each stream
+BACKLOG = 128  # connections that wait to be accepted
+MOST_HEAD = 64 * 2**10  # bytes of a request before its body
+MOST_PIPELINED = 16  # requests that wait behind another of their connection
+FIRST_SECONDS = 10.0  # from a connection to the end of the head of its first request
+NEXT_SECONDS = 30.0  # from an answer to the end of the head of the next request
+STALLED_SECONDS = 30.0  # without room for more of an answer
+SEND_BUFFER = 256 * 2**10  # bytes that the system keeps of an answer
+MOST_ANSWERS = min(512 * 2**20, MEMORY // 8)  # bytes of answers that readers have not yet taken
+SLICE = 64 * 2**10  # bytes of an answer that are handed to the system together
+MAKERS = 2  # answers that are made at a time
+
+
+def open_files() -> int:
+    """How many files this process may have open, after asking for as many as are useful."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MOST_CONNECTIONS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else soft
+
+
+def connections(streams: int) -> int:
+    """How many connections there may be beside so many streams."""
+    left = open_files() - RESERVED - RESERVED_EACH * streams
+    if left < 64:
+        raise InvalidParameter(
+            "open files",
+            open_files(),
+            f"at least {RESERVED + RESERVED_EACH * streams + 64} for {streams} streams",
+            "raise the limit with `ulimit -n` or LimitNOFILE=",
+        )
+    return min(left, MOST_CONNECTIONS)
