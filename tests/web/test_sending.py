@@ -225,6 +225,24 @@ def test_what_is_no_batch_is_refused(hall: Hall) -> None:
     assert held(service).is_empty()
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_packed_batch_is_whole_or_refused(hall: Hall, encoding: str) -> None:
+    """Cut off anywhere, or with something behind it, it is refused and its key stays free; several members are one."""
+    address, token, service = hall
+    pack = gzip.compress if encoding == "gzip" else zstandard.ZstdCompressor().compress
+    whole = pack(b"".join(record(f"unit{number}") for number in range(1000)))
+    # several blocks, so that much can be unpacked of what is cut off
+    large = pack(b"".join(record(f"unit{number}", at=number / 7) for number in range(20_000)))
+    cuts = [part[: len(part) * tenth // 10] for part in (whole, large) for tenth in range(10)]
+    for body in (*cuts, whole[:-1], large[:-1], whole + b"more", whole + whole[:-1]):
+        assert post(address, token, body, Content_Encoding=encoding).status_code == 422
+    assert len(held(service)) == 0
+    assert post(address, token, whole, Content_Encoding=encoding).status_code == 200
+    assert len(held(service)) == 1000
+    assert post(address, token, whole + whole, "two", Content_Encoding=encoding).status_code == 200
+    assert len(held(service)) == 3000
+
+
 def test_back_pressure(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no room a batch is put off, with a time to try again, and nothing of it is kept."""
     address, token, service = hall

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -17,20 +17,26 @@ from tidegate.web.driver import Driver
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 STATES = ("opening", "running", "waiting", "ended", "failed", "stopped")
 
+
+def whole(seconds: float | None) -> float | None:
+    """Whole seconds: fractions of them show how much there was to count, as processor time would."""
+    return None if seconds is None else float(math.floor(seconds))
+
+
 # of each stream, and of each query
 GAUGES: tuple[tuple[str, str, str, Callable[[Driver], float | None]], ...] = (
     ("tidegate_steps_total", "counter", "Steps that were released.", lambda each: each.step),
     (
         "tidegate_lag_seconds",
         "gauge",
-        "From the close of the last step to its release.",
-        lambda each: each.lag,
+        "From the close of the last step to its release, in whole seconds.",
+        lambda each: whole(each.lag),
     ),
     (
         "tidegate_last_commit_timestamp_seconds",
         "gauge",
-        "When something was last committed.",
-        lambda each: each.committed,
+        "When something was last committed, in whole seconds.",
+        lambda each: whole(each.committed),
     ),
     (
         "tidegate_sink_waiting",
@@ -133,9 +139,6 @@ class Machines:
                 yield f'tidegate_stream_state{{stream="{driver.name}",state="{state}"}} {int(driver.state == state)}'
         yield from _told("process_start_time_seconds", "gauge", "When the process began.")
         yield f"process_start_time_seconds {self.begun:.3f}"
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        yield from _told("process_cpu_seconds_total", "counter", "Processor time.")
-        yield f"process_cpu_seconds_total {usage.ru_utime + usage.ru_stime:.3f}"
 
     async def openapi(self, request: Request) -> Response:
         """The interface, from the code."""

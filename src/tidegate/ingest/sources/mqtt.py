@@ -45,6 +45,9 @@ class MqttSource(EventSource):
     (`max_queued_messages 0` for Mosquitto), and the guarantee assumes it. What cannot be read is dropped without a word,
     since one device must not be able to stop the stream of all.
 
+    A message counts if it is published while the session exists. The copy that a broker retains of one does not count: it
+    would come again with every connection.
+
     A message that comes a second time because its acknowledgement was lost is known by its identifier and a digest of
     what it says, also after a restart.
 
@@ -64,7 +67,7 @@ class MqttSource(EventSource):
     settle
         Seconds without a message after which the backlog of a new connection counts as read. Before that no step
         closes, for at most a minute: a broker that is never silent must not hold releases back. A session that the broker
-        has only just made has no backlog, and waits so long for retained messages only.
+        has only just made has no backlog, and waits no longer than this.
     """
 
     repeatable = False
@@ -141,7 +144,9 @@ class MqttSource(EventSource):
                 self._outstanding.clear()
                 self._known.clear()
         self._resumed, self._began = bool(flags.session_present), time.monotonic()
-        client.subscribe(self.topic, qos=1)
+        options = library("subscribeoptions", SourceUnavailable).SubscribeOptions
+        # a retained message would come again with every connection
+        client.subscribe(self.topic, options=options(qos=1, retainHandling=options.RETAIN_DO_NOT_SEND))
 
     def _on_subscribe(self, _client: Any, _data: Any, _mid: int, reasons: Any, _properties: Any) -> None:
         if any(reason.is_failure for reason in reasons):
@@ -165,6 +170,10 @@ class MqttSource(EventSource):
         identifier = message.mid if message.qos else 0
         digest = hashlib.blake2b(message.payload, digest_size=16).digest()
         self._stirred = time.monotonic()
+        if message.retain:  # the broker was asked not to send it: a copy of what was sent before
+            if identifier:
+                client.ack(identifier, 1)
+            return
         with self._lock:
             before = self._known.get(identifier)
             # an identifier is not used anew before it is acknowledged: some brokers repeat without saying so
