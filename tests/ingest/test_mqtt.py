@@ -62,7 +62,7 @@ class Broker:
         more = {"settle": 0.2, "client": "reader", **more}
         return mqtt.MqttSource(f"mqtt://127.0.0.1:{self.port}/events/#", NEEDED, **more)
 
-    def send(self, *payloads: bytes | str, retain: bool = False) -> None:
+    def send(self, *payloads: bytes | str, retain: bool = False, qos: int = 1) -> None:
         """Publish and wait until the broker has them."""
         import paho.mqtt.client as paho
 
@@ -74,7 +74,7 @@ class Broker:
         client.connect("127.0.0.1", self.port)
         client.loop_start()
         assert ready.wait(10)
-        for info in [client.publish("events/x", payload, qos=1, retain=retain) for payload in payloads]:
+        for info in [client.publish("events/x", payload, qos=qos, retain=retain) for payload in payloads]:
             info.wait_for_publish(10)
         client.disconnect()
         client.loop_stop()
@@ -145,6 +145,31 @@ def test_retained_messages_count_once(broker: Broker) -> None:
             broker.send(message(3, client))
             assert [row[1] for row in drain(source, 1)] == [client]
             source.commit({"message": source._taken})
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_that_wait_are_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch, qos: int) -> None:
+    """More stay with the broker, or on the way, until those were taken; then all of them come."""
+    monkeypatch.setattr(mqtt, "MOST_QUEUED", 20_000)
+    padding, count = " " * 1000, 200
+    deadline = time.monotonic() + 60
+    with broker.source() as source:
+        batches = source.batches(patience=lambda: 0.05)
+        while not next(batches).caught_up:
+            assert time.monotonic() < deadline
+        for wanted in (count, 0):  # the second time it is closed while it is full
+            broker.send(*(message(number, f"u{number}") + padding for number in range(count)), qos=qos)
+            while source._queued < 20_000:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            rows = 0
+            while rows < wanted:
+                assert time.monotonic() < deadline
+                assert source._queued <= 20_000 + 1200
+                batch = next(batches)
+                rows += len(batch.frame)
+                source.commit(batch.after)
+            assert rows == wanted
 
 
 def test_csv_payloads(broker: Broker) -> None:

@@ -14,6 +14,7 @@ Columns = tuple[tuple[str, str], ...]  # names and kinds
 _MOMENT, _TEXT = "moment", "text"
 _SIZE = struct.Struct("<I")
 _NULL = 2**32 - 1  # the length of a text that is missing
+_FEW = 64  # rows for which plain loops are faster
 _UTC = pl.Datetime("us", "UTC")
 
 
@@ -44,10 +45,15 @@ def _moments(series: pl.Series, edges: list[int]) -> Iterator[bytes]:
 
 
 def _text(series: pl.Series, edges: list[int]) -> Iterator[bytes]:
-    lengths = series.str.len_bytes().cast(pl.UInt32)
-    content = (series.str.join("").item() or "").encode()
-    told = lengths.fill_null(_NULL).to_numpy().astype("<u4")
-    ends = np.concatenate([[0], np.cumsum(lengths.fill_null(0).to_numpy().astype(np.int64))])[edges].tolist()
+    if len(series) <= _FEW:
+        texts = [None if text is None else text.encode() for text in series.to_list()]
+        content = b"".join(text for text in texts if text)
+        told = np.array([_NULL if text is None else len(text) for text in texts], dtype="<u4")
+    else:
+        content = (series.str.join("").item() or "").encode()
+        told = series.str.len_bytes().cast(pl.UInt32).fill_null(_NULL).to_numpy().astype("<u4")
+    there = np.where(told == _NULL, 0, told).astype(np.int64)
+    ends = np.concatenate([[0], np.cumsum(there)])[edges].tolist()
     for begin, end, low, high in zip(edges, edges[1:], ends, ends[1:], strict=False):
         yield _SIZE.pack(high - low) + told[begin:end].tobytes() + content[low:high]
 
