@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import re
 import socket
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +26,16 @@ from hypothesis import strategies as st
 from tests.web.helpers import Process, finite, served, settled, until
 from tests.web.test_sending import CLIENT, events, post, posted_text, record
 
+from tidegate.config import parse_config
+from tidegate.errors import InvalidParameter
+from tidegate.releases import Release
+from tidegate.runtime import Chunk
 from tidegate.web import Service, limits
+from tidegate.web.alarms import Alarm, Alarms
+from tidegate.web.driver import read_map
 from tidegate.web.feed import Feed
-from tidegate.web.spool import DAMAGED, Spool, SpoolFull, cost
+from tidegate.web.posted import PostedIntake
+from tidegate.web.spool import DAMAGED, Spool, SpoolFull, SpoolSource, cost
 from tidegate.web.tokens import Tokens
 
 ONE = pl.DataFrame({"unit": ["walrus"]})
@@ -258,6 +270,45 @@ def test_a_flipped_bit_is_said_and_costs_one_batch(tmp_path: Path) -> None:
             again.close()
 
 
+def test_batches_before_the_disk_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the disk does not take them: at the bound a batch is put off, and nothing that waits is lost."""
+    monkeypatch.setattr(limits, "MOST_WAITING", 200)
+    spool = Spool(tmp_path / "s", 0)
+    waiting = []
+    with spool._disk:
+        for number in range(100):
+            try:
+                waiting.append(spool.put(str(number), ONE, np.array([1])))
+            except SpoolFull:
+                break
+        assert 2 <= len(waiting) <= 5
+    for each in waiting:
+        each.result()
+    spool.put("again", ONE, np.array([1])).result()
+    assert len(events(spool)) == len(waiting) + 1
+    spool.close()
+
+
+def test_a_block_of_steps_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a gap steps come in several blocks, each with the events of its own steps."""
+    monkeypatch.setattr("tidegate.web.posted.MOST_CELLS", 20)
+    config = parse_config(posted_text(tmp_path, seconds=10), tmp_path / "hall.toml")
+    first, columns = config.steps.boundary(1), ["time", "unit", "place"]
+    spool = Spool(tmp_path / "s", 0)
+    steps = np.arange(1, 35)
+    times = pl.Series(first + (steps - 1) * 10**7, dtype=pl.Int64).cast(pl.Datetime("us", "UTC"))
+    frame = pl.DataFrame({"time": times, "unit": [str(step) for step in steps], "place": "north"})
+    spool.put("1", frame, steps).result()
+    now = first / 1e6 + 10 * 34 + config.steps.describe().get("lateness", 0)
+    source = SpoolSource(spool, columns)
+    intake = PostedIntake(source, config.schema, config.steps, config.query, follow=True, clock=lambda: now)
+    intake.spool = spool
+    blocks = list(itertools.islice(intake, 4))
+    assert [len(block.units) for block in blocks] == [10, 10, 10, 4]
+    assert all(block.units[:, 0].tolist() == [1] * len(block.units) for block in blocks)
+    spool.close()
+
+
 @given(st.lists(st.tuples(st.integers(1, 5), st.none() | st.text(), st.integers(-(2**62), 2**62))))
 def test_events_come_back_as_they_were(rows: list[tuple[int, str | None, int]]) -> None:
     """Any text, missing ones, any moment; the rows of each step in their order."""
@@ -478,3 +529,105 @@ def test_a_reader_of_the_feed_holds_a_page(
     for found in (asyncio.run(pages(far)), asyncio.run(pages(near))):
         assert len(found) >= 10
         assert max(map(len, found)) <= 5 * 400
+
+
+def test_an_answer_is_bounded(mapped: tuple[str, Service], monkeypatch: pytest.MonkeyPatch) -> None:
+    """More values than one answer has are refused with a sentence; fewer steps or columns are answered."""
+    address, _ = mapped
+    monkeypatch.setattr("tidegate.web.board.MOST_CELLS", 50)
+    refused = CLIENT.get(f"{address}/streams/hall/releases")
+    assert refused.status_code == 400
+    assert "narrow the range" in refused.json()["error"]
+    assert CLIENT.get(f"{address}/streams/hall/releases?columns=north").status_code == 200
+    assert CLIENT.get(f"{address}/streams/hall/releases?since=30").status_code == 200
+
+
+def test_large_answers_are_made_one_after_the_other(
+    mapped: tuple[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one address one at a time, however many it asks for at once; others do not wait for it."""
+    address, service = mapped
+    board = service.drivers["hall"].first.board
+    real, go, at_work, most = board.select, threading.Event(), [], []
+
+    def select(**given: Any) -> Any:
+        at_work.append(given)
+        most.append(len(at_work))
+        if given["since"] == 1:
+            assert go.wait(60)
+        at_work.remove(given)
+        return real(**given)
+
+    monkeypatch.setattr(board, "select", select)
+    place = f"{address}/streams/hall/releases"
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(CLIENT.get, f"{place}?since=1&until={2 + each}") for each in range(4)]
+        until(lambda: most)
+        try:
+            assert ask(address, "/streams/hall/releases?since=2", "127.0.0.2").startswith(b"HTTP/1.1 200")
+        finally:
+            go.set()
+        assert {each.result().status_code for each in asked} == {200}
+    assert max(most) == 2
+
+
+def test_clients_of_the_feed_are_bounded(
+    mapped: tuple[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the bound one more is told to try again."""
+    address, service = mapped
+    monkeypatch.setattr("tidegate.web.reading.MOST_CLIENTS", 2)
+    listening = [connected(address) for _ in range(2)]
+    for each in listening:
+        each.sendall(b"GET /streams/hall/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    until(lambda: service.drivers["hall"].clients == 2)
+    assert ask(address, "/streams/hall/live").startswith(b"HTTP/1.1 503")
+    for each in listening:
+        each.close()
+    until(lambda: service.drivers["hall"].clients == 0)
+
+
+def test_bodies_in_memory_are_bounded(tmp_path: Path) -> None:
+    """At the bound a batch is put off; its bytes are given back."""
+    token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
+    config = parse_config(posted_text(tmp_path, seconds=86400, behind=1000), tmp_path / "hall.toml")
+    with served([config], tokens=tmp_path / "tokens.json") as (address, service):
+        service.sending.bytes.most = 1000
+        assert post(address, token, record("a") * 100, "large").status_code == 429
+        until(lambda: service.sending.bytes.taken == 0)
+        assert post(address, token, record("a"), "small").status_code == 200
+
+
+def test_remembered_alarms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last ones are remembered."""
+    monkeypatch.setattr("tidegate.web.alarms.KEPT", 5)
+    alarms = Alarms((Alarm("full", 0, 10.0, None, False),), (), (), ("hall",))
+    values = np.array([[20.0 * (number % 2)] for number in range(40)])
+    chunk = replace(
+        Chunk.of(1, [Release(step, np.array([0.0]), step, 1, 2.0, 1, 1) for step in range(1, 41)]),
+        values=values,
+    )
+    alarms.follow(chunk, values, values, values)
+    assert list(alarms.events) == [36, 37, 38, 39, 40]
+
+
+def test_a_map_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A larger one is refused at the start."""
+    monkeypatch.setattr("tidegate.web.driver.LARGEST_MAP", 10)
+    path = tmp_path / "hall.geojson"
+    path.write_text('{"type": "FeatureCollection", "features": []}')
+    with pytest.raises(InvalidParameter, match="at most 10 bytes"):
+        read_map(path)
+
+
+def test_the_table_names_every_limit_and_tests_that_exist() -> None:
+    """The page that says what grows with what, compared with the code."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "operation.md").read_text()
+    table = page.partition("## What grows with what")[2].partition("## Status")[0]
+    sources = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
+    named = set(re.findall(r"`(test_\w+)`", table))
+    assert len(named) > 25
+    assert not [name for name in named if f"def {name}(" not in sources]
+    numbers = {name for name in vars(limits) if name.isupper() and not name.startswith("_")} - {"MEMORY"}
+    assert not [name for name in numbers if f"`{name}`" not in table]
