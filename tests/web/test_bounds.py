@@ -35,6 +35,7 @@ from tidegate.web.alarms import Alarm, Alarms
 from tidegate.web.driver import read_map
 from tidegate.web.feed import Feed
 from tidegate.web.posted import PostedIntake
+from tidegate.web.room import Room
 from tidegate.web.spool import DAMAGED, Spool, SpoolFull, SpoolSource, cost
 from tidegate.web.tokens import Tokens
 
@@ -107,6 +108,7 @@ from tidegate.config.queries import one
 from tidegate.web import limits
 from tidegate.web.parsing import Parser
 from tidegate.web.posted import PostedIntake
+from tidegate.web.room import Room
 from tidegate.web.spool import Spool, SpoolSource
 
 def memory(key):
@@ -286,6 +288,46 @@ def test_batches_before_the_disk_are_bounded(tmp_path: Path, monkeypatch: pytest
         each.result()
     spool.put("again", ONE, np.array([1])).result()
     assert len(events(spool)) == len(waiting) + 1
+    spool.close()
+
+
+@pytest.mark.parametrize("room", [0, 3000, 10**9])
+def test_what_is_read_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """With no room, some, and plenty: the same vectors, from what was read ahead and from what is read at the close."""
+    monkeypatch.setattr("tidegate.web.posted._HELD", Room(room))
+    monkeypatch.setattr("tidegate.web.spool._ROWS_AT_ONCE", 2)
+    config = parse_config(posted_text(tmp_path, seconds=10), tmp_path / "hall.toml")
+    first, now = config.steps.boundary(1), [0.0]
+    spool = Spool(tmp_path / "s", 0)
+
+    def put(key: str, step: int, unit: str) -> None:
+        times = pl.Series([first + (step - 1) * 10**7], dtype=pl.Int64).cast(pl.Datetime("us", "UTC"))
+        frame = pl.DataFrame({"time": times, "unit": [unit], "place": ["north"]})
+        spool.put(key, frame, np.array([step])).result()
+
+    source = SpoolSource(spool, ["time", "unit", "place"])
+    intake = PostedIntake(
+        source, config.schema, config.steps, config.query, follow=True, clock=lambda: now[0]
+    )
+    intake.spool = spool
+    now[0] = first / 1e6 + 1
+    real, reads = intake._read_ahead, []
+
+    def read_ahead(held: Any, place: int) -> int:
+        found = real(held, place)
+        reads.append(len(held))
+        if len(reads) == 2:
+            for number in range(4):  # after what was read ahead
+                put(f"late{number}", 1, f"late{number}")
+            now[0] += 25
+        return found
+
+    monkeypatch.setattr(intake, "_read_ahead", read_ahead)
+    for number in range(12):
+        put(f"a{number}", 1 + number % 2, f"u{number}")
+    blocks = iter(intake)
+    assert next(blocks).units[:, 0].tolist() == [10, 6]
+    assert reads[1] == {0: 2, 3000: 6, 10**9: 12}[room]  # one part at least
     spool.close()
 
 

@@ -29,12 +29,13 @@ def memory() -> int:
 MEMORY = memory()
 
 # events on their way to a stream
-MOST_BODIES = min(256 * 2**20, MEMORY // 8)  # bytes of bodies that are read or parsed
-MOST_WAITING = min(256 * 2**20, MEMORY // 8)  # bytes of batches that are not yet on disk, of each stream
+MOST_BODIES = min(256 * 2**20, MEMORY // 16)  # bytes of bodies that are read or parsed
+MOST_WAITING = min(256 * 2**20, MEMORY // 16)  # bytes of batches that are not yet on disk, of each stream
 MOST_KEPT = 16 * 2**30  # bytes on disk of events of open steps, of each stream
 MOST_COUNTED = (
     3 * MEMORY // 8
 )  # bytes that counting the events of one step may take, by the estimate in `spool`
+MOST_HELD = MEMORY // 8  # bytes of events that all streams together have read before their steps close
 MOST_STEPS = 2**16  # open steps of a stream that have events
 MOST_PIECES = 2**20  # parts of batches on disk, each of one step, of each stream
 MOST_KEYS = 2**21  # keys of batches that are remembered, of each stream

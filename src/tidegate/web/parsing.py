@@ -26,9 +26,9 @@ NDJSON, CSV = "application/x-ndjson", "text/csv"
 ARROW = ("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file")
 TYPES = (NDJSON, CSV, *ARROW)
 MOST_SENT = 32 * 2**20  # bytes of a body as it comes
-MOST_BYTES = min(128 * 2**20, limits.MEMORY // 16)  # bytes of a body when it is unpacked
+MOST_BYTES = min(128 * 2**20, limits.MEMORY // 32)  # bytes of a body when it is unpacked
 # records times columns that are read of them: each takes 16 bytes, however short it is
-MOST_CELLS = min(2**25, limits.MEMORY // 256)
+MOST_CELLS = min(2**25, limits.MEMORY // 512)
 NAME = "the batch"
 _PIECE = 2**20  # bytes that are looked at together
 MOST_MEMBERS = 1000  # of a packed body: each costs a look at a piece

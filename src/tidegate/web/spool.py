@@ -2,8 +2,9 @@
 
 Events are appended to one file at a time, a segment. The journal, which is written last, has the key of each batch and
 where its events are: that makes it count. So after a crash at any instruction a batch is there as a whole or not at all,
-and a batch that comes again under its key is not written again. Nothing of the events stays in memory: they are read when
-their step is counted. With the step's commit they are overwritten, and a segment is removed with the last of its steps.
+and a batch that comes again under its key is not written again. Of the events nothing stays in memory here: they are
+read when they are counted. With the step's commit they are overwritten, and a segment is removed with the last of its
+steps.
 """
 
 from __future__ import annotations
@@ -231,18 +232,26 @@ class Spool:
 
     def read(self, last: int) -> Iterator[pl.DataFrame]:
         """The events of all open steps up to one, in the order in which they came, some at a time."""
+        for frame, _ in self.read_after(0, last):
+            yield frame
+
+    def read_after(self, place: int, last: int) -> Iterator[tuple[pl.DataFrame, int]]:
+        """The same, of what came after a place; with each part the place behind it."""
         with self._disk:
-            found = [(segment, segment.pieces(self.floor, last)) for segment in self._segments]
-        for segment, (offsets, lengths) in found:
+            found = [(segment, *segment.pieces(place, self.floor, last)) for segment in self._segments]
+        for segment, offsets, lengths in found:
             if len(offsets):
                 yield from self._read(segment, offsets.tolist(), lengths.tolist())
 
-    def _read(self, segment: _Segment, offsets: list[int], lengths: list[int]) -> Iterator[pl.DataFrame]:
+    def _read(
+        self, segment: _Segment, offsets: list[int], lengths: list[int]
+    ) -> Iterator[tuple[pl.DataFrame, int]]:
         contents: list[tuple[int, bytes]] = []
-        rows = size = 0
+        rows = size = place = 0
         with segment.path.open("rb", buffering=0) as file:
             for offset, length in zip(offsets, lengths, strict=True):
                 whole = os.pread(file.fileno(), _HEAD.size + length, offset)
+                place = segment.base + offset + len(whole)
                 count = _intact(whole)
                 if count is None:
                     self._damage()
@@ -250,10 +259,10 @@ class Spool:
                 contents.append((count, whole[_HEAD.size :]))
                 rows, size = rows + count, size + length
                 if rows >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
-                    yield decoded(segment.columns, contents)
+                    yield decoded(segment.columns, contents), place
                     contents, rows, size = [], 0, 0
         if contents:
-            yield decoded(segment.columns, contents)
+            yield decoded(segment.columns, contents), place
 
     def forget(self, step: int) -> None:
         """Remove the events of all steps up to one that is committed."""
@@ -559,11 +568,13 @@ class _Segment:
             found[step] = found.get(step, 0) + cost(rows_each * rows, length)
         return found
 
-    def pieces(self, floor: int, last: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
-        """Where the pieces of steps after `floor` up to `last` are, and how long."""
-        steps = np.array(self.steps)
-        chosen = (steps > floor) & (steps <= last)
-        return np.array(self.offsets)[chosen], np.array(self.lengths)[chosen]
+    def pieces(
+        self, place: int, floor: int, last: int
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+        """Where the pieces behind a place of steps after `floor` up to `last` are, and how long."""
+        steps, offsets = np.array(self.steps), np.array(self.offsets)
+        chosen = (steps > floor) & (steps <= last) & (offsets >= max(0, place - self.base))
+        return offsets[chosen], np.array(self.lengths)[chosen]
 
     def any_after(self, step: int) -> bool:
         """Whether it has events of later steps."""
@@ -692,15 +703,18 @@ class SpoolSource(EventSource):
         patience: Patience = no_patience,
     ) -> Iterator[EventBatch]:
         """All events of open steps."""
-        for frame in self.upto(2**62):
-            yield EventBatch(frame, {}, {}, caught_up=False)
+        for batch, _ in self.after(0, 2**62):
+            yield batch
 
-    def upto(self, last: int) -> Iterator[pl.DataFrame]:
-        """The events of open steps up to one; a column that was not read when they came is missing."""
-        for frame in self.spool.read(last):
+    def after(self, place: int, last: int) -> Iterator[tuple[EventBatch, int]]:
+        """The events of open steps up to one, behind a place; a column that was not read when they came is missing."""
+        for frame, reached in self.spool.read_after(place, last):
             lacking = [name for name in self.columns if name not in frame.columns]
             nothing = [pl.lit(None, dtype=pl.String).alias(name) for name in lacking]
-            yield frame.with_columns(nothing).select(self.columns)
+            yield (
+                EventBatch(frame.with_columns(nothing).select(self.columns), {}, {}, caught_up=False),
+                reached,
+            )
 
 
 def cost(rows: int, length: int) -> int:
