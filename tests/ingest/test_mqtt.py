@@ -63,7 +63,7 @@ class Broker:
         more = {"settle": 0.2, "client": "reader", **more}
         return mqtt.MqttSource(f"mqtt://127.0.0.1:{self.port}/events/#", NEEDED, **more)
 
-    def send(self, *payloads: bytes | str) -> None:
+    def send(self, *payloads: bytes | str, retain: bool = False, qos: int = 1) -> None:
         """Publish and wait until the broker has them."""
         import paho.mqtt.client as paho
 
@@ -75,7 +75,7 @@ class Broker:
         client.connect("127.0.0.1", self.port)
         client.loop_start()
         assert ready.wait(10)
-        for info in [client.publish("events/x", payload, qos=1) for payload in payloads]:
+        for info in [client.publish("events/x", payload, qos=qos, retain=retain) for payload in payloads]:
             info.wait_for_publish(10)
         client.disconnect()
         client.loop_stop()
@@ -137,6 +137,47 @@ def test_payloads_of_every_shape(broker: Broker) -> None:
     assert [row[:2] for row in rows if row[0] is not None] == [
         (str(n), unit) for n, unit in enumerate("uvwxyz", 1)
     ]
+
+
+def test_retained_messages_count_once(broker: Broker) -> None:
+    """As they are sent, and not again with every connection, also where the broker has lost the session."""
+    broker.send(message(1, "before"), retain=True)
+    with broker.source() as source:
+        drain(source, 0, 0.5)
+        broker.send(message(2, "live"), retain=True)
+        assert [row[1] for row in drain(source, 1)] == ["live"]
+        source.commit({"message": source._taken})
+    for client in ("reader", "another"):
+        with broker.source(client=client) as source:
+            assert drain(source, 0, 0.5) == []
+            broker.send(message(3, client))
+            assert [row[1] for row in drain(source, 1)] == [client]
+            source.commit({"message": source._taken})
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_that_wait_are_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch, qos: int) -> None:
+    """More stay with the broker, or on the way, until those were taken; then all of them come."""
+    monkeypatch.setattr(mqtt, "MOST_QUEUED", 20_000)
+    padding, count = " " * 1000, 200
+    deadline = time.monotonic() + 60
+    with broker.source() as source:
+        batches = source.batches(patience=lambda: 0.05)
+        while not next(batches).caught_up:
+            assert time.monotonic() < deadline
+        for wanted in (count, 0):  # the second time it is closed while it is full
+            broker.send(*(message(number, f"u{number}") + padding for number in range(count)), qos=qos)
+            while source._queued < 20_000:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            rows = 0
+            while rows < wanted:
+                assert time.monotonic() < deadline
+                assert source._queued <= 20_000 + 1200
+                batch = next(batches)
+                rows += len(batch.frame)
+                source.commit(batch.after)
+            assert rows == wanted
 
 
 def test_csv_payloads(broker: Broker) -> None:
@@ -209,7 +250,9 @@ def test_what_is_not_acknowledged_is_the_same_message() -> None:
     client = SimpleNamespace(ack=lambda identifier, _: acknowledged.append(identifier))
 
     def come(identifier: int, payload: bytes, *, repeat: bool) -> None:
-        source._on_message(client, None, SimpleNamespace(mid=identifier, qos=1, dup=repeat, payload=payload))
+        source._on_message(
+            client, None, SimpleNamespace(mid=identifier, qos=1, dup=repeat, retain=False, payload=payload)
+        )
 
     come(21, b"one", repeat=True)
     come(21, b"one", repeat=False)

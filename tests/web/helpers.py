@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from tests.runtime.helpers import TEXT as STREAM
 
 from tidegate.config import Config, Queries, parse_config, parse_queries
 from tidegate.web import Service, Settings
-from tidegate.web.service import Server, listen
+from tidegate.web.service import Server, listen, server_config
 from waiting import LIMIT, until
 
 TEXT = STREAM.replace("count = 12", "count = 48").partition("\n[sink]")[0]  # sends to whoever reads
@@ -103,7 +102,8 @@ def served(configs: Sequence[Config | Queries], **settings: Any) -> Iterator[tup
     chosen = Settings(port=0, **settings)
     listening = listen(chosen)
     service = Service(configs, chosen)
-    config = uvicorn.Config(service.app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    config = server_config(service)
+    config.timeout_graceful_shutdown = 5
     server = Server(config, service, None)
     service.connections = server.server_state.connections  # for tests that look whether somebody has gone
     thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
@@ -127,15 +127,18 @@ def settled(service: Service, name: str = "hall") -> None:
 class Process:
     """A service in a process of its own, by the command line, on the same port at every start."""
 
-    def __init__(self, files: list[Path], *options: str, port: int = 0) -> None:
+    def __init__(
+        self, files: list[Path], *options: str, port: int = 0, open_files: int | None = None
+    ) -> None:
         self.files, self.options, self.port = files, options, port
+        self.prefix = ["prlimit", f"--nofile={open_files}:{open_files}"] if open_files else []
         self.logs = files[0].with_suffix(".log")
         self.process: subprocess.Popen[str] | None = None
         self.address = ""
 
     def start(self) -> str:
         """Start it and wait until it answers."""
-        command = [sys.executable, "-m", "tidegate", "serve", *map(str, self.files)]
+        command = [*self.prefix, sys.executable, "-m", "tidegate", "serve", *map(str, self.files)]
         command += ["--port", str(self.port), "--json", *self.options]
         with self.logs.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -124,11 +124,11 @@ def test_old_releases_come_from_the_store(hall: Hall, monkeypatch: pytest.Monkey
     """What is no longer in memory reads the same from the store."""
     _, service = hall
     driver = service.drivers["hall"].first
-    whole = driver.board.select()
+    whole, chunk = driver.board.select(), driver.board.after(0, 10**6)
     monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 40)
     small = Board(driver.config, driver._past)
     for at in range(48):
-        small.add(whole.chunk[at : at + 1])
+        small.add(chunk[at : at + 1])
     assert len(small._tail) < 10
     assert small.number == 48
     assert small.select().answers.tolist() == whole.answers.tolist()
@@ -141,11 +141,11 @@ def test_small_chunks_are_put_together(hall: Hall, monkeypatch: pytest.MonkeyPat
     """A stream that releases one step at a time for ever keeps few and large pieces, and reads the same."""
     _, service = hall
     driver = service.drivers["hall"].first
-    whole = driver.board.select()
+    whole, chunk = driver.board.select(), driver.board.after(0, 10**6)
     monkeypatch.setattr("tidegate.web.board.TOGETHER", 10)
     board = Board(driver.config, driver._past)
     for at in range(48):
-        board.add(whole.chunk[at : at + 1])
+        board.add(chunk[at : at + 1])
         assert board.number == at + 1
         assert len(board._tail) <= at // 10 + 10
     assert len(board._tail) == 4 + 8
@@ -172,6 +172,18 @@ def test_another_host_name_is_refused(hall: Hall) -> None:
     client, _ = hall
     assert client.get("/streams", headers={"Host": "evil.example"}).status_code == 421
     assert client.get("/streams", headers={"Host": "localhost:1"}).status_code == 200
+
+
+def test_metrics_do_not_show_how_much_was_counted(hall: Hall) -> None:
+    """No processor time, and no fraction of a second: what takes longer shows how many events there were."""
+    client, service = hall
+    service.drivers["hall"].lag = 0.123
+    lines = client.get("/metrics").text.splitlines()
+    names = {line.partition(" ")[0].partition("{")[0] for line in lines if not line.startswith("#")}
+    assert not [name for name in names if "cpu" in name or "memory" in name]
+    times = [line for line in lines if line.startswith(("tidegate_lag", "tidegate_last_commit"))]
+    assert times
+    assert all(float(line.rpartition(" ")[2]).is_integer() for line in times)
 
 
 def test_machines_read_health_and_metrics(hall: Hall) -> None:

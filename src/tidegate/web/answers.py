@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 Handler = Callable[[Request], Awaitable[Response]]
 JSON = ("application/json",)
+CROWDED = "more answers are on their way than there is room for; try again later."
 
 
 class Refused(Exception):

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,6 +59,16 @@ class Selection:
 
     def __len__(self) -> int:
         return len(self.chunk)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        return (24 * len(self.columns) + 64) * len(self)
+
+    def picked(self, rows: npt.NDArray[np.int64]) -> Selection:
+        """Some of the releases."""
+        values = self.answers[rows], self.low[rows], self.high[rows]
+        return Selection(self.chunk.picked(rows), self.numbers[rows], self.columns, *values)
 
 
 class Board:
@@ -170,15 +180,12 @@ class Board:
         """
         chosen = self.positions(columns)
         steps = since or 1, self.step if until is None else min(until, self.step)
-        chunk, numbers = self._between(*steps, max(1, len(chosen)))
-        if last is not None:
-            chunk, numbers = chunk.picked(np.flatnonzero(numbers <= last)), numbers[numbers <= last]
+        found = self._between(*steps, chosen)
+        if last is not None and len(found) and int(found.numbers.max()) > last:
+            found = found.picked(np.flatnonzero(found.numbers <= last))
         if revision == "latest":
-            found = newest(chunk.step, chunk.revision)
-            chunk, numbers = chunk.picked(found), numbers[found]
-        answers, low, high = bounds(self.config, chunk)
-        pick = list(chosen)
-        return Selection(chunk, numbers, chosen, answers[:, pick], low[:, pick], high[:, pick])
+            found = found.picked(newest(found.chunk.step, found.chunk.revision))
+        return found
 
     def positions(self, columns: Iterable[str] | None) -> tuple[int, ...]:
         """The positions of named columns; a name that is not there is refused."""
@@ -194,19 +201,42 @@ class Board:
             found.append(known[name])
         return tuple(dict.fromkeys(found))
 
-    def _between(self, first: int, last: int, width: int) -> tuple[Chunk, npt.NDArray[np.int64]]:
+    def _between(self, first: int, last: int, columns: tuple[int, ...]) -> Selection:
         with self._lock:
             tail = list(self._tail)
         if not tail:
-            nothing = joined([], len(self.config.query.labels))
-            return nothing, np.zeros(0, dtype=np.int64)
+            return self._within([], first, last, columns)
         firsts = tail[0].step[tail[0].revision == 0]
         # a step is released before it is revised, so from this step on everything is in memory
         covered = tail[0].first == 1 or (len(firsts) > 0 and int(firsts.min()) <= first)
         if covered:
-            return _within(tail, first, last, width)
+            return self._within(tail, first, last, columns)
         with self._past(steps=(first, last)) as older:
-            return _within(older, first, last, width)
+            return self._within(older, first, last, columns)
+
+    def _within(self, chunks: Iterable[Chunk], first: int, last: int, columns: tuple[int, ...]) -> Selection:
+        """Releases of some steps: of each chunk only the columns that are asked for stay in memory."""
+        found, numbers, cells, pick = [], [np.zeros(0, dtype=np.int64)], 0, list(columns)
+        values: list[list[Values]] = [[np.zeros((0, len(pick)))] for _ in range(3)]
+        for chunk in chunks:
+            inside = np.flatnonzero((chunk.step >= first) & (chunk.step <= last))
+            if not len(inside):
+                continue
+            cells += len(inside) * max(1, len(pick))
+            if cells > MOST_CELLS:
+                raise InvalidParameter(
+                    "since",
+                    first,
+                    f"so late that at most {MOST_CELLS:,} values are asked for",
+                    "narrow the range",
+                )
+            part = chunk.picked(inside)
+            for kept, each in zip(values, bounds(self.config, part), strict=True):
+                kept.append(each[:, pick])
+            found.append(replace(part, values=part.values[:, :0].copy(), radius=None))
+            numbers.append(chunk.first + inside)
+        answers, low, high = (np.concatenate(each) for each in values)
+        return Selection(joined(found, 0), np.concatenate(numbers), columns, answers, low, high)
 
 
 def _cells(chunk: Chunk) -> int:
@@ -223,29 +253,6 @@ def _first(most: int, chunks: Iterable[Chunk]) -> list[Chunk]:
         if most <= 0:
             break
     return found
-
-
-def _within(
-    chunks: Iterable[Chunk], first: int, last: int, width: int
-) -> tuple[Chunk, npt.NDArray[np.int64]]:
-    found, numbers, cells, columns = [], [], 0, 0
-    for chunk in chunks:
-        columns = chunk.values.shape[1]
-        inside = np.flatnonzero((chunk.step >= first) & (chunk.step <= last))
-        if not len(inside):
-            continue
-        cells += len(inside) * width
-        if cells > MOST_CELLS:
-            raise InvalidParameter(
-                "since",
-                first,
-                f"so late that at most {MOST_CELLS:,} values are asked for",
-                "narrow the range",
-            )
-        found.append(chunk.picked(inside))
-        numbers.append(chunk.first + inside)
-    together = joined(found, columns)
-    return together, np.concatenate(numbers) if numbers else np.zeros(0, dtype=np.int64)
 
 
 def bounds(config: Config, chunk: Chunk) -> tuple[Values, Values, Values]:

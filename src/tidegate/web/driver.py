@@ -77,6 +77,7 @@ class Driver:
         self.live = config.source.follow or "://" in config.source.location or self.posted
         self.state = "opening"  # running, waiting, ended, failed, stopped
         self.sentence = ""  # why, for operators
+        self.damage = ""  # of what was acknowledged, for operators
         self.lag: float | None = None  # seconds from the close of the last step to its release
         self.committed: float | None = None  # when something was last committed, by the system's clock
         self.map = read_map(config.path.with_suffix(".geojson"))

@@ -25,6 +25,7 @@ FORMATS = {
     "parquet": "application/vnd.apache.parquet",
     "arrow": "application/vnd.apache.arrow.file",
 }
+PAGE_CELLS = 2**13  # values of text that are made together
 _LABELS = {int(status): status.label for status in Status}
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -132,23 +133,33 @@ class Encoder:
 
     def encode(self, kind: str, found: Selection, last: int) -> bytes:
         """The body of an answer."""
-        makers: dict[str, Callable[[], bytes]] = {
-            "json": lambda: self._json(found, last),
-            "csv": lambda: self.table(found).write_csv().encode(),
-            "parquet": lambda: _written(self.table(found).write_parquet),
-            "arrow": lambda: _written(lambda file: self.table(found).write_ipc(file, compression="lz4")),
-        }
-        return makers[kind]()
+        return b"".join(self.pages(kind, found, last))
 
-    def _json(self, found: Selection, last: int) -> bytes:
+    def pages(self, kind: str, found: Selection, last: int) -> Iterator[bytes]:
+        """The body of an answer in pieces; of text none is large, files are one piece."""
+        if kind == "parquet":
+            yield _written(self.table(found).write_parquet)
+        elif kind == "arrow":
+            yield _written(lambda file: self.table(found).write_ipc(file, compression="lz4"))
+        elif kind == "csv":
+            for number, part in enumerate(_parts(found)):
+                yield self.table(part).write_csv(include_header=number == 0).encode()
+        else:
+            yield from self._json(found, last)
+
+    def _json(self, found: Selection, last: int) -> Iterator[bytes]:
         document = {
             **self.names,
             "columns": [self.labels[at] for at in found.columns],
             "confidence": CONFIDENCE,
             "last": last,
-            "releases": self.objects(found),
+            "releases": [],
         }
-        return _compact(document).encode()
+        yield _compact(document).encode().removesuffix(b"]}")
+        for number, part in enumerate(_parts(found)):
+            text = _compact(self.objects(part)).encode()[1:-1]
+            yield b"," + text if number and text else text
+        yield b"]}"
 
     def table(self, found: Selection) -> pl.DataFrame:
         """One row for each release and column."""
@@ -180,6 +191,13 @@ class Encoder:
                 "spent": pl.Series([text for text in spent for _ in range(width)], dtype=pl.String),
             }
         )
+
+
+def _parts(found: Selection) -> Iterator[Selection]:
+    """Releases, some at a time; at least once."""
+    most = max(1, PAGE_CELLS // max(1, len(found.columns)))
+    for begin in range(0, max(1, len(found)), most):
+        yield found.picked(np.arange(begin, min(begin + most, len(found))))
 
 
 def _written(write: Callable[[io.BytesIO], object]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import AsyncIterator
 
@@ -12,8 +13,9 @@ from tidegate.web.board import Board
 from tidegate.web.encoding import Encoder
 
 KEPT = 1000  # events that are kept as bytes, so that they are made once for all clients
-KEPT_BYTES = 8 * 2**20
-PAGE = 500  # releases that a client far behind gets at once
+KEPT_BYTES, KEPT_CELLS = 8 * 2**20, 2**17
+PAGE, PAGE_CELLS = 500, 2**12  # releases, and values of them, that a client far behind gets at once
+PAGE_BYTES = 64 * 2**10  # of events that are kept
 HEARTBEAT = 15.0  # seconds of silence after which a comment shows that the connection lives
 
 
@@ -38,6 +40,9 @@ class Feed:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news: asyncio.Event = asyncio.Event()
         self._ended = False
+        width = max(1, len(encoder.labels))
+        self._most_kept = max(1, min(KEPT, KEPT_CELLS // width))
+        self._page = max(1, min(PAGE, PAGE_CELLS // width))
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """The loop in which clients wait."""
@@ -47,8 +52,8 @@ class Feed:
 
     def publish(self) -> None:
         """The board has news: make their events and wake everybody."""
-        self._made = max(self._made, self.board.number - KEPT)
-        made = self.encoder.event(self.board, self._made, KEPT)
+        self._made = max(self._made, self.board.number - self._most_kept)
+        made = self.encoder.event(self.board, self._made, self._most_kept)
         if made:
             self._made = made[-1][0]
             self._call(self._keep, made)
@@ -108,7 +113,18 @@ class Feed:
             skip = sent + 1 - self._kept[0][0]
             if skip == len(self._kept) - 1:  # by far the most frequent case: one new event
                 return [self._kept[-1]]
-            return [self._kept[at] for at in range(skip, len(self._kept))]
+            return self._some(skip)
         if sent >= self.board.number:
             return []
-        return await run_in_threadpool(self.encoder.event, self.board, sent, PAGE)
+        return await run_in_threadpool(self.encoder.event, self.board, sent, self._page)
+
+    def _some(self, skip: int) -> list[tuple[int, bytes]]:
+        """At least one of the events that are kept, and as many as are sent together."""
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        for number, event in itertools.islice(self._kept, skip, None):
+            if found and size + len(event) > PAGE_BYTES:
+                break
+            found.append((number, event))
+            size += len(event)
+        return found

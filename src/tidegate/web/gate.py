@@ -11,7 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidegate.errors import TidegateError
 from tidegate.runtime.journal import log
-from tidegate.web.answers import Refused, answer
+from tidegate.web import limits
+from tidegate.web.answers import CROWDED, Refused, answer
+from tidegate.web.connections import peer
+from tidegate.web.room import Room
 from tidegate.web.tokens import Token, Tokens
 
 POLICY = "; ".join(
@@ -37,6 +40,42 @@ HEADERS = {
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
+class Crowded(Exception):
+    """There is no room for more of an answer; a reader of the live feed comes back where it was."""
+
+
+class _Answering:
+    """An answer on its way: in slices, and counted for its reader until the last of them is handed over."""
+
+    def __init__(self, gate: Gate, scope: Scope, send: Send) -> None:
+        self._gate, self._send = gate, send
+        self._peer = peer(scope["client"][0] if scope.get("client") else "")
+        self.start: Message | None = None  # held back until there is room for what follows it
+        self.begun = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of an answer."""
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", []), *self._gate.headers]
+            self.start = message
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        size, readers = 2 * len(body), self._gate.readers  # as it is, and a copy on its way
+        if len(body) > limits.SLICE and not readers.fits(self._peer, size):
+            raise Crowded
+        readers.take(self._peer, size)
+        try:
+            if self.start is not None:
+                self.begun, start, self.start = True, self.start, None
+                await self._send(start)
+            for at in range(0, max(1, len(body)), limits.SLICE):
+                part = body[at : at + limits.SLICE]
+                last = at + limits.SLICE >= len(body)
+                await self._send({"type": message["type"], "body": part, "more_body": more or not last})
+        finally:
+            readers.give(self._peer, size)
+
+
 class Gate:
     """ASGI middleware that lets no unknown host in and no unexplained error out.
 
@@ -47,39 +86,39 @@ class Gate:
     hosts
         Names by which the service may be called; None for any. A page of somebody else's that has its own name point
         to this machine is kept out by it.
+    readers
+        Room for answers that readers have not yet taken.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str] | None = None) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] | None = None, readers: Room | None = None) -> None:
         self.app = app
+        self.readers = readers or Room(limits.MOST_ANSWERS)
         self.hosts = None if hosts is None else frozenset(hosts)
-        self._headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+        self.headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun = False
-
-        async def guarded(message: Message) -> None:
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                message["headers"] = [*message.get("headers", []), *self._headers]
-            await send(message)
-
+        answering = _Answering(self, scope, send)
         response: Response
         if not self._known(scope):
             response = answer({"error": "this service is not known by that name; see --name."}, 421)
-            await response(scope, receive, guarded)
+            await response(scope, receive, answering.send)
             return
         try:
-            await self.app(scope, receive, guarded)
+            await self.app(scope, receive, answering.send)
+        except Crowded:
+            response = answer({"error": CROWDED}, 503, {"Retry-After": "10"})
         except Exception as error:  # its text may quote what was sent
             log("request.failed", kind=type(error).__name__)
-            if not begun:
-                response = answer({"error": "the service has failed at this request; try again later."}, 500)
-                await response(scope, receive, guarded)
+            response = answer({"error": "the service has failed at this request; try again later."}, 500)
+        else:
+            return
+        if not answering.begun:
+            answering.start = None
+            await response(scope, receive, answering.send)
 
     def _known(self, scope: Scope) -> bool:
         if self.hosts is None:

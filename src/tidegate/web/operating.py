@@ -167,6 +167,8 @@ def warnings(channel: Channel, answers: np.ndarray[Any, Any], half: np.ndarray[A
     found = []
     if channel.driver.state in ("failed", "waiting"):
         found.append(channel.driver.sentence)
+    if channel.driver.damage:
+        found.append(channel.driver.damage)
     never = [
         label for label, column in zip(channel.board.labels, answers.T, strict=True) if np.isnan(column).all()
     ]

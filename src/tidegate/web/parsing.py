@@ -19,17 +19,19 @@ from tidegate.ingest.schema import UnitReader
 from tidegate.ingest.several import read_rows
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect
 from tidegate.ingest.times import TimeReader
+from tidegate.web import limits
 from tidegate.web.arrow import MAGIC, USABLE, Excess, Outline, Refusal
 
 NDJSON, CSV = "application/x-ndjson", "text/csv"
 ARROW = ("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file")
 TYPES = (NDJSON, CSV, *ARROW)
 MOST_SENT = 32 * 2**20  # bytes of a body as it comes
-MOST_BYTES = 128 * 2**20  # bytes of a body when it is unpacked
-MOST_CELLS = 2**25  # records times columns that are read of them: each takes 16 bytes, however short it is
+MOST_BYTES = min(128 * 2**20, limits.MEMORY // 32)  # bytes of a body when it is unpacked
+# records times columns that are read of them: each takes 16 bytes, however short it is
+MOST_CELLS = min(2**25, limits.MEMORY // 512)
 NAME = "the batch"
 _PIECE = 2**20  # bytes that are looked at together
-MOST_MEMBERS = 1000  # of a gzip body: each costs a look at a piece
+MOST_MEMBERS = 1000  # of a packed body: each costs a look at a piece
 
 
 class BadBatch(InvalidInput):
@@ -70,31 +72,34 @@ def unpack(body: bytes, encoding: str) -> bytes:
 
 
 def _gunzip(body: bytes) -> bytes:
-    """All members one after the other, as a file that was appended to has them."""
+    return _members(
+        body, _PIECE, lambda: zlib.decompressobj(wbits=31), lambda each, *given: each.decompress(*given)
+    )
+
+
+def _unzstd(body: bytes) -> bytes:
+    # it has no bound for what comes out, which is at most 2^15 times what goes in
+    context = zstandard.ZstdDecompressor(max_window_size=2**27)
+    return _members(body, 2**10, context.decompressobj, lambda each, piece, _room: each.decompress(piece))
+
+
+def _members(
+    body: bytes, size: int, make: Callable[[], Any], unpacked: Callable[[Any, bytes, int], bytes]
+) -> bytes:
+    """All members one after the other, as a file that was appended to has them; the last must come to its end."""
     parts, room, at = [], MOST_BYTES + 1, 0
     for _ in range(MOST_MEMBERS):
-        unpacker = zlib.decompressobj(wbits=31)
-        while room and at < len(body) and not unpacker.eof:
-            piece = memoryview(body)[at : at + _PIECE]
-            parts.append(unpacker.decompress(piece, room))
+        unpacker = make()
+        while room > 0 and at < len(body) and not unpacker.eof:
+            piece = body[at : at + size]
+            parts.append(unpacked(unpacker, piece, room))
             room -= len(parts[-1])
             at += len(piece) - len(unpacker.unused_data)
-        if not room or (unpacker.eof and at == len(body)):
+        if room <= 0 or (unpacker.eof and at == len(body)):
             return b"".join(parts)
         if not unpacker.eof:
             break
     raise ValueError
-
-
-def _unzstd(body: bytes) -> bytes:
-    reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(io.BytesIO(body))
-    parts, size = [], 0
-    while size <= MOST_BYTES and (part := reader.read(2**20)):
-        parts.append(part)
-        size += len(part)
-    if not parts and body:
-        raise ValueError
-    return b"".join(parts)
 
 
 def _unreadable(what: str) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +15,79 @@ import polars as pl
 from tidegate.config import Config, Queries
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import Intake
+from tidegate.ingest.blocks import MOST_CELLS, StepBlock
+from tidegate.ingest.held import Held
+from tidegate.ingest.several import needed
 from tidegate.runtime import Streams
+from tidegate.runtime.journal import log
+from tidegate.web import limits
 from tidegate.web.driver import Clock, Driver
 from tidegate.web.parsing import Parser
-from tidegate.web.spool import Spool, SpoolSource
+from tidegate.web.room import Room
+from tidegate.web.spool import Spool, SpoolSource, cost
 from tidegate.web.words import step_length
 
 LOCATION = "serve:"
 
 
+_HELD = Room(limits.MOST_HELD)  # bytes of events that all streams have read ahead
+_HOLDING = threading.Lock()
+_COUNTING = threading.Lock()  # streams count one after the other, so that the memory is that of one
+
+
 class PostedIntake(Intake):
-    """An intake that removes events with the commit of their step."""
+    """An intake that reads events from the spool, as far ahead as there is memory, and removes them with their step.
+
+    Reading ahead leaves little to do when a step closes, so that the time of its release does not tell how much one unit
+    has sent. What does not fit is read then.
+    """
 
     spool: Spool
+
+    def _live(self) -> Iterator[StepBlock]:
+        held, place = Held(lambda rows, numbers: needed(self.query, rows, numbers)), 0
+        try:
+            while self.next_step <= self._end and not self._stopped:
+                last = min(self.steps.closed_by(self.clock()), self._end)
+                if last < self.next_step:
+                    place = self._read_ahead(held, place)
+                    time.sleep(self._patience())
+                    continue
+                most = max(1, MOST_CELLS // self.query.width)
+                last = self.spool.until(self.next_step, min(last, self.next_step + most - 1))
+                with _COUNTING:
+                    blocks = list(self._counted(held, place, last))
+                self._fits(held)
+                yield from blocks
+        finally:
+            self._fits(Held())
+
+    def _read_ahead(self, held: Held, place: int) -> int:
+        """Read what has come, until a step closes or there is no room; how far that was."""
+        assert isinstance(self.source, SpoolSource)
+        if self._fits(held):
+            for batch, reached in self.source.after(place, 2**62):
+                held.add(*self._accept(batch), {})
+                place = reached
+                if not self._fits(held) or self._stopped or self.clock() >= self._due():
+                    break
+        return place
+
+    def _counted(self, held: Held, place: int, last: int) -> Iterator[StepBlock]:
+        """The vectors of steps up to one: what was read ahead, then what came after it."""
+        assert isinstance(self.source, SpoolSource)
+        rows, _ = held.close(last, {})
+        rows += [self._accept(batch) for batch, _ in self.source.after(place, last)]
+        yield from self._blocks(rows, last, {})
+
+    def _fits(self, held: Held) -> bool:
+        """Whether more may be held than is; what is, is counted for this stream."""
+        holder, pieces = str(self.spool.folder), held.pieces()
+        size = sum(cost(len(rows), int(rows.estimated_size())) for rows, _ in pieces)
+        with _HOLDING:
+            _HELD.give(holder, _HELD.held(holder))
+            _HELD.take(holder, size)
+            return _HELD.fits(holder, 0)
 
     def commit(self, position: dict[str, Any]) -> None:
         """Everything up to the position is committed."""
@@ -52,7 +115,12 @@ class PostedDriver(Driver):
         assert isinstance(lateness, int)
         assert self._streams is not None
         keep = 2 * step_length(config) + lateness
-        self.spool = Spool(spool_folder(config), self._streams.step, keep)
+        rows = sum(part.query.width if part.query.wide else 1 for part in queries.parts)
+        self.spool = Spool(spool_folder(config), self._streams.step, keep, self._damaged, rows)
+
+    def _damaged(self, sentence: str) -> None:
+        self.damage = sentence
+        log("spool.damaged", stream=self.name, sentence=sentence)
 
     @property
     def posted(self) -> bool:
@@ -62,7 +130,7 @@ class PostedDriver(Driver):
     def open_intake(self, streams: Streams) -> Intake:
         """The spool's events."""
         config = self.config
-        self.spool.reload(streams.step)
+        self.spool.forget(streams.step)
         intake = PostedIntake(
             SpoolSource(self.spool, self.parser.columns),
             config.schema,

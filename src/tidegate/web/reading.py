@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import show
 from tidegate.runtime.chunks import CONFIDENCE
 from tidegate.version import __version__
-from tidegate.web.answers import JSON, Parameter, Refused, Route, answer, read_query, reads
+from tidegate.web import limits
+from tidegate.web.answers import CROWDED, JSON, Parameter, Refused, Route, answer, read_query, reads
+from tidegate.web.board import Selection
 from tidegate.web.channel import Channel
+from tidegate.web.connections import peer
 from tidegate.web.driver import Driver
 from tidegate.web.encoding import FORMATS
+from tidegate.web.room import Room, Turns
 from tidegate.web.words import duration, meaning, step_length
 
 NAME = Parameter("name", "The stream's name.", {"type": "string"}, place="path")
@@ -65,6 +70,7 @@ AFTER = Parameter(
     {"type": "integer", "minimum": 0, "maximum": 2**53},
 )
 MOST_CLIENTS = 10_000  # of all live feeds
+PAGE_BYTES = 256 * 2**10  # of a file that are read at once
 UNCHANGED = {304: ((), "Nothing has changed since the ETag that was given.")}
 
 
@@ -75,10 +81,14 @@ class Reading:
     ----------
     drivers
         The streams by name.
+    readers
+        Room for answers that readers have not yet taken.
     """
 
-    def __init__(self, drivers: dict[str, Driver]) -> None:
-        self.drivers = drivers
+    def __init__(self, drivers: dict[str, Driver], readers: Room) -> None:
+        self.drivers, self.readers = drivers, readers
+        self._turns = Turns()  # so that one reader's large answers do not hold up those of others
+        self._making = asyncio.Semaphore(limits.MAKERS)
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -112,7 +122,7 @@ class Reading:
                 "The releases.",
                 (*parameters, *RANGE),
                 kinds=types,
-                besides=UNCHANGED,
+                besides={**UNCHANGED, 503: (JSON, "Too many answers are on their way.")},
             ),
             reads(
                 f"{place}/live",
@@ -152,10 +162,21 @@ class Reading:
         if found is None:
             raise Refused(404, "there is no answer of this name; GET the stream to see those it has.")
         path = Path(channel.config.locate(found.location))
-        body = await run_in_threadpool(lambda: path.read_bytes() if path.exists() else b"")
-        body = body[: body.rfind(b"\n") + 1]  # a line that is being written is not read
+        size, tag = await run_in_threadpool(_whole_lines, path)
         kind = "text/csv; charset=utf-8" if path.suffix == ".csv" else "application/x-ndjson"
-        return sent(request, body, kind, {"Content-Disposition": f'attachment; filename="{path.name}"'})
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if matches(request.headers.get("if-none-match", ""), tag):
+            return Response(status_code=304, headers=headers)
+        headers |= {
+            "Content-Disposition": f'attachment; filename="{path.name}"',
+            "Content-Length": str(size),
+        }
+
+        async def pages() -> AsyncIterator[bytes]:
+            for at in range(0, size, PAGE_BYTES):
+                yield await run_in_threadpool(_part, path, at, min(PAGE_BYTES, size - at))
+
+        return StreamingResponse(pages(), 200, headers, media_type=kind)
 
     def driver(self, request: Request) -> Driver:
         """The stream of a path."""
@@ -202,17 +223,35 @@ class Reading:
         if matches(request.headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=headers)
 
-        def make() -> bytes:
+        def select() -> Selection:
             chosen = {name: given[name] for name in ("since", "until", "columns", "revision")}
-            return channel.encoder.encode(kind, channel.board.select(**chosen, last=last), last)
+            return channel.board.select(**chosen, last=last)
 
-        try:
-            body = await run_in_threadpool(make)
-        except InvalidParameter as error:
-            raise Refused(400, str(error)) from None
+        who = peer(request.client.host if request.client else "")
+        async with self._turns.turn(who), self._making:
+            try:
+                found = await run_in_threadpool(select)
+            except InvalidParameter as error:
+                raise Refused(400, str(error)) from None
+            if found.size > limits.SLICE and not self.readers.fits(who, found.size):
+                raise Refused(503, CROWDED, {"Retry-After": "10"})
+            pages = channel.encoder.pages(kind, found, last)
+            if kind not in ("json", "csv") or found.size <= limits.SLICE:
+                body = await run_in_threadpool(b"".join, pages)
         if kind != "json":
             headers["Content-Disposition"] = f'attachment; filename="{channel.name.replace("/", "-")}.{kind}"'
-        return Response(body, 200, headers, media_type=FORMATS[kind])
+        if kind not in ("json", "csv") or found.size <= limits.SLICE:
+            return Response(body, 200, headers, media_type=FORMATS[kind])
+
+        async def sent_on() -> AsyncIterator[bytes]:
+            self.readers.take(who, found.size)
+            try:
+                while (page := await run_in_threadpool(next, pages, None)) is not None:
+                    yield page
+            finally:
+                self.readers.give(who, found.size)
+
+        return StreamingResponse(sent_on(), 200, headers, media_type=FORMATS[kind])
 
     async def live(self, request: Request) -> Response:
         """The feed of one stream."""
@@ -347,6 +386,26 @@ def describe(channel: Channel) -> dict[str, Any]:
         ],
         "meaning": meaning(config, revises=channel.revises),
     }
+
+
+def _whole_lines(path: Path) -> tuple[int, str]:
+    """How many bytes of a file are whole lines, and a tag for them; a line that is being written is not read."""
+    digest, size, rest = hashlib.sha256(), 0, b""
+    if path.exists():
+        with path.open("rb") as file:
+            while part := file.read(PAGE_BYTES):
+                whole = rest + part
+                end = whole.rfind(b"\n") + 1
+                digest.update(whole[:end])
+                size, rest = size + end, whole[end:]
+    return size, f'"{digest.hexdigest()[:32]}"'
+
+
+def _part(path: Path, at: int, size: int) -> bytes:
+    """A part of a file, which is not held open for a slow reader."""
+    with path.open("rb") as file:
+        file.seek(at)
+        return file.read(size)
 
 
 def preferred(accept: str) -> str:

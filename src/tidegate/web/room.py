@@ -34,6 +34,10 @@ class Room:
         """Whether somebody may take so much more."""
         return self._held.get(holder, 0) + size <= self.most - self.taken - size
 
+    def held(self, holder: str) -> int:
+        """How much somebody has."""
+        return self._held.get(holder, 0)
+
     def take(self, holder: str, size: int) -> None:
         """Take so much."""
         self.taken += size

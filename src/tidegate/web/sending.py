@@ -10,13 +10,14 @@ from urllib.parse import quote
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from tidegate.web import limits
 from tidegate.web.answers import JSON, Parameter, Refused, Route, answer, read_query
 from tidegate.web.gate import bearer
 from tidegate.web.parsing import MOST_SENT, TYPES, BadBatch, TooLarge, unpack
 from tidegate.web.posted import PostedDriver
 from tidegate.web.reading import NAME, Reading
 from tidegate.web.room import Room, Turns
-from tidegate.web.spool import MOST_WAITING, SpoolFailed, SpoolFull
+from tidegate.web.spool import SpoolFailed, SpoolFull
 from tidegate.web.tokens import Tokens
 
 KEY = Parameter(
@@ -46,7 +47,7 @@ class Sending:
     def __init__(self, reading: Reading, tokens: Tokens) -> None:
         self.reading, self.tokens = reading, tokens
         self.requests = Room(MOST_REQUESTS)
-        self.bytes = Room(MOST_WAITING)
+        self.bytes = Room(limits.MOST_BODIES)
         self._turns = Turns()
         self._threads = ThreadPoolExecutor(PARSERS, thread_name_prefix="parse")
 

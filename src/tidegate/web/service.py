@@ -22,7 +22,9 @@ from tidegate.config import Config, Queries, read_queries
 from tidegate.config.queries import one
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.runtime.journal import log
+from tidegate.web import limits
 from tidegate.web.answers import Refused, Route
+from tidegate.web.connections import limited
 from tidegate.web.driver import Clock, Driver
 from tidegate.web.gate import LOOPBACK, Gate, failed, refused, unknown
 from tidegate.web.logs import only_lines, quiet_server
@@ -32,6 +34,7 @@ from tidegate.web.pages import Pages
 from tidegate.web.posted import LOCATION, PostedDriver
 from tidegate.web.publishing import Publishing
 from tidegate.web.reading import RESERVED, Reading
+from tidegate.web.room import Room
 from tidegate.web.sending import Sending
 from tidegate.web.tokens import Tokens
 
@@ -105,7 +108,8 @@ class Service:
                 "certificate", "alone", "given together with --key", "give both files or none"
             )
         self.drivers = self._open([each if isinstance(each, Queries) else one(each) for each in configs])
-        self.reading = Reading(self.drivers)
+        self.readers = Room(limits.MOST_ANSWERS)  # bytes that readers have not yet taken
+        self.reading = Reading(self.drivers, self.readers)
         self.publishing = Publishing(self.reading)
         self.sending = Sending(self.reading, self.tokens)
         self.machines = Machines(self.drivers, self.tokens)
@@ -149,7 +153,7 @@ class Service:
         )
         inner.router.redirect_slashes = False
         hosts = (*LOOPBACK, *self.settings.names) if self.settings.local or self.settings.names else None
-        return Gate(inner, hosts)
+        return Gate(inner, hosts, self.readers)
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -238,24 +242,31 @@ def serve(
     """
     quiet_server()
     listening = listen(settings)
+    limits.connections(len(files))  # refused before any stream is opened
     service = Service([read_queries(file) for file in files], settings)
-    config = uvicorn.Config(
+    config = server_config(service)
+    log("service.started", streams=list(service.drivers), host=settings.host, port=listening.getsockname()[1])
+    with only_lines():
+        Server(config, service, ready).run(sockets=[listening])
+
+
+def server_config(service: Service) -> uvicorn.Config:
+    """How the server treats connections; refused where too few files may be open for that."""
+    return uvicorn.Config(
         service.app,
+        http=limited(limits.connections(len(service.drivers))),
         log_config=None,
         access_log=False,
         server_header=False,
         date_header=True,
         timeout_graceful_shutdown=10,
-        timeout_keep_alive=30,
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.key,
+        timeout_keep_alive=int(limits.NEXT_SECONDS),
+        ssl_certfile=service.settings.certificate,
+        ssl_keyfile=service.settings.key,
         ws="none",
         lifespan="on",
-        backlog=2048,
+        backlog=limits.BACKLOG,
     )
-    log("service.started", streams=list(service.drivers), host=settings.host, port=listening.getsockname()[1])
-    with only_lines():
-        Server(config, service, ready).run(sockets=[listening])
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -265,7 +276,8 @@ def listen(settings: Settings) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((settings.host, settings.port))
-        found.listen(2048)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.SEND_BUFFER)
+        found.listen(limits.BACKLOG)
     except (OSError, OverflowError) as error:
         found.close()
         reason = getattr(error, "strerror", None) or "a port is a number from 0 to 65535"

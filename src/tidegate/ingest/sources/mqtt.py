@@ -20,6 +20,7 @@ from tidegate.servers.broker import BrokerAddress, library
 
 IN_FLIGHT = 1024  # messages that the broker sends before the first of them is acknowledged
 LARGEST_MESSAGE = 4 * 2**20  # bytes; the broker does not deliver larger ones
+MOST_QUEUED = 64 * 2**20  # bytes of messages that wait here; more stay with the broker
 _FOREVER = 0xFFFFFFFF
 _TAKEN_OVER = 0x8E  # the broker's reason when another client has come under the same name
 _LONGEST_BACKLOG = 60.0  # seconds after a connection in which steps wait for the broker to fall silent
@@ -45,6 +46,9 @@ class MqttSource(EventSource):
     (`max_queued_messages 0` for Mosquitto), and the guarantee assumes it. What cannot be read is dropped without a word,
     since one device must not be able to stop the stream of all.
 
+    A message counts if it is published while the session exists. The copy that a broker retains of one does not count: it
+    would come again with every connection.
+
     A message that comes a second time because its acknowledgement was lost is known by its identifier and a digest of
     what it says, also after a restart.
 
@@ -64,7 +68,7 @@ class MqttSource(EventSource):
     settle
         Seconds without a message after which the backlog of a new connection counts as read. Before that no step
         closes, for at most a minute: a broker that is never silent must not hold releases back. A session that the broker
-        has only just made has no backlog, and waits so long for retained messages only.
+        has only just made has no backlog, and waits no longer than this.
     """
 
     repeatable = False
@@ -97,6 +101,9 @@ class MqttSource(EventSource):
         self.client = client
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._queued = 0  # bytes of messages that wait
+        self._room = threading.Condition()
+        self._closing = False
         self._outstanding: dict[int, int] = {}  # identifier in the present session → our number
         self._known: dict[int, tuple[int, bytes]] = {}  # identifier → number and digest, of the last messages
         self._last = 0  # the number of the newest message
@@ -141,7 +148,9 @@ class MqttSource(EventSource):
                 self._outstanding.clear()
                 self._known.clear()
         self._resumed, self._began = bool(flags.session_present), time.monotonic()
-        client.subscribe(self.topic, qos=1)
+        options = library("subscribeoptions", SourceUnavailable).SubscribeOptions
+        # a retained message would come again with every connection
+        client.subscribe(self.topic, options=options(qos=1, retainHandling=options.RETAIN_DO_NOT_SEND))
 
     def _on_subscribe(self, _client: Any, _data: Any, _mid: int, reasons: Any, _properties: Any) -> None:
         if any(reason.is_failure for reason in reasons):
@@ -165,6 +174,10 @@ class MqttSource(EventSource):
         identifier = message.mid if message.qos else 0
         digest = hashlib.blake2b(message.payload, digest_size=16).digest()
         self._stirred = time.monotonic()
+        if message.retain:  # the broker was asked not to send it: a copy of what was sent before
+            if identifier:
+                client.ack(identifier, 1)
+            return
         with self._lock:
             before = self._known.get(identifier)
             # an identifier is not used anew before it is acknowledged: some brokers repeat without saying so
@@ -184,7 +197,14 @@ class MqttSource(EventSource):
         if again:
             client.ack(identifier, 1)
         else:
-            self._messages.put(_Message(number, identifier, digest, message.payload))
+            self._enqueue(_Message(number, identifier, digest, message.payload))
+
+    def _enqueue(self, message: _Message) -> None:
+        """Let a message wait for the intake; where too many do, the connection is not read until there is room."""
+        with self._room:
+            self._room.wait_for(lambda: self._closing or self._queued < MOST_QUEUED)
+            self._queued += len(message.payload)
+        self._messages.put(message)
 
     def _remember(self, identifier: int, number: int, digest: bytes) -> None:
         """Know a message again. The broker waits for acknowledgements, so that older ones cannot come again."""
@@ -264,15 +284,16 @@ class MqttSource(EventSource):
         self._client.loop_start()
 
     def _take(self, seconds: float) -> list[_Message]:
+        messages: list[_Message] = []
         try:
-            messages = [self._messages.get(timeout=seconds) if seconds else self._messages.get_nowait()]
-        except queue.Empty:
-            return []
-        while len(messages) < IN_FLIGHT:
-            try:
+            messages.append(self._messages.get(timeout=seconds) if seconds else self._messages.get_nowait())
+            while len(messages) < IN_FLIGHT:
                 messages.append(self._messages.get_nowait())
-            except queue.Empty:
-                break
+        except queue.Empty:
+            pass
+        with self._room:
+            self._queued -= sum(len(message.payload) for message in messages)
+            self._room.notify_all()
         return messages
 
     def _read(self, payloads: list[bytes]) -> pl.DataFrame:
@@ -305,6 +326,9 @@ class MqttSource(EventSource):
 
     def close(self) -> None:
         """Leave the broker; the session stays."""
+        with self._room:
+            self._closing = True
+            self._room.notify_all()
         if self._client is not None:
             self._client.disconnect()
             self._client.loop_stop()
