@@ -25,7 +25,7 @@ from tidegate.ingest.schema import Schema, TextUnits, UnitReader
 from tidegate.ingest.several import Several, fill, needed, numeric, read_rows, step_vectors
 from tidegate.ingest.sources.source import EventBatch, EventSource, Position
 from tidegate.ingest.spool import Spool
-from tidegate.ingest.times import EachTime, TimeReader
+from tidegate.ingest.times import TimeReader
 
 MOST_CELLS = 2**22  # of one block: long gaps come in several
 _FEW_ROWS = 2**16  # that may be put away before it is looked whether all of them are needed
@@ -355,8 +355,7 @@ class Intake:
         counts = numbers >= self.next_step
         if latest is not None:
             counts &= moments <= latest
-        if not counts.all():
-            rows, numbers = rows.filter(counts), numbers[counts]
+        rows, numbers = rows.filter(counts), numbers[counts]
         self.dropped += total - len(rows)
         return rows, numbers
 
@@ -364,7 +363,7 @@ class Intake:
         if not self.source.lenient:
             return read_rows(self.query, frame, self.schema, self._times, self._units)
         # where anybody can write, nothing is remembered from one record to the next, and a bad one is left out
-        each = EachTime(self.schema.time_format, self.steps.zone)
+        each = TimeReader(self.schema.time_format, self.steps.zone, lenient=True)
         return read_rows(self.query, frame, self.schema, each, TextUnits(), lenient=True)
 
     def _blocks(

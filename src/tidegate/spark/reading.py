@@ -19,7 +19,7 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest import Query, Schema
 from tidegate.ingest.aggregate import read_rows, valued
 from tidegate.ingest.schema import UnitReader, check_header
-from tidegate.ingest.times import EachTime, TimeReader
+from tidegate.ingest.times import TimeReader
 
 NAME = "the DataFrame"
 
@@ -94,7 +94,7 @@ class Reading:
     def _rows(self, number: int, frame: pl.DataFrame, times: TimeReader, units: UnitReader) -> pl.DataFrame:
         schema, query = self.parts[number]
         if self.lenient:  # nothing is remembered from one record to the next
-            times, units = EachTime(schema.time_format, self.steps.zone), UnitReader()
+            times, units = TimeReader(schema.time_format, self.steps.zone, lenient=True), UnitReader()
         rows = read_rows(query, frame, schema, times, units, lenient=self.lenient)
         moments = rows["time"].to_numpy()
         steps = self.steps.numbers(moments)

@@ -81,8 +81,6 @@ class PostedDriver(Driver):
         moments = frame[self.config.schema.time].to_physical().to_numpy()
         numbers = steps.numbers(moments)
         counts = (numbers > self.spool.floor) & (moments <= steps.latest(self.clock()))
-        if counts.all():
-            return frame, numbers
         return frame.filter(pl.Series(counts)), numbers[counts]
 
     def join(self) -> None:
