@@ -153,6 +153,15 @@ def test_keys_of_one_producer_hide_nothing_of_another(hall: Hall, tmp_path: Path
     assert sorted(held(service)["unit"].to_list()) == ["one", "two"]
 
 
+def test_a_sender_whose_clock_is_ahead_loses_nothing(hall: Hall) -> None:
+    """By 20 ms and by half a minute: what is acknowledged waits for its step."""
+    address, token, service = hall
+    for number, ahead in enumerate((0.02, 30.0)):
+        body = record(f"u{number}", at=time.time() + ahead)
+        assert post(address, token, body, f"k{number}").json() == {"accepted": True}
+    assert held(service)["unit"].to_list() == ["u0", "u1"]
+
+
 def test_answers_do_not_depend_on_what_is_kept(hall: Hall) -> None:
     """Late, early, outside, repeated and empty batches have the same answer, byte for byte."""
     address, token, _ = hall

@@ -20,6 +20,7 @@ Times = npt.NDArray[np.int64]
 MICROSECONDS = 1_000_000
 DAY, WEEK, MONTH = "calendar day", "calendar week", "calendar month"
 CALENDAR = (DAY, WEEK, MONTH)
+AHEAD = 60  # seconds, or the lateness if that is longer: how far a record may be ahead of the clock
 _LATEST = 2**62  # microseconds: arithmetic on times must not wrap around
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -206,19 +207,27 @@ class Steps:
     def closed_by(self, now: float) -> int:
         """The last step that has closed at a time of the public clock (seconds since 1970); 0 for none."""
         assert isinstance(self.lateness, int)
-        moment = int((now - self.lateness) * MICROSECONDS)
+        return max(0, self._reached(now - self.lateness) - 1)
+
+    def furthest(self, now: float) -> int:
+        """The last step of which records are taken at a time of the public clock; 0 for none.
+
+        Clocks differ: a record may be ahead of the public clock by :data:`AHEAD` seconds, or by the lateness if that is
+        longer. Of a step that has begun by then all records are taken, and wait for their step to close.
+        """
+        assert isinstance(self.lateness, int)
+        return self._reached(now + max(self.lateness, AHEAD))
+
+    def _reached(self, now: float) -> int:
+        """The last step that has begun at a time, in seconds since 1970; one more than there are where all are over."""
+        moment = int(now * MICROSECONDS)
         if moment < self.origin:
             return 0
         if self.calendar:
-            closed = int(np.searchsorted(self._begins, moment, side="right")) - 1
+            begun = int(np.searchsorted(self._begins, moment, side="right"))
         else:
-            closed = (moment - self.origin) // self._microseconds
-        return closed if self.count is None else min(closed, self.count)
-
-    def latest(self, now: float) -> int:
-        """The last moment, in microseconds, that an event may claim; later ones are dropped."""
-        assert isinstance(self.lateness, int)
-        return int((now + self.lateness) * MICROSECONDS)
+            begun = (moment - self.origin) // self._microseconds + 1
+        return begun if self.count is None else min(begun, self.count + 1)
 
     def describe(self) -> dict[str, Any]:
         """Identify the clock exactly, as JSON (the lateness is no part of what a step is)."""

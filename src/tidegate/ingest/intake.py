@@ -261,7 +261,7 @@ class Intake:
         now = self.clock()
         for batch in batches:
             self._remember(batch.before)
-            rows, numbers = self._accept(batch, latest=self._latest())
+            rows, numbers = self._accept(batch, furthest=self._furthest())
             rows, numbers = held.add(rows, numbers, batch.before)
             if not self.source.repeatable:
                 self._put_away(held, rows, numbers, batch)
@@ -323,9 +323,9 @@ class Intake:
     def _end(self) -> int:
         return 2**62 if self.steps.count is None else self.steps.count
 
-    def _latest(self) -> int:
-        """The last moment that an event may claim now."""
-        return self.steps.latest(self.clock())
+    def _furthest(self) -> int:
+        """The last step of which records are taken now."""
+        return self.steps.furthest(self.clock())
 
     def _patience(self) -> float:
         """Until the next step closes, but not longer than a quarter of a second."""
@@ -344,17 +344,16 @@ class Intake:
 
     # both ---------------------------------------------------------------------------------------------------
 
-    def _accept(self, batch: EventBatch, latest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
+    def _accept(self, batch: EventBatch, furthest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
         """The rows of a batch that count, and their steps."""
         total = len(batch.frame)
         if not total:
             return pl.DataFrame(), np.zeros(0, dtype=np.int64)
         rows = self._rows(batch.frame)
-        moments = rows["time"].to_numpy()
-        numbers = self.steps.numbers(moments)
+        numbers = self.steps.numbers(rows["time"].to_numpy())
         counts = numbers >= self.next_step
-        if latest is not None:
-            counts &= moments <= latest
+        if furthest is not None:
+            counts &= numbers <= furthest
         rows, numbers = rows.filter(counts), numbers[counts]
         self.dropped += total - len(rows)
         return rows, numbers

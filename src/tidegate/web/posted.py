@@ -78,9 +78,8 @@ class PostedDriver(Driver):
     def current(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
         """The events of open steps and their steps: those of the past and of the far future are never stored."""
         steps = self.config.steps
-        moments = frame[self.config.schema.time].to_physical().to_numpy()
-        numbers = steps.numbers(moments)
-        counts = (numbers > self.spool.floor) & (moments <= steps.latest(self.clock()))
+        numbers = steps.numbers(frame[self.config.schema.time].to_physical().to_numpy())
+        counts = (numbers > self.spool.floor) & (numbers <= steps.furthest(self.clock()))
         return frame.filter(pl.Series(counts)), numbers[counts]
 
     def join(self) -> None:
