@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Callable
+
 import polars as pl
 
 from tidegate.errors import InvalidInput, InvalidParameter
@@ -112,21 +115,24 @@ class TimeReader:
     def _texts(self, text: pl.Series) -> pl.Series:
         """Microseconds of each text, by the first way that reads it; what was read is not looked at again."""
         if self.format in UNITS:
-            return self._number_texts(text, text)
+            return self._number_texts(text)
         if self.format not in FORMATS:
             return self._pattern(text)
         if self.format == "iso":
             return self._iso(text)
         # a date has a hyphen after its first sign, and a number has none there
-        dated = (text.str.find("-", literal=True) > 0).fill_null(False)
-        numbers = text.set(dated, None)
-        found = self._number_texts(numbers, numbers.set(~_matches(numbers, _NUMBER), None))
-        return _else(found, self._iso(text.set(~dated, None)))
+        dated = text.str.find("-", literal=True) > 0
+        return _either(text, dated, self._iso, self._number_texts)
 
-    def _number_texts(self, wholes: pl.Series, reals: pl.Series) -> pl.Series:
+    def _number_texts(self, text: pl.Series) -> pl.Series:
         """Whole numbers exactly, and others as floats: each as it is written."""
-        found = self._whole(wholes.cast(pl.Int64, strict=False))
-        return _else(found, self._real(_left(reals, found).cast(pl.Float64, strict=False)))
+        found = self._whole(text.cast(pl.Int64, strict=False))
+        return _else(found, text, self._real_texts)
+
+    def _real_texts(self, text: pl.Series) -> pl.Series:
+        if self.format == "auto":
+            text = text.set(~text.str.contains(_NUMBER), None)
+        return self._real(text.cast(pl.Float64, strict=False))
 
     def _pattern(self, text: pl.Series) -> pl.Series:
         aware = any(mark in self.format for mark in ("%z", "%Z", "%+"))
@@ -140,14 +146,13 @@ class TimeReader:
         return moments.to_physical() if aware else self._zoned(moments)
 
     def _iso(self, text: pl.Series) -> pl.Series:
-        zulu = (text.str.ends_with("Z") | text.str.ends_with("z")).fill_null(False)
-        found = _local(text.set(~zulu, None).str.head(-1)).to_physical()
-        rest = text.set(zulu, None)
+        zulu = text.str.ends_with("Z") | text.str.ends_with("z")
+        return _either(text, zulu, lambda some: _local(some.str.head(-1)).to_physical(), self._other_iso)
+
+    def _other_iso(self, text: pl.Series) -> pl.Series:
         # a date alone ends like an offset (2026-03-02 has "-02" but no minutes) and is not matched by it
-        offset = _matches(rest, _OFFSET)
-        shifted = rest.set(~offset, None)
-        moved = _local(shifted.str.replace(_OFFSET, "")).to_physical() - _shift(shifted) * 60_000_000
-        return _else(_else(found, moved), self._zoned(_local(rest.set(offset, None))))
+        offset = text.str.contains(_OFFSET)
+        return _either(text, offset, _shifted, lambda some: self._zoned(_local(some)))
 
     def _zoned(self, moments: pl.Series) -> pl.Series:
         """Microseconds of UTC of local times."""
@@ -155,47 +160,64 @@ class TimeReader:
             return moments.to_physical()
         # years that no clock has overflow where an hour is added or taken away; they stay outside of every clock
         year = moments.dt.year()
-        odd = ((year < 1) | (year > 9999)).fill_null(False)
-        usual = moments.set(odd, None)
-        found = self._moment(usual)
-        hour = 3_600_000_000
-        skipped = (_left(usual, found).to_physical() - hour).cast(pl.Datetime("us"))
-        found = _else(found, self._moment(skipped) + hour)
-        return found.zip_with(~odd, moments.to_physical())
+        odd = (year < 1) | (year > 9999)
+        return _either(moments, odd, pl.Series.to_physical, self._usual)
+
+    def _usual(self, moments: pl.Series) -> pl.Series:
+        hour = datetime.timedelta(hours=1)
+        return _else(
+            self._moment(moments), moments, lambda skipped: self._moment(skipped - hour) + 3_600_000_000
+        )
 
     def _moment(self, moments: pl.Series) -> pl.Series:
         local = moments.dt.replace_time_zone(self.zone, ambiguous="earliest", non_existent="null")
         return local.to_physical()
 
 
-def _matches(text: pl.Series, pattern: str) -> pl.Series:
-    return text.str.contains(pattern).fill_null(False)
+Way = Callable[[pl.Series], pl.Series]
 
 
-def _left(series: pl.Series, found: pl.Series) -> pl.Series:
-    """Those that were not yet read."""
-    return series.set(found.is_not_null(), None)
+def _either(series: pl.Series, chosen: pl.Series, way: Way, other: Way) -> pl.Series:
+    """Microseconds of those that are chosen by one way, and of the rest by the other."""
+    rest = (~chosen).fill_null(True)
+    found = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(series))
+    for mask, read in ((~rest, way), (rest, other)):
+        at = mask.arg_true()
+        found = found.scatter(at, read(series.gather(at)))
+    return found
 
 
-def _else(found: pl.Series, other: pl.Series) -> pl.Series:
-    """What was read, and where nothing was the other."""
-    return found.zip_with(found.is_not_null(), other)
+def _else(found: pl.Series, series: pl.Series, way: Way) -> pl.Series:
+    """What was found, and where nothing was, what another way finds."""
+    at = (found.is_null() & series.is_not_null()).arg_true()
+    return found.scatter(at, way(series.gather(at)))
 
 
 def _local(text: pl.Series) -> pl.Series:
     """Dates and times without a zone."""
     found = text.str.to_datetime(_FULL, time_unit="us", strict=False)
-    rest = _left(text, found).str.replace(" ", "T", literal=True).str.replace(",", ".", literal=True)
-    for pattern in (_FULL, "%Y-%m-%dT%H:%M", "%Y-%m-%d"):
-        found = _else(found, _left(rest, found).str.to_datetime(pattern, time_unit="us", strict=False))
+    return _else(found, text, _written_otherwise)
+
+
+def _written_otherwise(text: pl.Series) -> pl.Series:
+    """The same with a blank instead of the T, a comma instead of the point, or without seconds, or hours."""
+    full = text.str.replace(" ", "T", literal=True).str.replace(",", ".", literal=True)
+    found = full.str.to_datetime(_FULL, time_unit="us", strict=False)
+    for pattern in ("%Y-%m-%dT%H:%M", "%Y-%m-%d"):
+        found = _else(
+            found,
+            full,
+            lambda some, way=pattern: some.str.to_datetime(way, time_unit="us", strict=False),  # type: ignore[misc]
+        )
     return found
 
 
-def _shift(text: pl.Series) -> pl.Series:
-    """The minutes of the offset at the end of each text."""
+def _shifted(text: pl.Series) -> pl.Series:
+    """Microseconds of times with an offset."""
     zones = text.str.extract(f"({_OFFSET[:-1]})$", 1)
     hours, minutes = (
         part.cast(pl.Int64, strict=False) for part in (zones.str.slice(1, 2), zones.str.slice(-2))
     )
-    total = hours * 60 + minutes
-    return total.zip_with(zones.str.starts_with("+").fill_null(False), -total)
+    total = (hours * 60 + minutes) * 60_000_000
+    shift = total.zip_with(zones.str.starts_with("+"), -total)
+    return _local(text.str.replace(_OFFSET, "")).to_physical() - shift
