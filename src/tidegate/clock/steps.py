@@ -21,6 +21,7 @@ MICROSECONDS = 1_000_000
 DAY, WEEK, MONTH = "calendar day", "calendar week", "calendar month"
 CALENDAR = (DAY, WEEK, MONTH)
 AHEAD = 60  # seconds, or the lateness if that is longer: how far a record may be ahead of the clock
+MOVED = 2.0  # seconds by which the system's clock may be corrected without a word
 _LATEST = 2**62  # microseconds: arithmetic on times must not wrap around
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -229,6 +230,11 @@ class Steps:
             begun = (moment - self.origin) // self._microseconds + 1
         return begun if self.count is None else min(begun, self.count + 1)
 
+    def takes(self, moment: float, now: float) -> bool:
+        """Whether a record of a moment counts that arrives at a time of the public clock, both in seconds since 1970."""
+        number = int(self.numbers(np.array([int(moment * MICROSECONDS)], dtype=np.int64))[0])
+        return self.closed_by(now) < number <= self.furthest(now)
+
     def describe(self) -> dict[str, Any]:
         """Identify the clock exactly, as JSON (the lateness is no part of what a step is)."""
         return {"origin": self.origin, "length": self.length, "zone": self.zone if self.calendar else "UTC"}
@@ -238,7 +244,7 @@ class PublicClock:
     """Wall-clock time that jumps neither way while a process runs.
 
     It is read once and then advanced by a clock that nobody sets, so that a correction of the system's time,
-    which would close steps early, has no effect until the next start.
+    which would close steps early, has no effect until the next start. Whoever asks for it is told that there was one.
 
     Examples
     --------
@@ -255,3 +261,9 @@ class PublicClock:
     def __call__(self) -> float:
         """Seconds since 1970."""
         return self._offset + time.clock_gettime(self._tick)
+
+    @property
+    def set_by(self) -> float:
+        """By how many seconds the system's clock was set since the start; 0 for small corrections."""
+        by = time.time() - self()
+        return by if abs(by) > MOVED else 0.0

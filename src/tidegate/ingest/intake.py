@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidegate.clock.steps import PublicClock, Steps
+from tidegate.clock.steps import MOVED, PublicClock, Steps
 from tidegate.errors import InvalidParameter
 from tidegate.exact import one_of
 from tidegate.ingest.aggregate import Matrix
@@ -121,6 +121,7 @@ class Intake:
         self._stopped = False
         self._rehearsed = False
         self._once = once
+        self._set_by = 0.0  # what was last said of the system's clock
         self.dropped = 0
 
     def __iter__(self) -> Iterator[StepBlock]:
@@ -260,6 +261,7 @@ class Intake:
         batches = self.source.batches(self._from, patience=self._patience)
         now = self.clock()
         for batch in batches:
+            self._watch_clock()
             self._remember(batch.before)
             rows, numbers = self._accept(batch, furthest=self._furthest())
             rows, numbers = held.add(rows, numbers, batch.before)
@@ -282,6 +284,21 @@ class Intake:
         while self.next_step <= end and not self._stopped:
             yield from self._close(held, self.clock(), end, after)
             _time.sleep(self._patience())
+
+    def _watch_clock(self) -> None:
+        """Say so, once, when the system's clock was set: here, because every stream that is followed passes by."""
+        by = float(getattr(self.clock, "set_by", 0.0))
+        if abs(by - self._set_by) <= MOVED:
+            return
+        self._set_by = by
+        if by:
+            direction = "forward" if by > 0 else "back"
+            self.source.tell(
+                f"the system's clock was set {direction} by {abs(by):,.0f} s; the steps of this stream go on by the "
+                "clock of its start, so start it again if the new time is right."
+            )
+        else:
+            self.source.tell("the system's clock is again that of this stream.")
 
     def _remember(self, beginning: Position) -> None:
         """Have it kept where the source begins: a start before the first commit must begin there and not elsewhere."""
