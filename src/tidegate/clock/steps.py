@@ -244,7 +244,7 @@ class PublicClock:
     """Wall-clock time that jumps neither way while a process runs.
 
     It is read once and then advanced by a clock that nobody sets, so that a correction of the system's time,
-    which would close steps early, has no effect until the next start. Whoever asks for it is told that there was one.
+    which would close steps early, has no effect until the next start. :attr:`set_by` has its size.
 
     Examples
     --------
