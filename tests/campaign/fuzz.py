@@ -143,7 +143,7 @@ def records(data: bytes) -> None:
     from tidegate.ingest.schema import TextUnits
     from tidegate.ingest.several import read_rows
     from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
-    from tidegate.ingest.times import EachTime
+    from tidegate.ingest.times import TimeReader
 
     schema = Schema(time="time", unit="unit", column="place", value="value")
     query = Query(aggregate="sum", columns=Columns(("a", "b")), clip=("0", "10"))
@@ -166,7 +166,9 @@ def records(data: bytes) -> None:
             reader.names = list(needed)
             frame = reader.parse_each(lines, needed)
         if len(frame):
-            rows = read_rows(query, frame, schema, EachTime("auto", "UTC"), TextUnits(), lenient=True)
+            rows = read_rows(
+                query, frame, schema, TimeReader("auto", "UTC", lenient=True), TextUnits(), lenient=True
+            )
             assert len(rows) <= len(frame)
     except TidegateError as error:
         _unmarked(str(error))

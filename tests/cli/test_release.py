@@ -177,7 +177,7 @@ def test_a_stream_that_fails_on_a_terminal_says_why(tmp_path: Path) -> None:
     watchers = Watchers({config.name: View(config, live=True)})
     with (
         pytest.raises(LedgerError, match="is locked"),
-        watchers.of(Pulse(config, watchers.say, live=False)),
+        watchers.of(Pulse(config, live=False)),
     ):
         raise LedgerError("the ledger is locked.")
 

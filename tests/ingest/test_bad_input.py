@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import datetime
 import logging
 import traceback
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from tidegate.ingest.errors import (
     EmptyInput,
     InputChanged,
     MissingColumn,
-    MixedTimes,
     MixedTypes,
     NotNumeric,
     NotUtf8,
@@ -94,7 +92,6 @@ def damaged(folder: Path) -> Path:
     return path
 
 
-NAIVE = datetime.datetime(1970, 1, 1)
 GOOD: dict[str, object] = {"time": [5], "unit": [MARK], "place": ["a"], "value": [1.0]}
 JSON = '{"time": 5, "unit": "%s", "place": "a", "value": %s}\n'
 
@@ -135,15 +132,11 @@ CASES: dict[str, tuple[Callable[[Path], Path], type[TidegateError]]] = {
     ),
     "json that is no object": (raw(f'["{MARK}"]\n'.encode(), "events.jsonl"), UnreadableInput),
     "times that are no times": (csv(f"{MARK},u,a,1"), BadTimes),
-    "aware and naive times": (
-        csv(f"1970-01-01T00:00:01Z,{MARK},a,1", "1970-01-01T00:00:02,u,a,1"),
-        MixedTimes,
-    ),
-    "aware and naive files": (
+    "units with and without a sign": (
         folder_of(
-            parquet(GOOD | {"time": [NAIVE]}), parquet(GOOD | {"time": [NAIVE.replace(tzinfo=datetime.UTC)]})
+            parquet(GOOD | {"unit": [-1]}), parquet(GOOD | {"unit": pl.Series([2**64 - 1], dtype=pl.UInt64)})
         ),
-        MixedTimes,
+        MixedTypes,
     ),
     "mixed types of units": (folder_of(parquet(GOOD), parquet(GOOD | {"unit": [7781]})), MixedTypes),
     "units that are no units": (parquet(GOOD | {"unit": [7781.5]}), MixedTypes),

@@ -26,7 +26,7 @@ from tidegate.ingest.sources import text as text_module
 from tidegate.ingest.sources.mqtt import MqttSource
 from tidegate.ingest.sources.pipe import PipeSource
 from tidegate.ingest.sources.text import PACKED, CsvDialect, JsonDialect
-from tidegate.ingest.times import EachTime
+from tidegate.ingest.times import TimeReader
 from tiers import thinned
 
 SCHEMA = Schema(time="time", unit="unit", column="place", value="value")
@@ -310,10 +310,10 @@ def test_text_that_nobody_can_write_is_missing_in_its_own_record_only() -> None:
 @pytest.mark.parametrize("form", ["auto", "iso"])
 def test_a_time_that_no_clock_has_is_a_missing_one(zone, form):
     """It stops nobody, in whatever zone; the good one beside it is read as it would be alone."""
-    reader = EachTime(form, zone)
+    reader = TimeReader(form, zone, lenient=True)
     odd = pl.Series(["-262143-01-01T00:00:00", "2026-03-02T10:00:00", "262142-12-31T23:59:59", "noon"])
     found = reader.read(odd)
-    assert found[1] == EachTime(form, zone).read(odd[1:2])[0]
+    assert found[1] == TimeReader(form, zone, lenient=True).read(odd[1:2])[0]
     assert found[3] is None
 
 
@@ -368,7 +368,7 @@ def test_no_time_decides_how_another_is_read(form: str, zone: str) -> None:
     """Every pair, in both orders: each is what it is alone. One unreadable time made all that have a blank vanish."""
 
     def read(*texts: str) -> list[int | None]:
-        return EachTime(form, zone).read(pl.Series(texts, dtype=pl.String)).to_list()
+        return TimeReader(form, zone, lenient=True).read(pl.Series(texts, dtype=pl.String)).to_list()
 
     alone = {text: read(text)[0] for text in TIMES}
     assert sum(moment is not None for moment in alone.values()) >= 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import PublicClock, Steps
-from tidegate.ingest.errors import BadTimes, MixedTimes, NotNumeric
+from tidegate.ingest.errors import BadTimes, NotNumeric
 from tidegate.ingest.times import TimeReader
 from tidegate.policy import Clock
 
@@ -138,15 +138,14 @@ def test_local_times_at_the_ends_of_summer_time() -> None:
     assert read(["2026-03-29T02:30", "2026-03-29T01:30"], zone="Europe/Berlin") == [skipped, skipped - 3600]
 
 
-def test_different_offsets_are_exact_moments_but_none_at_all_is_refused() -> None:
-    """Two time zones are fine where both are written; aware and naive times are not one stream."""
-    assert len(set(read(["2026-03-02T12:00+01:00", "2026-03-02T11:00Z"]))) == 1
-    with pytest.raises(MixedTimes, match="mixed"):
-        read(["2026-03-02T12:00+01:00", "2026-03-02T11:00"])
-    reader = TimeReader()
-    reader.read(pl.Series([datetime.datetime(2026, 1, 1)]))
-    with pytest.raises(MixedTimes):
-        reader.read(pl.Series([datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)]))
+def test_a_time_with_an_offset_is_exact_and_others_are_in_the_zone() -> None:
+    """Each is read for itself, in one column and in several."""
+    assert len(set(read(["2026-03-02T12:00+01:00", "2026-03-02T11:00Z", "2026-03-02T05:00-0600"]))) == 1
+    mixed = ["2026-03-02T12:00+01:00", "2026-03-02T12:00", "2026-03-02T11:00:00z", "1772449200"]
+    assert len(set(read(mixed, zone="Europe/Berlin"))) == 1
+    reader = TimeReader(zone="Europe/Berlin")
+    naive, aware = datetime.datetime(2026, 1, 1, 1), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    assert reader.read(pl.Series([naive])).to_list() == reader.read(pl.Series([aware])).to_list()
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,14 @@ import pytest
 from tests.runtime.helpers import release, settings
 
 from tidegate.cli import main
+from tidegate.clock.steps import PublicClock
+from tidegate.config import read_queries
 from tidegate.errors import InvalidParameter
 from tidegate.runtime import open_stream, pulse
 from tidegate.runtime.errors import SinkError, SinkUnavailable
 from tidegate.runtime.notify import Notifier
 from tidegate.runtime.pruning import verify_archives
-from tidegate.runtime.pulse import Heartbeat, Pulse, SystemClock
+from tidegate.runtime.pulse import Heartbeat, Pulse
 from waiting import LIMIT, until
 
 
@@ -111,7 +113,7 @@ def test_a_loop_that_hangs_gives_no_sign_of_life(tmp_path: Path, monkeypatch: py
     with listening(place) as system, open_stream(config) as stream:
         notifier = Notifier({"NOTIFY_SOCKET": place, "WATCHDOG_USEC": "100000"})
         assert notifier.every == 0.05
-        felt = Pulse(config, lambda _: None, live=True, notifier=notifier)
+        felt = Pulse(config, live=True, notifier=notifier)
         felt.begin(stream)
         heart = Heartbeat(time.time)
         heart.last -= 100  # for as long nobody has asked it
@@ -145,25 +147,34 @@ def test_a_name_without_a_file_and_no_name_at_all() -> None:
 
 
 def test_a_clock_that_was_set_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for each time; small corrections are not worth a word."""
-    monkeypatch.setattr(pulse, "EVERY", 0.01)
-    wall = [1000.0]
-    system = SystemClock(lambda: wall[0], lambda: 0.0)
-    wall[0] += 1.5
-    assert system.moved() == 0
-    wall[0] += 3600
-    assert system.moved() == pytest.approx(3601.5)
-    assert system.moved() == 0
+    """Once for each time, by the loop that every followed stream has; small corrections are not worth a word."""
+    queries = read_queries(followed(tmp_path, 'status = "status.json"'))
+    real, by, looks = time.time, [0.0], iter((0.0, 1.5, -7200.0, -7200.0, -7201.0, 0.5, 3600.0))
+    monkeypatch.setattr(time, "time", lambda: real() + by[0])
+    heart = Heartbeat(PublicClock())
+    intake = queries.open(None, follow=True, clock=heart)
+    felt = Pulse(queries.first, live=True)
+    felt._facts = {"state": "running"}
+    felt._heart = heart
     said: list[str] = []
-    config = settings(tmp_path)
-    felt = Pulse(config, said.append, live=True, system=system)
-    felt.watch(Heartbeat(time.time), None)
-    wall[0] -= 7200
-    until(lambda: said)
-    felt.end("ended")
+    intake.source.tell = said.append
+    batches = intake.source.batches
+
+    def looked_at(*arguments: Any, **more: Any) -> Any:
+        for batch, moved in zip(batches(*arguments, **more), looks, strict=False):
+            by[0] = moved
+            yield batch
+        intake.stop()
+
+    intake.source.batches = looked_at  # type: ignore[method-assign]
+    for _ in intake:
+        pass
+    assert felt.facts()["clock_set_by_seconds"] == 3600
+    on = "the steps of this stream go on by the clock of its start, so start it again if the new time is right."
     assert said == [
-        "the system's clock was set back by 7,200 s; the steps of this stream go on by the clock of its start, so start "
-        "it again if the new time is right."
+        f"the system's clock was set back by 7,200 s; {on}",
+        "the system's clock is again that of this stream.",
+        f"the system's clock was set forward by 3,600 s; {on}",
     ]
 
 
@@ -194,7 +205,7 @@ def test_a_status_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: 
     """Later a full disk does not stop the stream."""
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "absent/status.json"\n\n[sink]'))
     with open_stream(config) as stream, pytest.raises(SinkError, match="status in"):
-        Pulse(config, print, live=True).begin(stream)
+        Pulse(config, live=True).begin(stream)
 
 
 def test_a_status_file_replaces_nothing_else(tmp_path: Path) -> None:
@@ -202,7 +213,7 @@ def test_a_status_file_replaces_nothing_else(tmp_path: Path) -> None:
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
     place = tmp_path / "status.json"
     with open_stream(config) as stream:
-        pulse = Pulse(config, print, live=True)
+        pulse = Pulse(config, live=True)
         place.write_text("")
         pulse.begin(stream)
         pulse.begin(stream)

@@ -30,7 +30,7 @@ BAD = {
         b"{\n",
         b"walrus\n",
     ),
-    "text/csv": (b"walrus,a,north\n", b"2026-03-02,,north\n", b"1,2,3,4\n", b"2026-03-02T00:00Z,a,north\n"),
+    "text/csv": (b"walrus,a,north\n", b"2026-03-02,,north\n", b"1,2,3,4\n", b"2026-03-02T25:00Z,a,north\n"),
 }
 KINDS = tuple(GOOD)
 

@@ -4,6 +4,7 @@ import atexit
 import gzip
 import io
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -157,6 +158,54 @@ def test_keys_of_one_producer_hide_nothing_of_another(hall: Hall, tmp_path: Path
     assert post(address, meter, record("one"), "eu/1").json() == {"accepted": True}
     assert post(address, other, record("two"), "1").json() == {"accepted": True}
     assert sorted(held(service)["unit"].to_list()) == ["one", "two"]
+
+
+def test_a_sender_whose_clock_is_ahead_loses_nothing(hall: Hall) -> None:
+    """By 20 ms and by half a minute: what is acknowledged waits for its step."""
+    address, token, service = hall
+    for number, ahead in enumerate((0.02, 30.0)):
+        body = record(f"u{number}", at=time.time() + ahead)
+        assert post(address, token, body, f"k{number}").json() == {"accepted": True}
+    assert held(service)["unit"].to_list() == ["u0", "u1"]
+
+
+def test_a_service_whose_clock_was_set_acknowledges_nothing_that_it_would_lose(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not ready, says why in its log, and takes events again when the clock is right."""
+    address, token, service = hall
+    real, errors = time.time, ""
+    monkeypatch.setattr(time, "time", lambda: real() - 200_000)
+
+    def said() -> bool:
+        nonlocal errors
+        errors += capsys.readouterr().err
+        return "the system's clock was set back by 200,000 s" in errors
+
+    until(said)
+    answer = post(address, token, record("lost"), "k")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
+    ready = httpx.get(f"{address}/readyz")
+    assert (ready.status_code, ready.json()["streams"]) == (503, {"hall": "clock set"})
+    metrics = httpx.get(f"{address}/metrics").text
+    assert float(re.findall(r'tidegate_clock_set_seconds{stream="hall"} (.*)', metrics)[0]) < -199_990
+    monkeypatch.setattr(time, "time", real)
+    assert post(address, token, record("found"), "k").status_code == 200
+    assert httpx.get(f"{address}/readyz").status_code == 200
+    assert held(service)["unit"].to_list() == ["found"]
+
+
+def test_a_small_step_of_the_clock_keeps_the_service_at_work(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of now still counts: it is said, and that is all."""
+    address, token, service = hall
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 30)
+    assert post(address, token, record("one"), "k").status_code == 200
+    assert httpx.get(f"{address}/readyz").status_code == 200
+    assert service.drivers["hall"].clock_set_by > 20
+    assert held(service)["unit"].to_list() == ["one"]
 
 
 def test_answers_do_not_depend_on_what_is_kept(hall: Hall) -> None:

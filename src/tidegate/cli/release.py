@@ -178,7 +178,7 @@ def run_release(
 
     with (
         watching(queries, live=live, quiet=quiet) as watcher,
-        watcher.of(Pulse(queries.first, watcher.say, live=live)) as pulse,
+        watcher.of(Pulse(queries.first, live=live)) as pulse,
     ):
         watcher.stage("opening the ledger")
         with open_streams(

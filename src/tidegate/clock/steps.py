@@ -20,6 +20,8 @@ Times = npt.NDArray[np.int64]
 MICROSECONDS = 1_000_000
 DAY, WEEK, MONTH = "calendar day", "calendar week", "calendar month"
 CALENDAR = (DAY, WEEK, MONTH)
+AHEAD = 60  # seconds, or the lateness if that is longer: how far a record may be ahead of the clock
+MOVED = 2.0  # seconds by which the system's clock may be corrected without a word
 _LATEST = 2**62  # microseconds: arithmetic on times must not wrap around
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -206,19 +208,32 @@ class Steps:
     def closed_by(self, now: float) -> int:
         """The last step that has closed at a time of the public clock (seconds since 1970); 0 for none."""
         assert isinstance(self.lateness, int)
-        moment = int((now - self.lateness) * MICROSECONDS)
+        return max(0, self._reached(now - self.lateness) - 1)
+
+    def furthest(self, now: float) -> int:
+        """The last step of which records are taken at a time of the public clock; 0 for none.
+
+        Clocks differ: a record may be ahead of the public clock by :data:`AHEAD` seconds, or by the lateness if that is
+        longer. Of a step that has begun by then all records are taken, and wait for their step to close.
+        """
+        assert isinstance(self.lateness, int)
+        return self._reached(now + max(self.lateness, AHEAD))
+
+    def _reached(self, now: float) -> int:
+        """The last step that has begun at a time, in seconds since 1970; one more than there are where all are over."""
+        moment = int(now * MICROSECONDS)
         if moment < self.origin:
             return 0
         if self.calendar:
-            closed = int(np.searchsorted(self._begins, moment, side="right")) - 1
+            begun = int(np.searchsorted(self._begins, moment, side="right"))
         else:
-            closed = (moment - self.origin) // self._microseconds
-        return closed if self.count is None else min(closed, self.count)
+            begun = (moment - self.origin) // self._microseconds + 1
+        return begun if self.count is None else min(begun, self.count + 1)
 
-    def latest(self, now: float) -> int:
-        """The last moment, in microseconds, that an event may claim; later ones are dropped."""
-        assert isinstance(self.lateness, int)
-        return int((now + self.lateness) * MICROSECONDS)
+    def takes(self, moment: float, now: float) -> bool:
+        """Whether a record of a moment counts that arrives at a time of the public clock, both in seconds since 1970."""
+        number = int(self.numbers(np.array([int(moment * MICROSECONDS)], dtype=np.int64))[0])
+        return self.closed_by(now) < number <= self.furthest(now)
 
     def describe(self) -> dict[str, Any]:
         """Identify the clock exactly, as JSON (the lateness is no part of what a step is)."""
@@ -229,7 +244,7 @@ class PublicClock:
     """Wall-clock time that jumps neither way while a process runs.
 
     It is read once and then advanced by a clock that nobody sets, so that a correction of the system's time,
-    which would close steps early, has no effect until the next start.
+    which would close steps early, has no effect until the next start. :attr:`set_by` has its size.
 
     Examples
     --------
@@ -246,3 +261,9 @@ class PublicClock:
     def __call__(self) -> float:
         """Seconds since 1970."""
         return self._offset + time.clock_gettime(self._tick)
+
+    @property
+    def set_by(self) -> float:
+        """By how many seconds the system's clock was set since the start; 0 for small corrections."""
+        by = time.time() - self()
+        return by if abs(by) > MOVED else 0.0

@@ -116,8 +116,8 @@ class StepsKeys:
     )
     zone: str = key("The IANA time zone of the start and of times that carry none.", default="UTC")
     lateness: str | int = key(
-        "How long after its end a step waits for events when the input is followed; events that claim to be further "
-        "than this in the future are dropped.",
+        "How long after its end a step waits for events when the input is followed; events of steps "
+        "that begin more than this, and more than a minute, after the present are dropped.",
         kind="duration",
         default=0,
     )

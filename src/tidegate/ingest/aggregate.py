@@ -14,9 +14,9 @@ from tidegate.exact import show
 from tidegate.ingest import kernels
 from tidegate.ingest.arrays import frozen, never_decreases
 from tidegate.ingest.bounding import bounded
-from tidegate.ingest.columns import Columns, Intervals, numbers
+from tidegate.ingest.columns import Columns, Intervals, as_array, numbers
 from tidegate.ingest.condition import Condition
-from tidegate.ingest.errors import RepeatedReading
+from tidegate.ingest.errors import RepeatedReading, refuse
 from tidegate.ingest.levels import NODES
 from tidegate.ingest.query import LARGEST, Query
 from tidegate.ingest.schema import Schema, UnitReader, unit_codes
@@ -57,21 +57,14 @@ def read_rows(
     parts: dict[str, Any] = {"time": time}
     if schema.unit is not None and query.aggregate != "given":
         parts["unit"] = units.read(frame[schema.unit])
-    values = None
     if schema.value is not None and valued(query):
-        values = numbers(frame[schema.value], schema.value)
-        parts["value"] = on_grid(query, values)
+        parts["value"] = on_grid(query, numbers(frame[schema.value], schema.value))
     if isinstance(query.columns, Intervals):
         assert schema.value is not None
         parts["column"] = query.columns.indices(frame[schema.value])
     else:
         parts["column"] = column_numbers(query, frame, schema)
-    rows = pl.DataFrame(parts)
-    if values is not None and values.dtype.kind == "f":
-        lacking = np.isnan(values)
-        if lacking.any():
-            rows = rows.filter(~lacking)
-    return rows.drop_nulls() if any(rows[name].null_count() for name in rows.columns) else rows
+    return pl.DataFrame(parts).drop_nulls()
 
 
 def column_numbers(query: Query, frame: pl.DataFrame, schema: Schema) -> Any:
@@ -96,32 +89,39 @@ def valued(query: Query) -> bool:
 
 def _readable(query: Query, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """A batch in which values that would be refused are missing: each is looked at for itself."""
-    names = list(query.columns.names) if query.wide and isinstance(query.columns, Columns) else [schema.value]
+    names: list[str] = []
+    if query.wide and isinstance(query.columns, Columns):
+        names = list(query.columns.names)
+    elif schema.value is not None and (valued(query) or isinstance(query.columns, Intervals)):
+        names = [schema.value]
     found = {}
     for name in names:
-        if name is not None and isinstance(frame[name].dtype, pl.String):
-            values = frame[name].str.strip_chars().cast(pl.Float64, strict=False)
-            if query.aggregate == "given":
-                values = values.set(pl.Series(~acceptable(query, values.fill_null(0.0).to_numpy())), None)
-            found[name] = values
+        values = numbers(frame[name], name, lenient=True)
+        if query.aggregate == "given":
+            values = values.set(pl.Series(too_large(query, values) | off_grid(query, values)), None)
+        found[name] = values
     return frame.with_columns(**found)
 
 
-def acceptable(query: Query, values: npt.NDArray[np.float64]) -> Mask:
-    """Which readings are within what can be released and, unless they are rounded, on the grid."""
-    ticks = query.ticks
-    usable = np.where(np.isnan(values), 0.0, values)
-    if query.clip is None:
-        good = np.abs(usable) <= LARGEST // ticks
-        inside = good
-    else:
+def too_large(query: Query, values: pl.Series) -> Mask:
+    """Which readings lie beyond what can be released."""
+    if query.clip is not None:
+        return np.zeros(len(values), dtype=np.bool_)
+    result: Mask = np.abs(as_array(values).astype(np.float64)) > LARGEST // query.ticks
+    return result
+
+
+def off_grid(query: Query, values: pl.Series) -> Mask:
+    """Which readings would have to be rounded and must not be; those that are clipped are on the grid."""
+    if query.rounding != "refuse":
+        return np.zeros(len(values), dtype=np.bool_)
+    given = as_array(values).astype(np.float64)
+    inside = ~too_large(query, values)
+    if query.clip is not None:
         low, high = query.limits
-        good = np.ones(len(values), dtype=np.bool_)
-        inside = (usable > low) & (usable < high)
-    if query.rounding == "refuse":
-        near = np.where(inside, usable, 0.0)
-        good = good & (nearest_units(near * ticks) / ticks == near)
-    result: Mask = good
+        inside = (given > low) & (given < high)
+    near = np.where(inside, given, 0.0)
+    result: Mask = nearest_units(near * query.ticks) / query.ticks != near
     return result
 
 
@@ -129,29 +129,23 @@ def _wide_rows(query: Query, frame: pl.DataFrame, time: pl.Series) -> pl.DataFra
     assert isinstance(query.columns, Columns)
     parts = []
     for index, name in enumerate(query.columns.names):
-        values = numbers(frame[name], name)
+        values = on_grid(query, numbers(frame[name], name))
         column = np.full(len(frame), index, dtype=np.int32)
-        part = pl.DataFrame({"time": time, "value": on_grid(query, values), "column": column})
-        parts.append(part.filter(~np.isnan(values)) if values.dtype.kind == "f" else part)
+        parts.append(pl.DataFrame({"time": time, "value": values, "column": column}))
     return pl.concat(parts).drop_nulls().sort("time", maintain_order=True)
 
 
-def on_grid(query: Query, values: npt.NDArray[Any]) -> Matrix:
-    """Clip, then round to grid units with floor(x/g + ½); NaN becomes 0, to be left out by the caller."""
-    ticks, given = query.ticks, query.aggregate == "given"
+def on_grid(query: Query, column: pl.Series) -> pl.Series:
+    """Clip, then round to grid units with floor(x/g + ½); missing numbers stay missing.
+
+    Given readings that can be neither released as they are nor clipped refuse the input.
+    """
+    if query.aggregate == "given":
+        _check_readings(query, column)
+    ticks, values = query.ticks, as_array(column)
     low, high = (-LARGEST, LARGEST) if query.clip is None else query.limits_in_units
-    if given and query.clip is None and len(values):
-        largest = np.abs(np.nan_to_num(values.astype(np.float64), nan=0.0)).max()
-        if not largest <= LARGEST // ticks:
-            raise InvalidInput(
-                f"a reading lies beyond ±{LARGEST} grid units; choose a coarser grid or declare clip."
-            )
-    if values.dtype.kind == "f":
-        usable = np.where(np.isnan(values), 0.0, values)
-        scaled = np.clip(usable, low / ticks, high / ticks) * ticks
-        units = nearest_units(scaled)
-        if given and query.rounding == "refuse":
-            _check_readings(query, usable, units)
+    if column.dtype == pl.Float64:
+        units = nearest_units(np.clip(values, low / ticks, high / ticks) * ticks)
     else:
         units = np.clip(values, -(-low // ticks) - 1, high // ticks + 1) * ticks
     # once more in whole numbers: this, and not the float above, is what bounds a contribution
@@ -160,20 +154,21 @@ def on_grid(query: Query, values: npt.NDArray[Any]) -> Matrix:
         units -= query.centre
     elif query.weighting == "share":
         units = np.sign(units) * (np.abs(units) // query.most)
-    result: Matrix = units.astype(np.int64, copy=False)
-    return result
+    return pl.Series(units.astype(np.int64, copy=False)).set(column.is_null(), None)
 
 
-def _check_readings(query: Query, values: npt.NDArray[np.float64], units: Matrix) -> None:
-    inside = np.ones(len(values), dtype=np.bool_)
-    if query.clip is not None:
-        low, high = query.limits
-        inside = (values > low) & (values < high)
-    if not np.array_equal(values[inside], units[inside] / query.ticks):
-        raise InvalidInput(
+def _check_readings(query: Query, values: pl.Series) -> None:
+    refuse(
+        too_large(query, values),
+        InvalidInput(f"a reading lies beyond ±{LARGEST} grid units; choose a coarser grid or declare clip."),
+    )
+    refuse(
+        off_grid(query, values),
+        InvalidInput(
             f"a reading does not lie on the grid of {show(Fraction(query.grid))}; "
             'choose a finer grid, or declare rounding="nearest", which raises the sensitivity.'
-        )
+        ),
+    )
 
 
 def step_vectors(

@@ -15,10 +15,11 @@ import polars as pl
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, float_up, show
-from tidegate.ingest.errors import MixedTypes, NotNumeric, TooManyColumns, attempt
+from tidegate.ingest.errors import MixedTypes, NotNumeric, TooManyColumns, attempt, refuse
 
 MOST = 1_000_000
 OTHER = "other"
+_WHOLE = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)  # that fit into Int64
 Indices = npt.NDArray[np.int32]
 
 
@@ -163,18 +164,17 @@ class Intervals:
         """The interval of each number, −1 for those to be dropped."""
         inner = len(self.edges) - 1
         rest = inner if self.outside == OTHER else -1
-        values = numbers(series, "value")
-        if values.dtype.kind == "f":
+        column = numbers(series, "value")
+        values = as_array(column)
+        if column.dtype == pl.Float64:
             # the smallest float that is not below an edge decides as the exact edge would
             edges: npt.NDArray[Any] = np.array([float_up(Fraction(edge)) for edge in self.edges])
-            found = np.searchsorted(edges, values, side="right") - 1
-            unusable = np.isnan(values)
         else:
             ceilings = [min(max(math.ceil(Fraction(edge)), -(2**63)), 2**63 - 1) for edge in self.edges]
-            found = np.searchsorted(np.array(ceilings, dtype=np.int64), values, side="right") - 1
-            unusable = np.zeros(len(values), dtype=np.bool_)
+            edges = np.array(ceilings, dtype=np.int64)
+        found = np.searchsorted(edges, values, side="right") - 1
         result = found.astype(np.int32)
-        result[(found < 0) | (found >= inner) | unusable] = rest
+        result[(found < 0) | (found >= inner) | column.is_null().to_numpy()] = rest
         return result
 
     def place(self, value: Fraction) -> int:
@@ -198,24 +198,39 @@ def texts(series: pl.Series) -> pl.Series:
     return series.cast(pl.String)
 
 
-def numbers(series: pl.Series, name: str) -> npt.NDArray[Any]:
-    """A column of numbers as int64 or float64 (missing ones as NaN); text is parsed, the rest refused."""
+def numbers(series: pl.Series, name: str, *, lenient: bool = False) -> pl.Series:
+    """A column of numbers as Int64 or Float64, null where one is missing; text is parsed, the rest refused.
+
+    Which of the two it is follows from the declared type of the column, never from what is in it: whole numbers stay
+    exact whatever stands beside them.
+
+    Parameters
+    ----------
+    series
+        The column.
+    name
+        What it is called in a refusal.
+    lenient
+        Whether text that is no number is missing, or refuses the input.
+    """
     kind = series.dtype
-    if kind.is_integer() and series.null_count() == 0 and kind != pl.UInt64:
-        return series.cast(pl.Int64).to_numpy()
     refusal = NotNumeric(
         f"the column {name!r} holds something that is not a number with a decimal point; correct the input or "
         "declare another column."
     )
+    if kind in _WHOLE:
+        return series.cast(pl.Int64)
     if isinstance(kind, pl.String):
-        stripped = series.str.strip_chars()
-        stripped = stripped.set(stripped == "", None) if (stripped == "").any() else stripped
-        parsed = attempt(lambda: stripped.cast(pl.Float64, strict=False), refusal)
-        if parsed.null_count() != stripped.null_count():
-            raise refusal
-        series = parsed
-    elif not kind.is_numeric():
-        if kind == pl.Null:
-            return np.full(len(series), np.nan)
+        text = series.str.strip_chars()
+        parsed = attempt(lambda: text.cast(pl.Float64, strict=False), refusal)
+        if not lenient:
+            refuse(parsed.is_null() & (text != ""), refusal)
+        return parsed.fill_nan(None)
+    if not kind.is_numeric() and kind != pl.Null:
         raise refusal
-    return attempt(lambda: series.cast(pl.Float64), refusal).fill_null(float("nan")).to_numpy()
+    return attempt(lambda: series.cast(pl.Float64), refusal).fill_nan(None)
+
+
+def as_array(values: pl.Series) -> npt.NDArray[Any]:
+    """Numbers for NumPy, 0 where one is missing: which are is asked of the column."""
+    return values.fill_null(0).to_numpy()

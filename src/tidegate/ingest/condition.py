@@ -185,7 +185,7 @@ class Condition:
         # columns by their place: polars would read some names as patterns
         read = pl.DataFrame(
             {
-                str(place): _numbers(frame[name], name, lenient)
+                str(place): numbers(frame[name], name, lenient=lenient)
                 if name in self.numeric
                 else texts(frame[name])
                 for place, name in enumerate(self.fields)
@@ -215,14 +215,6 @@ def _leaves(tree: Comparison | Combination) -> Iterator[Comparison]:
 def _number(value: Fraction) -> int | float:
     whole = value.denominator == 1 and abs(value) < 2**63
     return int(value) if whole else float(value)
-
-
-def _numbers(series: pl.Series, name: str, lenient: bool) -> pl.Series:
-    """A field as numbers, missing where it has none."""
-    if lenient and isinstance(series.dtype, pl.String):
-        series = series.str.strip_chars().cast(pl.Float64, strict=False)
-    found = pl.Series(numbers(series, name))
-    return found.fill_nan(None) if found.dtype.is_float() else found
 
 
 class _Reader:

@@ -72,8 +72,8 @@ class EditionsIntake(Intake):
         ]
         self._begun = self._from  # up to here nothing is needed any more
 
-    def _latest(self) -> int:
-        return self.earlier[0].steps.latest(self.clock())
+    def _furthest(self) -> int:
+        return self.earlier[0].steps.furthest(self.clock())
 
     def _due(self) -> float:
         waiting = [edition.due for edition in self.earlier if edition.next_step <= self._end]
@@ -109,9 +109,9 @@ class EditionsIntake(Intake):
                     yield self._provisional(block[begun : len(block)], edition)
             yield block
 
-    def _accept(self, batch: EventBatch, latest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
+    def _accept(self, batch: EventBatch, furthest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
         self._begun = self._begun or batch.before or None
-        return super()._accept(batch, latest)
+        return super()._accept(batch, furthest)
 
     def _provisional(self, block: StepBlock, edition: Edition) -> StepBlock:
         """A block of an earlier edition: the source forgets nothing with it, but where it began is known from now on."""

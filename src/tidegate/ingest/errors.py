@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tidegate.errors import InvalidInput, TidegateError
 
@@ -46,10 +46,6 @@ class BadTimes(InvalidInput):
     """A column of times cannot be read in the declared format."""
 
 
-class MixedTimes(BadTimes):
-    """Times with and without a time zone are mixed."""
-
-
 class TimeGoesBackwards(InvalidInput):
     """An input that was declared to be in the order of time is not."""
 
@@ -83,3 +79,19 @@ def attempt(work: Callable[[], _T], refusal: InvalidInput | Callable[[], Invalid
     except BaseException:  # polars' panics are not Exceptions
         pass
     raise refusal() if callable(refusal) else refusal
+
+
+def refuse(bad: Any, refusal: InvalidInput) -> None:
+    """Refuse an input of which one record or more cannot be read.
+
+    Readers ask nothing else of a batch as a whole: a record refuses the input or leaves the others as they are.
+
+    Parameters
+    ----------
+    bad
+        Which records cannot be read: truth values, as an array or a column.
+    refusal
+        What is raised then.
+    """
+    if bad.any():
+        raise refusal

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidegate.clock.steps import PublicClock, Steps
+from tidegate.clock.steps import MOVED, PublicClock, Steps
 from tidegate.errors import InvalidParameter
 from tidegate.exact import one_of
 from tidegate.ingest.aggregate import Matrix
@@ -25,7 +25,7 @@ from tidegate.ingest.schema import Schema, TextUnits, UnitReader
 from tidegate.ingest.several import Several, fill, needed, numeric, read_rows, step_vectors
 from tidegate.ingest.sources.source import EventBatch, EventSource, Position
 from tidegate.ingest.spool import Spool
-from tidegate.ingest.times import EachTime, TimeReader
+from tidegate.ingest.times import TimeReader
 
 _FEW_ROWS = 2**16  # that may be put away before it is looked whether all of them are needed
 _LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
@@ -122,6 +122,7 @@ class Intake:
         self._stopped = False
         self._rehearsed = False
         self._once = once
+        self._set_by = 0.0  # what was last said of the system's clock
         self.dropped = 0
 
     def __iter__(self) -> Iterator[StepBlock]:
@@ -262,8 +263,9 @@ class Intake:
         batches = self.source.batches(self._from, patience=self._patience)
         now = self.clock()
         for batch in batches:
+            self._watch_clock()
             self._remember(batch.before)
-            rows, numbers = self._accept(batch, latest=self._latest())
+            rows, numbers = self._accept(batch, furthest=self._furthest())
             rows, numbers = held.add(rows, numbers, batch.before)
             if not self.source.repeatable:
                 self._put_away(held, rows, numbers, batch)
@@ -284,6 +286,21 @@ class Intake:
         while self.next_step <= end and not self._stopped:
             yield from self._close(held, self.clock(), end, after)
             _time.sleep(self._patience())
+
+    def _watch_clock(self) -> None:
+        """Say so, once, when the system's clock was set: here, because every stream that is followed passes by."""
+        by = float(getattr(self.clock, "set_by", 0.0))
+        if abs(by - self._set_by) <= MOVED:
+            return
+        self._set_by = by
+        if by:
+            direction = "forward" if by > 0 else "back"
+            self.source.tell(
+                f"the system's clock was set {direction} by {abs(by):,.0f} s; the steps of this stream go on by the "
+                "clock of its start, so start it again if the new time is right."
+            )
+        else:
+            self.source.tell("the system's clock is again that of this stream.")
 
     def _remember(self, beginning: Position) -> None:
         """Have it kept where the source begins: a start before the first commit must begin there and not elsewhere."""
@@ -325,9 +342,9 @@ class Intake:
     def _end(self) -> int:
         return 2**62 if self.steps.count is None else self.steps.count
 
-    def _latest(self) -> int:
-        """The last moment that an event may claim now."""
-        return self.steps.latest(self.clock())
+    def _furthest(self) -> int:
+        """The last step of which records are taken now."""
+        return self.steps.furthest(self.clock())
 
     def _patience(self) -> float:
         """Until the next step closes, but not longer than a quarter of a second."""
@@ -346,19 +363,17 @@ class Intake:
 
     # both ---------------------------------------------------------------------------------------------------
 
-    def _accept(self, batch: EventBatch, latest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
+    def _accept(self, batch: EventBatch, furthest: int | None = None) -> tuple[pl.DataFrame, Matrix]:
         """The rows of a batch that count, and their steps."""
         total = len(batch.frame)
         if not total:
             return pl.DataFrame(), np.zeros(0, dtype=np.int64)
         rows = self._rows(batch.frame)
-        moments = rows["time"].to_numpy()
-        numbers = self.steps.numbers(moments)
+        numbers = self.steps.numbers(rows["time"].to_numpy())
         counts = numbers >= self.next_step
-        if latest is not None:
-            counts &= moments <= latest
-        if not counts.all():
-            rows, numbers = rows.filter(counts), numbers[counts]
+        if furthest is not None:
+            counts &= numbers <= furthest
+        rows, numbers = rows.filter(counts), numbers[counts]
         self.dropped += total - len(rows)
         return rows, numbers
 
@@ -366,7 +381,7 @@ class Intake:
         if not self.source.lenient:
             return read_rows(self.query, frame, self.schema, self._times, self._units)
         # where anybody can write, nothing is remembered from one record to the next, and a bad one is left out
-        each = EachTime(self.schema.time_format, self.steps.zone)
+        each = TimeReader(self.schema.time_format, self.steps.zone, lenient=True)
         return read_rows(self.query, frame, self.schema, each, TextUnits(), lenient=True)
 
     def _blocks(

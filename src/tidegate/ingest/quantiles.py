@@ -50,10 +50,10 @@ class Range(Intervals):
 
     def indices(self, series: pl.Series) -> Indices:
         """The bin of each number, −1 where there is none."""
-        values = numbers(series, "value").astype(np.float64)
-        there = ~np.isnan(values)
+        values = numbers(series, "value").cast(pl.Float64)
+        there = values.is_not_null().to_numpy()
         low, high = float(Fraction(self.edges[0])), float(Fraction(self.edges[-1]))
-        inside = np.clip(np.where(there, values, low), low, np.nextafter(high, low))
+        inside = np.clip(values.fill_null(low).to_numpy(), low, np.nextafter(high, low))
         found = super().indices(pl.Series(inside))
         result: Indices = np.where(there, np.where(found < 0, 0, found), -1).astype(np.int32)
         return result

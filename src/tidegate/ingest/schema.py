@@ -79,27 +79,26 @@ def check_header(header: Sequence[str], needed: Sequence[str], where: str) -> No
 
 
 class UnitReader:
-    """Reads one stream's unit ids; it remembers whether they are numbers or text, and refuses a change."""
+    """Reads one stream's unit ids; it remembers whether their column is of numbers or of text, and refuses a change."""
 
     def __init__(self) -> None:
-        self.text: bool | None = None
+        self.kind: str | None = None
 
     def read(self, series: pl.Series) -> pl.Series:
         """The ids as Int64 or String; a missing id stays null."""
         kind = series.dtype
         if kind == pl.Null:
-            return series.cast(pl.String if self.text else pl.Int64)
-        text = not kind.is_integer()
-        if text and not isinstance(kind, pl.String | pl.Categorical | pl.Enum):
+            return series.cast(pl.String if self.kind == "text" else pl.Int64)
+        _check_units(kind)
+        found = "text"
+        if kind.is_integer():
+            found = "numbers of 64 bits without a sign" if kind == pl.UInt64 else "numbers"
+        if self.kind is not None and self.kind != found:
             raise MixedTypes(
-                f"the column of units has type {kind}, but must be whole numbers or text; convert it first."
+                f"the column of units is {self.kind} in one place and {found} in another; make it one of the two."
             )
-        if self.text is not None and self.text != text:
-            raise MixedTypes(
-                "the column of units is text in one place and numbers in another; make it one of the two."
-            )
-        self.text = text
-        if text:
+        self.kind = found
+        if found == "text":
             return series.cast(pl.String)
         return series.reinterpret(signed=True) if kind == pl.UInt64 else series.cast(pl.Int64)
 
@@ -109,7 +108,16 @@ class TextUnits(UnitReader):
 
     def read(self, series: pl.Series) -> pl.Series:
         """The ids as String."""
-        return UnitReader().read(series).cast(pl.String)
+        _check_units(series.dtype)
+        return series.cast(pl.String)
+
+
+def _check_units(kind: pl.DataType) -> None:
+    """Refuse a column whose type names nobody."""
+    if not kind.is_integer() and not isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Null):
+        raise MixedTypes(
+            f"the column of units has type {kind}, but must be whole numbers or text; convert it first."
+        )
 
 
 def unit_codes(series: pl.Series) -> Any:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Callable
+
 import polars as pl
 
-from tidegate.errors import InvalidParameter
-from tidegate.ingest.errors import BadTimes, MixedTimes, NotNumeric, attempt
+from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.ingest.errors import BadTimes, NotNumeric, attempt, refuse
 
 FORMATS = ("auto", "iso", "seconds", "milliseconds", "microseconds", "nanoseconds")
+UNITS = FORMATS[2:]
 _PER_MICROSECOND = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
 _NUMBER = r"^[+-]?\d+(?:\.\d*)?$"
-_NOTHING = r"^\b$"
 _FULL = "%Y-%m-%dT%H:%M:%S%.f"
-_OFFSET = r"(?:[Zz]|[+-]\d{2}:?\d{2})$"
+_OFFSET = r"[+-]\d{2}:?\d{2}$"
 
 
 class TimeReader:
-    """Reads one stream's times; it remembers whether they carry a time zone, and refuses a change.
+    """Reads times, each for itself: no time decides how another one is read.
 
     Parameters
     ----------
@@ -26,11 +29,13 @@ class TimeReader:
     zone
         The time zone of times that carry none. In the hour that is repeated when summer time ends the earlier
         one is meant; a time in the hour that is skipped is read as if the clocks had not yet changed.
+    lenient
+        Whether a time that cannot be read is missing, or refuses the input.
 
-    Times that carry an offset may carry different ones: each is an exact moment.
+    A time with an offset is an exact moment; offsets may differ, and times without one may stand beside them.
     """
 
-    def __init__(self, format: str = "auto", zone: str = "UTC") -> None:
+    def __init__(self, format: str = "auto", zone: str = "UTC", *, lenient: bool = False) -> None:
         if format not in FORMATS and "%" not in format:
             raise InvalidParameter(
                 "time_format",
@@ -40,201 +45,179 @@ class TimeReader:
             )
         self.format = format
         self.zone = zone
-        self.aware: bool | None = None
+        self.lenient = lenient
 
     def read(self, series: pl.Series) -> pl.Series:
         """Microseconds since 1970 as Int64; a missing time stays null."""
-        kind = series.dtype
+        kind, refusal = series.dtype, self._refusal()
         if kind == pl.Null:
             return series.cast(pl.Int64)
         if isinstance(kind, pl.String):
-            return self._text(series)
+            found = attempt(lambda: self._texts(series.str.strip_chars()), refusal)
+            if not self.lenient:
+                refuse(found.is_null() & series.is_not_null(), refusal)
+            return found
         if kind.is_integer() or kind.is_float() or kind.is_decimal():
-            return self._numbers(series)
+            return self._typed_numbers(series, whole=kind.is_integer())
         if isinstance(kind, pl.Datetime):
-            return self._moments(series.dt.cast_time_unit("us"))
+            moments = series.dt.cast_time_unit("us")
+            return moments.to_physical() if kind.time_zone is not None else self._zoned(moments)
         if kind == pl.Date:
-            return self._moments(series.cast(pl.Datetime("us")))
+            return self._zoned(series.cast(pl.Datetime("us")))
         raise BadTimes(
             f"the column of times has type {kind}; declare a column of timestamps, numbers or ISO 8601 text."
         )
 
-    def _numbers(self, series: pl.Series) -> pl.Series:
-        unit = "seconds" if self.format == "auto" else self.format
-        refusal = NotNumeric(
-            f'the times are numbers, which time_format="{self.format}" does not read; declare their unit.'
-        )
-        if unit not in FORMATS[2:]:
-            raise refusal
-        if series.dtype.is_integer():
-            whole = attempt(lambda: series.cast(pl.Int64, strict=False), refusal)
-            if unit == "nanoseconds":
-                return whole // 1000
-            factor = _PER_MICROSECOND[unit]
-            # whatever would overflow lies outside of every clock
-            limit = 2**62 // factor
-            return whole.clip(-limit, limit) * factor
-        scale = 0.001 if unit == "nanoseconds" else float(_PER_MICROSECOND[unit])
-        scaled = attempt(lambda: series.cast(pl.Float64) * scale, refusal)
-        return scaled.fill_nan(None).clip(-(2.0**62), 2.0**62).floor().cast(pl.Int64)
-
-    def _text(self, series: pl.Series) -> pl.Series:
-        text = series.str.strip_chars()
-        refusal = BadTimes(
+    def _refusal(self) -> InvalidInput:
+        if self.format in UNITS:
+            return NotNumeric(
+                f"the column of times holds text that is no number of {self.format}; correct time_format."
+            )
+        return BadTimes(
             f'the column of times holds text that time_format="{self.format}" cannot read; '
             'declare its pattern in [source], for example time_format = "%d.%m.%Y %H:%M"; a time that is '
             "missing must be an empty field."
         )
-        unit = self.format
-        if (
-            unit == "auto"
-            and text.drop_nulls().head(1).str.contains(_NUMBER).all()
-            and text.null_count() < len(text)
-        ):
-            unit = "seconds"
-        if unit in FORMATS[2:]:
-            number = attempt(
-                lambda: text.cast(
-                    pl.Float64 if text.str.contains(".", literal=True).any() else pl.Int64, strict=False
-                ),
-                refusal,
-            )
-            if number.null_count() != text.null_count():
-                raise NotNumeric(
-                    f"the column of times holds text that is no number of {unit}; correct time_format."
-                )
-            return self._numbers(number)
-        if self.format not in FORMATS:
-            aware = "%z" in self.format or "%Z" in self.format or "%+" in self.format
-            moments = attempt(
-                lambda: text.str.to_datetime(
-                    self.format,
-                    time_unit="us",
-                    time_zone="UTC" if aware else None,
-                    strict=False,
-                    ambiguous="earliest",
-                ),
-                refusal,
-            )
-        else:
-            moments = self._iso(text, refusal)
-        if moments.null_count() != text.null_count():
+
+    # numbers ------------------------------------------------------------------------------------------------
+
+    def _typed_numbers(self, series: pl.Series, *, whole: bool) -> pl.Series:
+        refusal = NotNumeric(
+            f'the times are numbers, which time_format="{self.format}" does not read; declare their unit.'
+        )
+        if self.format != "auto" and self.format not in UNITS:
             raise refusal
-        return self._moments(moments)
+        if whole:
+            return attempt(lambda: self._whole(series.cast(pl.Int64, strict=False)), refusal)
+        return attempt(lambda: self._real(series.cast(pl.Float64)), refusal)
 
-    def _iso(self, text: pl.Series, refusal: BadTimes) -> pl.Series:
-        if text.str.ends_with("Z").all():  # the usual case, without regular expressions
-            return self._naive(text.str.strip_suffix("Z")).dt.replace_time_zone("UTC")
-        offset = attempt(lambda: text.str.contains(_OFFSET), refusal)
-        # a date alone ends like an offset (2026-03-02 has "-02" but no minutes) and is not matched by it
-        aware = int(offset.sum() or 0)
-        if 0 < aware < len(text) - text.null_count():
-            raise _mixed()
-        if aware:
-            zones = text.str.extract(r"([Zz]|[+-]\d{2}:?\d{2})$", 1)
-            local = self._naive(text.str.replace(_OFFSET, ""))
-            sign = pl.when(pl.col("z").str.starts_with("-")).then(-1).otherwise(1)
-            minutes = sign * (
-                pl.col("z").str.slice(1, 2).cast(pl.Int64, strict=False) * 60
-                + pl.col("z").str.slice(-2).cast(pl.Int64, strict=False)
-            )
-            plain = pl.col("z").str.len_chars() == 1
-            shift = pl.select(z=zones).select(pl.when(plain).then(0).otherwise(minutes)).to_series()
-            return (
-                (local.cast(pl.Int64) - shift * 60_000_000)
-                .cast(pl.Datetime("us"))
-                .dt.replace_time_zone("UTC")
-            )
-        return self._naive(text)
+    @property
+    def _unit(self) -> str:
+        return "seconds" if self.format == "auto" else self.format
 
-    @staticmethod
-    def _naive(text: pl.Series) -> pl.Series:
-        """Each text by the first pattern that reads it: what others hold never decides about one of them."""
-        found = text.str.to_datetime(_FULL, time_unit="us", strict=False)
-        if found.null_count() == text.null_count():
-            return found
-        full = text.str.replace(" ", "T", literal=True).str.replace(",", ".", literal=True)
-        for pattern in (_FULL, "%Y-%m-%dT%H:%M", "%Y-%m-%d"):
-            if found.null_count() == text.null_count():
-                break
-            shorter = full.str.to_datetime(pattern, time_unit="us", strict=False)
-            found = found.zip_with(found.is_not_null(), shorter)
-        return found
+    def _whole(self, numbers: pl.Series) -> pl.Series:
+        """Microseconds of whole numbers of the unit, exactly."""
+        if self._unit == "nanoseconds":
+            return numbers // 1000
+        factor = _PER_MICROSECOND[self._unit]
+        # whatever would overflow lies outside of every clock
+        limit = 2**62 // factor
+        return numbers.clip(-limit, limit) * factor
 
-    def _moments(self, moments: pl.Series) -> pl.Series:
-        kind = moments.dtype
-        assert isinstance(kind, pl.Datetime)
-        aware = kind.time_zone is not None
-        if moments.null_count() < len(moments):
-            if self.aware is not None and self.aware != aware:
-                raise _mixed()
-            self.aware = aware
-        if not aware and self.zone != "UTC":
-            # years that no clock has overflow where an hour is added or taken away
-            year = moments.dt.year()
-            moments = moments.set((year < 1) | (year > 9999), None)
-            local = moments.dt.replace_time_zone(self.zone, ambiguous="earliest", non_existent="null")
-            if local.null_count() > moments.null_count():
-                hour = pl.duration(hours=1)
-                before = (
-                    pl.select(t=moments)
-                    .select(
-                        (pl.col("t") - hour).dt.replace_time_zone(
-                            self.zone, ambiguous="earliest", non_existent="null"
-                        )
-                        + hour
-                    )
-                    .to_series()
-                )
-                local = local.zip_with(local.is_not_null(), before)
-            moments = local
-        return moments.to_physical()
+    def _real(self, numbers: pl.Series) -> pl.Series:
+        """Microseconds of numbers with a fraction."""
+        scale = 0.001 if self._unit == "nanoseconds" else float(_PER_MICROSECOND[self._unit])
+        scaled = (numbers * scale).fill_nan(None).clip(-(2.0**62), 2.0**62)
+        return scaled.floor().cast(pl.Int64)
 
+    # text ---------------------------------------------------------------------------------------------------
 
-class EachTime(TimeReader):
-    """Reads each time for itself, as if it were the only one; what cannot be read is missing.
-
-    For input that anybody can write to: neither the first time nor any other decides how the rest are read.
-    """
-
-    def read(self, series: pl.Series) -> pl.Series:
-        """Microseconds since 1970 as Int64; a time that cannot be read is null."""
-        if not isinstance(series.dtype, pl.String):
-            return TimeReader(self.format, self.zone).read(series)
-        text = series.str.strip_chars()
-        if self.format in FORMATS[2:]:
-            return self._number(text)
+    def _texts(self, text: pl.Series) -> pl.Series:
+        """Microseconds of each text, by the first way that reads it; what was read is not looked at again."""
+        if self.format in UNITS:
+            return self._number_texts(text)
         if self.format not in FORMATS:
-            zone = "UTC" if any(mark in self.format for mark in ("%z", "%Z", "%+")) else None
-            return self._only(
-                text.str.to_datetime(
-                    self.format, time_unit="us", time_zone=zone, strict=False, ambiguous="earliest"
-                )
-            )
-        number = text.str.contains(_NUMBER if self.format == "auto" else _NOTHING)
-        aware = text.str.contains(_OFFSET) & ~number
-        nothing = pl.Series([None] * len(text), dtype=pl.Int64)
-        found = nothing if self.format == "iso" else self._number(text.set(~number, None))
-        for chosen in (aware, ~aware & ~number):
-            if chosen.any():
-                part = text.set(~chosen, None)
-                read = self._only(self._iso(part, BadTimes("")))
-                found = found.zip_with(found.is_not_null(), read)
-        return found
+            return self._pattern(text)
+        if self.format == "iso":
+            return self._iso(text)
+        # a date has a hyphen after its first sign, and a number has none there
+        dated = text.str.find("-", literal=True) > 0
+        return _either(text, dated, self._iso, self._number_texts)
 
-    def _only(self, moments: pl.Series) -> pl.Series:
-        return TimeReader(self.format, self.zone)._moments(moments)
+    def _number_texts(self, text: pl.Series) -> pl.Series:
+        """Whole numbers exactly, and others as floats: each as it is written."""
+        found = self._whole(text.cast(pl.Int64, strict=False))
+        return _else(found, text, self._real_texts)
 
-    def _number(self, text: pl.Series) -> pl.Series:
-        whole = self._numbers(text.cast(pl.Int64, strict=False))
-        if whole.null_count() == text.null_count():
-            return whole
-        real = self._numbers(text.cast(pl.Float64, strict=False))
-        return whole.zip_with(whole.is_not_null(), real)
+    def _real_texts(self, text: pl.Series) -> pl.Series:
+        if self.format == "auto":
+            text = text.set(~text.str.contains(_NUMBER), None)
+        return self._real(text.cast(pl.Float64, strict=False))
+
+    def _pattern(self, text: pl.Series) -> pl.Series:
+        aware = any(mark in self.format for mark in ("%z", "%Z", "%+"))
+        moments = text.str.to_datetime(
+            self.format,
+            time_unit="us",
+            time_zone="UTC" if aware else None,
+            strict=False,
+            ambiguous="earliest",
+        )
+        return moments.to_physical() if aware else self._zoned(moments)
+
+    def _iso(self, text: pl.Series) -> pl.Series:
+        zulu = text.str.ends_with("Z") | text.str.ends_with("z")
+        return _either(text, zulu, lambda some: _local(some.str.head(-1)).to_physical(), self._other_iso)
+
+    def _other_iso(self, text: pl.Series) -> pl.Series:
+        # a date alone ends like an offset (2026-03-02 has "-02" but no minutes) and is not matched by it
+        offset = text.str.contains(_OFFSET)
+        return _either(text, offset, _shifted, lambda some: self._zoned(_local(some)))
+
+    def _zoned(self, moments: pl.Series) -> pl.Series:
+        """Microseconds of UTC of local times."""
+        if self.zone == "UTC":
+            return moments.to_physical()
+        # years that no clock has overflow where an hour is added or taken away; they stay outside of every clock
+        year = moments.dt.year()
+        odd = (year < 1) | (year > 9999)
+        return _either(moments, odd, pl.Series.to_physical, self._usual)
+
+    def _usual(self, moments: pl.Series) -> pl.Series:
+        hour = datetime.timedelta(hours=1)
+        return _else(
+            self._moment(moments), moments, lambda skipped: self._moment(skipped - hour) + 3_600_000_000
+        )
+
+    def _moment(self, moments: pl.Series) -> pl.Series:
+        local = moments.dt.replace_time_zone(self.zone, ambiguous="earliest", non_existent="null")
+        return local.to_physical()
 
 
-def _mixed() -> MixedTimes:
-    return MixedTimes(
-        "times with and without a time zone are mixed in one stream; write all of them with an offset or "
-        "none."
+Way = Callable[[pl.Series], pl.Series]
+
+
+def _either(series: pl.Series, chosen: pl.Series, way: Way, other: Way) -> pl.Series:
+    """Microseconds of those that are chosen by one way, and of the rest by the other."""
+    rest = (~chosen).fill_null(True)
+    found = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(series))
+    for mask, read in ((~rest, way), (rest, other)):
+        at = mask.arg_true()
+        found = found.scatter(at, read(series.gather(at)))
+    return found
+
+
+def _else(found: pl.Series, series: pl.Series, way: Way) -> pl.Series:
+    """What was found, and where nothing was, what another way finds."""
+    at = (found.is_null() & series.is_not_null()).arg_true()
+    return found.scatter(at, way(series.gather(at)))
+
+
+def _local(text: pl.Series) -> pl.Series:
+    """Dates and times without a zone."""
+    found = text.str.to_datetime(_FULL, time_unit="us", strict=False)
+    return _else(found, text, _written_otherwise)
+
+
+def _written_otherwise(text: pl.Series) -> pl.Series:
+    """The same with a blank instead of the T, a comma instead of the point, or without seconds, or hours."""
+    full = text.str.replace(" ", "T", literal=True).str.replace(",", ".", literal=True)
+    found = full.str.to_datetime(_FULL, time_unit="us", strict=False)
+    for pattern in ("%Y-%m-%dT%H:%M", "%Y-%m-%d"):
+        found = _else(
+            found,
+            full,
+            lambda some, way=pattern: some.str.to_datetime(way, time_unit="us", strict=False),  # type: ignore[misc]
+        )
+    return found
+
+
+def _shifted(text: pl.Series) -> pl.Series:
+    """Microseconds of times with an offset."""
+    zones = text.str.extract(f"({_OFFSET[:-1]})$", 1)
+    hours, minutes = (
+        part.cast(pl.Int64, strict=False) for part in (zones.str.slice(1, 2), zones.str.slice(-2))
     )
+    total = (hours * 60 + minutes) * 60_000_000
+    shift = total.zip_with(zones.str.starts_with("+"), -total)
+    return _local(text.str.replace(_OFFSET, "")).to_physical() - shift

@@ -11,11 +11,11 @@ import polars as pl
 
 from tidegate.clock.steps import Steps
 from tidegate.ingest.aggregate import chosen, column_numbers, valued
-from tidegate.ingest.columns import Intervals
+from tidegate.ingest.columns import Intervals, numbers
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema, TextUnits
 from tidegate.ingest.sources.source import EventBatch, EventSource
-from tidegate.ingest.times import EachTime
+from tidegate.ingest.times import TimeReader
 
 Floats = npt.NDArray[np.float64]
 COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 500, 1000)
@@ -100,7 +100,7 @@ def cells(schema: Schema, query: Query, largest: float) -> dict[str, tuple[float
 
 def _collected(batches: Iterable[EventBatch], schema: Schema, steps: Steps, query: Query) -> pl.DataFrame:
     """All records that would count, as unit, step, column and value."""
-    times, units = EachTime(schema.time_format, steps.zone), TextUnits()
+    times, units = TimeReader(schema.time_format, steps.zone, lenient=True), TextUnits()
     kinds: dict[str, Any] = {"unit": pl.String, "step": pl.Int64, "column": pl.Int64}
     if schema.value is not None:
         kinds["value"] = pl.Float64
@@ -116,9 +116,7 @@ def _collected(batches: Iterable[EventBatch], schema: Schema, steps: Steps, quer
             "column": column_numbers(query, frame, schema),
         }
         if schema.value is not None:
-            values = frame[schema.value]
-            stripped = values.str.strip_chars() if isinstance(values.dtype, pl.String) else values
-            part["value"] = stripped.cast(pl.Float64, strict=False).fill_nan(None)
+            part["value"] = numbers(frame[schema.value], schema.value, lenient=True)
         rows = pl.DataFrame(part).cast(pl.Schema(kinds)).drop_nulls(["unit", "column"])
         parts.append(rows.filter(pl.col("step") >= 1))
         before += len(frame)

@@ -1,4 +1,4 @@
-"""The pulse of a stream that goes on: a status file, signs of life to systemd, and a look at the system's clock.
+"""The pulse of a stream that goes on: a status file, and signs of life to systemd.
 
 A thread of its own writes down what the stream last said of itself, so that a stream that hangs is seen to hang. All of
 it is public: the clock, the configuration, the last step, the budget, and whether sinks and source answer.
@@ -28,7 +28,6 @@ from tidegate.runtime.streams import Streams
 from tidegate.version import __version__
 
 EVERY = 1.0  # seconds between two looks
-MOVED = 2.0  # seconds by which a clock may be corrected without a word
 _BEGIN = b'{\n  "time"'  # of every status file
 HANGS = 60.0  # seconds without a sign of the loop after which it is said to hang
 
@@ -46,30 +45,14 @@ class Heartbeat:
         return self._clock()
 
     @property
+    def set_by(self) -> float:
+        """By how many seconds the system's clock was set since the start."""
+        return float(getattr(self._clock, "set_by", 0.0))
+
+    @property
     def silent(self) -> float:
         """For how many seconds nobody has asked."""
         return time.monotonic() - self.last
-
-
-class SystemClock:
-    """Notices that somebody has set the system's clock, by one that nobody sets."""
-
-    def __init__(
-        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] | None = None
-    ) -> None:
-        tick = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-        self._wall = wall
-        self._steady = steady or (lambda: time.clock_gettime(tick))
-        self._offset = self._wall() - self._steady()
-
-    def moved(self) -> float:
-        """By how many seconds it was set since the last look; 0 for small corrections."""
-        offset = self._wall() - self._steady()
-        by = offset - self._offset
-        if abs(by) <= MOVED:
-            return 0.0
-        self._offset = offset
-        return by
 
 
 class Pulse:
@@ -79,26 +62,21 @@ class Pulse:
     ----------
     config
         Its configuration.
-    say
-        Takes a sentence that people should read.
     live
         Whether the stream goes on, so that its loop may be expected to stir.
-    notifier, system
+    notifier
         For tests.
     """
 
     def __init__(
         self,
         config: Config,
-        say: Callable[[str], None],
         *,
         live: bool,
         notifier: Notifier | None = None,
-        system: SystemClock | None = None,
     ) -> None:
-        self._config, self._say, self._live = config, say, live
+        self._config, self._live = config, live
         self._notifier = notifier or Notifier()
-        self._system = system or SystemClock()
         self._path = None if config.run.status is None else Path(config.locate(config.run.status))
         self._facts: dict[str, Any] = {}
         self._sentence = ""
@@ -178,13 +156,6 @@ class Pulse:
     def _look(self) -> None:
         alive = EVERY if self._notifier.every is None else min(EVERY, self._notifier.every)
         while not self._ended.wait(alive):
-            by = self._system.moved()
-            if by:
-                direction = "forward" if by > 0 else "back"
-                self._say(
-                    f"the system's clock was set {direction} by {abs(by):,.0f} s; the steps of this stream go on by the "
-                    "clock of its start, so start it again if the new time is right."
-                )
             if self._alive:
                 self._notifier.send(WATCHDOG="1", STATUS=self._words())
             with suppress(OSError):  # a full disk does not stop a stream; the old time in the file shows it
@@ -216,6 +187,7 @@ class Pulse:
             elif self._sentence:
                 found["state"] = "waiting"
             found["source"] = {"connected": not _silent(self._source)}
+            found["clock_set_by_seconds"] = 0 if self._heart is None else round(self._heart.set_by)
         if self._sentence:
             found["sentence"] = without_secrets(self._sentence)
         return found

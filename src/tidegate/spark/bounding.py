@@ -114,7 +114,6 @@ def _least(of_unit: object, order: Column, most: int) -> DataFrame:
 
 def _packs(reading: Reading, width: int) -> bool:
     """Whether every time that counts, and a column, go into one whole number, which is quicker to compare."""
-    count, latest = reading.steps.count, reading.latest
-    ends = [reading.steps.boundary(count + 1)] if count is not None else []
-    ends += [latest] if latest is not None else []
+    lasts = [last for last in (reading.steps.count, reading.furthest) if last is not None]
+    ends = [reading.steps.boundary(last + 1) for last in lasts]
     return bool(ends) and max(abs(min(ends)), abs(reading.steps.origin)) * width < _FITS

@@ -87,7 +87,7 @@ class Follower:
 
     def _put(self, events: DataFrame, batch: int) -> None:
         steps = self._reading.steps
-        reading = replace(self._reading, first=self._streams.step + 1, latest=steps.latest(self._clock()))
+        reading = replace(self._reading, first=self._streams.step + 1, furthest=steps.furthest(self._clock()))
         rows = mapped(reading, events)
         several = len(reading.parts) > 1
         if several:
@@ -102,7 +102,7 @@ class Follower:
     def _rows(self) -> tuple[Reading, DataFrame]:
         """All rows of steps that were not released."""
         unit = "bigint" if self._reading.numbered else "string"
-        reading = replace(self._reading, latest=self._reading.steps.latest(self._clock()))
+        reading = replace(self._reading, furthest=self._reading.steps.furthest(self._clock()))
         rows = self._spool.rows(SPOOLED.format(unit=unit)).where(sql.col("step") > self._streams.step)
         return reading, rows
 

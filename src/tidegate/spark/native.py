@@ -84,8 +84,8 @@ def _rows(reading: Reading, number: int, events: DataFrame) -> DataFrame:
     counts = (sql.col("step") >= reading.first) & (sql.col("column") >= 0)
     if reading.with_units:
         counts &= sql.col("unit").isNotNull()
-    if reading.latest is not None:
-        counts &= sql.col("time") <= reading.latest
+    if reading.furthest is not None:
+        counts &= sql.col("step") <= reading.furthest
     return events.select(*(column.alias(name) for name, column in wanted.items())).where(counts)
 
 

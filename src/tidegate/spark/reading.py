@@ -19,7 +19,7 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest import Query, Schema
 from tidegate.ingest.aggregate import read_rows, valued
 from tidegate.ingest.schema import UnitReader, check_header
-from tidegate.ingest.times import EachTime, TimeReader
+from tidegate.ingest.times import TimeReader
 
 NAME = "the DataFrame"
 
@@ -40,8 +40,8 @@ class Reading:
         Whether a record that cannot be read is left out, or refuses the input.
     first
         The first step that is open; records of earlier ones are late.
-    latest
-        The last moment, in microseconds, that a record may claim; None where all steps are over.
+    furthest
+        The last step of which records are taken; None where all steps are over.
     """
 
     parts: tuple[tuple[Schema, Query], ...]
@@ -49,7 +49,7 @@ class Reading:
     numbered: bool
     lenient: bool
     first: int = 1
-    latest: int | None = None
+    furthest: int | None = None
 
     @property
     def with_units(self) -> bool:
@@ -94,13 +94,12 @@ class Reading:
     def _rows(self, number: int, frame: pl.DataFrame, times: TimeReader, units: UnitReader) -> pl.DataFrame:
         schema, query = self.parts[number]
         if self.lenient:  # nothing is remembered from one record to the next
-            times, units = EachTime(schema.time_format, self.steps.zone), UnitReader()
+            times, units = TimeReader(schema.time_format, self.steps.zone, lenient=True), UnitReader()
         rows = read_rows(query, frame, schema, times, units, lenient=self.lenient)
-        moments = rows["time"].to_numpy()
-        steps = self.steps.numbers(moments)
+        steps = self.steps.numbers(rows["time"].to_numpy())
         counts = (steps >= self.first) & (rows["column"].to_numpy() >= 0)
-        if self.latest is not None:
-            counts &= moments <= self.latest
+        if self.furthest is not None:
+            counts &= steps <= self.furthest
         rows = rows.with_columns(part=pl.lit(number, dtype=pl.Int32), step=pl.Series(steps)).filter(counts)
         if self.with_values and "value" not in rows.columns:
             rows = rows.with_columns(value=pl.lit(0, dtype=pl.Int64))

@@ -213,6 +213,22 @@ class Driver:
         return max(0, min(steps.closed_by(self.clock()), steps.count or 2**62) - self.step)
 
     @property
+    def clock_set_by(self) -> float:
+        """By how many seconds the system's clock was set since the start."""
+        return float(getattr(self.clock, "set_by", 0.0)) if self.live else 0.0
+
+    @property
+    def astray(self) -> bool:
+        """Whether the system's clock was set so far that a record of now would count nowhere."""
+        by, now = self.clock_set_by, self.clock()
+        return bool(by) and not self.config.steps.takes(now + by, now)
+
+    @property
+    def health(self) -> str:
+        """Its state, or that its clock is not the system's."""
+        return "clock set" if self.astray and self.state in ("running", "waiting") else self.state
+
+    @property
     def step(self) -> int:
         """The last step that was released."""
         return self.first.board.step

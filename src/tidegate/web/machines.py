@@ -49,6 +49,12 @@ GAUGES: tuple[tuple[str, str, str, Callable[[Driver], float | None]], ...] = (
         "0 while the source does not answer.",
         lambda each: each.connected,
     ),
+    (
+        "tidegate_clock_set_seconds",
+        "gauge",
+        "By how much the system's clock was set since the stream was started.",
+        lambda each: each.clock_set_by,
+    ),
 )
 # of each stream, for operators
 TIMES: tuple[tuple[str, str, str, Callable[[Driver], float | None]], ...] = (
@@ -114,7 +120,7 @@ class Machines:
     async def readyz(self, request: Request) -> Response:
         """Every stream is at work."""
         read_query(request, ())
-        states = {each.name: each.state for each in self.drivers.values()}
+        states = {each.name: each.health for each in self.drivers.values()}
         ready = all(state in ("running", "waiting", "ended") for state in states.values())
         return answer({"ready": ready, "streams": states}, 200 if ready else 503)
 

@@ -14,7 +14,7 @@ import zstandard
 
 from tidegate.config import Queries
 from tidegate.errors import InvalidInput, TidegateError
-from tidegate.ingest.errors import attempt
+from tidegate.ingest.errors import attempt, refuse
 from tidegate.ingest.schema import UnitReader
 from tidegate.ingest.several import read_rows
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect
@@ -139,28 +139,25 @@ class Parser:
             frame, line = self._arrow(body)
         if not len(frame):
             return self._moments(frame.head(0))
-        rule, typed = self._check(frame)
+        _, typed = self._check(frame)
         if typed is not None:
             return typed
-        raise self._first_bad(frame, rule, line)
+        raise self._first_bad(frame, line)
 
-    def _first_bad(self, frame: pl.DataFrame, rule: str | None, line: Callable[[int], int]) -> BadBatch:
+    def _first_bad(self, frame: pl.DataFrame, line: Callable[[int], int]) -> BadBatch:
         """The refusal for the first record that breaks a rule, found by halving.
 
-        Each look is at half of what the last one was at, and at the first record, which says how times are written: all
-        of them together take as long as one look at the whole.
+        Each look is at half of what the last one was at: all of them together take as long as one look at the whole.
         """
         good, bad = 0, len(frame)  # records before `good` are fine, and one before `bad` is not
         while bad - good > 1:
             middle = (good + bad) // 2
-            if self._check(_with_first(frame, good, middle))[0] is None:
+            if self._check(frame[good:middle])[0] is None:
                 good = middle
             else:
                 bad = middle
-        found, _ = self._check(_with_first(frame, good, bad))
-        if found is None:  # it breaks the rule only together with others
-            assert rule is not None
-            return BadBatch(rule)
+        found, _ = self._check(frame[good:bad])
+        assert found is not None  # no record breaks a rule only together with others
         return BadBatch(found, line(good))
 
     # formats ------------------------------------------------------------------------------------------------
@@ -218,16 +215,13 @@ class Parser:
 
     def _check(self, frame: pl.DataFrame) -> tuple[str | None, pl.DataFrame | None]:
         """The rule that one of these records breaks, or all of them with their times as moments."""
-        for name in self.columns:
-            if name in self.may_lack:
-                continue
-            if frame[name].null_count() or (
-                isinstance(frame[name].dtype, pl.String) and (frame[name].str.len_bytes() == 0).any()
-            ):
-                return f"the field {name!r} is missing.", None
+        schema, zone = self.config.schema, self.config.steps.zone
         try:
-            schema, zone = self.config.schema, self.config.steps.zone
+            for name in self.columns:
+                if name not in self.may_lack:
+                    refuse(_missing(frame[name]), _lacking(name))
             typed = self._moments(frame)
+            refuse(_missing(typed[schema.time]), _lacking(schema.time))  # a number may be none
             read_rows(self.queries.counted, typed, schema, TimeReader("auto", zone), UnitReader())
         except TidegateError as error:
             return str(error), None
@@ -237,6 +231,15 @@ class Parser:
         schema = self.config.schema
         times = TimeReader(schema.time_format, self.config.steps.zone).read(frame[schema.time])
         return frame.with_columns(times.cast(pl.Datetime("us", "UTC")).alias(schema.time))
+
+
+def _missing(field: pl.Series) -> pl.Series:
+    """Which records lack a field; text of no length is none."""
+    return field.is_null() | (field.str.len_bytes() == 0) if field.dtype == pl.String else field.is_null()
+
+
+def _lacking(name: str) -> BadBatch:
+    return BadBatch(f"the field {name!r} is missing.")
 
 
 def _outline(body: bytes, most_rows: int) -> Outline:
@@ -257,10 +260,6 @@ def _read_arrow(body: bytes, columns: tuple[str, ...]) -> pl.DataFrame:
         return reader(io.BytesIO(body), columns=list(columns)).select(columns)
     except (OSError, MemoryError):  # no file and no memory fails here, but what the body says of itself
         raise ValueError from None
-
-
-def _with_first(frame: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:
-    return pl.concat([frame[: min(1, begin)], frame[begin:end]])
 
 
 def _first_bad_line(body: bytes, read: Callable[[bytes], object]) -> int:

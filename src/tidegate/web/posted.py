@@ -48,6 +48,7 @@ class PostedIntake(Intake):
         held, place = Held(lambda rows, numbers: needed(self.query, rows, numbers)), 0
         try:
             while self.next_step <= self._end and not self._stopped:
+                self._watch_clock()
                 last = min(self.steps.closed_by(self.clock()), self._end)
                 if last < self.next_step:
                     place = self._read_ahead(held, place)
@@ -146,11 +147,8 @@ class PostedDriver(Driver):
     def current(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
         """The events of open steps and their steps: those of the past and of the far future are never stored."""
         steps = self.config.steps
-        moments = frame[self.config.schema.time].to_physical().to_numpy()
-        numbers = steps.numbers(moments)
-        counts = (numbers > self.spool.floor) & (moments <= steps.latest(self.clock()))
-        if counts.all():
-            return frame, numbers
+        numbers = steps.numbers(frame[self.config.schema.time].to_physical().to_numpy())
+        counts = (numbers > self.spool.floor) & (numbers <= steps.furthest(self.clock()))
         return frame.filter(pl.Series(counts)), numbers[counts]
 
     def join(self) -> None:

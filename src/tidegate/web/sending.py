@@ -71,7 +71,7 @@ class Sending:
                     415: (JSON, "The format is none of those known."),
                     422: (JSON, "A record breaks a rule: its line and the rule. Nothing was taken."),
                     429: (JSON, "Too much at once; send it again after a while."),
-                    503: (JSON, "The disk does not take it; send it again."),
+                    503: (JSON, "The disk does not take it, or the clock was set; send it again."),
                 },
             ),
         )
@@ -85,6 +85,13 @@ class Sending:
             raise Refused(403, "this token is for other streams.")
         if not isinstance(driver, PostedDriver):
             raise Refused(409, "this stream takes no events; its source is another.")
+        if driver.astray:
+            raise Refused(
+                503,
+                "the clock of the service was set, and events of now would not count; send the batch again when it was "
+                "started anew.",
+                LATER,
+            )
         key = request.headers.get("idempotency-key", "")
         if not re.fullmatch(r"[!-~]{1,128}", key):
             raise Refused(400, "the header Idempotency-Key must have 1 to 128 visible characters.")

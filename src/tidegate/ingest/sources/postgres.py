@@ -484,11 +484,8 @@ def _field(series: pl.Series, *, moment: bool) -> pl.Series:
     """A column as it was, without escapes; a moment says that it is one of UTC."""
     if moment:
         return series + "Z"
-    escaped = series.str.contains("\\", literal=True).fill_null(False)
-    if not escaped.any():
-        return series
-    plain = [None if text is None else _ESCAPE.sub(_unescaped, text) for text in series.to_list()]
-    return pl.Series(plain, dtype=pl.String)
+    escaped = series.str.contains("\\", literal=True).fill_null(False).arg_true()
+    return series.scatter(escaped, [_ESCAPE.sub(_unescaped, text) for text in series[escaped].to_list()])
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -65,13 +65,14 @@ def no_quoted_lines() -> InvalidParameter:
 
 
 def as_it_is(piece: bytes, width: int, separator: str) -> dict[str, Any]:
-    """Arguments by which Polars reads lines of CSV as text and never unpacks them: behind a header it looks no closer."""
+    """Arguments by which Polars reads lines of CSV as text, the first like all others.
+
+    Behind a header of our own it looks for no archive to unpack, and for no byte-order mark to leave out.
+    """
     names = [f"column_{index + 1}" for index in range(width)]
-    packed = piece.startswith(PACKED)
-    content = separator.join(names).encode() + b"\n" + piece if packed else piece
     return {
-        "source": io.BytesIO(content),
-        "has_header": packed,
+        "source": io.BytesIO(separator.join(names).encode() + b"\n" + piece),
+        "has_header": True,
         "separator": separator,
         "schema": dict.fromkeys(names, pl.String),
     }
