@@ -53,7 +53,7 @@ def stream(steps: int, columns: int) -> Any:
     return (60 * np.sin(t / 5 + c) + 80).astype(np.int64) + (t // 9) * 30 * (c % 2)
 
 
-@pytest.mark.parametrize("old", examples(), ids=repr)
+@pytest.mark.parametrize("old", examples(), ids=lambda old: type(old).__name__)
 def test_batches_single_pushes_and_reopened_logs(old: Any) -> None:
     """Values, statuses, sources and scales; charges fit, and a verified log says so."""
     new, rows = moved(old), stream(LENGTH, old.columns)
