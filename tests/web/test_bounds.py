@@ -101,7 +101,7 @@ def test_a_start_reads_no_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 MEASURED = """
 import sys, pathlib, numpy as np, polars as pl
-sys.path.insert(0, {root!r})
+sys.path[:0] = [{root!r}, {root!r} + "/tests"]
 from tests.web.test_sending import posted_text
 from tidegate.config import parse_config
 from tidegate.config.queries import one
@@ -326,13 +326,13 @@ def test_what_is_read_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     for number in range(12):
         put(f"a{number}", 1 + number % 2, f"u{number}")
     blocks = iter(intake)
-    assert next(blocks).units[:, 0].tolist() == [10, 6]
+    assert [next(blocks).units[:, 0].tolist() for _ in range(2)] == [[10], [6]]
     assert reads[1] == {0: 2, 3000: 6, 10**9: 12}[room]  # one part at least
     spool.close()
 
 
 def test_a_block_of_steps_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a gap steps come in several blocks, each with the events of its own steps."""
+    """After a gap so many steps are counted together, and each is a block with its own events."""
     monkeypatch.setattr("tidegate.web.posted.MOST_CELLS", 20)
     config = parse_config(posted_text(tmp_path, seconds=10), tmp_path / "hall.toml")
     first, columns = config.steps.boundary(1), ["time", "unit", "place"]
@@ -345,9 +345,13 @@ def test_a_block_of_steps_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     source = SpoolSource(spool, columns)
     intake = PostedIntake(source, config.schema, config.steps, config.query, follow=True, clock=lambda: now)
     intake.spool = spool
-    blocks = list(itertools.islice(intake, 4))
-    assert [len(block.units) for block in blocks] == [10, 10, 10, 4]
-    assert all(block.units[:, 0].tolist() == [1] * len(block.units) for block in blocks)
+    counted, real = [], intake._counted
+    monkeypatch.setattr(
+        intake, "_counted", lambda held, place, last: counted.append(last) or real(held, place, last)
+    )
+    blocks = list(itertools.islice(intake, 34))
+    assert counted == [10, 20, 30, 34]
+    assert [block.units[:, 0].tolist() for block in blocks] == [[1]] * 34
     spool.close()
 
 
