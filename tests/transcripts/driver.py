@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tidegate.mechanisms.clamping import most_units
+from tidegate.structures.clamping import most_units
 
 from tidegate.errors import TidegateError
 from tidegate.ledger import Group, Ledger, MemoryLedger
