@@ -167,9 +167,7 @@ def test_messages_that_wait_are_bounded(broker: Broker, monkeypatch: pytest.Monk
             assert time.monotonic() < deadline
         for wanted in (count, 0):  # the second time it is closed while it is full
             broker.send(*(message(number, f"u{number}") + padding for number in range(count)), qos=qos)
-            while source._queued < 20_000:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: source._queued >= 20_000)
             rows = 0
             while rows < wanted:
                 assert time.monotonic() < deadline

@@ -146,7 +146,9 @@ def messages(folder: Path, kind: str, lines: list[bytes], follow: bool) -> Sourc
     pytest.importorskip("paho.mqtt.client")
     source = Messages("mqtt://127.0.0.1/x", NEEDED, format=kind, fields=NEEDED)
     for number, line in enumerate(lines, 1):
-        source._on_message(None, None, SimpleNamespace(retain=False, qos=1, mid=number, dup=False, payload=line))
+        source._on_message(
+            None, None, SimpleNamespace(retain=False, qos=1, mid=number, dup=False, payload=line)
+        )
     return source
 
 

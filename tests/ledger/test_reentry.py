@@ -23,7 +23,9 @@ def interrupted(work, handler, moment):
 
     def note(frame, event, argument):
         left[0] -= 1
-        if left[0] == 0:  # it stays installed: Numba's calls do not survive that it is taken away in the middle of one
+        if (
+            left[0] == 0
+        ):  # it stays installed: Numba's calls do not survive that it is taken away in the middle of one
             handler()
 
     sys.setprofile(note)

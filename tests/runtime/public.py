@@ -169,7 +169,7 @@ def surface(queries: Queries, *, live: bool = False) -> Surface:
     with open_streams(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
         verdict, history = streams.verify(), told_of(streams.ledger)
         assert verdict.ok
-        pulse = Pulse(streams.queries.first, print, live=False)
+        pulse = Pulse(streams.queries.first, live=False)
         pulse.begin(streams)
         found["status"] = _json(pulse.facts(), "time")
         found["head"] = "{}:{}".format(*streams.ledger.head).encode()

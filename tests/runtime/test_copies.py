@@ -128,7 +128,7 @@ def test_an_older_copy_is_refused_with_what_is_lost(tmp_path: Path) -> None:
         kept = f"{ledger.head[0]}:{ledger.head[1]}"
     before = names(tmp_path)
     for head in (str(tmp_path / "out.csv.receipt"), kept):
-        with pytest.raises(LedgerIsOlder, match=r"ends at row 2, step 6.*2 rows of charges.*--begin-anew"):
+        with pytest.raises(LedgerIsOlder, match=r"ends at row 1, step 6.*1 row of charges.*--begin-anew"):
             restore(tmp_path / "copy", tmp_path / "elsewhere", [read_head(head)])
     with pytest.raises(LedgerIsOlder, match="3 steps that were released up to step 9"):
         restore(tmp_path / "copy", tmp_path / "elsewhere", [read_head(str(tmp_path / "out.csv.receipt"))])

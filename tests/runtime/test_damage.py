@@ -83,6 +83,9 @@ def test_values_of_another_kind_are_damage(whole: tuple[Config, bytes]) -> None:
             with suppress(TidegateError), open_stream(config):
                 pass
     put(config, good)
-    # keys that nobody reads, and what version 0.1 has written without a digest
+    # keys that nobody reads, what version 0.1 has written without a digest, and where the file was: who changes that
+    # drops the noise that steps share
     harmless = {("stream", "described", "'{}'"), ("sinks", "position", "'{}'")}
-    assert {each for each in passed if each[:2] not in {("head", "only"), ("stream", "id")}} <= harmless
+    assert {
+        each for each in passed if each[:2] not in {("head", "only"), ("stream", "id")} and each[0] != "place"
+    } <= harmless

@@ -264,6 +264,7 @@ def test_a_server_that_goes_away(postgres: Any, tmp_path: Path) -> None:
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["dump", "template"])
 def test_a_copy_of_the_schema_does_not_go_on_with_the_originals_noise(how, request, tmp_path):
     """One that was dumped and put back, or a database that was made from it: the difference of both would be exact."""

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tidegate.structures.clamping import most_units
 
 from tidegate.errors import TidegateError
 from tidegate.ledger import Group, Ledger, MemoryLedger
@@ -30,6 +29,7 @@ from tidegate.noise.shared.cube import Cube
 from tidegate.noise.shared.semiorder import Semiorder
 from tidegate.policy import Event, WEvent
 from tidegate.releases import Release, Releases
+from tidegate.structures.clamping import most_units
 from tidegate.testing.entropy import fixed_entropy
 
 Integers = npt.NDArray[np.int64]

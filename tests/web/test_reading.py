@@ -175,15 +175,12 @@ def test_another_host_name_is_refused(hall: Hall) -> None:
 
 
 def test_metrics_do_not_show_how_much_was_counted(hall: Hall) -> None:
-    """No processor time, and no fraction of a second: what takes longer shows how many events there were."""
+    """Neither processor time nor lag: what takes longer shows how many events there were."""
     client, service = hall
     service.drivers["hall"].lag = 0.123
     lines = client.get("/metrics").text.splitlines()
     names = {line.partition(" ")[0].partition("{")[0] for line in lines if not line.startswith("#")}
-    assert not [name for name in names if "cpu" in name or "memory" in name]
-    times = [line for line in lines if line.startswith(("tidegate_lag", "tidegate_last_commit"))]
-    assert times
-    assert all(float(line.rpartition(" ")[2]).is_integer() for line in times)
+    assert not [name for name in names if any(word in name for word in ("cpu", "memory", "lag", "commit"))]
 
 
 def test_machines_read_health_and_metrics(hall: Hall) -> None:

@@ -16,7 +16,6 @@ import dataclasses
 import inspect
 import json
 import pickle
-import sqlite3
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,7 +36,7 @@ from tidegate.errors import (
     LedgerMismatch,
     SnapshotError,
 )
-from tidegate.ledger import Group, Ledger, MemoryLedger, SQLiteLedger
+from tidegate.ledger import Group, Ledger, MemoryLedger
 from tidegate.ledger.events import MOST_STEPS
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Blocks, Mechanism, Run, snapshot
@@ -156,37 +155,29 @@ def restored_run_goes_on_unchanged(mechanism: Mechanism) -> None:
     """A run restored from a snapshot at any of several steps goes on as if it had never stopped."""
     rows = stream(mechanism)
     with fixed_entropy(13), TemporaryDirectory() as folder:
-        # noise that steps share is gone on with where the ledger is durable, and nowhere else
-        path = Path(folder) / "ledger" if mechanism.shares_noise else None
-        run = mechanism.start(ledger=path)
-        whole, snapshots = [], {}
-        for index, row in enumerate(rows):
-            if index in (0, 1, 2, 7, 23, 24, 41):
-                snapshots[index] = run.snapshot()
-                if path is not None:
-                    _copy(run.ledger, [path.with_name(f"{index}"), path.with_name(f"{index} again")])
-            whole.append(run.push(row))
-        for index, state in snapshots.items():
-            restored = mechanism.start(ledger=path and path.with_name(f"{index}"), state=state)
+        # noise that steps share is continued where the ledger is durable, in the same file, and nowhere else
+        durable = Path(folder) if mechanism.shares_noise else None
+        whole = _pushed(mechanism.start(), rows)
+        for index in (0, 1, 2, 7, 23, 24, 41):
+            restored = _restarted(mechanism, durable and durable / f"{index}", rows[:index])
             assert restored.step == index, "the restored run stands at another step"
             assert same(whole[index:], _pushed(restored, rows[index:])), (
                 f"restoring at step {index} changes releases"
             )
-            other = mechanism.start(ledger=path and path.with_name(f"{index} again"), state=state)
+            other = _restarted(mechanism, durable and durable / f"{index} again", rows[:index])
             again = other.push_batch(rows[index:])
             assert same(whole[index:], again), f"a batch after restoring at step {index} changes releases"
             restored.ledger.close()
             other.ledger.close()
-        run.ledger.close()
 
 
-def _copy(ledger: Ledger, paths: list[Path]) -> None:
-    """Keep what a ledger on disk is now, as no user could without a copy of the whole file."""
-    assert isinstance(ledger, SQLiteLedger)
-    for path in paths:
-        copied = sqlite3.connect(path)
-        ledger.connection.backup(copied)
-        copied.close()
+def _restarted(mechanism: Mechanism, path: Path | None, rows: npt.NDArray[Any]) -> Run:
+    """A run that has released some steps, and was stopped and started again."""
+    run = mechanism.start(ledger=path)
+    _pushed(run, rows)
+    state = run.snapshot()
+    run.ledger.close()
+    return mechanism.start(ledger=path, state=state)
 
 
 @check
