@@ -268,6 +268,16 @@ def test_every_statistic_is_in_one_record(configured, capsys) -> None:
     assert "at most 200" in found["privacy_loss"]["privacy_unit_details"]
 
 
+def test_records_without_a_unit_are_said_to_stand_alone(configured, capsys) -> None:
+    """In the record and by `explain`."""
+    text = CASES["endless"].replace('unit = "device"\n', "").replace('"distinct"', '"count"')
+    path = configured(text + ABOUT)
+    found = record_of(path, capsys)["deployment"]["privacy_loss"]["privacy_unit_details"]
+    assert "each record is protected by itself, and not a person with several" in found
+    assert main(["explain", str(path)]) == 0
+    assert "each record is protected by itself" in " ".join(capsys.readouterr().out.split())
+
+
 def test_rho_is_never_without_its_epsilon(configured, capsys) -> None:
     """Wherever a ρ stands, in the record and on the card, its ε at δ = 1e-5 stands beside it."""
     path = configured(CASES["zcdp"] + ABOUT)
