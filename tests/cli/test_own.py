@@ -10,6 +10,7 @@ import pytest
 
 from tidegate.cli import main
 from tidegate.mechanisms import catalogue, chosen, find, installed
+from tidegate.policy import WEvent
 from tidegate.repro import across, own_data
 
 
@@ -199,6 +200,13 @@ def test_bench_as_published_tunes_nothing(hours, capsys):
     assert tuned["Sample"]["error"] < published["Sample"]["error"] / 1.5
     # Laplace noise of scale 24, cut at 0 rarely: 2,880 draws, six standard errors are 11 %
     assert published["Uniform"]["error"] == pytest.approx(24, rel=0.15)
+
+
+def test_fast_as_published_runs_on_blocks():
+    """The w-event paper runs FAST with half of ε on disjoint blocks; the default of Tidegate is another one."""
+    (found,) = across.published(catalogue()["Fast"], WEvent(epsilon="1", w=24), 1, 100)
+    assert "blocks = true" in own_data.parameters(found)
+    assert "noise = laplace" in own_data.parameters(found)
 
 
 def test_bench_runs_as_often_as_it_was_asked_to(hours, capsys, monkeypatch):

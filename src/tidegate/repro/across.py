@@ -79,6 +79,7 @@ def configured(
     return []
 
 
+PRINTED = {"Fast": {"blocks": True}}  # where a default is better than what the w-event paper prints
 OWN = ("Tide",)  # of no paper: published is what it does by default
 
 
@@ -96,13 +97,14 @@ def published(kind: type[Mechanism], policy: WEvent, columns: int, steps: int) -
     if kind.__name__ in ELSEWHERE:
         return []
     chosen = "noise" in inspect.signature(kind).parameters and kind.__name__ not in OWN
-    plain = partial(kind, noise="laplace") if chosen else kind  # type: ignore[call-arg]
+    plain: dict[str, Any] = {"noise": "laplace"} if chosen else {}
+    plain |= PRINTED.get(kind.__name__, {})
     shapes: list[dict[str, Any]] = [{"columns": columns, "horizon": steps}]
     if 1 < columns <= WIDEST_HIERARCHY:
         shapes.append({"hierarchy": Hierarchy.balanced(columns)})
     for shape in (*shapes, {"columns": columns}):
         try:
-            return [plain(policy, **shape)]
+            return [kind(policy, **shape, **plain)]
         except (TidegateError, TypeError):  # another policy, or a parameter that it does not have
             continue
     return []
