@@ -15,7 +15,7 @@ DOCS := $(VENV)/.installed-docs
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve soak test test-all test-rest lint docs notebooks install-check services packages kafka spark bench audit blind mutants campaign year fuzz requests clean
+.PHONY: help demo serve soak test test-all test-rest lint docs notebooks install-check services packages kafka spark bench repro audit blind mutants campaign year fuzz requests clean
 
 help:
 	@echo "make demo      install, then release a generated campus stream and draw it"
@@ -27,6 +27,7 @@ help:
 	@echo "make notebooks execute docs/notebooks again and store what comes out"
 	@echo "make install-check  build and install in empty environments: every Python, every extra, the lowest versions; fetches much"
 	@echo "make bench     time everything against its rivals, half an hour; bars that are missed are listed, and fail nothing"
+	@echo "make repro     run the papers' experiments and write build/repro.md, hours; SMALL=1 takes minutes and judges nothing"
 	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
 	@echo "make blind     attack every set of mutants in tests/audit (blind*.toml), and write its table into its page (docs/audit*.md)"
 	@echo "make mutants   run the tests against 400 small mistakes in the code, and write docs/mutants.md; takes hours"
@@ -162,6 +163,11 @@ spark: $(SPARK)
 # What bars and the exit code mean is said in the script. ONLY="noise tide" make bench  runs some.
 bench: $(BENCH)
 	@$(BIN)/python benchmarks/everything.py $(ONLY)
+
+# TIDEGATE_DATA names the folder of public files (docs/tasks/public_data.md); what is missing is skipped. SMALL=1 has too few runs to judge a claim.
+repro: $(TEST)
+	@$(BIN)/tidegate repro run --results build/repro $(if $(SMALL),--small)
+	@$(BIN)/tidegate repro report --results build/repro --page build/repro.md --pictures repro
 
 audit: $(TEST)
 	@$(BIN)/python -m tidegate.audit.table docs/audit.md

@@ -20,6 +20,7 @@ READING = {
     "ledger show": ["ledger", "show", "tidegate.ledger"],
     "ledger head": ["ledger", "head", "tidegate.ledger"],
     "explain": ["explain", "tidegate.toml"],
+    "card": ["card", "tidegate.toml"],
     "check": ["check", "tidegate.toml"],
     "plan": ["plan", "tidegate.toml", "--quick"],
 }

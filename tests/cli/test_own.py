@@ -10,7 +10,8 @@ import pytest
 
 from tidegate.cli import main
 from tidegate.mechanisms import catalogue, chosen, find, installed
-from tidegate.repro import own_data
+from tidegate.policy import WEvent
+from tidegate.repro import across, own_data
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +168,95 @@ def test_values_on_a_grid():
     )
     error = next(row["error"] for row in found.rows if row["statistic"] == "at once")
     assert 0.3 * 2 < error < 1.2 * 2  # at most wΔ/ε = 2
+
+
+@pytest.fixture
+def hours(tmp_path):
+    """Three weeks of one value per hour that rises and falls with the day."""
+    people = 300 + 250 * np.sin(2 * np.pi * np.arange(480) / 24)
+    pl.DataFrame({"people": people.round().astype(int)}).write_csv(tmp_path / "hours.csv")
+    return tmp_path / "hours.csv"
+
+
+def rows_of(file, capsys, *more):
+    """What `bench` says of Uniform and Sample, as JSON, by mechanism."""
+    asked = ["bench", str(file), "--public", "--mechanisms", "Uniform,Sample", "--window", "24", "--json"]
+    assert main([*asked, *more]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert {row["statistic"] for row in facts["rows"]} == {"at once"}  # sums are not asked for
+    return facts, {row["mechanism"]: row for row in facts["rows"]}
+
+
+def test_bench_as_published_tunes_nothing(hours, capsys):
+    """Sample measures once in a window with noise of its own; the tuned variant is another algorithm, and says so."""
+    facts, published = rows_of(hours, capsys, "--runs", "6", "--as-published")
+    _, tuned = rows_of(hours, capsys, "--runs", "6", "--season", "24")
+    assert facts["as_published"] is True
+    assert published["Sample"]["parameters"] == "rounding = refuse, every = 24, noise = laplace"
+    assert published["Uniform"]["parameters"] == "rounding = refuse, noise = laplace"
+    assert published["Sample"]["choices"] == 1
+    assert published["Sample"]["oracle"] == published["Sample"]["error"]
+    assert "every = 24" not in tuned["Sample"]["parameters"]
+    assert tuned["Sample"]["error"] < published["Sample"]["error"] / 1.5
+    # Laplace noise of scale 24, cut at 0 rarely: 2,880 draws, six standard errors are 11 %
+    assert published["Uniform"]["error"] == pytest.approx(24, rel=0.15)
+
+
+def test_fast_as_published_runs_on_blocks():
+    """The w-event paper runs FAST with half of ε on disjoint blocks; the default of Tidegate is another one."""
+    (found,) = across.published(catalogue()["Fast"], WEvent(epsilon="1", w=24), 1, 100)
+    assert "blocks = true" in own_data.parameters(found)
+    assert "noise = laplace" in own_data.parameters(found)
+
+
+def test_bench_runs_as_often_as_it_was_asked_to(hours, capsys, monkeypatch):
+    """Also where runs take longer than the benchmark of all streams waits; one run has no interval and is refused."""
+    monkeypatch.setattr("tidegate.repro.across.SECONDS", 0.0)
+    for more in ((), ("--as-published",)):
+        _, rows = rows_of(hours, capsys, "--runs", "9", *more)
+        assert {row["runs"] for row in rows.values()} == {9}
+    assert main(["bench", str(hours), "--runs", "1"]) == 2
+    assert "runs" in capsys.readouterr().err
+
+
+def test_bench_prints_and_writes_every_parameter(hours, tmp_path, capsys):
+    """In the text, the CSV, the LaTeX and the JSON; each stage is a line where there is no terminal."""
+    asked = ["bench", str(hours), "--public", "--mechanisms", "Sample", "--window", "24", "--runs", "3"]
+    assert main([*asked, "--season", "24", "--max-change", "2", "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert said.err == "1/1 Sample at ε = 1, w = 24\n"
+    frame = pl.read_csv(tmp_path / "out" / "compared.csv")
+    latex = (tmp_path / "out" / "compared.tex").read_text(encoding="utf-8")
+    row = frame.row(0, named=True)
+    assert frame.height == 1
+    for name, value in {
+        "max_change": 2,
+        "grid": 1,
+        "season": 24,
+        "runs": 3,
+        "steps": 480,
+        "columns": 1,
+    }.items():
+        assert row[name] == value
+        assert f"{name} = {value}" in said.out.replace("\n", " ")
+        assert f"% {name} = {value}\n" in latex
+    assert row["version"]
+    assert row["seconds"] >= 0
+    for text in (said.out, latex, row["parameters"]):
+        assert "every = " in text
+        assert "noise = " in text
+    assert "Tuned variants" in said.out
+    assert main([*asked, "--as-published"]) == 0
+    assert "nothing tuned for the stream" in capsys.readouterr().out
+
+
+def test_nothing_is_timed_before_it_was_warmed_up(monkeypatch):
+    """A first run on a few steps is in no time and in no error."""
+    seen = []
+    monkeypatch.setattr(
+        across, "errors", lambda mechanism, truth: seen.append(len(truth)) or {"at once": (1.0, 1.0)}
+    )
+    took: list[float] = []
+    found = across.repeated(None, np.ones((500, 1), dtype=np.int64), 2, 2, np.inf, took)
+    assert seen == [across.WARM_UP, 500, 500]
+    assert (len(took), found["at once"].shape) == (2, (2, 2))

@@ -53,6 +53,15 @@ def test_rows_picture_judgement_and_pages(tmp_path):
     assert again(experiment, tmp_path).judgement == result.judgement
 
 
+def test_a_small_run_judges_no_claim(tmp_path):
+    """Intervals of one or two runs say nothing, neither when it runs nor when it is judged again."""
+    experiment = made_up(lambda setting: [{"x": setting["x"], "mechanism": "A", "error": 1.0}])
+    assert run(experiment, tmp_path, small=True, workers=1).judgement.outcome is Outcome.ROUGH
+    assert read(experiment, tmp_path).judgement.outcome is Outcome.ROUGH
+    assert again(experiment, tmp_path).judgement.outcome is Outcome.ROUGH
+    assert run(experiment, tmp_path, workers=1).judgement.outcome is Outcome.HOLDS
+
+
 def test_missing_data_are_a_reason_to_skip(tmp_path):
     """An experiment whose data are not here says which and is not judged."""
 

@@ -38,7 +38,7 @@ def bench(
     level: Annotated[
         float | None, typer.Option(help="The mean of a value that a plan may know; by default a rough one.")
     ] = None,
-    runs: Annotated[int, typer.Option(help="Runs of each mechanism.")] = 20,
+    runs: Annotated[int, typer.Option(help="Runs of each mechanism, at least 2.")] = 20,
     steps: Annotated[int, typer.Option(help="The first so many steps of the file.")] = 10_000,
     out: Annotated[
         Path | None, typer.Option(help="A folder for compared.csv, compared.tex and compared.png.")
@@ -46,13 +46,22 @@ def bench(
     public: Annotated[
         bool, typer.Option("--public", help="The file is public data, and so may the errors be.")
     ] = False,
+    as_published: Annotated[
+        bool,
+        typer.Option(
+            "--as-published",
+            help="The noise and the defaults of each paper; nothing is tuned for the stream.",
+        ),
+    ] = False,
     as_json: Machine = False,
 ) -> None:
     """Compare mechanisms on a stream of your own: errors with intervals over runs, at once and delayed.
 
-    Each mechanism has the parameters of a plan that knows an order of magnitude; the oracle's error is that of the best
-    parameters in hindsight. The same code makes the benchmark of docs/repro.md. True values are read and errors are
-    printed without noise: unless the data are public, what comes out is for the inside only, and says so.
+    By default each mechanism is a tuned variant: a plan that knows an order of magnitude chooses its parameters and the
+    law of its noise, and the oracle's error is that of the best parameters in hindsight. With --as-published it is the
+    algorithm of its paper, in the sound calibration. Every parameter is printed and written. The same code makes the
+    benchmark of docs/repro.md. True values are read and errors are printed without noise: unless the data are public,
+    what comes out is for the inside only, and says so.
     """
     from tidegate.cli.progress import stages
     from tidegate.errors import InvalidInput, InvalidParameter
@@ -60,14 +69,14 @@ def bench(
     from tidegate.mechanisms import chosen
     from tidegate.repro.own_data import INSIDE, compare
 
-    runs, steps = whole("runs", runs), whole("steps", steps)
+    runs, steps = whole("runs", runs, least=2), whole("steps", steps)  # one run has no interval
     windows = [_window(word) for word in _words("window", window)]
     epsilons = _words("epsilon", epsilon)
     kinds = chosen(mechanisms)
     if out is not None and file.resolve() in {(out / name).resolve() for name in _FILES}:
         raise InvalidParameter("out", str(out), "another folder than that of the file", "name another")
     values = read_values(file, _words("columns", columns) if columns else [])[:steps]
-    with stages(len(kinds) * len(epsilons) * len(windows), quiet=as_json) as tell:
+    with stages(len(kinds) * len(epsilons) * len(windows), quiet=as_json, lines=True) as tell:
         found = compare(
             values,
             kinds,
@@ -79,6 +88,7 @@ def bench(
             level=level,
             runs=runs,
             public=public,
+            as_published=as_published,
             tell=tell,
         )
     if not found.rows:
@@ -96,7 +106,7 @@ def bench(
             raise InvalidInput(f"{out} cannot be written: {error.strerror}.") from None
         written = [str(out / name) for name in _FILES]
     if as_json:
-        facts = {"inside_only": not public, "rows": found.rows, "files": written}
+        facts = {"inside_only": not public, **found.facts, "rows": found.rows, "files": written}
         typer.echo(json.dumps(facts, indent=1))
         return
     _print(found)
@@ -164,7 +174,7 @@ def _print(found: Comparison) -> None:
         epsilon, window, statistic = setting
         table = Table(title=f"ε = {epsilon}, w = {window}, {statistic}", title_justify="left")
         table.add_column("mechanism")
-        for name in ("error", "±", "relative", "oracle", "runs"):
+        for name in ("error", "±", "relative", "oracle", "runs", "seconds"):
             table.add_column(name, justify="right")
         for row in found.of(setting):
             table.add_row(
@@ -174,10 +184,20 @@ def _print(found: Comparison) -> None:
                 f"{row['relative']:.1%}",
                 number(row["oracle"]),
                 str(row["runs"]),
+                f"{row['seconds']:.2g}",
             )
         console.print(table)
+        for row in found.of(setting):
+            best = "" if found.facts["as_published"] else f"; oracle: {row['oracle_parameters']}"
+            typer.echo(f"{row['mechanism']}: {row['parameters']}{best}")
+    typer.echo("; ".join(f"{name} = {value}" for name, value in found.facts.items()))
     typer.echo(
-        "error: mean absolute error of one value with the parameters of a plan, ± half of its 95 % interval; "
+        "as_published: the noise and the defaults of each paper, nothing tuned for the stream; oracle = error."
+        if found.facts["as_published"]
+        else "Tuned variants: a plan chose parameters and the law of noise; --as-published has the papers' algorithms."
+    )
+    typer.echo(
+        "error: mean absolute error of one value, ± half of its 95 % interval; seconds: processor time of one run; "
         "relative: the mean of error over value, or over 0.1 % of a step's total where the value is smaller; "
         "oracle: with the best parameters in hindsight; delayed: values that came later. Releases below 0 count as 0."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -50,7 +51,7 @@ def bar(total: float = 1.0, *, quiet: bool = False) -> Iterator[Callable[[str, f
 
 
 @contextmanager
-def stages(total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+def stages(total: int, *, quiet: bool = False, lines: bool = False) -> Iterator[Callable[[str], None]]:
     """Show which of ``total`` stages is running and for how long.
 
     Parameters
@@ -59,6 +60,8 @@ def stages(total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]
         Number of stages.
     quiet : bool
         Show nothing, as with ``--json``.
+    lines : bool
+        Without a terminal, write a line to stderr for each stage: for what takes minutes, in a log.
 
     Yields
     ------
@@ -66,5 +69,10 @@ def stages(total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]
         Call it with a few words at the beginning of each stage.
     """
     begun = count()
+    if lines and not quiet and not sys.stderr.isatty():
+        yield lambda description: print(
+            f"{next(begun) + 1}/{total} {description}", file=sys.stderr, flush=True
+        )
+        return
     with bar(total, quiet=quiet) as show:
         yield lambda description: show(description, next(begun))

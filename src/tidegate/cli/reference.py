@@ -22,7 +22,7 @@ Generated from the code by `python -m tidegate.cli.reference docs/cli.md`; a tes
 
 Every command ends with exit code 0 when it is done, 2 and one sentence on stderr when its input is refused,
 1 when something was found to be wrong or failed unexpectedly, and 130 when it was interrupted. Progress goes to
-stderr, and only to a terminal.
+stderr, and only to a terminal; `bench` writes a line for each comparison where there is none.
 """
 
 

@@ -12,6 +12,8 @@ from tidegate.ingest.sources.factory import FORMATS
 
 ANSWERS = ("window", "jump", "low", "alarm", "average", "decayed", "smooth", "forecast", "ratio", "top")
 
+SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
+
 # kind → (JSON schema, words)
 KINDS: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"type": "string"}, "text"),
@@ -432,6 +434,45 @@ class AboutKeys:
     chosen: str | None = key(
         'How the parameters were chosen: "public knowledge", "tuned with ε = 1/10". Without it the report says that '
         "this is not stated.",
+        default=None,
+    )
+    intended_use: str | None = key(
+        "What the numbers are for. `tidegate card --registry` needs it.", default=None
+    )
+    region: str | None = key(
+        "Which region the data describe, or whose laws apply. `tidegate card --registry` needs it.",
+        default=None,
+    )
+    sector: str | None = key(
+        "The sector, as the registry of deployments names it.", default=None, choices=SECTORS
+    )
+    publisher_type: str | None = key(
+        'What kind of organisation the publisher is, in the registry\'s words: "Industry", "Nonprofit". '
+        "`tidegate card --registry` needs it.",
+        default=None,
+    )
+    publication_date: str | None = key(
+        'The date of the first publication, as "2026-03-02". `tidegate card --registry` needs it.',
+        default=None,
+    )
+    authors: tuple[str, ...] = key(
+        "Who answers for the record of the registry. `tidegate card --registry` needs it.",
+        kind="texts",
+        default=(),
+    )
+    access: str | None = key(
+        "Who can reach the raw data, the ledger and the machine, and how they are secured. "
+        "`tidegate card --registry` needs it.",
+        default=None,
+    )
+    unprotected: str | None = key(
+        "What else is published about the same people without noise; by default the card says that nothing is "
+        "known of it.",
+        default=None,
+    )
+    account: str | None = key(
+        "The address at which everybody can check the account, as `tidegate serve` publishes it: "
+        '"https://host/streams/campus".',
         default=None,
     )
 

@@ -25,6 +25,7 @@ class Outcome(StrEnum):
     FAILS = "does not hold"
     PARTLY = "holds in part"
     MEASURED = "measured; no paper claims anything here"
+    ROUGH = "not judged: a small run has too few runs for intervals"
 
     @classmethod
     def of(cls, checks: Iterable[Any]) -> Outcome:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,8 +19,21 @@ from tidegate.errors import InvalidInput
 from tidegate.exact import ExactLike, positive, show
 from tidegate.mechanisms import Mechanism
 from tidegate.policy import WEvent
-from tidegate.repro.across import ORACLE_RUNS, STATISTICS, Matrix, compared, configured, planned_on
+from tidegate.repro.across import (
+    AT_ONCE,
+    LATER,
+    ORACLE_RUNS,
+    STATISTICS,
+    SUMS,
+    WINDOW_SUMS,
+    Matrix,
+    compared,
+    configured,
+    planned_on,
+    published,
+)
 from tidegate.repro.experiment import Row
+from tidegate.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +50,21 @@ FIELDS = (
     "oracle",
     "regret",
     "runs",
+    "seconds",
+    "parameters",
+    "oracle_parameters",
+    "choices",
+    "oracle_runs",
+    "as_published",
+    "max_change",
+    "grid",
+    "season",
+    "level",
+    "steps",
+    "columns",
+    "version",
 )
+MADE_FOR = {"sums": SUMS, "windows": WINDOW_SUMS}  # the statistics of mechanisms that do not release steps
 
 
 @dataclass(frozen=True)
@@ -49,10 +78,13 @@ class Comparison:
         of the best parameters in hindsight (`oracle`) and the ratio of both.
     public
         Whether the stream may be known, so that its errors may be, too.
+    facts
+        What all rows have in common: every parameter of the comparison, and the version.
     """
 
     rows: list[Row] = field(repr=False)
     public: bool
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def settings(self) -> list[tuple[str, int, str]]:
         """Every ε, window and statistic that was looked at, in order."""
@@ -78,6 +110,7 @@ class Comparison:
     def write_latex(self, file: Path) -> None:
         """A table a setting, to be included: mechanisms, errors with intervals, and the oracle's."""
         parts = [] if self.public else [f"% {INSIDE}"]
+        parts += [f"% {name} = {value}" for name, value in self.facts.items()]
         for setting in self.settings():
             epsilon, window, statistic = setting
             parts += [
@@ -91,6 +124,7 @@ class Comparison:
                     for row in self.of(setting)
                 ),
                 r"\end{tabular}",
+                *(f"% {row['mechanism']}: {row['parameters']}" for row in self.of(setting)),
                 "",
             ]
         file.write_text("\n".join(parts), encoding="utf-8")
@@ -181,9 +215,12 @@ def compare(
     level: float | None = None,
     runs: int = 20,
     public: bool = False,
+    as_published: bool = False,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Comparison:
     """Run mechanisms on a stream, each with the parameters of a plan and with the best ones in hindsight.
+
+    Sums are compared where one of the mechanisms is made for them.
 
     Parameters
     ----------
@@ -202,9 +239,11 @@ def compare(
     level
         What a plan knows of the size of a value; by default the order of magnitude of their mean.
     runs
-        How often the planned choice runs; slow mechanisms run less often, and their rows say how often.
+        How often the planned choice runs. Each of the other choices runs up to five times.
     public
         Whether the stream may be known.
+    as_published
+        Every mechanism with the noise and the defaults of its paper, and nothing chosen for the stream.
     tell
         Called with a few words at the beginning of each piece of work.
     """
@@ -214,15 +253,66 @@ def compare(
     columns, ticks = truth.shape[1], float(step)
     known = rough(float(np.abs(values).mean())) if level is None else level
     made_up = planned_on(truth, known / ticks, season)
+    few = runs if as_published else min(ORACLE_RUNS, runs)
+    facts = {
+        "as_published": as_published,
+        "max_change": show(change * step),
+        "grid": show(step),
+        "season": season,
+        "level": known,
+        "runs": runs,
+        "oracle_runs": few,
+        "steps": len(truth),
+        "columns": columns,
+        "version": __version__,
+    }
+    wanted = {
+        AT_ONCE,
+        LATER,
+        *(MADE_FOR[kind.statistic] for kind in kinds.values() if kind.statistic in MADE_FOR),
+    }
     rows: list[Row] = []
     for epsilon in epsilons:
         for window in windows:
             policy = WEvent(epsilon=epsilon, w=window, max_change=show(change))
             for name, kind in kinds.items():
                 tell(f"{name} at ε = {epsilon}, w = {window}")
-                found = configured(kind, policy, columns, season, len(truth))
+                found = (
+                    published(kind, policy, columns, len(truth))
+                    if as_published
+                    else configured(kind, policy, columns, season, len(truth))
+                )
                 labels: dict[str, Any] = {"epsilon": epsilon, "window": window, "mechanism": name}
-                for row in compared(found, truth, made_up, min(ORACLE_RUNS, runs), runs) if found else ():
+                for row in compared(found, truth, made_up, few, runs, math.inf) if found else ():
+                    if row["statistic"] not in wanted:
+                        continue
                     scaled = {key: row[key] * ticks for key in ("predicted", "error", "half", "oracle")}
-                    rows.append({**labels, **row, **scaled})
-    return Comparison(rows, public)
+                    chosen = {
+                        "parameters": parameters(found[row["chosen"]]),
+                        "oracle_parameters": parameters(found[row["best"]]),
+                    }
+                    rows.append({**facts, **labels, **row, **scaled, **chosen})
+    return Comparison(rows, public, facts)
+
+
+def parameters(mechanism: Mechanism) -> str:
+    """Every parameter of a mechanism as it runs, also those that have their default.
+
+    Examples
+    --------
+    >>> from tidegate.mechanisms import Sample
+    >>> parameters(Sample(WEvent(epsilon="1", w=24), noise="laplace"))
+    'rounding = refuse, every = 24, noise = laplace'
+    """
+    described = {
+        name: value
+        for name, value in mechanism.describe().items()
+        if name not in ("mechanism", "policy", "columns", "grid", "hierarchy")
+    }
+    if hasattr(mechanism, "noise"):
+        described.setdefault("noise", "laplace")  # noise of its own at each step is not described
+    return ", ".join(f"{name} = {_plain(value)}" for name, value in described.items())
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

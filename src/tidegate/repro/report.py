@@ -167,7 +167,7 @@ def _sentences(words: str) -> list[str]:
 def _why(result: Result) -> str:
     """Why a claim does not hold, or holds in part only."""
     judgement = result.judgement
-    whole = judgement is None or judgement.outcome in (Outcome.HOLDS, Outcome.MEASURED)
+    whole = judgement is None or judgement.outcome in (Outcome.HOLDS, Outcome.MEASURED, Outcome.ROUGH)
     return "" if whole else result.experiment.why
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,7 +156,7 @@ def again(experiment: Experiment, folder: Path) -> Result | None:
         return earlier
     frame = pl.read_parquet(rows)
     _draw(experiment, frame, folder / f"{experiment.key}.png")
-    result = Result(experiment, experiment.judge(frame), "", earlier.seconds, earlier.small)
+    result = Result(experiment, _judged(experiment, frame, earlier.small), "", earlier.seconds, earlier.small)
     _write(result, folder)
     return result
 
@@ -225,9 +225,17 @@ def _finish(experiment: Experiment, tasks: list[Task], folder: Path, small: bool
         frame = _frame([row for part in kept for row in part["rows"]])
         frame.write_parquet(folder / f"{experiment.key}.parquet")
         _draw(experiment, frame, folder / f"{experiment.key}.png")
-        result = Result(experiment, experiment.judge(frame), "", seconds, small)
+        result = Result(experiment, _judged(experiment, frame, small), "", seconds, small)
     _write(result, folder)
     return result
+
+
+def _judged(experiment: Experiment, frame: pl.DataFrame, small: bool) -> Judgement:
+    """What the rows say. A claim is not judged by a small run: intervals of one or two runs say nothing."""
+    found = experiment.judge(frame)
+    if small and found.outcome is not Outcome.MEASURED:
+        return replace(found, outcome=Outcome.ROUGH)
+    return found
 
 
 def _frame(rows: list[Row]) -> pl.DataFrame:

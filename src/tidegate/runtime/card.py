@@ -7,15 +7,17 @@ protection, the neighbours, the model of trust, the parameters and how they were
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from tidegate.composition import zcdp_delta
 from tidegate.config import Config
 from tidegate.exact import show
-from tidegate.policy import Approximate, ZeroConcentrated
+from tidegate.policy import Approximate, Budget, ZeroConcentrated
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_earlier
 from tidegate.runtime.learnt import learnt_clip, released_by
@@ -23,6 +25,40 @@ from tidegate.runtime.wording import Words, budget_in_words
 from tidegate.version import __version__
 
 NOT_STATED = "not stated"
+DELTA = Fraction(1, 10**5)  # the one δ at which every ρ is converted, so that deployments can be compared
+DIGITS = 4  # of a converted ε
+
+
+def epsilon_of(budget: ZeroConcentrated) -> Fraction:
+    """An ε such that ρ-zCDP implies (ε, 1e-5)-privacy, rounded up to four digits.
+
+    Examples
+    --------
+    >>> float(epsilon_of(ZeroConcentrated(Fraction(1, 2))))
+    4.729
+    """
+    low, high = Fraction(0), budget.rho + 1
+    while zcdp_delta(budget.rho, high) > DELTA:
+        low, high = high, 2 * high
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if zcdp_delta(budget.rho, middle) <= DELTA else (middle, high)
+    grid = Fraction(10) ** (math.floor(math.log10(high)) + 1 - DIGITS)
+    return math.ceil(high / grid) * grid
+
+
+def budget_with_epsilon(budget: Budget) -> str:
+    """A budget in words; ρ always with its ε at δ = 1e-5.
+
+    Examples
+    --------
+    >>> budget_with_epsilon(ZeroConcentrated(Fraction(1, 2)))
+    'ρ = 0.5 (ε = 4.729 at δ = 1e-5)'
+    """
+    words = budget_in_words(budget)
+    if isinstance(budget, ZeroConcentrated):
+        return f"{words} (ε = {show(epsilon_of(budget))} at δ = 1e-5)"
+    return words
 
 
 def card(config: Config, history: Sequence[str] = ()) -> dict[str, Any]:
@@ -55,7 +91,12 @@ def card(config: Config, history: Sequence[str] = ()) -> dict[str, Any]:
             "epsilon": None if isinstance(budget, ZeroConcentrated) else show(budget.epsilon),
             "delta": show(budget.delta) if isinstance(budget, Approximate) else "0",
             "rho": show(budget.rho) if isinstance(budget, ZeroConcentrated) else None,
-            "lifetimes": {name: budget_in_words(lost) for name, lost in words.lifetimes()},
+            **(
+                {"epsilon_at_delta_1e-5": show(epsilon_of(budget))}
+                if isinstance(budget, ZeroConcentrated)
+                else {}
+            ),
+            "lifetimes": {name: budget_with_epsilon(lost) for name, lost in words.lifetimes()},
             "guarantee": str(config.promise),
             **(
                 {}

@@ -27,7 +27,7 @@ def explain(queries: Queries) -> list[str]:
             f"{budget_in_words(queries.policy.budget)} for all of them together."
         )
     for part in queries.parts:
-        found = list(_published(part, named=queries.listed))
+        found = list(published(part, named=queries.listed))
         if queries.listed:
             found.append(f"Its part of the budget is {show(part.share)}.")
         sentences.append(" ".join(found))
@@ -45,7 +45,7 @@ def explain(queries: Queries) -> list[str]:
     return [without_secrets(sentence) for sentence in sentences]
 
 
-def _published(config: Config, *, named: bool) -> Iterator[str]:
+def published(config: Config, *, named: bool) -> Iterator[str]:
     """What is counted, of what, and what one unit can change."""
     words, query = Words(config), config.query
     counted = {

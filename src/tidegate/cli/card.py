@@ -1,0 +1,57 @@
+"""``tidegate card``: what was promised, to whom, for how long, and who can check it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.options import Machine
+
+EXAMPLE = "Example: tidegate card tidegate.toml --registry --out deployment.yaml"
+
+
+def card(
+    config: Annotated[Path, typer.Argument(help="The configuration.")],
+    registry: Annotated[
+        bool,
+        typer.Option(
+            "--registry", help="YAML for the public registry of deployments, tier 3, instead of JSON."
+        ),
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="With --registry: write it to this file.")] = None,
+    as_json: Machine = False,
+) -> None:
+    """Print the card of a deployment, as JSON or as a record for the public registry.
+
+    Reads the configuration, and from the ledger how the stream was amended; no record of the data. The registry also asks
+    for what only the owner knows: keys of [about], and a refusal names those that are missing.
+    """
+    from tidegate.config import read_queries
+    from tidegate.config.places import check_output
+    from tidegate.errors import InvalidParameter
+    from tidegate.runtime.card import card as facts
+    from tidegate.runtime.plain_yaml import to_yaml
+    from tidegate.runtime.registry import history_of, registry_record, write_record
+
+    if out is not None and not registry:
+        raise InvalidParameter(
+            "out", str(out), "used with --registry", "redirect the JSON, or use release --card"
+        )
+    queries = read_queries(config, follow=True)
+    history = history_of(queries)
+    if not registry:
+        cards = {part.name: facts(part, history) for part in queries.parts}
+        found = {"queries": cards} if queries.listed else cards[queries.first.name]
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    record = registry_record(queries, history)
+    if out is not None:
+        check_output("out", out, queries.parts)
+        write_record(out, to_yaml(record))
+    if as_json:
+        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
+    else:
+        typer.echo(to_yaml(record) if out is None else f"Wrote {out}.", nl=out is not None)
