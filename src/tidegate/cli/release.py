@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 RECENT = 20_000  # releases by which accuracy is judged
 GRACE = 3  # seconds without a broker that are not worth a word
 UNKNOWN_COST = "what the earlier releases have cost adds to this stream's budget"
+NOTHING_COUNTED = "No record fell into these steps: check start, zone and columns."
 EXAMPLE = "Example: tidegate release tidegate.toml --report report.html"
 
 
@@ -230,6 +231,9 @@ def run_release(
                             archives=archives,
                         )
                 done["report"] = ", ".join(map(str, reports))
+    if not (live or quiet or before or intake.counted) and done["steps"] and sys.stderr.isatty():
+        # a function of raw records: for the owner's eyes, and in no file, status or exit code
+        typer.echo(NOTHING_COUNTED, err=True)
     return done
 
 
