@@ -43,7 +43,7 @@ TOP, TALL = 6.0, 106.0  # where pictures have their largest value, and how many 
 
 @dataclass(frozen=True)
 class Left:
-    """What bounding and clipping must be said to have left out: records, shares, and counts without bounding."""
+    """What bounding and clipping must be said to have left out: records, shares, and what the file says without them."""
 
     records: int
     dropped: float
@@ -100,6 +100,7 @@ class Told:
         """All sentences, pictures and tables, and that nothing is left over."""
         for rule in (self.headline, self.noise, self.promise, self.lifetimes, self.in_full, self.verified):
             rule()
+        self.bounding()
         self.pictures()
         self.costs()
         self.statuses()
@@ -402,6 +403,29 @@ class Told:
 
     # pictures and what belongs to them ----------------------------------------------------------------------
 
+    @property
+    def bounds(self) -> list[Fraction]:
+        """The numbers of what clipping and bounding do: the ends of the clip, and how often a unit counts."""
+        query, found = self.keys["query"], []
+        if self.aggregate in ("sum", "mean", "quantile"):
+            found += [Fraction(bound) for bound in query["clip"]]
+        most = query.get("most", 1)
+        one = self.aggregate == "distinct" and most >= len(self.labels)
+        if "unit" in self.keys["source"] and self.aggregate != "given" and not one:
+            found.append(Fraction(most))
+        return found
+
+    def bounding(self) -> None:
+        """What clipping and bounding do, in sight, and of what the band speaks."""
+        found = self.each(r"<p class=bounded><strong>Bounded values\.</strong> (.*?)</p>")
+        assert len(found) == bool(self.bounds)
+        for (sentence,) in found:
+            shown = [Fraction(number) for number in re.findall(r"-?\d+(?:[./]\d+)?", sentence)]
+            assert set(self.bounds) <= set(shown)
+            assert self.card["data_product"]["bounded"] in html.unescape(sentence)
+        for (kind,) in self.each(r"nine of ten (\w+) values lie"):
+            assert kind == ("bounded" if self.bounds else "true")
+
     def pictures(self) -> None:
         """Labels, scales, dates, hover values and the table of each column."""
         part = self.section("What was released")
@@ -594,13 +618,25 @@ class Told:
         (most,) = self.one(r"beyond ([\d,]+) contributions? of one", part)
         assert number(most) == self.keys["query"].get("most", 1)
         away = self.each(
-            r"counts are ([\d.]+)% away from those of the file, and the released ones ([\d.]+)%", part
+            r"The bounded (?:counts|sums|means) are ([\d.]+)% away from those of the file, and the released ones "
+            r"([\d.]+)% \(mean of the file <strong>([\d,.-]+)</strong>, bounded ([\d,.-]+)\)\."
+            r"(?: The band holds ([\d.]+)% of)?",
+            part,
         )
         assert len(away) == (left.counts is not None)
         if left.counts is not None:
             assert self.truth is not None
-            values, total = self.released.select(self.columns).to_numpy().astype(float), left.counts.sum()
-            bounded, seen = (np.nansum(np.abs(each - left.counts)) / total for each in (self.truth, values))
+            own = slice(len(self.labels))
+            values = self.released.select(self.columns).to_numpy().astype(float)[:, own]
+            file, truth = left.counts[:, own], self.truth[:, own]
+            total = float(np.nansum(np.abs(file)))
+            bounded, seen = (np.nansum(np.abs(each - file)) / total for each in (truth, values))
+            means = [float(np.nanmean(each)) for each in (file, truth)]
+            assert [number(each) for each in away[0][2:4]] == pytest.approx(means, abs=0.051)
+            low, high = (np.array([self.series(label)[end] for label in self.labels]).T for end in (1, 2))
+            known, near = np.isfinite(low) & np.isfinite(file), resolution(values)
+            ends = [((low - out <= file) & (file <= high + out))[known].mean() for out in (-near, near)]
+            assert 100 * ends[0] - 0.051 <= float(away[0][4]) <= 100 * ends[1] + 0.051
             assert float(away[0][0]) == pytest.approx(100 * bounded, abs=0.051)
             rounded = 50 * max(resolution(values), 1e-9) * values.size / total
             assert float(away[0][1]) == pytest.approx(100 * seen, abs=0.051 + rounded)

@@ -83,6 +83,36 @@ def test_the_inside_report_says_what_was_left_out(tmp_path: Path) -> None:
     assert "left out" not in text_of(tmp_path, ('"distinct"', '"count"'))
 
 
+@pytest.mark.parametrize(
+    ("aggregate", "file", "bounded"), [("sum", "2,010.0", "110.0"), ("mean", "670.0", "55.0")]
+)
+def test_what_clipping_does_is_said(aggregate: str, file: str, bounded: str, tmp_path: Path) -> None:
+    """In sight of everybody; and the inside report compares with the file, not with the clipped values."""
+    lines = ["time,unit,place,amount"]
+    for hour in range(12):
+        each = [("a", 10), ("b", 1000), ("b", 1000)]
+        lines += [
+            f"2026-03-02T{hour:02d}:1{at},{unit},north,{value}" for at, (unit, value) in enumerate(each)
+        ]
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    changes = (
+        ('"distinct"', f'"{aggregate}"\nclip = ["0", "100"]'),
+        ('columns = ["north", "south"]', 'columns = ["north"]'),
+        ('column = "place"', 'column = "place"\nvalue = "amount"'),
+        ('epsilon = "1"', 'epsilon = "1000000"'),
+    )
+    text = text_of(tmp_path, *changes, inside=True)
+    said = "Values of amount above 100 count as 100, and below 0 as 0; at most 1 record of one unit counts in one hour."
+    assert (
+        f"<p class=bounded><strong>Bounded values.</strong> {said} Where that leaves something out, the "
+        in text
+    )
+    assert "nine of ten bounded values lie" in text
+    assert "true values lie" not in text
+    assert "mean true value" not in text
+    assert f"(mean of the file <strong>{file}</strong>, bounded {bounded}). The band holds 0.0%" in text
+
+
 YEAR = """
 [source]
 location = "none.csv"

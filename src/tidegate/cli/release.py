@@ -362,6 +362,7 @@ def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
         "too_noisy": found.too_noisy,
         "columns_below_their_error": list(found.drowned),
         "in_words": words.accuracy(found),
+        "bounded": words.bounds,
         "what_would_help": words.what_would_help(found),
     }
 
@@ -394,11 +395,13 @@ def show(done: dict[str, Any], *, aside: bool, inside: bool) -> None:
     off = done.get("accuracy")
     if off:
         facts.add_row("Accuracy", off["in_words"])
+        if off["bounded"]:
+            facts.add_row("Bounded", off["bounded"])
         for number, remedy in enumerate(off["what_would_help"]):
             facts.add_row("" if number else "Would help", remedy)
     for query in done.get("queries", ()):
         off = query["accuracy"]
-        words = "" if not off else off["in_words"]
+        words = "" if not off else f"{off['in_words']}. {off['bounded']}".rstrip()
         facts.add_row(query["name"], f"{query['share']} of the budget, {query['mechanism']}. {words}")
     for warning in done.get("warnings", ()):
         facts.add_row("Warning", warning)

@@ -66,6 +66,47 @@ class Words:
             return self.units
         return {"count": "records", "histogram": "records"}.get(config.query.aggregate, "")
 
+    @property
+    def bounds(self) -> str:
+        """What clipping and bounding do to what is published, in a sentence or two; empty where they do nothing."""
+        config, query = self.config, self.config.query
+        if query.aggregate == "given":
+            return ""
+        parts, lower = [], True
+        if query.learn is not None:
+            parts.append(f"values of {config.schema.value} above a learnt threshold count as that threshold")
+        elif query.clip is not None and query.aggregate in ("sum", "mean"):
+            low, high = (show(Fraction(bound)) for bound in query.clip)
+            lower = Fraction(query.clip[0]) >= 0
+            parts.append(
+                f"values of {config.schema.value} above {high} count as {high}, and below {low} as {low}"
+            )
+        elif query.aggregate == "quantile":
+            low, high = query.columns.edges[0], query.columns.edges[-1]  # type: ignore[union-attr]  # bins of a range
+            parts.append(
+                f"values of {config.schema.value} beyond {show(Fraction(low))} and {show(Fraction(high))} "
+                "count as these"
+            )
+        if config.schema.unit is not None and query.aggregate == "distinct":
+            if query.most < len(query.own_labels):
+                parts.append(
+                    f"one {self.unit} counts in at most {several(query.most, 'column')} in one {self.step}"
+                )
+        elif config.schema.unit is not None:
+            part = f", as 1/{query.most} each" if query.weighting == "share" and query.most > 1 else ""
+            counts = "counts" if query.most == 1 else "count"
+            parts.append(
+                f"at most {several(query.most, 'record')} of one {self.unit} {counts} in one {self.step}{part}"
+            )
+        if not parts:
+            return ""
+        what = {"sum": "sum is", "mean": "mean differs from", "quantile": "quantile differs from"}.get(
+            query.aggregate, "number is"
+        )
+        how = "" if "differs" in what else " lower than" if lower else " another than"
+        said = "; ".join(parts)
+        return f"{said[:1].upper()}{said[1:]}. Where that leaves something out, the published {what}{how} the true one."
+
     def amount(self, value: float) -> str:
         """A number of what is counted, rounded to two digits that mean something."""
         return f"{about(value)} {self.counted}".strip()

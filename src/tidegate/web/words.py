@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Pure, ZeroConcentrated
-from tidegate.runtime.wording import several
+from tidegate.runtime.wording import Words, several
 
 
 def duration(seconds: float) -> str:
@@ -37,7 +37,7 @@ def meaning(config: Config, *, revises: bool) -> list[dict[str, str]]:
     answers = [
         ("What do I see?", _seen(config, length)),
         ("Why are the numbers not exact?", _noise()),
-        ("What does the ± mean?", _band()),
+        ("What does the ± mean?", _band(config)),
         ("Who is protected, and for how long?", _window(config, length)),
         ("What is ε?", _budget((config.whole or policy).budget)),
     ]
@@ -64,7 +64,7 @@ def _seen(config: Config, length: float) -> str:
         "given": "numbers that were added up elsewhere",
     }[config.query.aggregate]
     per = "every" if each.startswith("1 ") else "each period of"
-    return f"For {per} {each.removeprefix('1 ')}: {counted}."
+    return f"For {per} {each.removeprefix('1 ')}: {counted}. {Words(config).bounds}".rstrip()
 
 
 def _noise() -> str:
@@ -75,9 +75,13 @@ def _noise() -> str:
     )
 
 
-def _band() -> str:
+def _band(config: Config) -> str:
+    bounds = Words(config).bounds
+    exact = "nine of ten exact numbers lie within it. "
+    if bounds:
+        exact = f"nine of ten bounded numbers lie within it. {bounds} "
     return (
-        "The shaded range shows how far chance may have moved a number: nine of ten exact numbers lie within it. "
+        f"The shaded range shows how far chance may have moved a number: {exact}"
         "Where a number is small against its range, all one can say is that there were few. "
         "Where no range is shown, the number was carried on from an earlier time, and nobody knows how far it has moved."
     )
