@@ -36,7 +36,7 @@ WORDS = {"second": 1, "minute": 60, "hour": 3600, "day": DAY, "week": 7 * DAY}
 SECONDS = {"calendar day": DAY, "calendar week": 7 * DAY, "24h": DAY, "1h": 3600, "10min": 600}
 NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 HIDDEN = re.compile(r"<style>.*?</style>|<[^>]*>|&[#\w]+;", re.DOTALL)
-LONG, SHORT = r"\d+ \w+ \d{4}, \d\d:\d\d", r"(?:\d+ )?[A-Z][a-z][a-z] (?:\d{4}|\d\d:\d\d)"
+LONG, SHORT = r"\d+ \w+ \d{4}, \d\d:\d\d", r"(?:\d+ )?[A-Z][a-z][a-z] (?:\d{4}, \d\d:\d\d|\d{4}|\d\d:\d\d)"
 MEAN_OF_HALF = 0.45
 TOP, TALL = 6.0, 106.0  # where pictures have their largest value, and how many units below their smallest
 
@@ -252,7 +252,9 @@ class Told:
             assert not self._drowned(halves, 0.85)
             return
         half, below, typical = self.one(
-            r"<p>± ([\d,.]+)[^,]* around a value, where a typical one is (less than )?([\d,.]*\d)", part
+            r"<p>± ([\d,.]+)[^,]* around (?:a value|a typical value, from ± [\d,.]+ to ± [\d,.]+ by column), where a "
+            r"typical one is (less than )?([\d,.]*\d)",
+            part,
         )
         assert number(half) == pytest.approx(float(np.median(list(halves.values()))), rel=0.12)
         written_to = max(resolution(self.series(label)[0]) for label in self.labels)
@@ -298,7 +300,7 @@ class Told:
             assert int(found[1]) == 4 * self.epsilon
             keys["protect"]["epsilon"] = found[1]
         else:
-            found = re.fullmatch(r"a window of ([\d,]+) steps", words)
+            found = re.fullmatch(r"a window of ([\d,]+) steps?", words)
             assert found, words
             assert number(found[1]) == self.window // 4
             keys["protect"]["window"] = int(number(found[1]))
@@ -439,7 +441,7 @@ class Told:
             assert (int(few), number(all_of_them)) == (20, len(shown))
             totals = {label: np.nansum(self.series(label)[0]) for label in shown}
             largest = sorted(shown, key=lambda label: -totals[label])[:20]
-            shown = [label for label in shown if label in largest]
+            shown = largest
         assert len(figures) == len(shown)
         for figure, label in zip(figures, shown, strict=True):
             self._figure(figure.span(), label)
@@ -518,6 +520,8 @@ class Told:
         assert pictures <= len(found) <= 4 * pictures
         first, last = self.moment(0), self.moment(self.steps)
         for x, words in found:
+            if "," in words:
+                words = "{0} {1} {3}".format(*words.replace(",", "").split())
             style = "%d %b %H:%M %Y" if ":" in words else "%d %b %Y" if words[0].isdigit() else "%b %Y"
             moment = datetime.datetime.strptime(f"{words} {first.year}" if ":" in words else words, style)
             assert float(x) == pytest.approx(44 + 450 * ((moment - first) / (last - first)), abs=0.11)

@@ -350,7 +350,7 @@ def _chosen(answers: Values) -> tuple[list[int], int]:
     if width <= MOST_SHOWN:
         return list(range(width)), 0
     largest = np.argsort(-np.nansum(answers, axis=0), kind="stable")[:MOST_SHOWN]
-    return sorted(int(column) for column in largest), width - MOST_SHOWN
+    return [int(column) for column in largest], width - MOST_SHOWN
 
 
 def _errors(page: Page) -> str:

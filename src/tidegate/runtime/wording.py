@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tidegate.clock.steps import CALENDAR, MONTH, WEEK
+from tidegate.clock.steps import CALENDAR
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Budget, Event, Pure, Swellfish, User, ZeroConcentrated
@@ -121,7 +121,8 @@ class Words:
     def accuracy(self, found: Accuracy) -> str:
         """How far a value is off."""
         size = about(found.level) if found.level == found.typical else f"less than {about(found.level)}"
-        text = f"± {self.amount(found.half)} around a value, where a typical one is {size}"
+        where = self.spread(found).replace("each value", "a value")
+        text = f"± {self.amount(found.half)} around {where}, where a typical one is {size}"
         if found.too_noisy:
             return f"{text}: the noise is larger than the numbers"
         few = len(found.drowned)
@@ -146,7 +147,7 @@ class Words:
     def span(self, steps: int) -> str:
         """So many consecutive steps: "24 hours", "7 days"."""
         length = self.config.steps.length
-        if length in (WEEK, MONTH):
+        if length in CALENDAR:
             return several(steps, str(length).removeprefix("calendar "))
         return duration(steps * step_seconds(self.config))
 
