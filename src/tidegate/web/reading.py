@@ -17,6 +17,7 @@ from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show
 from tidegate.runtime.chunks import CONFIDENCE
+from tidegate.runtime.wording import Words
 from tidegate.version import __version__
 from tidegate.web.answers import JSON, Parameter, Refused, Route, answer, read_query, reads
 from tidegate.web.channel import Channel
@@ -242,6 +243,9 @@ def short(channel: Channel) -> dict[str, Any]:
     return {
         **channel.encoder.names,
         "name": channel.name,
+        "title": channel.config.about.title,
+        "publisher": channel.config.about.publisher,
+        "every": Words(channel.config).step,
         "state": channel.driver.state,
         "step": board.step,
         "number": board.number,

@@ -53,18 +53,18 @@ def meaning(config: Config, *, revises: bool) -> list[dict[str, str]]:
 
 
 def _seen(config: Config, length: float) -> str:
-    each = duration(length)
+    each, words, about = duration(length), Words(config), config.about
     counted = {
-        "count": "how many events there were",
-        "distinct": "how many different people, devices or households were seen",
+        "count": f"how many {about.counted or 'events'} there were",
+        "distinct": f"how many different {words.units if about.unit else 'people, devices or households'} were seen",
         "sum": "a sum of values, each of them limited to a public range",
         "mean": "a mean of values, each of them limited to a public range",
         "quantile": "quantiles of the values",
-        "histogram": "how many events fell into each interval",
+        "histogram": f"how many {about.counted or 'events'} fell into each interval",
         "given": "numbers that were added up elsewhere",
     }[config.query.aggregate]
     per = "every" if each.startswith("1 ") else "each period of"
-    return f"For {per} {each.removeprefix('1 ')}: {counted}. {Words(config).bounds}".rstrip()
+    return f"For {per} {each.removeprefix('1 ')}: {counted}. {words.bounds}".rstrip()
 
 
 def _noise() -> str:
@@ -90,16 +90,17 @@ def _band(config: Config) -> str:
 def _window(config: Config, length: float) -> str:
     window, policy = config.policy.window, config.policy
     change = show(policy.max_change)  # type: ignore[arg-type]  # exact by now
+    who = config.about.unit or "person"
     if window is None:
-        return f"Everything that one person adds to this stream, at most {change} at a time, is protected as a whole."
+        return f"Everything that one {who} adds to this stream, at most {change} at a time, is protected as a whole."
     if window == 1:
         return (
-            f"What one person does within {duration(length)} is protected. Whoever is counted again and again over a "
+            f"What one {who} does within {duration(length)} is protected. Whoever is counted again and again over a "
             "longer time is protected less over all of it."
         )
     return (
-        f"Everything that one person does within any {duration(window * length)} ({window:,} steps) is protected as a "
-        f"whole, at most {change} in each step. Whoever is counted over a longer time is protected less over all of it."
+        f"Everything that one {who} does within any {duration(window * length)} ({several(window, 'step')}) is protected "
+        f"as a whole, at most {change} in each step. Whoever is counted over a longer time is protected less over all of it."
     )
 
 
