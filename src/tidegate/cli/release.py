@@ -389,7 +389,7 @@ def show(done: dict[str, Any], *, aside: bool, inside: bool) -> None:
     facts.add_row("Guarantee", done["guarantee"])
     for sentence in done.get("history", ()):
         if sentence.startswith("Amended"):
-            facts.add_row("", f"{sentence} What was released before was promised something else.")
+            facts.add_row("", sentence)
     for assumption in done.get("assumptions", ()):
         facts.add_row("Assumes", assumption)
     off = done.get("accuracy")

@@ -57,7 +57,7 @@ MEANING = {
     Status.NULLIFIED: "as approximated, because an earlier step had used the budget",
     Status.PRUNED: "not measured, because a coarser measurement said that there is nothing",
     Status.MISSING: "no reading in any column, and nothing in its place",
-    Status.SILENT: "nothing was released, because of what the window was charged before the stream was amended",
+    Status.SILENT: "nothing was released: its budget was spent before the stream was amended, or on learning the clip",
 }
 
 
@@ -301,7 +301,7 @@ def _stream(page: Page) -> Iterator[str]:
     if rest:
         words += f". The {len(chosen)} columns with the largest released totals of {len(chosen) + rest:,}"
     hint = "<span class=screen>Rest the pointer on a picture to read values.</span>"
-    yield f"<p>{words}. {hint}</p>\n" + _gaps(labels, answers)
+    yield f"<p>{words}. {hint}</p>\n" + _gaps(labels, answers[newest.status != Status.SILENT])
     yield "<div class=many>\n"
     for column in chosen:
         one = Series(

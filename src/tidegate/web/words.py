@@ -100,7 +100,8 @@ def _window(config: Config, length: float) -> str:
         )
     return (
         f"Everything that one {who} does within any {duration(window * length)} ({several(window, 'step')}) is protected "
-        f"as a whole, at most {change} in each step. Whoever is counted over a longer time is protected less over all of it."
+        f"as a whole, at most {change} in each step. Whoever is counted over a longer time is protected less over all of "
+        "it."
     )
 
 
