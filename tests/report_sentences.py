@@ -521,9 +521,10 @@ class Told:
         first, last = self.moment(0), self.moment(self.steps)
         for x, words in found:
             if "," in words:
-                words = "{0} {1} {3}".format(*words.replace(",", "").split())
-            style = "%d %b %H:%M %Y" if ":" in words else "%d %b %Y" if words[0].isdigit() else "%b %Y"
-            moment = datetime.datetime.strptime(f"{words} {first.year}" if ":" in words else words, style)
+                moment = date(words)
+            else:
+                style = "%d %b %H:%M %Y" if ":" in words else "%d %b %Y" if words[0].isdigit() else "%b %Y"
+                moment = datetime.datetime.strptime(f"{words} {first.year}" if ":" in words else words, style)
             assert float(x) == pytest.approx(44 + 450 * ((moment - first) / (last - first)), abs=0.11)
 
     def costs(self) -> None:

@@ -400,7 +400,7 @@ def calendar(times: Times) -> list[tuple[datetime.datetime, str]]:
         if len(numbers) <= MOST_DATES:
             break
     style = "%b %Y" if apart < 12 else "%Y"
-    moments = (midnight.replace(year=number // 12, month=number % 12 + 1, day=1) for number in numbers)
+    moments = [midnight.replace(year=number // 12, month=number % 12 + 1, day=1) for number in numbers]
     return [(moment, f"{moment:{style}}") for moment in moments] or [(first, f"{first:%-d %b %Y, %H:%M}")]
 
 

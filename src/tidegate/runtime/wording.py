@@ -12,6 +12,7 @@ from fractions import Fraction
 from tidegate.clock.steps import CALENDAR
 from tidegate.config import Config
 from tidegate.exact import show
+from tidegate.ingest.quantiles import Range
 from tidegate.policy import Approximate, Budget, Event, Pure, Swellfish, User, ZeroConcentrated
 from tidegate.runtime.accuracy import Accuracy, step_seconds, what_would_help
 
@@ -82,10 +83,10 @@ class Words:
                 f"values of {config.schema.value} above {high} count as {high}, and below {low} as {low}"
             )
         elif query.aggregate == "quantile":
-            low, high = query.columns.edges[0], query.columns.edges[-1]  # type: ignore[union-attr]  # bins of a range
+            assert isinstance(query.columns, Range)
+            low, high = (show(Fraction(query.columns.edges[end])) for end in (0, -1))
             parts.append(
-                f"values of {config.schema.value} beyond {show(Fraction(low))} and {show(Fraction(high))} "
-                "count as these"
+                f"values of {config.schema.value} below {low} count as {low}, and above {high} as {high}"
             )
         if config.schema.unit is not None and query.aggregate == "distinct":
             if query.most < len(query.own_labels):
@@ -100,12 +101,10 @@ class Words:
             )
         if not parts:
             return ""
-        what = {"sum": "sum is", "mean": "mean differs from", "quantile": "quantile differs from"}.get(
-            query.aggregate, "number is"
-        )
-        how = "" if "differs" in what else " lower than" if lower else " another than"
+        what = query.aggregate if query.aggregate in ("sum", "mean", "quantile") else "number"
+        how = "is lower than" if lower and what in ("sum", "number") else "differs from"
         said = "; ".join(parts)
-        return f"{said[:1].upper()}{said[1:]}. Where that leaves something out, the published {what}{how} the true one."
+        return f"{said[:1].upper()}{said[1:]}. Where that leaves something out, the published {what} {how} the true one."
 
     def amount(self, value: float) -> str:
         """A number of what is counted, rounded to two digits that mean something."""
