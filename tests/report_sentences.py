@@ -251,12 +251,15 @@ class Told:
         if part is None:
             assert not self._drowned(halves, 0.85)
             return
-        half, below, typical = self.one(
-            r"<p>± ([\d,.]+)[^,]* around (?:a value|a typical value, from ± [\d,.]+ to ± [\d,.]+ by column), where a "
+        half, narrowest, widest, below, typical = self.one(
+            r"<p>± ([\d,.]+)[^,]* around (?:a value|a typical value, from ± ([\d,.]+) to ± ([\d,.]+) by column), where a "
             r"typical one is (less than )?([\d,.]*\d)",
             part,
         )
         assert number(half) == pytest.approx(float(np.median(list(halves.values()))), rel=0.12)
+        if narrowest:
+            ends = min(halves.values()), max(halves.values())
+            assert (number(narrowest), number(widest)) == pytest.approx(ends, rel=0.12)
         written_to = max(resolution(self.series(label)[0]) for label in self.labels)
         if below:
             assert number(typical) == pytest.approx(number(half) / 20, rel=0.12)
