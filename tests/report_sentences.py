@@ -36,14 +36,14 @@ WORDS = {"second": 1, "minute": 60, "hour": 3600, "day": DAY, "week": 7 * DAY}
 SECONDS = {"calendar day": DAY, "calendar week": 7 * DAY, "24h": DAY, "1h": 3600, "10min": 600}
 NUMBER = re.compile(r"\d(?:[\d,.]*\d)?")
 HIDDEN = re.compile(r"<style>.*?</style>|<[^>]*>|&[#\w]+;", re.DOTALL)
-LONG, SHORT = r"\d+ \w+ \d{4}, \d\d:\d\d", r"(?:\d+ )?[A-Z][a-z][a-z] (?:\d{4}|\d\d:\d\d)"
+LONG, SHORT = r"\d+ \w+ \d{4}, \d\d:\d\d", r"(?:\d+ )?[A-Z][a-z][a-z] (?:\d{4}, \d\d:\d\d|\d{4}|\d\d:\d\d)"
 MEAN_OF_HALF = 0.45
 TOP, TALL = 6.0, 106.0  # where pictures have their largest value, and how many units below their smallest
 
 
 @dataclass(frozen=True)
 class Left:
-    """What bounding and clipping must be said to have left out: records, shares, and counts without bounding."""
+    """What bounding and clipping must be said to have left out: records, shares, and what the file says without them."""
 
     records: int
     dropped: float
@@ -100,6 +100,7 @@ class Told:
         """All sentences, pictures and tables, and that nothing is left over."""
         for rule in (self.headline, self.noise, self.promise, self.lifetimes, self.in_full, self.verified):
             rule()
+        self.bounding()
         self.pictures()
         self.costs()
         self.statuses()
@@ -250,10 +251,15 @@ class Told:
         if part is None:
             assert not self._drowned(halves, 0.85)
             return
-        half, below, typical = self.one(
-            r"<p>± ([\d,.]+)[^,]* around a value, where a typical one is (less than )?([\d,.]*\d)", part
+        half, narrowest, widest, below, typical = self.one(
+            r"<p>± ([\d,.]+)[^,]* around (?:a value|a typical value, from ± ([\d,.]+) to ± ([\d,.]+) by column), where a "
+            r"typical one is (less than )?([\d,.]*\d)",
+            part,
         )
         assert number(half) == pytest.approx(float(np.median(list(halves.values()))), rel=0.12)
+        if narrowest:
+            ends = min(halves.values()), max(halves.values())
+            assert (number(narrowest), number(widest)) == pytest.approx(ends, rel=0.12)
         written_to = max(resolution(self.series(label)[0]) for label in self.labels)
         if below:
             assert number(typical) == pytest.approx(number(half) / 20, rel=0.12)
@@ -297,7 +303,7 @@ class Told:
             assert int(found[1]) == 4 * self.epsilon
             keys["protect"]["epsilon"] = found[1]
         else:
-            found = re.fullmatch(r"a window of ([\d,]+) steps", words)
+            found = re.fullmatch(r"a window of ([\d,]+) steps?", words)
             assert found, words
             assert number(found[1]) == self.window // 4
             keys["protect"]["window"] = int(number(found[1]))
@@ -402,6 +408,29 @@ class Told:
 
     # pictures and what belongs to them ----------------------------------------------------------------------
 
+    @property
+    def bounds(self) -> list[Fraction]:
+        """The numbers of what clipping and bounding do: the ends of the clip, and how often a unit counts."""
+        query, found = self.keys["query"], []
+        if self.aggregate in ("sum", "mean", "quantile"):
+            found += [Fraction(bound) for bound in query["clip"]]
+        most = query.get("most", 1)
+        one = self.aggregate == "distinct" and most >= len(self.labels)
+        if "unit" in self.keys["source"] and self.aggregate != "given" and not one:
+            found.append(Fraction(most))
+        return found
+
+    def bounding(self) -> None:
+        """What clipping and bounding do, in sight, and of what the band speaks."""
+        found = self.each(r"<p class=bounded><strong>Bounded values\.</strong> (.*?)</p>")
+        assert len(found) == bool(self.bounds)
+        for (sentence,) in found:
+            shown = [Fraction(number) for number in re.findall(r"-?\d+(?:[./]\d+)?", sentence)]
+            assert set(self.bounds) <= set(shown)
+            assert self.card["data_product"]["bounded"] in html.unescape(sentence)
+        for (kind,) in self.each(r"nine of ten (\w+) values lie"):
+            assert kind == ("bounded" if self.bounds else "true")
+
     def pictures(self) -> None:
         """Labels, scales, dates, hover values and the table of each column."""
         part = self.section("What was released")
@@ -415,7 +444,7 @@ class Told:
             assert (int(few), number(all_of_them)) == (20, len(shown))
             totals = {label: np.nansum(self.series(label)[0]) for label in shown}
             largest = sorted(shown, key=lambda label: -totals[label])[:20]
-            shown = [label for label in shown if label in largest]
+            shown = largest
         assert len(figures) == len(shown)
         for figure, label in zip(figures, shown, strict=True):
             self._figure(figure.span(), label)
@@ -494,8 +523,11 @@ class Told:
         assert pictures <= len(found) <= 4 * pictures
         first, last = self.moment(0), self.moment(self.steps)
         for x, words in found:
-            style = "%d %b %H:%M %Y" if ":" in words else "%d %b %Y" if words[0].isdigit() else "%b %Y"
-            moment = datetime.datetime.strptime(f"{words} {first.year}" if ":" in words else words, style)
+            if "," in words:
+                moment = date(words)
+            else:
+                style = "%d %b %H:%M %Y" if ":" in words else "%d %b %Y" if words[0].isdigit() else "%b %Y"
+                moment = datetime.datetime.strptime(f"{words} {first.year}" if ":" in words else words, style)
             assert float(x) == pytest.approx(44 + 450 * ((moment - first) / (last - first)), abs=0.11)
 
     def costs(self) -> None:
@@ -529,8 +561,9 @@ class Told:
             self._dates(part)
 
     def missing(self) -> None:
-        """How many readings there are not."""
-        values = self.released.select(self.columns).to_numpy().astype(float)
+        """How many readings there are not; of a silent step none is missing."""
+        said = self.released.filter(pl.col("status") != "silent")
+        values = said.select(self.columns).to_numpy().astype(float)
         none = int(np.isnan(values).sum())
         found = self.each(r"<p>([\d,]+) of ([\d,]+) readings \(([\d.]+)%\) were missing")
         assert [(number(few), number(many)) for few, many, _ in found] == (
@@ -594,13 +627,25 @@ class Told:
         (most,) = self.one(r"beyond ([\d,]+) contributions? of one", part)
         assert number(most) == self.keys["query"].get("most", 1)
         away = self.each(
-            r"counts are ([\d.]+)% away from those of the file, and the released ones ([\d.]+)%", part
+            r"The bounded (?:counts|sums|means) are ([\d.]+)% away from those of the file, and the released ones "
+            r"([\d.]+)% \(mean of the file <strong>([\d,.-]+)</strong>, bounded ([\d,.-]+)\)\."
+            r"(?: The band holds ([\d.]+)% of)?",
+            part,
         )
         assert len(away) == (left.counts is not None)
         if left.counts is not None:
             assert self.truth is not None
-            values, total = self.released.select(self.columns).to_numpy().astype(float), left.counts.sum()
-            bounded, seen = (np.nansum(np.abs(each - left.counts)) / total for each in (self.truth, values))
+            own = slice(len(self.labels))
+            values = self.released.select(self.columns).to_numpy().astype(float)[:, own]
+            file, truth = left.counts[:, own], self.truth[:, own]
+            total = float(np.nansum(np.abs(file)))
+            bounded, seen = (np.nansum(np.abs(each - file)) / total for each in (truth, values))
+            means = [float(np.nanmean(each)) for each in (file, truth)]
+            assert [number(each) for each in away[0][2:4]] == pytest.approx(means, abs=0.051)
+            low, high = (np.array([self.series(label)[end] for label in self.labels]).T for end in (1, 2))
+            known, near = np.isfinite(low) & np.isfinite(file), resolution(values)
+            ends = [((low - out <= file) & (file <= high + out))[known].mean() for out in (-near, near)]
+            assert 100 * ends[0] - 0.051 <= float(away[0][4]) <= 100 * ends[1] + 0.051
             assert float(away[0][0]) == pytest.approx(100 * bounded, abs=0.051)
             rounded = 50 * max(resolution(values), 1e-9) * values.size / total
             assert float(away[0][1]) == pytest.approx(100 * seen, abs=0.051 + rounded)

@@ -294,7 +294,8 @@ def test_a_pan_private_mechanism_is_refused_and_leaves_nothing_behind(
     """Events would be added up outside of it; with the line of the key, and without a ledger or an output."""
     city = City(shared_data(FILE), tmp_path)
     stream = tmp_path / "tidegate.toml"
-    query = '[query]\naggregate = "distinct"\n[mechanism]\nname = "BudgetAbsorption"\npan_private = true\n'
+    query = '[query]\naggregate = "distinct"\ncolumns = ["519"]\n'
+    query += '[mechanism]\nname = "BudgetAbsorption"\npan_private = true\n'
     stream.write_text(HEAD.format(trips=city.path, count=STEPS) + query)
     before = sorted(tmp_path.iterdir())
     assert main(["release", str(stream)]) == 2

@@ -131,7 +131,7 @@ class Walk:
         return counts
 
     def left(self, frame: pl.DataFrame) -> Left:
-        """Records, the shares that are dropped, bounded and clipped, and counts without bounding."""
+        """Records, the shares that are dropped, bounded and clipped, and what the file says without any of it."""
         rows = self.rows(frame)
         if self.value:
             rows = rows.filter(pl.col(self.value).is_not_null())
@@ -146,6 +146,13 @@ class Walk:
         if self.aggregate in ("count", "distinct", "histogram"):
             counts = np.zeros((self.count, int(rows["at"].max() or 0) + 1))  # type: ignore[call-overload]
             np.add.at(counts, (rows["step"].to_numpy(), rows["at"].to_numpy()), 1.0)
+        if self.aggregate in ("sum", "mean"):
+            place = rows["step"].to_numpy(), rows["at"].to_numpy()
+            many, sums = (np.zeros((self.count, max(1, len(self.columns)))) for _ in range(2))
+            np.add.at(many, place, 1.0)
+            np.add.at(sums, place, rows[str(self.value)].to_numpy().astype(float))
+            with np.errstate(invalid="ignore"):
+                counts = sums if self.aggregate == "sum" else np.where(many > 0, sums / many, np.nan)
         return Left(len(frame), dropped, bounded, clipped, counts)
 
 

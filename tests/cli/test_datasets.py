@@ -48,7 +48,7 @@ def test_what_is_advised_is_what_the_readme_does(tmp_path: Path, capsys: pytest.
     assert renamed == shown
     capsys.readouterr()
     init = ["init", str(out / "events.csv"), "--out", str(out / "stream.toml"), "--unit", "device", "--yes"]
-    assert main(init) == 0
+    assert main([*init, "--start", "2026-03-02", "--count", "168"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].replace(str(out), "wifi") == f"Next: {shown[0]}"
 
 

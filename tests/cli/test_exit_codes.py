@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.runtime.helpers import TEXT, write_events
 
 import tidegate as tg
 from tidegate.cli import demo, main
@@ -82,3 +83,21 @@ def test_no_color_is_obeyed() -> None:
     plan = ("plan", "--epsilon", "1", "--window", "4", "--level", "300", "--quick")
     assert COLOUR.search(on_a_terminal(*plan))
     assert not COLOUR.search(on_a_terminal(*plan, NO_COLOR="1"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("year", ["2026", "2025"])
+def test_the_owner_is_told_where_nothing_was_counted(year: str, tmp_path: Path) -> None:
+    """On a terminal alone: it is a function of raw records, so that no file, pipe or exit code says it."""
+    write_events(tmp_path)
+    file = tmp_path / "stream.toml"
+    file.write_text(TEXT.format(folder=tmp_path).replace("2026-03-02", f"{year}-03-02"))
+    report = tmp_path / "report.html"
+    shown = on_a_terminal("release", str(file), "--report", str(report)).decode()
+    assert ("No record fell into these steps: check start, zone and columns." in shown) == (year == "2025")
+    assert "No record fell" not in report.read_text()
+    for path in tmp_path.glob("stream.ledger*"):
+        path.unlink()
+    command = [sys.executable, "-m", "tidegate", "release", str(file), "--begin-anew"]
+    piped = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "No record" not in piped.stdout + piped.stderr

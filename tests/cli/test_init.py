@@ -15,6 +15,8 @@ from tidegate.cli import main
 from tidegate.config import read_config, read_queries
 from waiting import LIMIT
 
+CLOCK = ["--start", "2026-03-02", "--count", "24"]
+
 
 def test_a_first_configuration_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Written from column names, it can be released at once."""
@@ -40,7 +42,10 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For machines: the file and what it will promise."""
     write_events(tmp_path)
     out = tmp_path / "new.toml"
-    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--unit", "unit", "--json"]) == 0
+    assert (
+        main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--unit", "unit", "--json", *CLOCK])
+        == 0
+    )
     assert "24 consecutive steps" in json.loads(capsys.readouterr().out)["guarantee"]
 
 
@@ -53,6 +58,7 @@ def test_questions_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "person": "unit",
         "category": "place",
         "categories": "north",
+        "step 1": "2026-03-02",
         "How many steps": "12",
     }
 
@@ -124,8 +130,9 @@ def test_bad_input_is_one_sentence(
     """And nothing is written."""
     write_events(tmp_path)
     unit = [] if "--unit" in options else ["--unit", "unit"]
+    clock = CLOCK[:2] if "--count" in options else CLOCK
     out = tmp_path / "bad.toml"
-    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), *unit, *options]) == 2
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), *unit, *clock, *options]) == 2
     shown = capsys.readouterr().err
     assert words in shown
     assert shown.count("\n") == 1
@@ -140,7 +147,10 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path, capsys: pytest.Capt
     assert main(["init", str(tmp_path / "events.csv"), "--out", str(out)]) == 2
     assert "--force" in capsys.readouterr().err
     assert out.read_text() == "mine"
-    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--unit", "unit", "--force"]) == 0
+    assert (
+        main(["init", str(tmp_path / "events.csv"), "--out", str(out), "--unit", "unit", "--force", *CLOCK])
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,7 +200,10 @@ def test_an_input_that_will_not_do_is_one_sentence(
     """It says what to do about it."""
     if name:
         (tmp_path / name).write_bytes(data)
-    assert main(["init", str(tmp_path / name), "--out", str(tmp_path / "new.toml"), "--each-record"]) == 2
+    assert (
+        main(["init", str(tmp_path / name), "--out", str(tmp_path / "new.toml"), "--each-record", *CLOCK])
+        == 2
+    )
     shown = capsys.readouterr().err
     assert words in shown
     assert shown.count("\n") == 1
@@ -212,6 +225,8 @@ def test_a_refusal_names_no_line_of_a_file_that_is_not_written(
                 "--each-record",
                 "--start",
                 "02.03.2026",
+                "--count",
+                "24",
             ]
         )
         == 2
@@ -272,7 +287,7 @@ def test_the_unit_is_never_guessed(tmp_path: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr().err
     assert "--aggregate given" in shown
     assert len(shown) < 500
-    assert main([*start, "--each-record"]) == 0
+    assert main([*start, "--each-record", *CLOCK]) == 0
     shown = capsys.readouterr().out
     assert "not protected as one" in shown
     assert "off by at most about 17 records on average" in shown
@@ -360,7 +375,16 @@ def test_a_statistic_that_makes_no_sense_is_one_sentence(
     """Nothing is written."""
     (tmp_path / "receipts.csv").write_text(RECEIPTS)
     out = tmp_path / "tidegate.toml"
-    command = ["init", str(tmp_path / "receipts.csv"), "--out", str(out), "--unit", "customer", "--yes"]
+    command = [
+        "init",
+        str(tmp_path / "receipts.csv"),
+        "--out",
+        str(out),
+        "--unit",
+        "customer",
+        "--yes",
+        *CLOCK,
+    ]
     assert main([*command, "--query", words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not out.exists()
@@ -384,3 +408,89 @@ def test_several_statistics_by_questions(
     ]
     assert all(part.query.labels == ("north", "south") for part in queries.parts)
     assert sum(part.share for part in queries.parts) == 1
+
+
+@pytest.mark.parametrize("missing", ["start", "count"])
+def test_the_clock_is_never_a_silent_default(
+    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which steps there are decides what is released: also --yes takes no date and no number of them."""
+    write_events(tmp_path)
+    clock = {"start": ["--start", "2026-03-02"], "count": ["--count", "24"]}
+    rest = [word for name, words in clock.items() if name != missing for word in words]
+    out = tmp_path / "new.toml"
+    command = ["init", str(tmp_path / "events.csv"), "--out", str(out), "--unit", "unit", "--yes", *rest]
+    assert main(command) == 2
+    assert f"{missing} is missing: it must be " in (said := capsys.readouterr().err)
+    assert f"write --{missing}" in said
+    assert not out.exists()
+
+
+def test_enter_takes_nothing_that_decides_who_is_protected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a terminal: the unit, the start and the number of steps are asked for until they are said."""
+    write_events(tmp_path)
+    out = tmp_path / "asked.toml"
+    answers = [
+        "",
+        "count",
+        "",
+        "each record",
+        "place",
+        "",
+        "north",
+        "",
+        "2026-03-02",
+        "1h",
+        "UTC",
+        "",
+        "12",
+        "1",
+        "24",
+        "",
+    ]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(answers) + "\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert main(["init", str(tmp_path / "events.csv"), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.count("It must be said.") == 4
+    config = read_config(out)
+    assert (config.schema.unit, config.steps.count, config.query.labels) == (None, 12, ("north",))
+
+
+@pytest.mark.parametrize("option", ["time", "unit", "column", "value"])
+def test_a_column_that_is_not_there_is_answered_with_the_nearest(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the option and the columns that exist, whichever option it is."""
+    (tmp_path / "x.csv").write_text("moment,person,building,amount\n")
+    right = {"time": "moment", "unit": "person", "column": "building", "value": "amount"}
+    options = [
+        word for name, given in right.items() for word in (f"--{name}", given + "s" * (name == option))
+    ]
+    assert main(["init", str(tmp_path / "x.csv"), "--out", str(tmp_path / "x.toml"), *options, *CLOCK]) == 2
+    said = capsys.readouterr().err
+    assert f"{option}='{right[option]}s' is refused" in said
+    assert "moment, person, building, amount; did you mean" in said
+    assert f"did you mean {right[option]!r}?" in said
+
+
+def test_a_column_without_its_categories_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was left out in silence, and one column of everything was released."""
+    write_events(tmp_path)
+    command = [
+        "init",
+        str(tmp_path / "events.csv"),
+        "--out",
+        str(tmp_path / "x.toml"),
+        "--unit",
+        "unit",
+        *CLOCK,
+    ]
+    assert main([*command, "--column", "place"]) == 2
+    assert (
+        "categories is missing: it must be the public list of what 'place' may hold"
+        in capsys.readouterr().err
+    )

@@ -80,7 +80,7 @@ def test_a_file_names_what_is_installed(at_hand, tmp_path):
         "--out",
         str(tmp_path / "t.toml"),
     ]
-    assert main(made) == 0
+    assert main([*made, "--start", "2026-03-02", "--count", "168"]) == 0
     file = tmp_path / "t.toml"
     text = file.read_text()
     assert 'name = "auto"' in text

@@ -115,7 +115,20 @@ def test_other_commands_replace_nothing_else(home: Path, capsys: pytest.CaptureF
     (home / "compared.csv").write_text("a\n1\n2\n")
     (home / "events.csv").write_text("mine\n")
     commands = [
-        ["init", data, "--out", data, "--unit", "who", "--yes", "--force"],
+        [
+            "init",
+            data,
+            "--out",
+            data,
+            "--unit",
+            "who",
+            "--yes",
+            "--force",
+            "--start",
+            "2026-03-02",
+            "--count",
+            "9",
+        ],
         ["plan", "--level", "10", "--picture", data],
         ["audit", "Uniform", "--picture", data],
         ["audit", "Uniform", "--save", data],

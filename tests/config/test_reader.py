@@ -31,9 +31,12 @@ def line_of(text: str, part: str) -> int:
 
 
 def test_without_columns_everything_counts(tmp_path: Path) -> None:
-    """A column of categories that no query asks for changes nothing: there is one column of all events."""
+    """There is one column of all events; a column of categories without their public list is refused."""
     (tmp_path / "sightings.csv").write_text(EVENTS)
     text = changed('columns = ["Library", "Cafeteria"]\n', "")
+    with pytest.raises(ConfigError, match=r'column = "building" needs the public list of its categories'):
+        parse_config(text, tmp_path / "tidegate.toml")
+    text = text.replace('column = "building"', "")
     blocks = list(parse_config(text, tmp_path / "tidegate.toml").open())
     assert [row for block in blocks for row in block.values.tolist()][:3] == [[2], [1], [0]]
 

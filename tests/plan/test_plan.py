@@ -1,5 +1,6 @@
 """Plans: made-up streams, predictions that match what happens, recommendations, what may not be read."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,9 +10,11 @@ import tidegate as tg
 from tidegate.composition import zcdp_delta
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show
-from tidegate.mechanisms import Mechanism, Sample, Uniform, catalogue
+from tidegate.mechanisms import Mechanism, Sample, Tide, Uniform, catalogue
 from tidegate.plan import Description, Profile, make_plan
-from tidegate.plan.predict import choices, predict
+from tidegate.plan.predict import Plan, Prediction, choices, predict
+from tidegate.plan.remedies import remedies
+from tidegate.policy import WEvent
 from tidegate.testing.entropy import fixed_entropy
 
 
@@ -138,3 +141,30 @@ def test_a_plan_for_a_delta_says_which_rho_implies_it():
     assert f'rho = "{show(rho)}"' in sentence or "gains nothing" in sentence
     pure = make_plan(tg.WEvent(epsilon="1", w=240), Description(level=50), runs=1, curves=False, kinds=kinds)
     assert pure.concentrated is None
+
+
+def test_an_earlier_release_is_divided_by_its_own_mean() -> None:
+    """Not by the mean of its first weeks: of a stream that has grown, these say twice the relative error."""
+    values = np.repeat([100.0, 900.0], 4_000)[:, np.newaxis]
+    plan = make_plan(WEvent(epsilon="1", w=4), Profile(values), runs=1, curves=False)
+    best = plan.best()
+    assert best.relative == pytest.approx(best.absolute / 500)
+
+
+def test_one_decision() -> None:
+    """What a plan recommends is what "auto" takes: Tide, unless another one is clearly better."""
+    policy = WEvent(epsilon="1", w=4)
+    wrong = {Tide(policy): 1.0, Uniform(policy): 0.95}
+    made = sorted((Prediction(kind, off, off, 0.0) for kind, off in wrong.items()), key=lambda p: p.absolute)
+    assert Plan(policy, Description(level=50), tuple(made)).best().name == "Tide"
+    clearly = [replace(each, absolute=0.8) if each.name == "Uniform" else each for each in made]
+    assert Plan(policy, Description(level=50), tuple(clearly)).best().name == "Uniform"
+
+
+def test_one_step_is_no_steps() -> None:
+    """A window of a quarter of four steps is one of 1 step."""
+    found = remedies(
+        WEvent(epsilon="1", w=4), Description(level=5), Fraction(3600), lambda p, c, _: Uniform(p, columns=c)
+    )
+    words = [str(remedy) for remedy in found]
+    assert any("a window of 1 step:" in each for each in words), words

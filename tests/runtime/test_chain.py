@@ -79,8 +79,11 @@ def _changed(database: Any) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_changed_store_is_noticed(tmp_path: Path, target: str, what: str) -> None:
+def test_a_changed_store_is_noticed(
+    tmp_path: Path, target: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Verify says so, and a sink that is written anew gets nothing from there on."""
+    monkeypatch.setattr("tidegate.ingest.blocks.BLOCK_STEPS", 6)  # two blocks
     config = settings(tmp_path, ("window = 4", f'window = 4\nledger = "{target}"'))
     release(config)
     verdict = verify_target(target)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import json
 import time
 from pathlib import Path
 
 import pytest
-from tests.runtime.helpers import settings
+from tests.runtime.helpers import TEXT, settings, write_events
 
 from tidegate.cli import main
 from tidegate.config import Config
@@ -88,3 +89,27 @@ def test_times_that_no_calendar_has() -> None:
     steps = Steps(start="2026-03-02", length="1s")
     with pytest.raises(ClockRefused, match="after the year 9999"):
         check_clock(steps, 0, 6e11, most=10, backfill=False)
+
+
+def test_what_has_not_happened_is_not_released(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A finite input whose steps the clock has not closed is refused, unless it is declared complete."""
+    write_events(tmp_path)
+    now = datetime.datetime.now(datetime.UTC)
+    start = now.replace(minute=0, second=0, microsecond=0) - datetime.timedelta(hours=5)
+    text = TEXT.format(folder=tmp_path).replace(
+        'start = "2026-03-02T00:00"', f'start = "{start.isoformat()}"'
+    )
+    file = tmp_path / "stream.toml"
+    file.write_text(text)
+    assert main(["release", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "count = 12 in [steps] ends at" in said
+    assert "7 steps have not closed yet" in said or "6 steps have not closed yet" in said  # at the full hour
+    assert "--until now" in said
+    assert not (tmp_path / "out.csv").exists()
+    assert main(["release", str(file), "--until", "now", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] in (5, 6)
+    other = tmp_path / "made_up.toml"
+    other.write_text(text.replace("[steps]", "complete = true\n\n[steps]").replace("out.csv", "other.csv"))
+    assert main(["release", str(other), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 12

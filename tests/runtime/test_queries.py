@@ -180,6 +180,26 @@ def test_the_commands_know_several_queries(tmp_path: Path, capsys: pytest.Captur
     assert "straddle" in report
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "other"), [('"200"', '"100"', False), ('epsilon = "1"', 'epsilon = "1/2"', True)]
+)
+def test_what_was_promised_before_an_amendment_is_said(
+    before: str, after: str, other: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Something else only where it was; and steps that are silent because of it are no missing readings."""
+    released(shop(tmp_path, 20))
+    file = edited(tmp_path, ("count = 20", "count = 30"), (before, after))
+    assert main(["amend", str(file)]) == 0
+    capsys.readouterr()
+    assert main(["release", str(file), "--report", str(tmp_path / "report.html")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Amended from step 21 on" in said
+    assert ("What was released before was promised something else." in said) == other
+    report = (tmp_path / "report-revenue.html").read_text(encoding="utf-8")
+    assert "</span>silent<td>" in report
+    assert "were missing" not in report
+
+
 def test_a_changed_file_is_refused_without_an_amendment(tmp_path: Path) -> None:
     """The sentence says what differs, and which command takes it up; nothing is charged."""
     released(shop(tmp_path, 20))

@@ -17,9 +17,10 @@ from tidegate.cli import main
 from tidegate.config import parse_config
 from tidegate.ingest import StepBlock
 from tidegate.runtime import open_stream
+from tidegate.runtime.accuracy import Accuracy
 from tidegate.runtime.card import card
 from tidegate.runtime.pictures import _grid, averages, bins_of, moved, png
-from tidegate.runtime.report import write_report
+from tidegate.runtime.report import _chosen, write_report
 from tidegate.runtime.wording import Words
 
 ABOUT = """
@@ -83,9 +84,40 @@ def test_the_inside_report_says_what_was_left_out(tmp_path: Path) -> None:
     assert "left out" not in text_of(tmp_path, ('"distinct"', '"count"'))
 
 
+@pytest.mark.parametrize(
+    ("aggregate", "file", "bounded"), [("sum", "2,010.0", "110.0"), ("mean", "670.0", "55.0")]
+)
+def test_what_clipping_does_is_said(aggregate: str, file: str, bounded: str, tmp_path: Path) -> None:
+    """In sight of everybody; and the inside report compares with the file, not with the clipped values."""
+    lines = ["time,unit,place,amount"]
+    for hour in range(12):
+        each = [("a", 10), ("b", 1000), ("b", 1000)]
+        lines += [
+            f"2026-03-02T{hour:02d}:1{at},{unit},north,{value}" for at, (unit, value) in enumerate(each)
+        ]
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    changes = (
+        ('"distinct"', f'"{aggregate}"\nclip = ["0", "100"]'),
+        ('columns = ["north", "south"]', 'columns = ["north"]'),
+        ('column = "place"', 'column = "place"\nvalue = "amount"'),
+        ('epsilon = "1"', 'epsilon = "1000000"'),
+    )
+    text = text_of(tmp_path, *changes, inside=True)
+    said = "Values of amount above 100 count as 100, and below 0 as 0; at most 1 record of one unit counts in one hour."
+    assert (
+        f"<p class=bounded><strong>Bounded values.</strong> {said} Where that leaves something out, the "
+        in text
+    )
+    assert "nine of ten bounded values lie" in text
+    assert "true values lie" not in text
+    assert "mean true value" not in text
+    assert f"(mean of the file <strong>{file}</strong>, bounded {bounded}). The band holds 0.0%" in text
+
+
 YEAR = """
 [source]
 location = "none.csv"
+complete = true
 time = "time"
 [steps]
 start = "2026-01-01"
@@ -323,3 +355,25 @@ def test_unlikely_shapes_have_reports(tmp_path: Path) -> None:
     text = text_of(tmp_path / "user", *changes)
     assert "over the whole stream" in text
     release(settings(tmp_path / "user", *changes))
+
+
+def test_calendar_days_are_days(tmp_path: Path) -> None:
+    """A day of the calendar may have 23 hours or 25."""
+    config = settings(tmp_path, ('length = "1h"', 'length = "calendar day"'), ("window = 4", "window = 1"))
+    assert Words(config).span(1) == "1 day"
+    assert Words(config).span(7) == "7 days"
+
+
+def test_the_largest_columns_come_first() -> None:
+    """As the sentence above them says."""
+    totals = np.arange(30.0)[np.newaxis, :]
+    assert _chosen(totals) == (list(range(29, 9, -1)), 10)
+
+
+def test_one_number_does_not_speak_for_uneven_columns(tmp_path: Path) -> None:
+    """On the terminal as in the report: from the narrowest column to the widest."""
+    found = Accuracy(0.68, 0.3, 5.0, (), 0.68, 27.0)
+    said = Words(settings(tmp_path)).accuracy(found)
+    assert (
+        said == "± 0.68 units around a typical value, from ± 0.68 to ± 27 by column, where a typical one is 5"
+    )

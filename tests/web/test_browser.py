@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.web.browser import chromium as chromium
 from tests.web.browser import serious_findings
-from tests.web.helpers import in_two_queries
+from tests.web.helpers import finite, in_two_queries, served, settled
 from tests.web.test_killed import Killable, Producer
 from tests.web.test_sending import posted_text
 
@@ -310,3 +310,28 @@ def test_each_query_has_a_page(chromium: Any, tmp_path: Path) -> None:
         until(lambda: len(chromium.find_elements("css selector", "#streams canvas")) == 2)
     finally:
         service.end()
+
+
+def test_the_page_has_the_words_of_about(chromium: Any, tmp_path: Path) -> None:
+    """Title, publisher and the unit in words stand on the page, with the step in words and what bounding does."""
+    about = (
+        '[about]\ntitle = "Harbour"\npublisher = "The port"\nunit = "walrus"\nunits = "walruses"\n[protect]'
+    )
+    changes = (
+        ("[protect]", about),
+        ('length = "1h"', 'length = "calendar week"'),
+        ("count = 48", "count = 4"),
+    )
+    with served([finite(tmp_path, *changes)]) as (address, service):
+        settled(service)
+        chromium.get(f"{address}/view/hall")
+        until(lambda: chromium.find_element("id", "name").text == "Harbour")
+        until(lambda: "a number every week" in chromium.find_element("id", "state").text)
+        assert "published by The port" in chromium.find_element("id", "state").text
+        assert chromium.title == "Harbour – live"
+        shown = chromium.execute_script("return document.getElementById('meaning').textContent")
+        assert "how many different walruses were seen" in shown
+        assert "one walrus does within" in shown
+        assert "One walrus counts in at most 1 column in one week." in shown
+        chromium.get(address)
+        until(lambda: "Harbour" in chromium.find_element("id", "streams").text)

@@ -35,13 +35,15 @@ BOUNDS = {  # option → the question and what is offered
 # option → the question and what is offered; "" offers nothing
 _QUESTIONS = {
     "categories": ("The public categories, separated by commas (empty for one column of everything)", ""),
-    "start": ("When step 1 begins, chosen by you and not the first event", "2026-01-01T00:00"),
+    "start": ("When step 1 begins, chosen by you and not the first event, such as 2026-03-02T00:00", ""),
     "length": ("The length of a step", "1h"),
     "zone": ("The time zone", "UTC"),
-    "count": ("How many steps there are", "168"),
+    "count": ("How many steps there are, chosen by you and not by the last event, such as 168", ""),
     "epsilon": ("The budget ε of any window", "1"),
     "window": ("How many consecutive steps are protected together", "24"),
 }
+NEVER_OFFERED = ("start", "count")
+EACH_RECORD = "each record"  # the answer that no Enter gives
 
 
 def init(
@@ -105,14 +107,18 @@ def init(
         typer.Option(help="By how much one unit can change one step; needed for given input, else derived."),
     ] = None,
     policy: Annotated[str, typer.Option(help="What is protected: event, w-event or user.")] = "w-event",
-    start: Annotated[str | None, typer.Option(help="When step 1 begins.")] = None,
+    start: Annotated[
+        str | None, typer.Option(help="When step 1 begins; needed, and never taken from the data.")
+    ] = None,
     length: Annotated[
         str | None, typer.Option(help="The length of a step: 15min, 1h, calendar day, calendar week.")
     ] = None,
     zone: Annotated[
         str | None, typer.Option(help="The time zone of the start and of times without one.")
     ] = None,
-    count: Annotated[int | None, typer.Option(help="How many steps there are.")] = None,
+    count: Annotated[
+        int | None, typer.Option(help="How many steps there are; needed, and never taken from the data.")
+    ] = None,
     epsilon: Annotated[str | None, typer.Option(help="Budget of any window, exact.")] = None,
     window: Annotated[int | None, typer.Option(help="Steps that are protected together (w).")] = None,
     mechanism: Annotated[str, typer.Option(help="The mechanism.")] = "auto",
@@ -160,6 +166,20 @@ def init(
             queries = _ask_for_more(what, given["categories"], chosen)
     elif unit is None and not each_record and aggregate != "given":
         raise InvalidParameter("unit", None, *_who(list(columns)))
+    if given["start"] is None:
+        raise InvalidParameter(
+            "start",
+            None,
+            "when step 1 begins, chosen by you and not the first event",
+            "write --start 2026-03-02",
+        )
+    if given["count"] is None:
+        raise InvalidParameter(
+            "count",
+            None,
+            "how many steps there are, chosen by you and not by the last event",
+            "write --count 168",
+        )
     aggregate = what["aggregate"] or "distinct"
     known = {name: answer for name, answer in {**chosen, **given}.items() if answer is not None}
     known["categories"] = _list(known.get("categories", ""))
@@ -278,10 +298,10 @@ def _ask(
             )
     elif not each_record:
         question = (
-            "The column that names the person or device to protect (empty: every record is a unit of its own, and "
-            "a person with several is not protected as one)"
+            f'The column that names the person or device to protect ("{EACH_RECORD}": every record is a unit of its own, '
+            "and a person with several is not protected as one)"
         )
-        _ask_column("unit", question, columns, chosen)
+        _ask_column("unit", question, columns, chosen, needed=True, aside=EACH_RECORD)
     wide = what["layout"] == "wide"
     if what["aggregate"] in NUMBERS and not wide:
         _ask_column("value", "The column of the number", columns, chosen, needed=True)
@@ -298,7 +318,8 @@ def _ask(
     for name, (question, offered) in _QUESTIONS.items():
         while given[name] is None:
             answer = typer.prompt(question, default=offered, show_default=bool(offered))
-            problem = _problem(name, answer)
+            needed = name in NEVER_OFFERED or (name == "categories" and chosen["column"])
+            problem = "It must be said." if needed and not answer.strip() else _problem(name, answer)
             if problem:
                 typer.echo(problem)
             else:
@@ -306,11 +327,19 @@ def _ask(
 
 
 def _ask_column(
-    name: str, question: str, columns: Mapping[str, str], chosen: dict[str, Any], *, needed: bool = False
+    name: str,
+    question: str,
+    columns: Mapping[str, str],
+    chosen: dict[str, Any],
+    *,
+    needed: bool = False,
+    aside: str | None = None,
 ) -> None:
-    """Ask for a column of the input until there is such a one."""
+    """Ask for a column of the input until there is such a one, or `aside` is answered, which stands for none."""
     while chosen[name] is None:
         answer = typer.prompt(question, default="", show_default=False).strip()
+        if answer == aside and answer not in columns:
+            return
         if answer in columns or not (answer or needed):
             chosen[name] = answer or None
             return

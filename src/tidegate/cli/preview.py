@@ -95,6 +95,7 @@ def run_preview(config: Config, level: float, folder: Path, report: Path) -> dic
     made = replace(
         config,
         path=folder / config.path.name,
+        source=replace(config.source, complete=True),  # made up, so that no clock need close anything
         protect=replace(config.protect, ledger=None),
         sink=replace(config.sink, location="released.csv", format="csv", receipt=None, revisions="auto"),
         steps=config.steps if config.steps.count else replace(config.steps, count=LONGEST),

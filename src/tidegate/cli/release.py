@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 RECENT = 20_000  # releases by which accuracy is judged
 GRACE = 3  # seconds without a broker that are not worth a word
 UNKNOWN_COST = "what the earlier releases have cost adds to this stream's budget"
+NOTHING_COUNTED = "No record fell into these steps: check start, zone and columns."
 EXAMPLE = "Example: tidegate release tidegate.toml --report report.html"
 
 
@@ -230,6 +231,9 @@ def run_release(
                             archives=archives,
                         )
                 done["report"] = ", ".join(map(str, reports))
+    if not (live or quiet or before or intake.counted) and done["steps"] and sys.stderr.isatty():
+        # a function of raw records: for the owner's eyes, and in no file, status or exit code
+        typer.echo(NOTHING_COUNTED, err=True)
     return done
 
 
@@ -358,6 +362,7 @@ def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
         "too_noisy": found.too_noisy,
         "columns_below_their_error": list(found.drowned),
         "in_words": words.accuracy(found),
+        "bounded": words.bounds,
         "what_would_help": words.what_would_help(found),
     }
 
@@ -384,17 +389,19 @@ def show(done: dict[str, Any], *, aside: bool, inside: bool) -> None:
     facts.add_row("Guarantee", done["guarantee"])
     for sentence in done.get("history", ()):
         if sentence.startswith("Amended"):
-            facts.add_row("", f"{sentence} What was released before was promised something else.")
+            facts.add_row("", sentence)
     for assumption in done.get("assumptions", ()):
         facts.add_row("Assumes", assumption)
     off = done.get("accuracy")
     if off:
         facts.add_row("Accuracy", off["in_words"])
+        if off["bounded"]:
+            facts.add_row("Bounded", off["bounded"])
         for number, remedy in enumerate(off["what_would_help"]):
             facts.add_row("" if number else "Would help", remedy)
     for query in done.get("queries", ()):
         off = query["accuracy"]
-        words = "" if not off else off["in_words"]
+        words = "" if not off else f"{off['in_words']}. {off['bounded']}".rstrip()
         facts.add_row(query["name"], f"{query['share']} of the budget, {query['mechanism']}. {words}")
     for warning in done.get("warnings", ()):
         facts.add_row("Warning", warning)

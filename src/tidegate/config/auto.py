@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tidegate.ingest import Query, Steps
 
 DAY = 86_400
-CLEARLY = 0.9  # a plan's favourite must promise this part of Tide's error, or less
 LONGEST_PERIOD = 50_000  # steps: a year of hours is no period that a stream could teach
 
 
@@ -106,8 +105,8 @@ def choose(
         return tide
     description = Description(level=level, columns=columns, season=season)
     plan = make_plan(policy, description, runs=1, curves=False, shared=shared)
-    best, ours = plan.best(), next((p for p in plan.predictions if p.name == "Tide" and not p.delay), None)
-    if ours is None or best.name == "Tide" or best.absolute > CLEARLY * ours.absolute:
+    best = plan.best()
+    if best.name == "Tide" or not any(p.name == "Tide" and not p.delay for p in plan.predictions):
         return tide
     try:
         return replace(best.mechanism, **shape)

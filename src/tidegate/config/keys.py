@@ -81,7 +81,13 @@ class SourceKeys:
         choices=("any", "time"),
     )
     follow: bool = key(
-        "Whether the input goes on arriving. Then steps close by the public clock, else at the end of the input.",
+        "Whether the input goes on arriving. Then each step is released when the public clock closes it.",
+        kind="switch",
+        default=False,
+    )
+    complete: bool = key(
+        "Whether a finite input holds all events of all its steps, also of those that the clock has not closed yet: "
+        "a forecast, a timetable, made-up data. Else such steps are not released.",
         kind="switch",
         default=False,
     )

@@ -341,6 +341,11 @@ class _PartReader(FileReader):
         return super().fail(sentence, section, name)
 
     @property
+    def own_column(self) -> bool:
+        """Whether the column of the category is written for this query; that of [source] may be for another."""
+        return "column" in self.moved or self.name == ONLY
+
+    @property
     def name(self) -> str:
         """The query's name."""
         return self.keys.name

@@ -152,6 +152,11 @@ class FileReader:
         self.path = path
         self.follow = follow
 
+    @property
+    def own_column(self) -> bool:
+        """Whether the column of the category is written for this query, and not for others beside it."""
+        return True
+
     def fail(self, sentence: str, section: str = "", name: str = "") -> ConfigError:
         """A refusal that names the line of a key."""
         return ConfigError(self.path.name, line_of(self.text, section, name), sentence)
@@ -330,6 +335,13 @@ class FileReader:
         query = self.make("query", lambda: _query(query_keys, self.path.parent, steps))
         query = self.levelled(query, query_keys, sections["mechanism"])
         if query.columns is ALL and query.aggregate != "given":  # everything counts, whatever its category
+            if schema.column is not None and self.own_column:
+                raise self.fail(
+                    f"column = {json.dumps(schema.column, ensure_ascii=False)} needs the public list of its categories; "
+                    'write columns = ["…", "…"] in [query], or drop column to count everything in one.',
+                    "source",
+                    "column",
+                )
             schema = replace(schema, column=None)
         self.refuse_controls(
             [*query.labels, *query.answer_labels], "query", "columns"

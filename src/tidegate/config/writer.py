@@ -16,6 +16,7 @@ from tidegate.ingest.errors import EmptyInput, NotUtf8, SourceUnavailable, Unrea
 from tidegate.ingest.schema import check_header
 from tidegate.ingest.sources.directory import FORMATS, format_of
 from tidegate.ingest.sources.text import LONGEST_LINE, separator_of
+from tidegate.naming import listed, nearest
 
 _TIME = ("time", "timestamp", "datetime", "date", "ts", "when", "at", "hour", "day")
 _PLACE = (
@@ -150,6 +151,31 @@ def _has(name: str, word: str) -> bool:
     return word in [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
 
 
+def check_name(name: str, given: str, columns: Mapping[str, str]) -> None:
+    """Refuse what is no column of the input.
+
+    Parameters
+    ----------
+    name
+        The key that names it.
+    given
+        What it says.
+    columns
+        Names of the input's columns.
+
+    Examples
+    --------
+    >>> check_name("unit", "devise", {"time": "time", "device": "text"})
+    Traceback (most recent call last):
+    tidegate.errors.InvalidParameter: unit='devise' is refused: ... did you mean 'device'?
+    """
+    if given in columns:
+        return
+    near = nearest(given, columns)
+    remedy = f"did you mean {near!r}?" if near else f"write --{name} with one of them"
+    raise InvalidParameter(name, given, f"a column of the input: {listed(list(columns))}", remedy)
+
+
 def write_config(
     location: str | Path,
     columns: Mapping[str, str],
@@ -169,10 +195,10 @@ def write_config(
     fill: str | None = None,
     policy: str = "w-event",
     max_change: str | None = None,
-    start: str = "2026-01-01T00:00",
+    start: str,
     length: str = "1h",
     zone: str = "UTC",
-    count: int = 168,
+    count: int,
     epsilon: str = "1",
     window: int = 24,
     mechanism: str = "auto",
@@ -206,9 +232,10 @@ def write_config(
     >>> 'unit = "device"' in text
     True
     """
-    for given in (time, unit, column, value):
+    for name, given in (("time", time), ("unit", unit), ("column", column), ("value", value)):
         if given is not None:
-            check_header(list(columns), (given,), "the input")
+            check_name(name, given, columns)
+    check_header(list(columns), (), "the input")
     taken = {name for name in (time, unit, column, value) if name}
     if time is None:
         time = next((name for name, kind in columns.items() if kind == "time" and name not in taken), None)
@@ -218,7 +245,8 @@ def write_config(
                 "time",
                 None,
                 "the column of the event's time",
-                "the first line must name the columns, and no name sounds like a time: write --time with the one it is",
+                f"the first line must name the columns, and none of {listed(list(columns))} sounds like a time: write "
+                "--time with the one it is",
             )
         taken.add(time)
     wide = aggregate == "given" and layout == "wide"
@@ -231,6 +259,17 @@ def write_config(
         value = _guess(columns, _VALUE, taken, ("number", "whole number"))
     if unit is None and aggregate == "distinct":
         aggregate = "count"
+    if (
+        column is not None
+        and not (categories or queries)
+        and aggregate in ("count", "distinct", "sum", "mean")
+    ):
+        raise InvalidParameter(
+            "categories",
+            None,
+            f"the public list of what {column!r} may hold, because it is never taken from the data",
+            "write --categories 'north, south', or drop --column to count everything in one",
+        )
     quoted = json.dumps
 
     def line(key: str, given: str | None, comment: str) -> str:
@@ -348,7 +387,7 @@ def listed_query(given: Mapping[str, str], columns: Mapping[str, str] = MappingP
                 "query", key, f"made of {known}", "write for example name=orders aggregate=count"
             )
         if key in ("column", "value") and columns:
-            check_header(list(columns), (text,), "the input")
+            check_name(key, text, columns)
         value = [part.strip() for part in text.split(",") if part.strip()] if LISTED[key] else text
         shown = text if key == "level" else json.dumps(value, ensure_ascii=False)
         lines.append(f"{key} = {shown}")

@@ -124,6 +124,7 @@ class Intake:
         self._once = once
         self._set_by = 0.0  # what was last said of the system's clock
         self.dropped = 0
+        self.counted = False  # whether any record was; a function of raw records, for the owner alone
 
     def __iter__(self) -> Iterator[StepBlock]:
         for block in self._live() if self.follow else self._finite():
@@ -417,7 +418,13 @@ class Intake:
                 end - first + 1,
                 finite=not self.follow,
             )
+            self.counted |= bool(high > low) and _any_counts(rows[int(low) : int(high)], units)
             missing = fill(self.query, units, missing, first)
             grid = Fraction(self.query.grid) if isinstance(self.query, Query) else Fraction(1)
             yield StepBlock(first, units, grid, {}, missing)
             first = end + 1
+
+
+def _any_counts(rows: pl.DataFrame, units: Matrix) -> bool:
+    """Whether any of these rows is in a column; a sum may be 0 although there are some."""
+    return bool(units.any()) or ("column" in rows.columns and bool((rows["column"] >= 0).any()))

@@ -18,7 +18,7 @@ from tidegate.exact import show
 from tidegate.mechanisms import Mechanism, catalogue
 from tidegate.noise import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.plan.description import StreamModel
+from tidegate.plan.description import Profile, StreamModel
 from tidegate.policy import Approximate, Policy, WEvent
 
 CELLS = 400_000  # of one made-up stream: enough for a ranking, little enough for half a minute in all
@@ -27,6 +27,7 @@ MOST_STEPS = 6_000
 CURVE_CELLS = 60_000
 PLAIN = ("Uniform", "Sample")  # what anybody understands at once
 TIE = 0.03
+CLEARLY = 0.9  # another mechanism must promise this part of Tide's error, or less
 EPSILONS = (Fraction(1, 10), Fraction(3, 10), Fraction(1), Fraction(3), Fraction(10))
 WINDOWS = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 
@@ -150,11 +151,15 @@ class Plan:
         )
 
     def best(self, *, delay: int = 0) -> Prediction:
-        """The recommended choice among those that are not later than `delay` steps: plain ones win ties."""
+        """The recommended choice among those that are not later than `delay` steps, which is also what "auto" takes.
+
+        Tide, unless another one is clearly better; among those plain ones win ties.
+        """
         timely = [prediction for prediction in self.predictions if prediction.delay <= delay]
         close = [p for p in timely if p.absolute <= timely[0].absolute * (1 + TIE)]
         plain = [p for name in PLAIN for p in close if p.name == name]
-        return (plain or close)[0]
+        best, tide = (plain or close)[0], next((p for p in timely if p.name == "Tide"), None)
+        return best if tide is None or best.absolute <= CLEARLY * tide.absolute else tide
 
     def reasons(self, *, delay: int = 0) -> list[str]:
         """Why, in a few sentences."""
@@ -292,11 +297,12 @@ def _make_plan(
 ) -> Plan:
     steps, columns = size_of(policy, stream, CELLS)
     truths = [stream.sample(steps, run)[:, :columns] for run in range(runs)]
+    mean = mean_of(stream, truths)
     predictions = []
     for name, kind in kinds.items():
         tell(name)
         for mechanism in choices(kind, policy, columns, stream.season):
-            predictions += predict(mechanism if shared else mechanism.earlier or mechanism, truths)
+            predictions += predict(mechanism if shared else mechanism.earlier or mechanism, truths, mean)
     if not predictions:
         raise InvalidParameter(
             "policy", str(policy.budget), "one that some mechanism supports", "write epsilon alone"
@@ -331,8 +337,27 @@ def choices(kind: type[Mechanism], policy: Policy, columns: int, season: int | N
         return []
 
 
-def predict(mechanism: Mechanism, truths: list[npt.NDArray[np.int64]]) -> list[Prediction]:
-    """Run a mechanism on made-up streams; mechanisms that revise their values are predicted twice."""
+def mean_of(stream: StreamModel, truths: list[npt.NDArray[np.int64]]) -> float:
+    """What relative errors are parts of: the mean of all of an earlier release, also where its beginning is tried."""
+    if isinstance(stream, Profile):
+        return float(np.maximum(stream.values[:, : truths[0].shape[1]], 0.0).mean())
+    return float(np.mean([truth.mean() for truth in truths]))
+
+
+def predict(
+    mechanism: Mechanism, truths: list[npt.NDArray[np.int64]], mean: float | None = None
+) -> list[Prediction]:
+    """Run a mechanism on made-up streams; mechanisms that revise their values are predicted twice.
+
+    Parameters
+    ----------
+    mechanism
+        What is run.
+    truths
+        The made-up streams.
+    mean
+        What relative errors are parts of; by default the mean of the streams.
+    """
     errors: dict[int, list[float]] = {}
     for truth in truths:
         releases = mechanism.start().push_batch(truth)
@@ -341,7 +366,7 @@ def predict(mechanism: Mechanism, truths: list[npt.NDArray[np.int64]]) -> list[P
         if revised is not None and len(revised):
             first = revised.first_step - 1
             _note(errors, int(revised.delay) or 1, revised.values, truth[first : first + len(revised)])
-    mean = max(float(np.mean([truth.mean() for truth in truths])), 1e-12)
+    mean = max(float(np.mean([truth.mean() for truth in truths])) if mean is None else mean, 1e-12)
     found = []
     for delay, wrong in errors.items():
         spread = float(np.std(wrong) / np.sqrt(len(wrong))) if len(wrong) > 1 else 0.0
@@ -408,7 +433,7 @@ def _concentrated(
         prediction
         for kind in kinds.values()
         for mechanism in choices(kind, other, columns, stream.season)
-        for prediction in predict(mechanism, truths)
+        for prediction in predict(mechanism, truths, mean_of(stream, truths))
         if not prediction.delay
     ]
     return min(found, key=lambda prediction: prediction.absolute, default=None)

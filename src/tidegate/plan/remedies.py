@@ -99,7 +99,14 @@ def _settings(
         found.append((f"ε = {show(larger)}", replace(policy, epsilon=larger), described, seconds))
     if isinstance(policy, WEvent) and policy.w >= MORE:
         fewer = policy.w // MORE
-        found.append((f"a window of {fewer:,} steps", replace(policy, w=fewer), described, seconds))
+        found.append(
+            (
+                f"a window of {fewer:,} step{'' if fewer == 1 else 's'}",
+                replace(policy, w=fewer),
+                described,
+                seconds,
+            )
+        )
     return found
 
 

@@ -13,7 +13,7 @@ from tidegate.mechanisms import Mechanism
 from tidegate.noise import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.plan.description import Description, StreamModel
-from tidegate.plan.predict import CURVE_CELLS, choices, predict, size_of
+from tidegate.plan.predict import CURVE_CELLS, choices, mean_of, predict, size_of
 from tidegate.policy import Policy, WEvent
 
 LONGER = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 168, 336, 720)
@@ -94,7 +94,7 @@ def reach(policy: Policy, stream: StreamModel, kind: type[Mechanism], target: fl
         found = [
             prediction.relative
             for mechanism in choices(kind, other, columns, made.season)
-            for prediction in predict(mechanism, truth)
+            for prediction in predict(mechanism, truth, mean_of(made, truth))
             if not prediction.delay
         ]
         return min(found, default=float("inf"))

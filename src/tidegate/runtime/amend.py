@@ -396,12 +396,16 @@ def told_of(ledger: DurableLedger) -> list[str]:
         f"{name} has {show(share)} of the budget: {show(ledger.share(name).query.amount)} in every window."
         for name, share in ledger.shares.items()
     ]
-    found += [
-        f"Amended from step {amendment.step + 1:,} on: {_in_words(amendment.described)}."
-        for amendment in amendments
-        if amendment.step
-    ]
     earlier = [part for part in parts_of(ledger) if part.until is not None]
+    before = _promise(earlier[0].described) if earlier else None
+    for amendment in amendments:
+        promised = _promise(amendment.described)
+        if amendment.step:
+            other = " What was released before was promised something else." if promised != before else ""
+            found.append(
+                f"Amended from step {amendment.step + 1:,} on: {_in_words(amendment.described)}.{other}"
+            )
+        before = promised
     for part in earlier:
         name = part.query or "the one query that the stream was begun with"
         steps = f"steps {part.since + 1:,} to {part.until:,}"
@@ -414,6 +418,14 @@ def told_of(ledger: DurableLedger) -> list[str]:
             "everything that was charged before counts in them."
         )
     return found
+
+
+def _promise(described: Mapping[str, Any]) -> dict[str, Any]:
+    """What people are promised, without what follows from the query: by how much a unit changes a step."""
+    policy = described["mechanism"]["policy"] if described.get("queries") is None else described["policy"]
+    return {
+        name: value for name, value in policy.items() if name not in ("max_change", "touches", "mobility")
+    }
 
 
 def _in_words(described: Mapping[str, Any]) -> str:

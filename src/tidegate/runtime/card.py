@@ -73,6 +73,7 @@ def card(config: Config, history: Sequence[str] = ()) -> dict[str, Any]:
             "kind": "continual release of aggregates",
             "aggregate": config.query.aggregate,
             "values": words.counted or NOT_STATED,
+            "bounded": words.bounds or "nothing is left out",
             "columns": list(config.query.answer_labels),
             "step": words.step,
             "start": config.steps.begin(1).astimezone(ZoneInfo(config.steps.zone)).isoformat(),

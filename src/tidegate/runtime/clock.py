@@ -52,6 +52,28 @@ def check_clock(steps: Steps, last: int, now: float, *, most: int, backfill: boo
         )
 
 
+def check_closed(steps: Steps, last: int, now: float) -> None:
+    """Refuse to release a finite input whose last step the clock has not closed: what it holds of that is not all.
+
+    Parameters
+    ----------
+    steps
+        The public clock of the stream, with the number of its steps.
+    last
+        The last step in the ledger.
+    now
+        Seconds since 1970.
+    """
+    count, closed = steps.count, steps.closed_by(now)
+    if count is not None and last < count and closed < count:
+        end = shown(steps.boundary(count + 1) / 1e6)
+        raise ClockRefused(
+            f"count = {count:,} in [steps] ends at {end} and the clock says {shown(now)}, "
+            f"so that {count - max(closed, last):,} steps have not closed yet; start with --until now to release those "
+            "that have, lower count, or write complete = true in [source] if the input holds everything of all steps."
+        )
+
+
 def shown(moment: float) -> str:
     """A moment for people; also one that no calendar has."""
     try:

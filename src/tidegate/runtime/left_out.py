@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from tidegate.config import Config
-from tidegate.ingest.aggregate import chosen, read_rows
+from tidegate.ingest.aggregate import chosen, column_numbers, read_rows
 from tidegate.ingest.schema import UnitReader
 from tidegate.ingest.times import TimeReader
 
@@ -34,7 +34,7 @@ class LeftOut:
     clipped
         The share of values outside of the clip.
     unbounded
-        Steps × columns without bounding: what the file says; None where that is no count.
+        Steps × columns without bounding and clipping: what the file says; None where that is not compared.
     """
 
     records: int
@@ -59,7 +59,8 @@ def left_out(config: Config, steps: int) -> LeftOut | None:
         return None
     intake = config.open(None, follow=False)
     times, units = TimeReader(config.schema.time_format, config.steps.zone), UnitReader()
-    counts = np.zeros((steps, len(query.columns)))
+    counts, sums = np.zeros((steps, len(query.columns))), np.zeros((steps, len(query.columns)))
+    summed = query.aggregate in ("sum", "mean")
     records = used = outside = valued = 0
     seen: list[pl.DataFrame] = []
     try:
@@ -70,6 +71,12 @@ def left_out(config: Config, steps: int) -> LeftOut | None:
             rows = rows.with_columns(step=config.steps.numbers(rows["time"].to_numpy()))
             rows = rows.filter(pl.col("step").is_between(1, steps) & (pl.col("column") >= 0))
             used += len(rows)
+            if summed:
+                raw = _unclipped(config, frame, times)
+                raw = raw.filter(pl.col("step").is_between(1, steps) & (pl.col("column") >= 0))
+                np.add.at(
+                    sums, (raw["step"].to_numpy() - 1, raw["column"].to_numpy()), raw["value"].to_numpy()
+                )
             if query.aggregate == "distinct":
                 seen.append(rows.select("step", "column", "unit").unique())
             else:
@@ -88,14 +95,37 @@ def left_out(config: Config, steps: int) -> LeftOut | None:
         found = found.unique()
         np.add.at(counts, (found["step"].to_numpy() - 1, found["column"].to_numpy()), 1.0)
         found = found.group_by("step", "unit").len("times")
-    comparable = query.aggregate in ("count", "distinct", "histogram") and query.weighting == "keep"
+    comparable = query.aggregate != "quantile" and query.weighting == "keep"
+    found_in_file = counts
+    if summed:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = np.where(counts > 0, sums / counts, np.nan)
+        found_in_file = sums if query.aggregate == "sum" else np.hstack([means, counts])
     return LeftOut(
         records,
         1 - used / records if records else 0.0,
         _beyond(found, query.most),
         outside / valued if valued else 0.0,
-        counts if comparable and config.mechanism.statistic == "steps" and query.levels is None else None,
+        found_in_file
+        if comparable and config.mechanism.statistic == "steps" and query.levels is None
+        else None,
     )
+
+
+def _unclipped(config: Config, frame: pl.DataFrame, times: TimeReader) -> pl.DataFrame:
+    """Step, column and value of each record that counts, as the file has them."""
+    schema = config.schema
+    assert schema.value is not None
+    rows = pl.DataFrame(
+        {
+            "step": config.steps.numbers(times.read(frame[schema.time]).to_numpy()),
+            "column": column_numbers(config.query, frame, schema),
+            "value": frame[schema.value].cast(pl.Float64, strict=False).fill_nan(None),
+        }
+    )
+    if schema.unit is not None:
+        rows = rows.filter(frame[schema.unit].is_not_null())
+    return rows.drop_nulls()
 
 
 def _beyond(contributions: pl.DataFrame | None, most: int) -> float:

@@ -377,7 +377,7 @@ def calendar(times: Times) -> list[tuple[datetime.datetime, str]]:
     --------
     >>> hours = [datetime.datetime(2026, 3, 2) + datetime.timedelta(hours=hour) for hour in range(168)]
     >>> [words for _, words in calendar(hours)], [words for _, words in calendar(hours[5:30])]
-    (['2 Mar 2026', '4 Mar 2026', '6 Mar 2026', '8 Mar 2026'], ['2 Mar 06:00', '2 Mar 12:00', ..., '3 Mar 00:00'])
+    (['2 Mar 2026', '4 Mar 2026', '6 Mar 2026', '8 Mar 2026'], ['2 Mar 2026, 06:00', '2 Mar 12:00', ..., '3 Mar 00:00'])
     """
     first, last = times[0], times[len(times) - 1]
     step = times[1] - first if len(times) > 1 else datetime.timedelta(1)
@@ -387,16 +387,21 @@ def calendar(times: Times) -> list[tuple[datetime.datetime, str]]:
         begin = midnight - (midnight - first) // least * least  # the first such moment that is not before
         if space >= step and begin + MOST_DATES * space > last >= begin:
             style = "%-d %b %Y" if seconds >= DAY else "%-d %b %H:%M" if seconds >= 60 else "%H:%M:%S"
-            moments = (begin + number * space for number in range(MOST_DATES))
-            return [(moment, f"{moment:{style}}") for moment in moments if moment <= last]
+            moments = [
+                begin + number * space for number in range(MOST_DATES) if begin + number * space <= last
+            ]
+            full = (
+                style if seconds >= DAY else f"%-d %b %Y, {style.removeprefix('%-d %b ')}"
+            )  # the first has the year
+            return [(moment, f"{moment:{full if moment == begin else style}}") for moment in moments]
     months = 12 * first.year + first.month - (first == midnight.replace(day=1))  # from which on they begin
     for apart in (1, 3, 6, *(12 * years for years in (1, 2, 5, 10, 20, 50, 100))):
         numbers = range(-(-months // apart) * apart, 12 * last.year + last.month, apart)
         if len(numbers) <= MOST_DATES:
             break
     style = "%b %Y" if apart < 12 else "%Y"
-    moments = (midnight.replace(year=number // 12, month=number % 12 + 1, day=1) for number in numbers)
-    return [(moment, f"{moment:{style}}") for moment in moments] or [(first, f"{first:%-d %b %H:%M}")]
+    moments = [midnight.replace(year=number // 12, month=number % 12 + 1, day=1) for number in numbers]
+    return [(moment, f"{moment:{style}}") for moment in moments] or [(first, f"{first:%-d %b %Y, %H:%M}")]
 
 
 def _hovers(

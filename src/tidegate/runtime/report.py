@@ -57,7 +57,7 @@ MEANING = {
     Status.NULLIFIED: "as approximated, because an earlier step had used the budget",
     Status.PRUNED: "not measured, because a coarser measurement said that there is nothing",
     Status.MISSING: "no reading in any column, and nothing in its place",
-    Status.SILENT: "nothing was released, because of what the window was charged before the stream was amended",
+    Status.SILENT: "nothing was released: its budget was spent before the stream was amended, or on learning the clip",
 }
 
 
@@ -162,6 +162,11 @@ def _page(page: Page, store: Store, verdict: Verdict, archives: Archives) -> Ite
         )
     found = accuracy(config, page.newest)
     yield f"<h1>{html.escape(words.title)}</h1>\n<p class=lead>{_headline(page, found)}</p>\n"
+    if words.bounds:
+        yield (
+            f"<p class=bounded><strong>Bounded values.</strong> {html.escape(words.bounds)} Every ± and band here "
+            "is about bounded values.</p>\n"
+        )
     yield _noise(page, found)
     yield _promise(config, verdict)
     yield _history(page)
@@ -288,15 +293,15 @@ def _stream(page: Page) -> Iterator[str]:
     if heat:
         words += " as heat maps: a day a column, an hour a row"
     if known.any() and not heat:
-        words += ", with the band in which nine of ten true values lie"
+        words += f", with the band in which nine of ten {_kind(config)} values lie"
         if not known[~np.isnan(answers)].all():
             words += " (there is none before anything was measured)"
     if truth is not None:
-        words += ", and the true values in grey"
+        words += f", and the {_kind(config)} values, without noise, in grey"
     if rest:
         words += f". The {len(chosen)} columns with the largest released totals of {len(chosen) + rest:,}"
     hint = "<span class=screen>Rest the pointer on a picture to read values.</span>"
-    yield f"<p>{words}. {hint}</p>\n" + _gaps(labels, answers)
+    yield f"<p>{words}. {hint}</p>\n" + _gaps(labels, answers[newest.status != Status.SILENT])
     yield "<div class=many>\n"
     for column in chosen:
         one = Series(
@@ -313,6 +318,11 @@ def _stream(page: Page) -> Iterator[str]:
             f"{_table(rows_of(times, one))}</figure>\n"
         )
     yield "</div></section>\n"
+
+
+def _kind(config: Config) -> str:
+    """Which values bands and errors are about."""
+    return "bounded" if Words(config).bounds else "true"
 
 
 def _table(rows: Sequence[Row]) -> str:
@@ -340,7 +350,7 @@ def _chosen(answers: Values) -> tuple[list[int], int]:
     if width <= MOST_SHOWN:
         return list(range(width)), 0
     largest = np.argsort(-np.nansum(answers, axis=0), kind="stable")[:MOST_SHOWN]
-    return sorted(int(column) for column in largest), width - MOST_SHOWN
+    return [int(column) for column in largest], width - MOST_SHOWN
 
 
 def _errors(page: Page) -> str:
@@ -361,7 +371,8 @@ def _errors(page: Page) -> str:
     )
     aside = "" if page.made_up else " (not for publication)"
     return (
-        f"<section class=inside><h2>How wrong it is{aside}</h2>\n<table><tr><th>column<th>mean true value"
+        f"<section class=inside><h2>How wrong it is{aside}</h2>\n<table><tr><th>column"
+        f"<th>mean {_kind(config)} value"
         f"<th>mean absolute error<th>relative<th>95 % of errors below{body}</table></section>\n"
     )
 
@@ -381,13 +392,7 @@ def _left_out(page: Page, left: LeftOut) -> str:
     if query.clip is not None:
         rows.append(("clipped", left.clipped, "of all values: outside of the clip, which count as its end"))
     body = "".join(f"<tr><td>{name}<td>{share:.1%}<td>{meaning}" for name, share, meaning in rows)
-    far = ""
-    if left.unbounded is not None and page.truth is not None and left.unbounded.sum():
-        off = float(np.abs(left.unbounded - page.truth).sum() / left.unbounded.sum())
-        seen = float(
-            np.nansum(np.abs(query.answers(page.newest.values) - left.unbounded)) / left.unbounded.sum()
-        )
-        far = f"<p>The bounded counts are {off:.1%} away from those of the file, and the released ones {seen:.1%}.</p>"
+    far = _loss(page, left.unbounded) if left.unbounded is not None else ""
     advice = (
         "<p>A larger <code>most</code> or a wider clip keeps more and needs more noise. Choosing them by this page is a "
         "choice made from data, which nothing here has paid for.</p>"
@@ -395,6 +400,28 @@ def _left_out(page: Page, left: LeftOut) -> str:
     return (
         f"<section class=inside><h2>What was left out (not for publication)</h2>\n<p>Of {left.records:,} records:</p>"
         f"<table class=words><tr><th>left out<th>share<th>of what, and why{body}</table>{far}{advice}</section>\n"
+    )
+
+
+def _loss(page: Page, file: Values) -> str:
+    """How far bounded and released values are from those of the file, which no interval is about."""
+    query, newest = page.config.query, page.newest
+    own = slice(len(query.own_labels))
+    total = float(np.nansum(np.abs(file[:, own])))
+    if page.truth is None or not total:
+        return ""
+    bounded, file = page.truth[:, own], file[:, own]
+    off = float(np.nansum(np.abs(bounded - file))) / total
+    seen = float(np.nansum(np.abs(query.answers(newest.values)[:, own] - file))) / total
+    what = {"sum": "sums", "mean": "means"}.get(query.aggregate, "counts")
+    means = f"mean of the file <strong>{_mean(file):,.1f}</strong>, bounded {_mean(bounded):,.1f}"
+    low, high = (each[:, own] for each in query.intervals(newest.values, newest.radius))
+    known = np.isfinite(low) & np.isfinite(file)
+    held = float(((low <= file) & (file <= high))[known].mean()) if known.any() else None
+    band = "" if held is None else f" The band holds {held:.1%} of the file's own values."
+    return (
+        f"<p>The bounded {what} are {off:.1%} away from those of the file, and the released ones {seen:.1%} "
+        f"({means}).{band}</p>"
     )
 
 

@@ -20,7 +20,7 @@ from tidegate.ledger import Verdict
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.clock import check_clock
+from tidegate.runtime.clock import check_clock, check_closed
 from tidegate.runtime.errors import StreamChanged
 from tidegate.runtime.outlets import Readers, Watcher
 from tidegate.runtime.parts import (
@@ -260,10 +260,13 @@ def open_streams(
     """
     streams = opened(queries, watchers)
     try:
+        now = (clock or time.time)()
         if follow:
             most = streams.queries.first.steps_keys.catch_up
-            now = (clock or time.time)()
             check_clock(queries.first.steps, streams.step, now, most=most, backfill=backfill)
+        elif not queries.first.source.complete:
+            for part in queries.parts:  # editions have clocks of their own
+                check_closed(part.steps, streams.step, now)
         placed = _placed(streams)
         for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
             outlet = configured_sink(config, stream, follow=follow) if sink else Readers()

@@ -9,9 +9,10 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tidegate.clock.steps import CALENDAR, MONTH, WEEK
+from tidegate.clock.steps import CALENDAR
 from tidegate.config import Config
 from tidegate.exact import show
+from tidegate.ingest.quantiles import Range
 from tidegate.policy import Approximate, Budget, Event, Pure, Swellfish, User, ZeroConcentrated
 from tidegate.runtime.accuracy import Accuracy, step_seconds, what_would_help
 
@@ -66,6 +67,45 @@ class Words:
             return self.units
         return {"count": "records", "histogram": "records"}.get(config.query.aggregate, "")
 
+    @property
+    def bounds(self) -> str:
+        """What clipping and bounding do to what is published, in a sentence or two; empty where they do nothing."""
+        config, query = self.config, self.config.query
+        if query.aggregate == "given":
+            return ""
+        parts, lower = [], True
+        if query.learn is not None:
+            parts.append(f"values of {config.schema.value} above a learnt threshold count as that threshold")
+        elif query.clip is not None and query.aggregate in ("sum", "mean"):
+            low, high = (show(Fraction(bound)) for bound in query.clip)
+            lower = Fraction(query.clip[0]) >= 0
+            parts.append(
+                f"values of {config.schema.value} above {high} count as {high}, and below {low} as {low}"
+            )
+        elif query.aggregate == "quantile":
+            assert isinstance(query.columns, Range)
+            low, high = (show(Fraction(query.columns.edges[end])) for end in (0, -1))
+            parts.append(
+                f"values of {config.schema.value} below {low} count as {low}, and above {high} as {high}"
+            )
+        if config.schema.unit is not None and query.aggregate == "distinct":
+            if query.most < len(query.own_labels):
+                parts.append(
+                    f"one {self.unit} counts in at most {several(query.most, 'column')} in one {self.step}"
+                )
+        elif config.schema.unit is not None:
+            part = f", as 1/{query.most} each" if query.weighting == "share" and query.most > 1 else ""
+            counts = "counts" if query.most == 1 else "count"
+            parts.append(
+                f"at most {several(query.most, 'record')} of one {self.unit} {counts} in one {self.step}{part}"
+            )
+        if not parts:
+            return ""
+        what = query.aggregate if query.aggregate in ("sum", "mean", "quantile") else "number"
+        how = "is lower than" if lower and what in ("sum", "number") else "differs from"
+        said = "; ".join(parts)
+        return f"{said[:1].upper()}{said[1:]}. Where that leaves something out, the published {what} {how} the true one."
+
     def amount(self, value: float) -> str:
         """A number of what is counted, rounded to two digits that mean something."""
         return f"{about(value)} {self.counted}".strip()
@@ -80,7 +120,8 @@ class Words:
     def accuracy(self, found: Accuracy) -> str:
         """How far a value is off."""
         size = about(found.level) if found.level == found.typical else f"less than {about(found.level)}"
-        text = f"± {self.amount(found.half)} around a value, where a typical one is {size}"
+        where = self.spread(found).replace("each value", "a value")
+        text = f"± {self.amount(found.half)} around {where}, where a typical one is {size}"
         if found.too_noisy:
             return f"{text}: the noise is larger than the numbers"
         few = len(found.drowned)
@@ -105,7 +146,7 @@ class Words:
     def span(self, steps: int) -> str:
         """So many consecutive steps: "24 hours", "7 days"."""
         length = self.config.steps.length
-        if length in (WEEK, MONTH):
+        if length in CALENDAR:
             return several(steps, str(length).removeprefix("calendar "))
         return duration(steps * step_seconds(self.config))
 

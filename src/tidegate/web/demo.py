@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,7 @@ def _release_past(folder: Path, events: Events) -> None:
     past = events.times < events.start + PAST * events.length
     _frame(events, past).write_parquet(folder / "past.parquet")
     config: Config = parse_config(_text(events, "past.parquet", follow=False), folder / "past.toml")
+    config = replace(config, source=replace(config.source, complete=True))  # made up
     with open_stream(config, sink=False) as stream:
         intake = config.open(None, follow=False)
         with contextlib.closing(intake):

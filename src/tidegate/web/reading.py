@@ -18,6 +18,7 @@ from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show
 from tidegate.runtime.chunks import CONFIDENCE
+from tidegate.runtime.wording import Words
 from tidegate.version import __version__
 from tidegate.web import limits
 from tidegate.web.answers import CROWDED, JSON, Parameter, Refused, Route, answer, read_query, reads
@@ -281,6 +282,9 @@ def short(channel: Channel) -> dict[str, Any]:
     return {
         **channel.encoder.names,
         "name": channel.name,
+        "title": channel.config.about.title,
+        "publisher": channel.config.about.publisher,
+        "every": Words(channel.config).step,
         "state": channel.driver.state,
         "step": board.step,
         "number": board.number,

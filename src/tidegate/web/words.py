@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Pure, ZeroConcentrated
-from tidegate.runtime.wording import several
+from tidegate.runtime.wording import Words, several
 
 
 def duration(seconds: float) -> str:
@@ -37,7 +37,7 @@ def meaning(config: Config, *, revises: bool) -> list[dict[str, str]]:
     answers = [
         ("What do I see?", _seen(config, length)),
         ("Why are the numbers not exact?", _noise()),
-        ("What does the ± mean?", _band()),
+        ("What does the ± mean?", _band(config)),
         ("Who is protected, and for how long?", _window(config, length)),
         ("What is ε?", _budget((config.whole or policy).budget)),
     ]
@@ -53,18 +53,18 @@ def meaning(config: Config, *, revises: bool) -> list[dict[str, str]]:
 
 
 def _seen(config: Config, length: float) -> str:
-    each = duration(length)
+    each, words, about = duration(length), Words(config), config.about
     counted = {
-        "count": "how many events there were",
-        "distinct": "how many different people, devices or households were seen",
+        "count": f"how many {about.counted or 'events'} there were",
+        "distinct": f"how many different {words.units if about.unit else 'people, devices or households'} were seen",
         "sum": "a sum of values, each of them limited to a public range",
         "mean": "a mean of values, each of them limited to a public range",
         "quantile": "quantiles of the values",
-        "histogram": "how many events fell into each interval",
+        "histogram": f"how many {about.counted or 'events'} fell into each interval",
         "given": "numbers that were added up elsewhere",
     }[config.query.aggregate]
     per = "every" if each.startswith("1 ") else "each period of"
-    return f"For {per} {each.removeprefix('1 ')}: {counted}."
+    return f"For {per} {each.removeprefix('1 ')}: {counted}. {words.bounds}".rstrip()
 
 
 def _noise() -> str:
@@ -75,9 +75,13 @@ def _noise() -> str:
     )
 
 
-def _band() -> str:
+def _band(config: Config) -> str:
+    bounds = Words(config).bounds
+    exact = "nine of ten exact numbers lie within it. "
+    if bounds:
+        exact = f"nine of ten bounded numbers lie within it. {bounds} "
     return (
-        "The shaded range shows how far chance may have moved a number: nine of ten exact numbers lie within it. "
+        f"The shaded range shows how far chance may have moved a number: {exact}"
         "Where a number is small against its range, all one can say is that there were few. "
         "Where no range is shown, the number was carried on from an earlier time, and nobody knows how far it has moved."
     )
@@ -86,16 +90,18 @@ def _band() -> str:
 def _window(config: Config, length: float) -> str:
     window, policy = config.policy.window, config.policy
     change = show(policy.max_change)  # type: ignore[arg-type]  # exact by now
+    who = config.about.unit or "person"
     if window is None:
-        return f"Everything that one person adds to this stream, at most {change} at a time, is protected as a whole."
+        return f"Everything that one {who} adds to this stream, at most {change} at a time, is protected as a whole."
     if window == 1:
         return (
-            f"What one person does within {duration(length)} is protected. Whoever is counted again and again over a "
+            f"What one {who} does within {duration(length)} is protected. Whoever is counted again and again over a "
             "longer time is protected less over all of it."
         )
     return (
-        f"Everything that one person does within any {duration(window * length)} ({window:,} steps) is protected as a "
-        f"whole, at most {change} in each step. Whoever is counted over a longer time is protected less over all of it."
+        f"Everything that one {who} does within any {duration(window * length)} ({several(window, 'step')}) is protected "
+        f"as a whole, at most {change} in each step. Whoever is counted over a longer time is protected less over all of "
+        "it."
     )
 
 

@@ -10,7 +10,7 @@ function card(facts) {
   const words = make("span");
   const picture = make("div");
   const value = make("span", { class: "plusminus" });
-  const link = make("a", { href: facts.address.replace("/streams/", "/view/") }, facts.name.replace("/", " · "));
+  const link = make("a", { href: facts.address.replace("/streams/", "/view/") }, facts.title ? [facts.title, facts.query].filter(Boolean).join(" · ") : facts.name.replace("/", " · "));
   holder.append(make("li", {}, make("div", { class: "card" }, make("h2", {}, link), make("span", { class: "state" }, dot, words), picture, value)));
   return { dot, words, picture, value, number: -1, visible: true };
 }

@@ -67,9 +67,8 @@ function state() {
   ...stream.facts.answers.flatMap((each) => each.raised.map((column) => make("p", { class: "warning" }, `${each.name}: ${column}`))));
   const known = stream.connected ? STATES[stream.facts.state] : stream.facts.state === "ended" ? "complete" : "reconnecting …";
   at("dot").className = `dot ${stream.connected ? stream.facts.state : ""}`;
-  const length = stream.facts.clock.length === "calendar day" ? "day" : stream.facts.length;
-  const every = { 60: "minute", 3600: "hour", 86400: "day", day: "day" }[length] ?? `${length} seconds`;
-  at("state").textContent = `${known} · a number every ${every} · times in ${stream.facts.zone}`;
+  const by = stream.facts.publisher ? ` · published by ${stream.facts.publisher}` : "";
+  at("state").textContent = `${known} · a number every ${stream.facts.every} · times in ${stream.facts.zone}${by}`;
 }
 
 function stage() {
@@ -183,8 +182,9 @@ function fillTable() {
 
 function explain() {
   const { facts } = stream;
-  document.title = `${title(stream.name)} – live`;
-  at("name").textContent = title(stream.name);
+  const named = facts.title ? [facts.title, ...(facts.query ? [title(facts.query)] : [])].join(" · ") : title(stream.name);
+  document.title = `${named} – live`;
+  at("name").textContent = named;
   at("guarantee").textContent = facts.guarantee;
   at("queries").replaceChildren(...facts.queries.map((query) =>
     make("a", { href: `/view/${facts.stream}/${query}`, "aria-current": query === facts.query ? "page" : null }, title(query))));
