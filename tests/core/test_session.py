@@ -142,7 +142,7 @@ def test_a_failure_inside_is_charged_and_never_retried(new_log: Callable[[], Log
         session.push(ROWS[5])
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None
     with pytest.raises(SessionClosed, match="failed after noise"):
         session.push(ROWS[5])
     *_, last = new_log().rows()

@@ -35,6 +35,8 @@ def encode(arrays: Iterable[Array]) -> bytes:
     """
     parts = []
     for array in arrays:
+        if array.ndim > MOST_DIMENSIONS:
+            raise ValueError("an array has more dimensions than can be read again")
         parts.append(HEAD.pack(CODES[array.dtype], array.ndim))
         parts += [SIZE.pack(length) for length in array.shape]
         parts.append(array.tobytes())

@@ -58,16 +58,16 @@ class Charges(NamedTuple):
 
 
 def span_rows(spans: list[Span], room: int) -> Integers:
-    """Spans as rows, padded to a public number of them.
+    """Spans as rows, padded to a public number of them; more than these are an error.
 
     Examples
     --------
     >>> span_rows([Span(0, 1, first=5, last=8, units=3)], room=2).tolist()
     [[0, 1, 5, 8, 3], [0, 0, 0, 0, 0]]
     """
-    rows = np.zeros((max(room, len(spans)), SPAN_FIELDS), dtype=np.int64)
-    if spans:
-        rows[: len(spans)] = spans
+    rows = np.zeros((room, SPAN_FIELDS), dtype=np.int64)
+    for row, span in zip(rows[: len(spans)], spans, strict=True):
+        row[:] = span
     return rows
 
 
