@@ -56,6 +56,13 @@ class Charges(NamedTuple):
         """The last step; `first − 1` where there is none."""
         return self.first + len(self.units) - 1
 
+    def after_silence(self, steps: int) -> Charges:
+        """The same behind so many steps that cost nothing."""
+        if not steps:
+            return self
+        nothing = np.zeros(steps, dtype=np.int64)
+        return Charges(self.first - steps, np.concatenate([nothing, self.units]), self.spans)
+
 
 def span_rows(spans: list[Span], room: int) -> Integers:
     """Spans as rows, padded to a public number of them; more than these are an error.

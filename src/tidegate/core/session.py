@@ -75,17 +75,28 @@ class Query:
 
     def check_public(self, first: int, count: int) -> None:
         """Refuse what the next steps cost at least, before a random word is drawn."""
-        silent = min(max(0, self.silent_until - first + 1), count)
-        least = self.mechanism.public(self.state, first + silent, count - silent)
-        units = np.concatenate([np.zeros(silent, dtype=np.int64), least.units]) if silent else least.units
-        self.account.check(Charges(first, units, least.spans))
+        silent = self._silent(first, count)
+        self.account.check(
+            self.mechanism.public(self.state, first + silent, count - silent).after_silence(silent)
+        )
+
+    def halted(self, first: int, count: int) -> Checked:
+        """What is charged for steps that failed: all that is left, but for those that are silent anyway."""
+        silent = self._silent(first, count)
+        return self.account.check(self.account.fill(first + silent, first + count - 1).after_silence(silent))
+
+    def _silent(self, first: int, count: int) -> int:
+        """How many of the next steps are silent."""
+        return min(max(0, self.silent_until - first + 1), count)
 
     def advance(self, rows: Matrix, first: int) -> Output:
         """Release the next steps, the first of which may be silent."""
-        silent = min(max(0, self.silent_until - first + 1), len(rows))
+        silent = self._silent(first, len(rows))
         if not silent:
             return self.mechanism.advance(self.state, rows, first, self.draws)
         rest = self.mechanism.advance(self.state, rows[silent:], first + silent, self.draws)
+        if (rest.spans[rest.spans[:, 4] > 0, 2] < first + silent).any():
+            raise ValueError("a span begins at a silent step")
         return rest.after_silence(silent)
 
     def restart(self, last: int) -> bool:
@@ -330,7 +341,7 @@ class Session:
 
     def _halt(self, first: int, last: int, position: bytes) -> NoReturn:
         """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
-        checked = [query.account.check(query.account.fill(first, last)) for query in self._queries]
+        checked = [query.halted(first, last - first + 1) for query in self._queries]
         self._append(self._commit(HALTED, first, last, encoded(checked), b"", position, b""))
         self.step, self.position = last, position
         self._closed = f"steps {first} to {last} failed after noise was drawn; open the log again to continue after them."

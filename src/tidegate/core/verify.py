@@ -72,16 +72,15 @@ def verify(rows: Iterable[Row]) -> Verification:
             if row.kind == OPENED:
                 accounts = _accounts(row)
                 silent = [0] * len(accounts)
-            elif row.kind == PUSHED:
+            elif row.kind in (PUSHED, HALTED):
                 _check_charges(row, accounts, step)
                 _check_silence(row, silent)
-            elif row.kind == HALTED:
-                _check_charges(row, accounts, step)
+            elif (row.first, row.last) != (step + 1, step) or (row.kind == FINISHED and row.charges):
+                raise Damaged("charges steps although it only notes an event")
+            if row.kind == HALTED:
                 silent = [row.last + _steps(account) - 1 for account in accounts]
                 for account in accounts:
                     account.end_spans()
-            elif (row.first, row.last) != (step + 1, step) or (row.kind == FINISHED and row.charges):
-                raise Damaged("charges steps although it only notes an event")
             elif row.kind == RESTARTED:
                 silent = _restarted(row, accounts, silent)
         except (Damaged, LogDamaged, AccountRefused, InvalidParameter) as error:
