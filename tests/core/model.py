@@ -12,6 +12,7 @@ Faults are injected at the n-th line that the core executes. So a kill, an error
 
 from __future__ import annotations
 
+import linecache
 import random
 import shutil
 import sys
@@ -30,7 +31,7 @@ from tidegate import core
 from tidegate.core import arrays, turns
 from tidegate.core import session as session_module
 from tidegate.core.charges import Charges, Span, span_rows
-from tidegate.core.commit import HALTED, PUSHED, RESTARTED, Commit, Row
+from tidegate.core.commit import HALTED, PUSHED, RESTARTED, SALT_BYTES, Commit, Row
 from tidegate.core.log import Log, MemoryLog
 from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import DONE, ROW, WORDS, Draws, draw_row
@@ -40,14 +41,12 @@ from tidegate.errors import TidegateError
 from tidegate.releases import Status
 
 CORE = str(Path(core.__file__).parent)
-NEVER = str(
-    Path(turns.__file__)
-)  # Python looks for signals at calls, so never between the lines of its `finally`
 LIMIT = 6
 AHEAD = 3  # noise to come that a state holds
 SECRET = "SECRET"  # in every error of the mechanism
 WIDE = 2.0**50  # a scale at which two draws are never equal
 ROOM = 12  # spans of a push, padded
+COMPUTED: list[int] = []  # every call of the mechanism, by its first step
 OUTPUTS = 6  # word, two rows, the span's word, its ordinal, units
 
 
@@ -121,6 +120,7 @@ class Tiny:
 
     def advance(self, state: TinyState, rows: Matrix, first: int, noise: Draws) -> Output:
         """Do what the numbers say."""
+        COMPUTED.append(first)
         out, spans = empty_output(len(rows), OUTPUTS), []
         for index, told in enumerate(rows[:, 0].tolist()):
             step, extra, span, failure = first + index, told % 4, told // 4 % 4, told // 16 % 4
@@ -193,9 +193,11 @@ def at_line(number: int | None, act: Callable[[], None]) -> Iterator[list[int]]:
         return
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
-        if not frame.f_code.co_filename.startswith(CORE) or frame.f_code.co_filename == NEVER:
+        file = frame.f_code.co_filename
+        if not file.startswith(CORE) or file == turns.__file__:
             return None
-        if event == "line":
+        # Python looks for signals at calls: never between the lines of the `finally` in `turns`, nor where a `with` ends
+        if event == "line" and not linecache.getline(file, frame.f_lineno).lstrip().startswith("with "):
             lines[0] += 1
             if lines[0] == number:
                 sys.settrace(None)
@@ -276,7 +278,15 @@ class World:
 
     def rows(self) -> list[Row]:
         """All rows, read anew."""
-        return list(self.log().rows())
+        return self.read()[0]
+
+    def read(self) -> tuple[list[Row], Any]:
+        """All rows and the last commit, read anew."""
+        log = self.log()
+        found = list(log.rows()), log.load()
+        if log is not self.memory:
+            log.close()
+        return found
 
 
 class Model:
@@ -286,7 +296,7 @@ class Model:
         self.queries, self.folder = queries, folder
         self.worlds: list[World] = []
         self.sizes: dict[Any, int] = {}
-        self.halted: list[str] = []
+        self.salts: dict[bytes, bytes] = {}
         self.done: Counter[str] = Counter()
         self._new_world(None)
         self.run(Do("open"))
@@ -353,7 +363,9 @@ class Model:
         def opened() -> None:
             world.sessions.append(session_module.Session(self.queries, world.log()))
 
-        self._guarded(action, opened)
+        raised = self._guarded(action, opened)
+        if raised and not action.fault:
+            raise Broken(f"a log cannot be opened: {raised}")
 
     def _wrong(self, world: World) -> None:
         """Input of a wrong form and steps that are over are refused, and cost nothing."""
@@ -379,6 +391,8 @@ class Model:
                 call()
         except (Kill, Alarm, TidegateError, OSError) as error:
             self._no_secret(error)
+            if isinstance(error, Kill) and world.path is not None:
+                self._die(world)
             return type(error).__name__
         except Exception as error:
             raise Broken(f"{type(error).__name__} left the session: {error}") from error
@@ -387,14 +401,21 @@ class Model:
                 each._log.fails = ""
         return ""
 
+    def _die(self, world: World) -> None:
+        """The process is gone, and its files are closed."""
+        for each in world.sessions:
+            each._log.close()
+        world.sessions.clear()
+
     def _fault(self, fault: str, world: World) -> None:
         self.done[fault] += 1
         if fault == "kill":
             raise Kill
         if fault == "alarm":
             raise Alarm
-        if fault == "peek":
+        if fault == "peek":  # what was seen stays seen, if nothing was committed as well
             self._peek(world)
+            raise Kill
         elif fault == "close" and world.sessions:
             with suppress(TidegateError):
                 world.sessions[-1].close()
@@ -433,7 +454,10 @@ class Model:
             self._see(world, released)
 
         head = session.head
+        COMPUTED.clear()
         raised = self._guarded(action, pushed)
+        if len(COMPUTED) > len(self.queries) * (2 if action.fault in ("push", "rival") else 1):
+            raise Broken("a step was computed twice in one push")
         self.done[raised or "pushed"] += 1
         if not action.fault:
             self._look_after(session, before, raised, head, position)
@@ -448,6 +472,8 @@ class Model:
             good = kinds == [HALTED]
         else:
             good = raised in ("AccountRefused", "SessionClosed", "Fenced") and not kinds
+            if COMPUTED and raised != "Fenced":
+                raise Broken("noise was drawn, and the step is neither released nor charged")
         if not good:
             raise Broken(f"a push that raised {raised or 'nothing'} left commits of the kinds {kinds}")
         if raised == "AccountRefused" and session.head != head:
@@ -482,15 +508,17 @@ class Model:
         shared: dict[float, set[bytes]] = defaultdict(set)
         chains = []
         for world in self.worlds:
-            rows = world.rows()
+            rows, loaded = world.read()
             if not rows:
                 continue
             chains.append({row.head for row in rows})
-            found, loaded = verify(rows), world.log().load()
+            found = verify(rows)
             if not found.ok:
                 raise Broken(f"verify: {found.reason}")
             if loaded is None or loaded.row.head != found.head:
                 raise Broken("the log's head is not that of its last row")
+            if self.salts.setdefault(loaded.secret[:SALT_BYTES], found.head) != found.head:
+                raise Broken("two commits have the same salt")
             self._check_sizes(rows, len(loaded.secret))
             for place, name in enumerate(self.queries):
                 self._check_query(world, rows, place, name, uses, shared)
@@ -520,6 +548,8 @@ class Model:
                         begun = spans.get((epoch, ordinal), (first, last, cost))[0]
                         spans[epoch, ordinal] = (begun, last, cost)
                         assert law == 0
+            if row.kind == HALTED:
+                self._check_full(row, units, spans, window, silent)
             if row.kind == PUSHED:
                 values = arrays.decode(row.releases or b"")[4 * place].tolist()
                 for index, each in enumerate(values):
@@ -551,6 +581,15 @@ class Model:
             if seen_name == name and held.get(step, (0, None))[1] != seen:
                 raise Broken(f"step {step} was seen and is not in the log")
         self._check_windows(units, list(spans.values()), window)
+
+    def _check_full(self, row: Row, units: Any, spans: Any, window: int | None, silent: int) -> None:
+        """A halt leaves nothing in the windows that end at its steps, and so pays for whatever was computed."""
+        for end in range(max(row.first, silent + 1), row.last + 1):
+            begin = 1 if window is None else end - window + 1
+            spent = sum(each for step, each in units.items() if begin <= step <= end)
+            spent += sum(cost for first, last, cost in spans.values() if first <= end and last >= begin)
+            if spent < LIMIT:
+                raise Broken(f"the halt of step {end} has charged {spent} of {LIMIT}")
 
     def _check_windows(
         self, units: dict[int, int], spans: list[tuple[int, int, int]], window: int | None

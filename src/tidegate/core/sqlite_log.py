@@ -79,7 +79,7 @@ class SQLiteLog(Log):
         run("PRAGMA synchronous = FULL")
         run("PRAGMA fullfsync = ON")  # macOS answers before the disk has it; elsewhere no difference
         run("PRAGMA journal_size_limit = 0")
-        try:
+        with self._writer:  # commits, or rolls back
             run("BEGIN IMMEDIATE")
             known = run("PRAGMA application_id").fetchone()[0]
             if known == 0 and not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -91,15 +91,7 @@ class SQLiteLog(Log):
                 raise LogMismatch(
                     f"{self.path} is no log of version 1; choose another path. Ledgers of version 0 are not continued."
                 )
-            run("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
         self._empty()
-
-    def _roll_back(self) -> None:
-        if self._writer.in_transaction:
-            self._writer.execute("ROLLBACK")
 
     def _empty(self) -> None:
         """Move the write-ahead log into the file, and cut it: old secrets go with it."""
@@ -127,7 +119,7 @@ class SQLiteLog(Log):
         row = row_of(expected, commit)
         run = self._writer.execute
         with self._turns.one():
-            try:
+            with self._writer:  # commits, or rolls back
                 run("BEGIN IMMEDIATE")
                 swapped = run(
                     "UPDATE now SET head = ?, device = ?, inode = ?, secret = ? WHERE one = 1 AND head = ?",
@@ -136,10 +128,6 @@ class SQLiteLog(Log):
                 if swapped.rowcount != 1:
                     raise Fenced(FENCED)
                 run("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-                run("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
             self._commits += 1
             if self._commits % EMPTIED_AFTER == 0:
                 self._empty()

@@ -73,8 +73,7 @@ def verify(rows: Iterable[Row]) -> Verification:
                 accounts = _accounts(row)
                 silent = [0] * len(accounts)
             elif row.kind in (PUSHED, HALTED):
-                _check_charges(row, accounts, step)
-                _check_silence(row, silent)
+                _check_charges(row, accounts, step, silent)
             elif (row.first, row.last) != (step + 1, step) or (row.kind == FINISHED and row.charges):
                 raise Damaged("charges steps although it only notes an event")
             if row.kind == HALTED:
@@ -115,27 +114,27 @@ def _accounts(row: Row) -> list[Account]:
         raise Damaged("the description of the queries cannot be read") from None
 
 
-def _check_charges(row: Row, accounts: list[Account], step: int) -> None:
+def _check_charges(row: Row, accounts: list[Account], step: int, silent: list[float]) -> None:
     found = charges_of(row)
     if len(found) != len(accounts) or row.first <= step:
         raise Damaged("the charges are not those of the queries, or of steps that are over")
-    for account, (units, spans) in zip(accounts, found, strict=True):
+    for account, quiet, (units, spans) in zip(accounts, silent, found, strict=True):
         if units.shape != (row.last - row.first + 1,) or spans.shape[1:] != (SPAN_FIELDS,):
             raise Damaged("the charges do not have one number per step")
-        account.apply(account.check(Charges(row.first, units, spans)))
+        charges = Charges(row.first, units, spans)
+        # after a halt or a restart nothing is charged, and no span begins, until its windows have passed
+        hushed = int(min(max(0, quiet - row.first + 1), len(units)))
+        if units[:hushed].any() or (hushed and (spans[spans[:, 4] > 0, 2] < row.first + hushed).any()):
+            raise Damaged("charges a step that must be silent")
+        if row.kind == HALTED:
+            whole = account.fill(row.first + hushed, row.last).after_silence(hushed)
+            if any(not np.array_equal(*pair) for pair in zip(charges[1:], whole[1:], strict=True)):
+                raise Damaged("the halt does not charge all that was left")
+        account.apply(account.check(charges))
 
 
 def _steps(account: Account) -> float:
     return math.inf if account.window is None else account.window
-
-
-def _check_silence(row: Row, silent: list[float]) -> None:
-    """After a halt or a restart nothing is charged, and no span begins, until its windows have passed."""
-    for last, (units, spans) in zip(silent, charges_of(row), strict=True):
-        steps = np.arange(row.first, row.last + 1)
-        begun = spans[spans[:, 4] > 0, 2]
-        if units[steps <= last].any() or (begun <= last).any():
-            raise Damaged("charges a step that must be silent")
 
 
 def _restarted(row: Row, accounts: list[Account], silent: list[float]) -> list[float]:
