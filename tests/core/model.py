@@ -41,6 +41,7 @@ from tidegate.errors import TidegateError
 from tidegate.releases import Status
 
 CORE = str(Path(core.__file__).parent)
+NO_CALL = ("with ", "return None")
 LIMIT = 6
 AHEAD = 3  # noise to come that a state holds
 SECRET = "SECRET"  # in every error of the mechanism
@@ -196,8 +197,9 @@ def at_line(number: int | None, act: Callable[[], None]) -> Iterator[list[int]]:
         file = frame.f_code.co_filename
         if not file.startswith(CORE) or file == turns.__file__:
             return None
-        # Python looks for signals at calls: never between the lines of the `finally` in `turns`, nor where a `with` ends
-        if event == "line" and not linecache.getline(file, frame.f_lineno).lstrip().startswith("with "):
+        # Python looks for signals at calls: never between the lines of the `finally` in `turns`, where a `with` ends, or
+        # at a plain return
+        if event == "line" and not linecache.getline(file, frame.f_lineno).lstrip().startswith(NO_CALL):
             lines[0] += 1
             if lines[0] == number:
                 sys.settrace(None)
@@ -296,6 +298,7 @@ class Model:
         self.queries, self.folder = queries, folder
         self.worlds: list[World] = []
         self.sizes: dict[Any, int] = {}
+        self.lines = [0]  # of the core that the last action has executed
         self.salts: dict[bytes, bytes] = {}
         self.done: Counter[str] = Counter()
         self._new_world(None)
@@ -387,7 +390,7 @@ class Model:
                 each._log.fails = action.fault
         line = action.line if action.fault in LINE_FAULTS else None
         try:
-            with at_line(line, lambda: self._fault(action.fault, world)):
+            with at_line(line, lambda: self._fault(action.fault, world)) as self.lines:
                 call()
         except (Kill, Alarm, TidegateError, OSError) as error:
             self._no_secret(error)
@@ -420,7 +423,7 @@ class Model:
             with suppress(TidegateError):
                 world.sessions[-1].close()
         elif fault == "push" and world.sessions:
-            with suppress(TidegateError, OSError):
+            with suppress(TidegateError):
                 self._see(
                     world, world.sessions[-1].push(dict.fromkeys(self.queries, (code(1),)), position=b"x")
                 )
@@ -497,7 +500,7 @@ class Model:
         found: BaseException | None = error
         while found is not None:
             if SECRET in str(found) or isinstance(found, RuntimeError | ValueError):
-                raise Broken(f"{type(error).__name__} carries {type(found).__name__}")
+                raise Broken(f"{type(error).__name__} carries {type(found).__name__}") from found
             found = found.__cause__ or found.__context__
 
     # what is promised -------------------------------------------------------------------------------------------------
@@ -508,7 +511,10 @@ class Model:
         shared: dict[float, set[bytes]] = defaultdict(set)
         chains = []
         for world in self.worlds:
-            rows, loaded = world.read()
+            try:
+                rows, loaded = world.read()
+            except Exception as error:
+                raise Broken(f"a log cannot be read: {type(error).__name__}") from error
             if not rows:
                 continue
             chains.append({row.head for row in rows})
@@ -664,11 +670,9 @@ def any_history(seed: int, length: int) -> list[Action]:
     return history
 
 
-def lines_of(queries: dict[str, Tiny], folder: Path | None, *history: Action) -> int:
+def lines_of(queries: dict[str, Tiny], *history: Action) -> int:
     """How many lines of the core the last action executes."""
     *before, last = history
-    model = Model(queries, folder).run(*before)
-    with at_line(10**9, lambda: None) as lines:
-        model.run(last)
+    model = Model(queries).run(*before, last._replace(fault="kill", line=10**9))
     model.end()
-    return lines[0]
+    return model.lines[0]
