@@ -507,7 +507,7 @@ class Model:
 
     def check(self) -> None:
         """Every promise, recomputed from the rows of every log."""
-        uses: dict[float, set[tuple[bytes, int, str]]] = defaultdict(set)
+        uses: dict[float, set[tuple[bytes, int, str, int]]] = defaultdict(set)
         shared: dict[float, set[bytes]] = defaultdict(set)
         chains = []
         for world in self.worlds:
@@ -570,8 +570,8 @@ class Model:
                         )
                     if units[step] != each[5]:
                         raise Broken(f"step {step} costs {each[5]} and is charged {units[step]}")
-                    for word in each[:3]:
-                        uses[word].add((row.head, step, name))
+                    for column, word in enumerate(each[:3]):
+                        uses[word].add((row.head, step, name, column))
                     if each[4] >= 0:
                         shared[each[3]].add(row.head)
                         first, last, _ = spans.get((epoch, int(each[4])), (1, 0, 0))

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.model import (
+    BACK,
     BEGIN,
     BEGIN_TWO,
     CODES,
@@ -22,6 +23,7 @@ from tests.core.model import (
     LINE_FAULTS,
     LINES,
     MECHANISMS,
+    NO_SPAN,
     SHORT,
     USE,
     Action,
@@ -61,7 +63,13 @@ def interrupted(fault: str, folder: Path | None, lines: range | None = None) -> 
     three = MECHANISMS["three"]
     before: list[Action] = [Push((code(1, BEGIN),)), Push((code(),))]
     last = Push((code(0, USE),))
-    after: list[Action] = [Do("open"), Push((code(0, USE),)), Push((code(), code(0, BEGIN_TWO))), Do("read")]
+    after: list[Action] = [
+        Push((code(),)),
+        Do("open"),
+        Push((code(0, USE),)),
+        Push((code(), code(0, BEGIN_TWO))),
+        Do("read"),
+    ]
     for line in lines or range(1, lines_of(three, *before, last) + 1):
         own = None
         if folder is not None:
@@ -390,12 +398,19 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     "a record is as long as its numbers": (
         arrays, "encode", "array.tobytes()", "array.tobytes().rstrip(b'\\0')",
     ),
-    "words are drawn again": (rows.RowNoise, "refill", "position[0] = 0", "words[:] = 7; position[0] = 0"),
+    "words are drawn again": (rows.RowNoise, "refill", "position[0] = 0", "words[:] = 9 << 58; position[0] = 0"),
     "two draws share words": (rows, "draw_row", "", ""),
     "verify does not hash releases": (verify, "_check_chain", "or not kept", ""),
     "verify does not count silent steps": (verify, "_check_charges", "units[:hushed].any() or", ""),
     "verify does not compute halts": (verify, "_check_charges", "if row.kind == HALTED:", "if False:"),
 }  # fmt: skip
+
+
+def reaching_back() -> None:
+    """Steps 1 and 2 have spent all of a window, and step 4 asks for a span from step 2 on."""
+    Model(MECHANISMS["three"]).run(
+        Push((code(3),)), Push((code(1),)), Push((code(0, NO_SPAN, BACK),), skip=1)
+    ).end()
 
 
 def copied(folder: Path) -> None:
@@ -410,13 +425,19 @@ FOUND_BY: dict[str, Callable[[Path], None]] = {
     "no compare in a file": lambda folder: run(range(10_000, 10_024), folder),
     "the row before its secret": lambda folder: interrupted("kill", None),
     "an interrupted session goes on": lambda folder: interrupted("kill", None),
-    "a handler may push": lambda folder: interrupted("push", None),
+    "a handler may push": lambda folder: interrupted("rival", None),
+    "a span may reach back": lambda folder: reaching_back(),
     "a fork may push": lambda folder: forked(),
     "copies keep noise to come": copied,
     "verify does not hash releases": lambda folder: edited(),
     "verify does not count silent steps": lambda folder: edited(),
     "verify does not compute halts": lambda folder: edited(),
 }
+
+
+def test_a_span_that_reaches_back() -> None:
+    """It is refused, and the step is charged."""
+    reaching_back()
 
 
 def test_copies(tmp_path: Path) -> None:
