@@ -119,9 +119,9 @@ def test_histories_that_shrink(name: str, history: list[Action]) -> None:
 
 
 @pytest.mark.parametrize("fault", LINE_FAULTS)
-def test_a_fault_at_every_line_of_a_push(fault: str) -> None:
+def test_a_fault_at_lines_of_a_push(fault: str) -> None:
     """A kill, an error, a handler that pushes, reads or closes, a rival: at any line that the core executes."""
-    interrupted(fault, None)
+    interrupted(fault, None, None if fault == "kill" else range(1, 400, 3))
 
 
 @pytest.mark.parametrize("fault", ["kill", "peek", "alarm"])
@@ -135,6 +135,7 @@ def test_a_fault_at_lines_of_a_push_to_a_file(fault: str, tmp_path: Path) -> Non
 def test_a_fault_at_every_line_of_a_push_to_a_file(fault: str, tmp_path: Path) -> None:
     """The campaign."""
     interrupted(fault, tmp_path)
+    interrupted(fault, None)
 
 
 def test_a_kill_at_every_line_of_a_halt() -> None:

@@ -6,6 +6,7 @@ arrays back into the form of a template.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, cast
@@ -54,7 +55,7 @@ def decode(data: bytes) -> list[Array]:
                 raise ValueError
             shape = [SIZE.unpack_from(data, at + SIZE.size * axis)[0] for axis in range(dimensions)]
             at += SIZE.size * dimensions
-            kind, count = KINDS[code], int(np.prod(shape, dtype=object)) if shape else 1
+            kind, count = KINDS[code], math.prod(shape)
             if min(shape, default=0) < 0 or count * kind.itemsize > len(data) - at:
                 raise ValueError
             arrays.append(np.frombuffer(data, kind, count, at).reshape(shape).copy())
