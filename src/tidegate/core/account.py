@@ -64,7 +64,7 @@ class Account:
     >>> account = Account(limit=8, window=4)
     >>> account.apply(account.check(Charges(1, np.array([5, 0, 3]))))
     >>> account.remaining(), account.step
-    (5, 3)
+    (0, 3)
     >>> account.check(Charges(4, np.array([6])))
     Traceback (most recent call last):
     ...
