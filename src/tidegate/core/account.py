@@ -17,6 +17,7 @@ from tidegate.core.errors import AccountRefused
 from tidegate.exact import whole
 
 LARGEST_LIMIT = 2**62 - 1  # so that a limit and one more charge stay within 64 bits
+LARGEST_STEP = 2**53  # so that steps, and spans that are planned ahead, stay within 64 bits
 
 
 class Checked(NamedTuple):
@@ -86,10 +87,13 @@ class Account:
     def check(self, charges: Charges) -> Checked:
         """Judge charges; they begin after the last step, and steps in between cost nothing."""
         units = charges.units
-        if units.dtype != np.int64 or units.ndim != 1 or charges.first <= self.step:
+        if units.dtype != np.int64 or units.ndim != 1 or charges.spans.dtype != np.int64:
+            raise AccountRefused("charges are whole numbers, one for each step.")
+        if charges.first <= self.step:
             raise AccountRefused.order(charges.first, self.step)
-        if self.horizon is not None and charges.last > self.horizon:
-            raise AccountRefused.horizon(charges.last, self.horizon)
+        horizon = LARGEST_STEP if self.horizon is None else min(self.horizon, LARGEST_STEP)
+        if charges.last > horizon:
+            raise AccountRefused.horizon(charges.last, horizon)
         ring, at, total = self._moved_to(charges.first)
         live, ordinals = self._with_spans(charges)
         if units.size and (int(units.min()) < 0 or int(units.max()) > self.limit):

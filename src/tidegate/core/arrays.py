@@ -6,6 +6,7 @@ A *state* is a tuple of arrays, of parts that know how they are stored, and of f
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, Self, TypeVar, cast
@@ -35,6 +36,8 @@ def encode(arrays: Iterable[Array]) -> bytes:
     """
     parts = []
     for array in arrays:
+        if array.ndim > MOST_DIMENSIONS:
+            raise ValueError("an array has more dimensions than can be read again")
         parts.append(HEAD.pack(CODES[array.dtype], array.ndim))
         parts += [SIZE.pack(length) for length in array.shape]
         parts.append(array.tobytes())
@@ -52,7 +55,7 @@ def decode(data: bytes) -> list[Array]:
                 raise ValueError
             shape = [SIZE.unpack_from(data, at + SIZE.size * axis)[0] for axis in range(dimensions)]
             at += SIZE.size * dimensions
-            kind, count = KINDS[code], int(np.prod(shape, dtype=object)) if shape else 1
+            kind, count = KINDS[code], math.prod(shape)
             if min(shape, default=0) < 0 or count * kind.itemsize > len(data) - at:
                 raise ValueError
             arrays.append(np.frombuffer(data, kind, count, at).reshape(shape).copy())

@@ -56,18 +56,25 @@ class Charges(NamedTuple):
         """The last step; `first − 1` where there is none."""
         return self.first + len(self.units) - 1
 
+    def after_silence(self, steps: int) -> Charges:
+        """The same behind so many steps that cost nothing."""
+        if not steps:
+            return self
+        nothing = np.zeros(steps, dtype=np.int64)
+        return Charges(self.first - steps, np.concatenate([nothing, self.units]), self.spans)
+
 
 def span_rows(spans: list[Span], room: int) -> Integers:
-    """Spans as rows, padded to a public number of them.
+    """Spans as rows, padded to a public number of them; more than these are an error.
 
     Examples
     --------
     >>> span_rows([Span(0, 1, first=5, last=8, units=3)], room=2).tolist()
     [[0, 1, 5, 8, 3], [0, 0, 0, 0, 0]]
     """
-    rows = np.zeros((max(room, len(spans)), SPAN_FIELDS), dtype=np.int64)
-    if spans:
-        rows[: len(spans)] = spans
+    rows = np.zeros((room, SPAN_FIELDS), dtype=np.int64)
+    for row, span in zip(rows[: len(spans)], spans, strict=True):
+        row[:] = span
     return rows
 
 

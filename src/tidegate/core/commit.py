@@ -18,6 +18,7 @@ NO_HEAD = bytes(32)
 SALT_BYTES = 32
 NUMBERS = struct.Struct("<qqqq")
 LENGTH = struct.Struct("<q")
+POSITION_BLOCK = 256  # a position is stored in so many bytes, or a multiple
 
 # kinds of commits
 OPENED, PUSHED, HALTED, RESTARTED, FINISHED = 0, 1, 2, 3, 4
@@ -33,9 +34,10 @@ class Commit(NamedTuple):
     first, last
         The steps that it charges; last = first − 1 where there are none.
     charges, releases
-        Public, encoded by `arrays.encode`.
+        Public, encoded by `arrays.encode`. A restart has the last silent step of each query in place of charges.
     secret
-        Salt, position and state. Only the last commit of a log keeps it.
+        Salt, position and state. Only the last commit of a log keeps it. The state is empty behind a halt and at the
+        end of a stream: nothing goes on from there.
     """
 
     number: int
@@ -77,16 +79,15 @@ def head_of(
 
 
 def sealed(salt: bytes, position: bytes, state: bytes) -> bytes:
-    """Salt, position and state as one secret."""
-    return salt + LENGTH.pack(len(position)) + position + state
+    """Salt, position and state as one secret, whose size tells the position's to a multiple of a block."""
+    padding = bytes(-len(position) % POSITION_BLOCK)
+    return salt + LENGTH.pack(len(position)) + position + padding + state
 
 
-def unsealed(secret: bytes) -> tuple[bytes, bytes]:
-    """(position, state) of a secret."""
+def unsealed(secret: bytes, digest: bytes) -> tuple[bytes, bytes]:
+    """(position, state) of the secret that has this digest."""
+    if sha256(secret).digest() != digest:
+        raise LogDamaged("the log's state is not the one of its last commit; restore a backup.")
     begin = SALT_BYTES + LENGTH.size
-    if len(secret) < begin:
-        raise LogDamaged("the log's last commit has no state; restore a backup.")
     length = LENGTH.unpack_from(secret, SALT_BYTES)[0]
-    if not 0 <= length <= len(secret) - begin:
-        raise LogDamaged("the log's last commit has no position; restore a backup.")
-    return secret[begin : begin + length], secret[begin + length :]
+    return secret[begin : begin + length], secret[begin + length + -length % POSITION_BLOCK :]

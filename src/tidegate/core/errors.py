@@ -22,7 +22,7 @@ class AccountRefused(TidegateError):
     @classmethod
     def horizon(cls, step: int, horizon: int) -> Self:
         """The stream was declared to end before."""
-        return cls(f"step {step} is refused: the policy's horizon is step {horizon}; open a new stream.")
+        return cls(f"step {step} is refused: the horizon of the stream is step {horizon}; open a new stream.")
 
     @classmethod
     def order(cls, first: int, last: int) -> Self:

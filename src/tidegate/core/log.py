@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from tidegate.core.commit import NO_HEAD, Commit, Row, row_of
 from tidegate.core.errors import Fenced
+from tidegate.core.turns import Turns
 
 FENCED = "another writer has moved the head of this log; close this session and open the log again."
 
@@ -36,6 +36,12 @@ class Log(ABC):
 
     durable: bool
     """Whether a commit survives the process."""
+
+    def __init__(self) -> None:
+        self._turns = Turns()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("a log has one writer and cannot be copied or pickled; open it instead.")
 
     @abstractmethod
     def load(self) -> Loaded | None:
@@ -70,9 +76,11 @@ class MemoryLog(Log):
     durable = False
 
     def __init__(self) -> None:
+        super().__init__()
         self._rows: list[Row] = []
-        self._secret = b""
-        self._lock = threading.Lock()
+        self._secrets: dict[
+            bytes, bytes
+        ] = {}  # by head: of the last commit, and for a moment of the next one
 
     @property
     def head(self) -> bytes:
@@ -81,16 +89,18 @@ class MemoryLog(Log):
 
     def load(self) -> Loaded | None:
         """The last commit."""
-        return Loaded(self._rows[-1], self._secret, True) if self._rows else None
+        with self._turns.one():
+            return Loaded(self._rows[-1], self._secrets[self.head], True) if self._rows else None
 
     def append(self, expected: bytes, commit: Commit) -> bytes:
         """Compare and swap."""
-        with self._lock:
+        with self._turns.one():
             if self.head != expected:
                 raise Fenced(FENCED)
             row = row_of(expected, commit)
-            self._rows.append(row)
-            self._secret = commit.secret
+            self._secrets[row.head] = commit.secret
+            self._rows.append(row)  # the commit: what interrupts comes before it or after it
+            self._secrets = {row.head: commit.secret}
             return row.head
 
     def rows(self, number: int = 0) -> Iterator[Row]:

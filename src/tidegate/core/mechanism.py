@@ -53,6 +53,12 @@ class Output(NamedTuple):
         """The arrays that leave."""
         return (self.values, self.status, self.source, self.scale, *self.more)
 
+    def check_shape(self, steps: int, outputs: int) -> None:
+        """Raise where it does not have a row, and a charge, for every step."""
+        each = (self.status, self.source, self.scale, self.units)
+        if self.values.shape != (steps, outputs) or any(part.shape != (steps,) for part in each):
+            raise ValueError("a mechanism must release, and charge, every step that it was given")
+
     def part(self, steps: slice) -> Output:
         """Some of the steps, as views, without spans."""
         return Output(

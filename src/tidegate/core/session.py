@@ -4,7 +4,7 @@ States and transitions (docs/proofs/core.md):
 
     OPEN --push--> BUSY --commit--> OPEN
                    BUSY --kill, interrupt, failed commit, fenced--> CLOSED    open the log again
-                   BUSY --anything else is raised--> HALTED                  the steps are charged, nothing is released
+                   BUSY --anything else is raised--> CLOSED                  a halt commit: charged, nothing is released
     OPEN --close, finish--> CLOSED
 
 A refusal that depends on public numbers, or on the form of the input, comes before BUSY and leaves the session open.
@@ -13,10 +13,7 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +23,7 @@ import numpy as np
 
 from tidegate.core import arrays
 from tidegate.core.account import Account, Checked
-from tidegate.core.charges import NO_SPANS, Charges, Span, span_rows
+from tidegate.core.charges import NO_SPANS, Charges, Integers, Span, span_rows
 from tidegate.core.commit import (
     FINISHED,
     HALTED,
@@ -40,11 +37,12 @@ from tidegate.core.commit import (
     sealed,
     unsealed,
 )
-from tidegate.core.errors import Fenced, Halted, LogDamaged, LogMismatch, SessionClosed
+from tidegate.core.errors import Halted, LogDamaged, LogMismatch, SessionClosed
 from tidegate.core.log import Loaded, Log, MemoryLog
 from tidegate.core.mechanism import Mechanism, Output, Resumes, unit_of
 from tidegate.core.rows import Draws
 from tidegate.core.sqlite_log import SQLiteLog
+from tidegate.core.turns import Turns
 from tidegate.core.values import Matrix, ValueReader
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
@@ -55,9 +53,7 @@ BUSY = "a push of this session was interrupted, and what it made was not committ
 CLOSED = "this session is closed; open the log again."
 ENDED = "this stream was finished; begin another one."
 HALTED_FOR_GOOD = "this stream was halted, and at user level no budget returns; begin another one."
-REENTERED = "a push is under way in this thread; a signal handler or a finaliser must not push."
-FORKED = "this session belongs to another process; open the log in this one."
-POSITION_BLOCK = 256  # a position is stored in multiples of so many bytes
+COPIED_FOR_GOOD = "this log is a copy, and at user level noise cannot begin anew; continue the original."
 OUTPUTS = 4  # arrays that every query releases: values, status, source, scale
 
 Position = bytes | str | int | None
@@ -79,17 +75,28 @@ class Query:
 
     def check_public(self, first: int, count: int) -> None:
         """Refuse what the next steps cost at least, before a random word is drawn."""
-        silent = min(max(0, self.silent_until - first + 1), count)
-        least = self.mechanism.public(self.state, first + silent, count - silent)
-        units = np.concatenate([np.zeros(silent, dtype=np.int64), least.units]) if silent else least.units
-        self.account.check(Charges(first, units, least.spans))
+        silent = self._silent(first, count)
+        self.account.check(
+            self.mechanism.public(self.state, first + silent, count - silent).after_silence(silent)
+        )
+
+    def halted(self, first: int, count: int) -> Checked:
+        """What is charged for steps that failed: all that is left, but for those that are silent anyway."""
+        silent = self._silent(first, count)
+        return self.account.check(self.account.fill(first + silent, first + count - 1).after_silence(silent))
+
+    def _silent(self, first: int, count: int) -> int:
+        """How many of the next steps are silent."""
+        return min(max(0, self.silent_until - first + 1), count)
 
     def advance(self, rows: Matrix, first: int) -> Output:
         """Release the next steps, the first of which may be silent."""
-        silent = min(max(0, self.silent_until - first + 1), len(rows))
+        silent = self._silent(first, len(rows))
         if not silent:
             return self.mechanism.advance(self.state, rows, first, self.draws)
         rest = self.mechanism.advance(self.state, rows[silent:], first + silent, self.draws)
+        if (rest.spans[rest.spans[:, 4] > 0, 2] < first + silent).any():
+            raise ValueError("a span begins at a silent step")
         return rest.after_silence(silent)
 
     def restart(self, last: int) -> bool:
@@ -102,15 +109,14 @@ class Query:
         self.state = self.mechanism.begin(self.silent_until + 1)
         return True
 
-    def stored(self, checked: Checked | None) -> Iterator[arrays.Array]:
+    def stored(self, checked: Checked) -> Iterator[arrays.Array]:
         """What a commit keeps of it: the account's spans, and the state."""
-        total, live, ordinals = (0, {}, {}) if checked is None else checked[1:]
         room = self.mechanism.most_spans
         known = np.full((room, 2), -1, dtype=np.int64)  # never more laws than spans
-        if ordinals:
-            known[: len(ordinals)] = list(ordinals.items())
-        yield np.array([total, self.silent_until], dtype=np.int64)
-        yield span_rows(list(live.values()), room)
+        for row, pair in zip(known[: len(checked.ordinals)], checked.ordinals.items(), strict=True):
+            row[:] = pair
+        yield np.array([checked.total, self.silent_until], dtype=np.int64)
+        yield span_rows(list(checked.live.values()), room)
         yield known
         yield from arrays.flat(self.state)
 
@@ -173,9 +179,7 @@ class Session:
         self._alone = not isinstance(queries, Mapping)
         source = current()
         self._queries = [Query(name, mechanism, source) for name, mechanism in named.items()]
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._owner: int | None = None  # the thread that is pushing
+        self._turns = Turns()
         self._closed = ""  # why, if it is
         self._number = 0
         self.head: bytes = NO_HEAD
@@ -203,7 +207,7 @@ class Session:
                 "the log does not have the head that was given, so it is an older copy; use the newer one."
             )
         if loaded is None:
-            self._append(OPENED, 1, 0, description)
+            self._append(self._commit(OPENED, 1, 0, description, b"", b"", self._standing()))
             return
         if next(self._log.rows()).charges != description:
             raise LogMismatch(
@@ -216,34 +220,38 @@ class Session:
         """Stand where the last commit stands."""
         row = loaded.row
         self.head, self._number, self.step = row.head, row.number + 1, row.last
-        self._replay()
-        position, state = unsealed(loaded.secret)
-        self.position = position.rstrip(b"\0")
+        self.position, state = unsealed(loaded.secret, row.secret_digest)
+        if row.kind == FINISHED:
+            self._closed = ENDED
+            return
+        self._replay(row.number)
+        if row.kind == HALTED:  # has no state, and its steps say until when nothing is released
+            if not all(query.restart(self.step) for query in self._queries):
+                self._closed = HALTED_FOR_GOOD
+            return
         parts = iter(arrays.decode(state))
         for query in self._queries:
             query.load(parts)
             if isinstance(query.mechanism, Resumes):
                 query.mechanism.resume(query.state, self.step, query.account.recent())
-        if row.kind == FINISHED:
-            self._closed = ENDED
-        elif row.kind == HALTED or not loaded.here:
-            dropped = [
-                query for query in self._queries if row.kind == HALTED or query.mechanism.noise_in_state
-            ]
-            restarted = [query.restart(self.step) for query in dropped]
-            if not all(restarted):
-                self._closed = HALTED_FOR_GOOD
-            elif dropped:
-                self._append(RESTARTED, self.step + 1, self.step, b"")
+        dropped = [query for query in self._queries if query.mechanism.noise_in_state and not loaded.here]
+        if not all(query.restart(self.step) for query in dropped):
+            self._closed = COPIED_FOR_GOOD
+        elif dropped:
+            silent = np.array([query.silent_until for query in self._queries], dtype=np.int64)
+            told = arrays.encode([silent])
+            self._append(
+                self._commit(RESTARTED, self.step + 1, self.step, told, b"", self.position, self._standing())
+            )
 
-    def _replay(self) -> None:
-        """Rebuild the units of the last windows from their charges."""
+    def _replay(self, number: int) -> None:
+        """Rebuild the units of the last windows from their charges, up to a commit."""
         windows = [query.account.window or 1 for query in self._queries]
         first = max(1, self.step - max(windows) + 2)
         for query in self._queries:
             query.account.step = first - 1
         for row in self._log.rows_since(first):
-            if row.last >= row.first:
+            if row.last >= row.first and row.number <= number:
                 begin = max(row.first, first)
                 for query, (units, _) in zip(self._queries, charges_of(row), strict=True):
                     query.account.load(Charges(begin, units[begin - row.first :]))
@@ -279,116 +287,125 @@ class Session:
         for query in self._queries:
             yield query, values[query.name]
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """One thread at a time; what interrupts a push of its own thread is refused."""
-        me = threading.get_ident()
-        if self._owner == me:
-            raise SessionClosed(REENTERED)
-        if self._process != os.getpid():  # before the lock, which a fork may hold for ever
-            raise Fenced(FORKED)
-        with self._lock:
-            self._owner = me
-            try:
-                if self._closed:
-                    raise SessionClosed(self._closed)
-                yield
-            finally:
-                self._owner = None
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionClosed(self._closed)
 
     def _push(self, matrices: list[Matrix], step: int | None, position: Position) -> Any:
         count = len(matrices[0])
         if any(len(matrix) != count for matrix in matrices):
             raise InvalidInput("all queries release the same steps; push as many rows for each.")
-        with self._turn():
+        with self._turns.one():
+            self._check_open()
             first = self.step + 1 if step is None else whole("step", step)
-            last, place = first + count - 1, _padded(position, self.position)
+            place = self.position if position is None else _as_bytes(position)
             for query in self._queries:
                 query.check_public(first, count)
             self._closed = BUSY
-            self.position = place
-            try:
-                outputs = [
-                    query.advance(rows, first) for query, rows in zip(self._queries, matrices, strict=True)
-                ]
-                checked = [
-                    query.account.check(Charges(first, output.units, output.spans))
-                    for query, output in zip(self._queries, outputs, strict=True)
-                ]
-                releases = arrays.encode(part for output in outputs for part in output.released)
-                commit = self._commit(PUSHED, first, last, encoded(checked), releases, checked)
-            except Exception:
-                self._halt(first, last)
-            self._write(commit, checked)
-            return self._released(first, outputs)
+            made = self._made(matrices, first, place)
+            if made is None:
+                self._halt(first, first + count - 1, place)
+            commit, checked, released = made
+            self._append(commit)
+            for query, fits in zip(self._queries, checked, strict=True):
+                query.account.apply(fits)
+            self.step, self.position = commit.last, place
+            self._closed = ""
+            return released
 
-    def _halt(self, first: int, last: int) -> NoReturn:
+    def _made(
+        self, matrices: list[Matrix], first: int, position: bytes
+    ) -> tuple[Commit, list[Checked], Any] | None:
+        """The commit of the next steps, and what is returned after it; None where anything failed.
+
+        What was raised may tell of the data or of the noise, so nothing of it leaves.
+        """
+        try:
+            count = len(matrices[0])
+            outputs = [
+                query.advance(rows, first) for query, rows in zip(self._queries, matrices, strict=True)
+            ]
+            for query, output in zip(self._queries, outputs, strict=True):
+                output.check_shape(count, query.mechanism.outputs)
+            checked = [
+                query.account.check(Charges(first, output.units, output.spans))
+                for query, output in zip(self._queries, outputs, strict=True)
+            ]
+            released = [part for output in outputs for part in output.released[:OUTPUTS]]
+            more = [part for output in outputs for part in output.more]  # behind what every query has
+            releases = arrays.encode([*released, *more])
+            commit = self._commit(
+                PUSHED, first, first + count - 1, encoded(checked), releases, position, self._state(checked)
+            )
+            return commit, checked, self._released(first, releases, [each.units for each in outputs])
+        except Exception:
+            return None
+
+    def _halt(self, first: int, last: int, position: bytes) -> NoReturn:
         """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
-        checked = [query.account.check(query.account.fill(first, last)) for query in self._queries]
-        self._write(self._commit(HALTED, first, last, encoded(checked), b"", checked), checked)
+        checked = [query.halted(first, last - first + 1) for query in self._queries]
+        self._append(self._commit(HALTED, first, last, encoded(checked), b"", position, b""))
+        self.step, self.position = last, position
         self._closed = f"steps {first} to {last} failed after noise was drawn; open the log again to continue after them."
-        # what was raised may tell of the data or of the noise, so nothing of it is passed on
         raise Halted(
             f"steps {first} to {last} are charged and not released, because a mechanism failed after noise was drawn; "
             "open the log again: it continues when their windows have passed."
-        ) from None
-
-    def _append(self, kind: int, first: int, last: int, charges: bytes) -> None:
-        """Write a commit that charges nothing."""
-        self.head = self._log.append(self.head, self._commit(kind, first, last, charges, b"", None))
+        )
 
     def _commit(
-        self, kind: int, first: int, last: int, charges: bytes, releases: bytes, checked: list[Checked] | None
+        self, kind: int, first: int, last: int, charges: bytes, releases: bytes, position: bytes, state: bytes
     ) -> Commit:
-        state = [
-            part
-            for place, query in enumerate(self._queries)
-            for part in query.stored(query.account.standing() if checked is None else checked[place])
-        ]
-        secret = sealed(fresh_bytes(SALT_BYTES), self.position, arrays.encode(state))
-        self._number += 1
-        return Commit(self._number - 1, kind, first, last, charges, releases, secret)
+        secret = sealed(fresh_bytes(SALT_BYTES), position, state)
+        return Commit(self._number, kind, first, last, charges, releases, secret)
 
-    def _write(self, commit: Commit, checked: list[Checked]) -> None:
-        """Commit, and only then let the accounts and the session move."""
+    def _append(self, commit: Commit) -> None:
+        """Write a commit behind the last one."""
         self.head = self._log.append(self.head, commit)
-        for query, fits in zip(self._queries, checked, strict=True):
-            query.account.apply(fits)
-        self.step = commit.last
-        self._closed = ""
+        self._number = commit.number + 1
 
-    def _released(self, first: int, outputs: list[Output]) -> Any:
-        found = {
-            query.name: _releases(first, output.released[:OUTPUTS], output.units, unit_of(query.mechanism))
-            for query, output in zip(self._queries, outputs, strict=True)
-        }
+    def _state(self, checked: list[Checked]) -> bytes:
+        """What a commit keeps of all queries."""
+        return arrays.encode(
+            part for query, fits in zip(self._queries, checked, strict=True) for part in query.stored(fits)
+        )
+
+    def _standing(self) -> bytes:
+        """The same for a commit that charges nothing."""
+        return self._state([query.account.standing() for query in self._queries])
+
+    def _released(self, first: int, releases: bytes, units: list[Integers]) -> Any:
+        """What a commit has released, from its bytes: nothing that is returned is shared with a state."""
+        parts = iter(arrays.decode(releases))
+        found = {}
+        for query, own in zip(self._queries, units, strict=True):
+            values, status, source, scale = (next(parts) for _ in range(OUTPUTS))
+            found[query.name] = Releases(
+                first, values, status, source, scale, own.copy(), unit_of(query.mechanism)
+            )
         return found[""] if self._alone else found
 
     def releases(self, since: int = 1) -> Iterator[Any]:
         """What was committed from a step on and is still in the log, one item per commit."""
         for row in self._log.rows_since(since):
             if row.kind == PUSHED and row.releases is not None:
-                parts, charges = iter(arrays.decode(row.releases)), charges_of(row)
-                found = {}
-                for query, (units, _) in zip(self._queries, charges, strict=True):
-                    own = [next(parts) for _ in range(OUTPUTS + len(query.mechanism.more))][:OUTPUTS]
-                    found[query.name] = _releases(row.first, own, units, unit_of(query.mechanism))
-                yield found[""] if self._alone else found
+                yield self._released(row.first, row.releases, [units for units, _ in charges_of(row)])
 
     # the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """End the stream for good: no session pushes to this log any more."""
-        with self._turn():
+        """End the stream for good: no session pushes to this log any more, and noise to come is dropped."""
+        with self._turns.one():
+            self._check_open()
             self._closed = BUSY
-            self._append(FINISHED, self.step + 1, self.step, b"")
+            self._append(self._commit(FINISHED, self.step + 1, self.step, b"", b"", self.position, b""))
             self._closed = ENDED
 
     def close(self) -> None:
         """Close the log; what was committed stays."""
-        if self._process == os.getpid():
-            self._closed = self._closed or CLOSED
-            self._log.close()
+        if not self._turns.forked:
+            with self._turns.one():
+                self._closed = self._closed or CLOSED
+                self._log.close()
 
     def __enter__(self) -> Self:
         return self
@@ -417,13 +434,5 @@ def charges_of(row: Row) -> list[tuple[arrays.Array, arrays.Array]]:
     return list(zip(found[::2], found[1::2], strict=True))
 
 
-def _releases(first: int, parts: Any, units: Any, unit: Fraction) -> Releases:
-    values, status, source, scale = parts
-    return Releases(first, values, status, source, scale, units, unit)
-
-
-def _padded(position: Position, before: bytes) -> bytes:
-    if position is None:
-        return before
-    given = position if isinstance(position, bytes) else str(position).encode()
-    return given + b"\0" * (-len(given) % POSITION_BLOCK)
+def _as_bytes(position: bytes | str | int) -> bytes:
+    return position if isinstance(position, bytes) else str(position).encode()

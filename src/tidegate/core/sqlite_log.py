@@ -1,13 +1,15 @@
 """A log in one SQLite file.
 
-The last commit's secret stands in a row of its own that every commit overwrites; `secure_delete` and a short
-write-ahead log remove what was there before. A secret belongs to the file that it was written in, known by device and
+The last commit's secret stands in a row of its own that every commit overwrites; `secure_delete` and a write-ahead log
+that is emptied after a few commits remove what was there before. Who reads has a connection of their own, so nothing is
+seen before it is committed. A secret belongs to the file that it was written in, known by device and
 inode: in a copy it is not used, because two copies with the same noise to come would reveal the difference of their
 data.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +29,10 @@ CREATE TABLE now (
     one INTEGER PRIMARY KEY CHECK (one = 1), head BLOB NOT NULL, device INTEGER, inode INTEGER, secret BLOB
 );
 """
-COLUMNS = "number, kind, first, last, charges, releases, releases_digest, secret_digest, head"
-WAL_PAGES = 256
+COLUMNS = "number, kind, first, last, charges, releases, releases_digest, secret_digest, log.head"
+EMPTIED_AFTER = 8  # commits after which the write-ahead log is emptied: so many old secrets it has at most
+BLOCK = 256  # rows that are read at once, so that no reading keeps the write-ahead log from being emptied
+PRIVATE = 0o600  # whoever reads the file reads noise to come
 
 
 class SQLiteLog(Log):
@@ -43,26 +47,40 @@ class SQLiteLog(Log):
     durable = True
 
     def __init__(self, path: Path | str) -> None:
+        super().__init__()
         self.path = Path(path)
-        self._connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._commits = 0
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+        found = self.path.stat()
+        if found.st_nlink > 1:
+            raise LogMismatch(
+                f"{self.path} has a second name (a hard link), under which another writer would not be noticed; remove "
+                "that name."
+            )
+        self._file = (found.st_dev, found.st_ino)
+        self._writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._reader = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare()
+        except sqlite3.OperationalError:  # locked, full, or not to be written: the file may well be whole
+            self.close()
+            raise
         except sqlite3.DatabaseError as error:
-            self._connection.close()
+            self.close()
             raise LogDamaged(f"{self.path} is no log that can be read: {error}; restore a backup.") from None
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
 
     def _prepare(self) -> None:
-        run = self._connection.execute
+        run = self._writer.execute
         run("PRAGMA secure_delete = ON")
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
-        run(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+        run("PRAGMA fullfsync = ON")  # macOS answers before the disk has it; elsewhere no difference
         run("PRAGMA journal_size_limit = 0")
-        run("BEGIN IMMEDIATE")
-        try:
+        with self._writer:  # commits, or rolls back
+            run("BEGIN IMMEDIATE")
             known = run("PRAGMA application_id").fetchone()[0]
             if known == 0 and not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 for statement in TABLES.split(";"):
@@ -73,64 +91,73 @@ class SQLiteLog(Log):
                 raise LogMismatch(
                     f"{self.path} is no log of version 1; choose another path. Ledgers of version 0 are not continued."
                 )
-            run("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                run("ROLLBACK")
-            raise
-        found = self.path.stat()
-        self._file = (found.st_dev, found.st_ino)
+        self._empty()
+
+    def _empty(self) -> None:
+        """Move the write-ahead log into the file, and cut it: old secrets go with it."""
+        self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def load(self) -> Loaded | None:
         """The last commit."""
-        query = f"SELECT {COLUMNS} FROM log ORDER BY number DESC LIMIT 1"
-        found = self._connection.execute(query).fetchone()
-        head, device, inode, secret = self._connection.execute(
-            "SELECT head, device, inode, secret FROM now"
-        ).fetchone()
-        if found is None:
+        self._turns.check_process()
+        found = self._reader.execute(  # one statement: another writer commits before it or after it
+            f"SELECT now.head, device, inode, secret, {COLUMNS} FROM now LEFT JOIN log "
+            "ON number = (SELECT max(number) FROM log)"
+        ).fetchall()
+        if len(found) != 1:
+            raise LogDamaged(f"{self.path} has no head; restore a backup.")
+        head, device, inode, secret, *columns = found[0]
+        if head == NO_HEAD and columns[0] is None:
             return None
-        row = Row(*found)
-        if row.head != head:
-            raise LogDamaged(f"commit {row.number} of {self.path} is not its last one; restore a backup.")
+        row = Row(*columns)
+        if row.head != head or not isinstance(secret, bytes):
+            raise LogDamaged(f"the last commit of {self.path} is not there; restore a backup.")
         return Loaded(row, secret, (device, inode) == self._file)
 
     def append(self, expected: bytes, commit: Commit) -> bytes:
         """Compare and swap in one transaction."""
         row = row_of(expected, commit)
-        run = self._connection.execute
-        run("BEGIN IMMEDIATE")
-        try:
-            swapped = run(
-                "UPDATE now SET head = ?, device = ?, inode = ?, secret = ? WHERE one = 1 AND head = ?",
-                (row.head, *self._file, commit.secret, expected),
-            )
-            if swapped.rowcount != 1:
-                raise Fenced(FENCED)
-            run("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-            run("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                run("ROLLBACK")
-            raise
+        run = self._writer.execute
+        with self._turns.one():
+            with self._writer:  # commits, or rolls back
+                run("BEGIN IMMEDIATE")
+                swapped = run(
+                    "UPDATE now SET head = ?, device = ?, inode = ?, secret = ? WHERE one = 1 AND head = ?",
+                    (row.head, *self._file, commit.secret, expected),
+                )
+                if swapped.rowcount != 1:
+                    raise Fenced(FENCED)
+                run("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._commits += 1
+            if self._commits % EMPTIED_AFTER == 0:
+                self._empty()
         return row.head
 
     def rows(self, number: int = 0) -> Iterator[Row]:
         """All rows from a number on."""
-        query = f"SELECT {COLUMNS} FROM log WHERE number >= ? ORDER BY number"
-        return map(Row._make, self._connection.execute(query, (number,)))
+        return self._read("number >= ?", number)
 
     def rows_since(self, step: int) -> Iterator[Row]:
         """The rows of commits that end at or after a step."""
-        query = f"SELECT {COLUMNS} FROM log WHERE last >= ? ORDER BY number"
-        return map(Row._make, self._connection.execute(query, (step,)))
+        return self._read("last >= ?", step)
+
+    def _read(self, condition: str, least: int) -> Iterator[Row]:
+        """Rows in order, a block at a time."""
+        query = f"SELECT {COLUMNS} FROM log WHERE {condition} AND number > ? ORDER BY number LIMIT {BLOCK}"
+        after = -1
+        while block := self._reader.execute(query, (least, after)).fetchall():
+            yield from map(Row._make, block)
+            after = block[-1][0]
 
     def forget_releases(self, number: int) -> None:
         """Drop releases before a number."""
-        self._connection.execute(
-            "UPDATE log SET releases = NULL WHERE number < ? AND releases IS NOT NULL", (number,)
-        )
+        with self._turns.one():
+            self._writer.execute(
+                "UPDATE log SET releases = NULL WHERE number < ? AND releases IS NOT NULL", (number,)
+            )
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        if not self._turns.forked:
+            self._reader.close()
+            self._writer.close()  # the last connection empties the write-ahead log

@@ -139,18 +139,22 @@ class SharedLaw:
         """The cube: one span per group of measurements, planned to its end where their times are known."""
         lengths, at, rows = self.law.lengths, 0, []  # type: ignore[union-attr]
         while at < len(steps):
-            if not numbers[LEFT]:
-                length = lengths[numbers[PLACE]]
-                numbers[LEFT], numbers[PLACE] = length, (numbers[PLACE] + 1) % len(lengths)
+            begins = not numbers[LEFT]
+            if begins:
+                numbers[LEFT] = lengths[numbers[PLACE]]
+                numbers[PLACE] = (numbers[PLACE] + 1) % len(lengths)
+            elif self.window is not None and steps[at] - numbers[LAST] >= self.window:
+                begins = True  # no window has seen what the group was used for: the rest of it is a span of its own
+            if begins:
                 numbers[ORDINAL] += 1
                 numbers[FIRST] = steps[at]
-                numbers[LAST] = steps[at] + (length - 1) * self.distance
+                numbers[LAST] = steps[at] + (numbers[LEFT] - 1) * self.distance
                 if self.horizon is not None:
                     numbers[LAST] = min(numbers[LAST], self.horizon)
             held = min(int(numbers[LEFT]), len(steps) - at)
             last = int(steps[at + held - 1])
             # a span is named where it begins, and again where it lasts longer than was planned
-            if numbers[FIRST] == steps[at] or last > numbers[LAST]:
+            if begins or last > numbers[LAST]:
                 numbers[LAST] = max(last, int(numbers[LAST]))
                 rows.append(self._row(numbers))
             numbers[LEFT] -= held

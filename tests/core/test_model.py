@@ -1,0 +1,505 @@
+"""Histories of sessions against the model, and defects that were planted in the core: the model finds every one."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.core.model import (
+    BACK,
+    BEGIN,
+    BEGIN_TWO,
+    CODES,
+    COMMIT_FAULTS,
+    LINE_FAULTS,
+    LINES,
+    MECHANISMS,
+    NO_SPAN,
+    SHORT,
+    USE,
+    Action,
+    Broken,
+    Do,
+    Model,
+    Push,
+    Tiny,
+    any_history,
+    code,
+    lines_of,
+)
+
+from tidegate.core import arrays, commit, rows, session, sqlite_log, turns, verify
+from tidegate.core.account import Account
+from tidegate.core.commit import Row, head_of
+from tidegate.core.errors import Fenced, LogDamaged, LogMismatch, TidegateError
+from tidegate.core.log import MemoryLog
+from tidegate.core.session import Session
+
+LENGTH = 12  # of a history
+
+
+def run(seeds: range, folder: Path | None, length: int = LENGTH) -> None:
+    """Histories by number."""
+    for seed in seeds:
+        name = list(MECHANISMS)[seed % len(MECHANISMS)]
+        own = None
+        if folder is not None:
+            own = folder / str(seed)
+            own.mkdir()
+        Model(MECHANISMS[name], own).run(*any_history(seed, length)).end()
+
+
+def interrupted(fault: str, folder: Path | None, lines: range | None = None) -> None:
+    """One push, with a fault at one of its lines, and how it goes on; for every line."""
+    three = MECHANISMS["three"]
+    before: list[Action] = [Push((code(1, BEGIN),)), Push((code(),))]
+    last = Push((code(0, USE),))
+    after: list[Action] = [
+        Push((code(),)),
+        Do("open"),
+        Push((code(0, USE),)),
+        Push((code(), code(0, BEGIN_TWO))),
+        Do("read"),
+    ]
+    for line in lines or range(1, lines_of(three, *before, last) + 1):
+        own = None
+        if folder is not None:
+            own = folder / f"{fault} {line}"
+            own.mkdir()
+        Model(three, own).run(*before, last._replace(fault=fault, line=line), *after).end()
+
+
+# histories -----------------------------------------------------------------------------------------------------------
+
+
+def test_histories_in_memory() -> None:
+    """Whatever happened, the promises hold."""
+    run(range(200), None)
+
+
+def test_histories_in_files(tmp_path: Path) -> None:
+    """The same on disk, with copies."""
+    run(range(10_000, 10_024), tmp_path)
+
+
+@pytest.mark.slow
+def test_many_histories(tmp_path: Path) -> None:
+    """The campaign."""
+    run(range(20_000, 24_000), None, 20)
+    run(range(30_000, 30_400), tmp_path, 20)
+
+
+PUSHES = st.builds(
+    Push,
+    st.lists(st.sampled_from(CODES), max_size=3).map(tuple),
+    st.sampled_from([0, 0, 1, 2, 5]),
+    st.booleans(),
+    st.sampled_from(["", "", "", *LINE_FAULTS, *COMMIT_FAULTS]),
+    st.integers(1, LINES),
+)
+OTHERS = st.builds(
+    Do, st.sampled_from(["open", "open", "drop", "close", "wrong", "read", "finish"]), st.just(""), st.just(0)
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(sorted(MECHANISMS)), st.lists(st.one_of(PUSHES, PUSHES, OTHERS), max_size=10))
+def test_histories_that_shrink(name: str, history: list[Action]) -> None:
+    """The same actions, chosen by Hypothesis: a failure is reported as its shortest history."""
+    Model(MECHANISMS[name]).run(*history).end()
+
+
+@pytest.mark.parametrize("fault", LINE_FAULTS)
+def test_a_fault_at_lines_of_a_push(fault: str) -> None:
+    """A kill, an error, a handler that pushes, reads or closes, a rival: at any line that the core executes."""
+    interrupted(fault, None, None if fault == "kill" else range(1, 400, 3))
+
+
+@pytest.mark.parametrize("fault", ["kill", "peek", "alarm"])
+def test_a_fault_at_lines_of_a_push_to_a_file(fault: str, tmp_path: Path) -> None:
+    """The same on disk, at some of the lines; at every line in the campaign."""
+    interrupted(fault, tmp_path, range(1, 400, 23))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", LINE_FAULTS)
+def test_a_fault_at_every_line_of_a_push_to_a_file(fault: str, tmp_path: Path) -> None:
+    """The campaign."""
+    interrupted(fault, tmp_path)
+    interrupted(fault, None)
+
+
+def test_a_kill_at_every_line_of_a_halt() -> None:
+    """The step was computed and failed; it is charged, or the kill came first and it is computed again."""
+    three, failing = MECHANISMS["three"], Push((code(0, BEGIN), code(0, USE, SHORT)))
+    for line in range(1, 400, 3):
+        Model(three).run(
+            Push((code(1, BEGIN),)),
+            failing._replace(fault="kill", line=line),
+            Do("open"),
+            *[Push((code(),))] * 4,
+        ).end()
+
+
+def test_a_kill_at_lines_of_opening_a_copy(tmp_path: Path) -> None:
+    """Noise to come is dropped, however often the first opening fails."""
+    for line in range(1, 330, 15):
+        folder = tmp_path / str(line)
+        folder.mkdir()
+        model = Model(MECHANISMS["two queries"], folder).run(Push((code(0, BEGIN),)), Push((code(),)))
+        model._new_world(model.world.path)
+        model.run(
+            Do("open", "kill", line), Do("open"), Push((code(),) * 3), Push((code(0, BEGIN),)), Do("back")
+        )
+        model.run(Push((code(0, USE),)), Push((code(),))).end()
+
+
+def test_the_model_does_what_it_says() -> None:
+    """Histories come to every end that they are about."""
+    done: Counter[str] = Counter()
+    for seed in range(80):
+        queries = MECHANISMS[sorted(MECHANISMS)[seed % 4]]
+        done += Model(queries).run(*any_history(seed, LENGTH)).done
+    for name in ("pushed", "Halted", "AccountRefused", "Fenced", "OSError", "Kill", "Alarm", "SessionClosed"):
+        assert done[name] > 0, name
+
+
+# forks ---------------------------------------------------------------------------------------------------------------
+
+
+def forked() -> None:
+    """A child neither pushes with its parent's session nor opens its copy of a log in memory."""
+    log = MemoryLog()
+    parent = Session(Tiny(), log)
+    parent.push([code()])
+    child = os.fork()
+    if not child:
+        seen = 0
+        for attempt in (lambda: parent.push([code()]), lambda: Session(Tiny(), log).push([code()])):
+            try:
+                attempt()
+                seen += 1
+            except Fenced:
+                continue
+            except BaseException:
+                os._exit(9)
+        os._exit(seen)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    parent.push([code()])
+    if status:
+        raise Broken(f"a fork has released {status} steps that its parent releases as well")
+
+
+def test_forks() -> None:
+    """Two processes never share the noise to come of one log."""
+    forked()
+
+
+# tampering -----------------------------------------------------------------------------------------------------------
+
+
+def tampered(kept: list[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Every row changed in every field, dropped, doubled and swapped."""
+    for at, row in enumerate(kept):
+        for name in Row._fields:
+            value = getattr(row, name)
+            if isinstance(value, bytes):
+                for place in {0, len(value) // 2, len(value) - 1} if value else ():
+                    changed = value[:place] + bytes([value[place] ^ 1]) + value[place + 1 :]
+                    yield f"{name} of {at}", [*kept[:at], row._replace(**{name: changed}), *kept[at + 1 :]]
+                yield f"no {name} of {at}", [*kept[:at], row._replace(**{name: "x"}), *kept[at + 1 :]]
+            elif isinstance(value, int):
+                for other in (value + 1, value - 1, 2**70, "x"):
+                    yield f"{name} of {at}", [*kept[:at], row._replace(**{name: other}), *kept[at + 1 :]]
+        if at + 1 < len(kept):
+            yield f"without {at}", kept[:at] + kept[at + 1 :]
+            yield f"{at} swapped", [*kept[:at], kept[at + 1], row, *kept[at + 2 :]]
+        yield f"{at} twice", [*kept[: at + 1], row, *kept[at + 1 :]]
+
+
+def rehashed(kept: list[Row], at: int, **fields: Any) -> list[Row]:
+    """A row that was changed, with all hashes computed again."""
+    found, head = [], commit.NO_HEAD
+    for number, row in enumerate(kept):
+        row = row._replace(**fields) if number == at else row
+        head = head_of(head, row[:4], row.charges, row.releases_digest, row.secret_digest)
+        found.append(row._replace(head=head))
+    return found
+
+
+def a_log(path: Path | None = None) -> Any:
+    """A push, a span, a halt, silent steps, and steps after them."""
+    log: Any = MemoryLog() if path is None else sqlite_log.SQLiteLog(path)
+    for told in (
+        [[code(1)]],
+        [[code(1, BEGIN)]],
+        [[code()], [code(0, BEGIN, SHORT)]],
+        [[code()]] * 4,
+        [[code(1)]],
+    ):
+        owner = Session(Tiny(), log)
+        try:
+            owner.push_batch(told, position=b"here")
+        except TidegateError:
+            continue
+    return log
+
+
+def edited() -> None:
+    """Whatever is edited is noticed, also where hashes were computed again but the account disagrees."""
+    kept = list(a_log().rows())
+    if [row.kind for row in kept] != [0, 1, 1, 2, 1, 1] or not verify.verify(kept).ok:
+        raise Broken("a log that nobody has edited is not as it should be")
+    for what, changed in tampered(kept):
+        if verify.verify(changed).ok:
+            raise Broken(f"not noticed: {what}")
+    whole, free = arrays.decode(kept[3].charges), arrays.decode(kept[4].charges)
+    nothing = arrays.encode([whole[0] * 0, whole[1]])
+    loud = arrays.encode([free[0] * 0 + 1, free[1]])
+    for what, at, charges in (("a free halt", 3, nothing), ("no silence", 4, loud), ("odd", 4, b"")):
+        if verify.verify(rehashed(kept, at, charges=charges)).ok:
+            raise Broken(f"not noticed: {what}")
+
+
+def test_edited_rows_are_noticed() -> None:
+    """A second reading finds every one of them."""
+    edited()
+
+
+def test_truncated_files_are_noticed(tmp_path: Path) -> None:
+    """The head stands beside the rows, so the last ones cannot be dropped alone; nor can the state be replaced."""
+    edits = {
+        "DELETE FROM log WHERE number = (SELECT max(number) FROM log)": "last commit",
+        "DELETE FROM log": "last commit",
+        "DELETE FROM now": "no head",
+        "UPDATE now SET secret = zeroblob(length(secret))": "state",
+        "UPDATE now SET secret = NULL": "last commit",
+        "UPDATE now SET head = zeroblob(32)": "last commit",
+    }
+    for number, (edit, why) in enumerate(edits.items()):
+        path = tmp_path / f"{number}.db"
+        kept = a_log(path)
+        kept._writer.execute(edit)
+        kept.close()
+        with pytest.raises(LogDamaged, match=why):
+            Session(Tiny(), path)
+
+
+def test_bytes_of_a_file_are_noticed(tmp_path: Path) -> None:
+    """A byte that is flipped anywhere is noticed, or is of no use to anybody."""
+    path = tmp_path / "log.db"
+    a_log(path).close()
+    whole = path.read_bytes()
+    expected = _reading(path)
+    for place in range(100, len(whole), 397):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        assert _reading(path) in (expected, None), place
+    path.write_bytes(whole)
+
+
+def _reading(path: Path) -> Any:
+    """All that a session goes by; None where the file is refused."""
+    try:
+        opened = sqlite_log.SQLiteLog(path)
+    except (TidegateError, sqlite_log.sqlite3.Error):
+        return None
+    try:
+        kept = list(opened.rows())
+        found = verify.verify(kept)
+        owner = Session(Tiny(), opened)
+        return (
+            (found.head, owner.position, owner.step, arrays.encode(arrays.flat(owner._queries[0].state)))
+            if (found.ok and found.head == owner.head)
+            else None
+        )
+    except (TidegateError, sqlite_log.sqlite3.Error):
+        return None
+    finally:
+        opened.close()
+
+
+# planted defects -----------------------------------------------------------------------------------------------------
+
+
+def plant(patch: pytest.MonkeyPatch, owner: Any, name: str, old: str, new: str) -> None:
+    """Replace a piece of a function of the core."""
+    found = inspect.getattr_static(owner, name)
+    function = found.fget if isinstance(found, property) else inspect.unwrap(found)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{name} does not have {old!r} once"
+    scope: dict[str, Any] = {}
+    changed = compile(
+        "from __future__ import annotations\n" + source.replace(old, new),
+        function.__code__.co_filename,
+        "exec",
+    )
+    exec(changed, vars(sys.modules[function.__module__]), scope)
+    patch.setattr(owner, name, scope[name])
+
+
+# where, what, and what was planted in its place
+PLANTED: dict[str, tuple[Any, str, str, str]] = {
+    "a release leaves before its commit": (
+        Session, "_push", "self._append(commit)\n",
+        "try:\n            self._append(commit)\n        except OSError:\n            pass\n",
+    ),
+    "a failure inside is retried at once": (
+        Session, "_push", "if made is None:",
+        "made = made or self._made(matrices, first, place)\n        if made is None:",
+    ),
+    "a failure inside is retried after opening": (
+        Session, "_halt", "self._append(", "raise SessionClosed(BUSY)\n    self._append(",
+    ),
+    "the error of a mechanism leaves": (
+        Session, "_made", "return None", "raise Halted('it failed')",
+    ),
+    "an interrupted session goes on": (Session, "_push", "self._closed = BUSY", "self._closed = ''"),
+    "no compare, only swap": (MemoryLog, "append", "self.head != expected", "False"),
+    "no compare in a file": (sqlite_log.SQLiteLog, "append", "AND head = ?", "AND ? IS NOT NULL"),
+    "the row before its secret": (
+        MemoryLog, "append", "self._secrets[row.head] = commit.secret\n        self._rows.append(row)",
+        "self._rows.append(row)\n        self._secrets[row.head] = commit.secret",
+    ),
+    "a handler may push": (turns.Turns, "one", "if self._busy:", "if False:"),
+    "a fork may push": (turns.Turns, "forked", "self._process != os.getpid()", "False"),
+    "a span counts at its first step only": (
+        Account, "_allowed", "span.last + self.window", "span.first + self.window",
+    ),
+    "a span may reach back": (
+        Account, "_with_spans", "elif not charges.first <= span.first <= charges.last:", "elif False:",
+    ),
+    "two spans of one step are one": (Account, "_with_spans", "live[key] = span", "live[span.law, span.first] = span"),
+    "opening forgets spans": (session.Query, "load", "if row[4]", "if False"),
+    "opening forgets a step of the window": (Session, "_replay", "- max(windows) + 2", "- max(windows) + 3"),
+    "opening forgets what an endless window has spent": (Account, "restore", "self.total = total", "self.total = 0"),
+    "a halt charges nothing": (Account, "fill", "max(0, rest - total)", "0"),
+    "a halt does not silence": (session.Query, "restart", "last + window - 1", "0"),
+    "silence is forgotten when a log is opened": (
+        session.Query, "load", "total, self.silent_until = numbers.tolist()", "total = int(numbers[0])",
+    ),
+    "silent steps are computed": (session.Query, "_silent", "max(0, self.silent_until - first + 1)", "0"),
+    "charges may be too short": (
+        Session, "_made", "output.check_shape(count, query.mechanism.outputs)", "pass",
+    ),
+    "a finished stream goes on": (
+        Session, "finish", "self._closed = ENDED", "self._closed = ''",
+    ),
+    "copies keep noise to come": (sqlite_log.SQLiteLog, "load", "(device, inode) == self._file", "True"),
+    "the digest of a state has no salt": (Session, "_commit", "fresh_bytes(SALT_BYTES)", "bytes(SALT_BYTES)"),
+    "a position has its own length": (commit, "sealed", "bytes(-len(position) % POSITION_BLOCK)", "b''"),
+    "a record is as long as its numbers": (
+        arrays, "encode", "array.tobytes()", "array.tobytes().rstrip(b'\\0')",
+    ),
+    "words are drawn again": (rows.RowNoise, "refill", "position[0] = 0", "words[:] = 9 << 58; position[0] = 0"),
+    "two draws share words": (rows, "draw_row", "", ""),
+    "verify does not hash releases": (verify, "_check_chain", "or not kept", ""),
+    "verify does not count silent steps": (verify, "_check_charges", "units[:hushed].any() or", ""),
+    "verify does not compute halts": (verify, "_check_charges", "if row.kind == HALTED:", "if False:"),
+}  # fmt: skip
+
+
+def reaching_back() -> None:
+    """Steps 1 and 2 have spent all of a window, and step 4 asks for a span from step 2 on."""
+    Model(MECHANISMS["three"]).run(
+        Push((code(3),)), Push((code(1),)), Push((code(0, NO_SPAN, BACK),), skip=1)
+    ).end()
+
+
+def copied(folder: Path) -> None:
+    """A copy goes on, and so does the original."""
+    Model(MECHANISMS["three"], folder).run(
+        Push((code(0, BEGIN),)), Do("copy"), Push((code(0, USE),) * 3), Do("back"), Push((code(0, USE),))
+    ).end()
+
+
+# the part of the model that is run; for all others histories in memory
+FOUND_BY: dict[str, Callable[[Path], None]] = {
+    "no compare in a file": lambda folder: run(range(10_000, 10_024), folder),
+    "the row before its secret": lambda folder: interrupted("kill", None),
+    "an interrupted session goes on": lambda folder: interrupted("kill", None),
+    "a handler may push": lambda folder: interrupted("rival", None),
+    "a span may reach back": lambda folder: reaching_back(),
+    "a fork may push": lambda folder: forked(),
+    "copies keep noise to come": copied,
+    "verify does not hash releases": lambda folder: edited(),
+    "verify does not count silent steps": lambda folder: edited(),
+    "verify does not compute halts": lambda folder: edited(),
+}
+
+
+def test_a_span_that_reaches_back() -> None:
+    """It is refused, and the step is charged."""
+    reaching_back()
+
+
+def test_copies(tmp_path: Path) -> None:
+    """Noise to come is used once."""
+    copied(tmp_path)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_defects_are_found(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With any of them the model reports a broken promise; without them the same runs are the tests above."""
+    owner, function, old, new = PLANTED[name]
+    if name == "two draws share words":
+        made = rows.RowNoise.__init__
+
+        def one_slot(self: Any, *given: Any) -> None:
+            made(self, *given)
+            self.slots = (self.slots[0],) * len(self.slots)
+
+        monkeypatch.setattr(rows.RowNoise, "__init__", one_slot)
+    else:
+        plant(monkeypatch, owner, function, old, new)
+        if owner is commit:
+            monkeypatch.setattr(session, "sealed", commit.sealed)
+    with pytest.raises(Broken):
+        FOUND_BY.get(name, lambda folder: run(range(200), None))(tmp_path)
+
+
+def test_nobody_reads_what_is_not_committed(tmp_path: Path) -> None:
+    """Not even a handler, or another thread, in the middle of a commit."""
+    path = tmp_path / "log.db"
+    owner = Session(Tiny(), path)
+    owner.push([code()])
+    kept: Any = owner._log
+    row = list(kept.rows())[-1]
+    kept._writer.execute("BEGIN IMMEDIATE")
+    kept._writer.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (row.number + 1, *row[1:]))
+    assert len(list(owner.releases())) == 1
+    kept._writer.execute("ROLLBACK")
+    owner.push([code()])
+
+
+def test_old_secrets_do_not_stay_in_the_file(tmp_path: Path) -> None:
+    """Noise that was used would remove itself from its release; the write-ahead log is emptied after a few commits."""
+    path = tmp_path / "log.db"
+    owner, salts = Session(Tiny(), path), []
+    for _ in range(20):
+        owner.push([code()])
+        found = owner._log.load()
+        assert found is not None
+        salts.append(found.secret[: commit.SALT_BYTES])
+    beside = path.read_bytes() + Path(f"{path}-wal").read_bytes()
+    assert sum(salt in beside for salt in salts) <= sqlite_log.EMPTIED_AFTER
+    owner.close()
+    assert [salt in path.read_bytes() for salt in salts] == [False] * 19 + [True]
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_second_name_is_refused(tmp_path: Path) -> None:
+    """The write-ahead log lies beside one of them: a writer under the other would not be noticed."""
+    path = tmp_path / "log.db"
+    Session(Tiny(), path).close()
+    (tmp_path / "other.db").hardlink_to(path)
+    with pytest.raises(LogMismatch, match="second name"):
+        Session(Tiny(), path)
