@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -357,7 +357,7 @@ class Session:
 
     def _released(self, first: int, outputs: list[Output]) -> Any:
         found = {
-            query.name: _releases(first, output.released[:OUTPUTS], output.units, unit_of(query.mechanism))
+            query.name: _releases(query.mechanism, first, output.released, output.units)
             for query, output in zip(self._queries, outputs, strict=True)
         }
         return found[""] if self._alone else found
@@ -369,8 +369,8 @@ class Session:
                 parts, charges = iter(arrays.decode(row.releases)), charges_of(row)
                 found = {}
                 for query, (units, _) in zip(self._queries, charges, strict=True):
-                    own = [next(parts) for _ in range(OUTPUTS)]
-                    found[query.name] = _releases(row.first, own, units, unit_of(query.mechanism))
+                    own = [next(parts) for _ in range(OUTPUTS + sum(_further(query.mechanism)))]
+                    found[query.name] = _releases(query.mechanism, row.first, own, units)
                 yield found[""] if self._alone else found
 
     # the end -----------------------------------------------------------------------------------------------------
@@ -415,9 +415,18 @@ def charges_of(row: Row) -> list[tuple[arrays.Array, arrays.Array]]:
     return list(zip(found[::2], found[1::2], strict=True))
 
 
-def _releases(first: int, parts: Any, units: Any, unit: Fraction) -> Releases:
-    values, status, source, scale = parts
-    return Releases(first, values, status, source, scale, units, unit)
+def _further(mechanism: Mechanism) -> tuple[int, int]:
+    """How many arrays it releases besides: per step, and about earlier ones."""
+    return len(getattr(mechanism, "more", ())), len(getattr(mechanism, "revised", ()))
+
+
+def _releases(mechanism: Mechanism, first: int, parts: Sequence[arrays.Array], units: arrays.Array) -> Any:
+    values, status, source, scale, *further = parts
+    found = Releases(first, values, status, source, scale, units, unit_of(mechanism))
+    if not further:
+        return found
+    more = _further(mechanism)[0]
+    return mechanism.attach(found, further[:more], further[more:])  # type: ignore[attr-defined]
 
 
 def _padded(position: Position, before: bytes) -> bytes:
