@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tidegate as tg
+from tidegate._mechanisms.tide.ahead import SHARED_STREAM, Ahead, empty_secret
 from tidegate._mechanisms.tide.tide import ORIGIN, STEP, Tide
 from tidegate.core import arrays
 from tidegate.core.log import Log, MemoryLog
@@ -20,6 +21,18 @@ from tidegate.core.mechanism import unit_of
 from tidegate.core.session import OUTPUTS, Session, charges_of
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
+from tidegate.mechanisms.tide.kernels.loop import (
+    EIGHTHS,
+    END,
+    ENDLESS,
+    GROUP_ROW,
+    LEFT,
+    LEVEL,
+    NUMBER,
+    PLACED,
+    POSITION,
+    TAKEN,
+)
 from tidegate.mechanisms.tide.tide import Tide as Former
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
@@ -114,8 +127,7 @@ def former_run(mechanism: Former, values: Any) -> tuple[list[dict[str, Any]], li
 
 def finished(mechanism: Tide, session: Session) -> Releases | None:
     """What `finish` says."""
-    query = session._queries[0]
-    return mechanism.smoothed(mechanism.finish(query.state, query.draws), unit_of(mechanism))
+    return mechanism.smoothed(mechanism.finish(session._queries[0].state), unit_of(mechanism))
 
 
 def window_units(log: Log, window: int | None, steps: int) -> list[int]:
@@ -206,7 +218,7 @@ def test_steps_that_are_passed_over_are_predicted_and_not_told_of() -> None:
         revised += parts[OUTPUTS + len(tide.more)].tolist()
     assert revised == [step for step in seen if step <= 203]
     assert np.isfinite(release.values).all()
-    steps, *_ = tide.finish(session._queries[0].state, session._queries[0].draws)
+    steps, *_ = tide.finish(session._queries[0].state)
     assert steps.tolist() == [399, 400]
     assert max(window_units(log, 8, 400)) <= tide.units
     assert verify(log.rows()).ok
@@ -270,3 +282,74 @@ def test_without_fixed_entropy_no_window_is_overspent(label: str) -> None:
     assert any(
         row[4] for each in log.rows() if each.last >= each.first for row in charges_of(each)[0][1].tolist()
     )
+
+
+def test_a_long_gap_takes_no_longer_than_two_windows() -> None:
+    """It is as if every step of it had been passed over; only phases are rounded elsewhere."""
+    values = stream("season", 60, 1)
+    found = []
+    for far in (60, 60 + 24 * 1000, 60 + 24 * 10**9):  # the first is passed over step by step
+        tide = Tide(tg.WEvent(epsilon="4", w=8), **DAY)
+        with install(FixedEntropy("x")):
+            session = Session(tide)
+            session.push_batch(values[:30])
+            found.append(session.push(values[-1], step=far))
+            after = session.push_batch(values)
+        assert np.isfinite(after.values).all()
+        assert verify(session._log.rows()).ok
+    assert [each.status.tolist() for each in found] == [[int(Status.FRESH)]] * 3
+
+
+def test_noise_that_a_batch_leaves_is_used_by_the_next() -> None:
+    """However much of it there is: a semiorder is taken back to what the state has room for."""
+    tide = Tide(tg.WEvent(epsilon="1", w=12), noise="semiorder")
+    laws = tide.choices.laws
+    law_row = next(row for row, law in enumerate(laws) if law is not None)
+    with install(FixedEntropy("x")) as source:
+        noise, secret = [], empty_secret(tide.choices, 1)
+        plan = np.zeros(32, dtype=np.int64)
+        plan[[TAKEN, GROUP_ROW, LEFT, LEVEL]] = law_row, law_row, ENDLESS, EIGHTHS
+        for steps in (0, 400, 0, 0, 900, 3, 0):
+            ahead = Ahead(tide.choices, plan, secret)
+            for _ in range(5 if steps else 60):
+                if secret.numbers[POSITION] >= secret.numbers[END]:
+                    ahead.draw(source, steps)
+                at = secret.numbers[POSITION]
+                noise.append(int(ahead.pool[at, 0]))
+                secret.numbers[POSITION] += 1
+                plan[[NUMBER, PLACED]] += 1
+            ahead.settle()
+        law = laws[law_row].law
+        straight, _ = law.draw(source, SHARED_STREAM, 0, law.start(), len(noise))
+    assert noise == straight[:, 0].tolist()
+
+
+def test_several_queries_read_their_own_arrays_again() -> None:
+    """Arrays besides the values do not shift those of the next query."""
+    policy = tg.WEvent(epsilon="1", w=12)
+    queries: dict[str, Any] = {"one": Tide(policy, columns=2), "other": Tide(policy, columns=20)}
+    log = MemoryLog()
+    session = Session(queries, log)
+    for part in pieces("odd", 30):
+        pushed = session.push_batch(
+            {name: stream("rough", 30, each.columns)[part] for name, each in queries.items()}
+        )
+    *_, last = Session(queries, log).releases()
+    for name in queries:
+        assert_same(fields([pushed[name]]), fields([last[name]]))
+
+
+def test_silent_steps_are_silent_in_every_array() -> None:
+    """After a copied log, steps are silent for a window; arrays besides the values have as many rows."""
+    tide = Tide(tg.WEvent(epsilon="4", w=10), noise="semiorder")
+    session = Session(tide)
+    session.push_batch(stream("levels", 30, 1))
+    query = session._queries[0]
+    assert query.restart(30)
+    released = session.push_batch(stream("levels", 30, 1))
+    assert released.status[:9].tolist() == [int(Status.SILENT)] * 9
+    assert released.deviation is not None
+    assert np.isnan(released.deviation[:9]).all()
+    assert not np.isnan(released.deviation[9:]).any()
+    assert released.revised is not None
+    assert released.revised.first_step == 40

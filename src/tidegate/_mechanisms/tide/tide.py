@@ -10,6 +10,7 @@ measurements, when another choice is followed, or after a window without any.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -68,9 +69,10 @@ from tidegate.mechanisms.tide.kernels.loop import STAIRS as RAMP
 from tidegate.mechanisms.tide.schedule import replan
 from tidegate.releases import ClassDeviations, Releases, Status
 from tidegate.structures.kernels.smoothing import WIDER, smooth
-from tidegate.structures.kernels.state_space import UNSEEN
+from tidegate.structures.kernels.state_space import UNSEEN, phase_at
 from tidegate.structures.kernels.tracking import (
     COUNT,
+    GAP,
     LAST,
     MISFIT,
     NEXT_FIT,
@@ -671,7 +673,7 @@ class Tide(configured.Tide):
         drawing = noise.rows(**{STREAM: self.columns})
         words, slot = drawing.pool, drawing.slots[0]
 
-        def loop(begin: int, rows: Matrix = rows) -> tuple[int, int]:
+        def loop(begin: int, rows: Matrix = rows, first: int = first) -> tuple[int, int]:
             index, wanted = follow(
                 rows, begin, first, constants, words, slot, ahead.pool, *bound.fixed, out[:], revised[:]
             )
@@ -683,13 +685,29 @@ class Tide(configured.Tide):
             else:
                 ahead.draw(noise.source, count - index - 1)
 
-        if passed:
-            loop(-passed, rows[:0])
+        for part in self._pass_over(state, passed):
+            loop(-part, rows[:0], int(state.plan[STEP]) + 1 + part)
         drawing.run_loop(loop, first, at_boundary)
         if count:
             ahead.settle()
         known = self._known(revised, int(bound.numbers[REVISED]), np.iinfo(np.int64).max)
         return output._replace(spans=out.spans, more=(out.spent, out.deviation, out.classes), revised=known)
+
+    def _pass_over(self, state: State, passed: int) -> Iterator[int]:
+        """How many steps to predict, one after the other, until so many are passed over: of a long gap only the ends."""
+        ends = max(
+            1, 2 * self.block, self.policy.window or 0
+        )  # then no window, and no block, has anything of before
+        if passed <= 2 * ends:
+            yield from [passed] if passed else []
+            return
+        yield ends
+        book, last = state.book, int(state.plan[STEP]) + passed - 2 * ends
+        if book.clock[LAST]:
+            book.clock[GAP] += last - int(state.plan[STEP])
+            phase_at(self.structure.once, last, book.phase)
+        state.plan[STEP] = last
+        yield ends
 
     def _refit(self, state: State, tracker: Tracker) -> None:
         """New hyper-parameters and a new schedule, from measurements alone."""
@@ -715,7 +733,7 @@ class Tide(configured.Tide):
         if not block:
             return 0
         blocks = (first + count - 1) // block - (first - 1) // block
-        return (blocks + (3 if passed else 0)) * block
+        return (blocks + (3 if passed else 0)) * block  # of three there may be some steps from before
 
     def _empty_revised(self, rows: int) -> Revised:
         classes = self.columns if self.columns <= SINGLE else CLASSES
@@ -736,19 +754,16 @@ class Tide(configured.Tide):
         ends = np.minimum((-(-parts[0] // max(1, self.block)) + 1) * self.block, step)
         return *parts, ends
 
-    def finish(self, state: State, noise: Draws) -> tuple[Any, ...]:
+    def finish(self, state: State) -> tuple[Any, ...]:
         """Smoothed values of the last steps, whose delay is not over, as far as they can be known now."""
-        bound: Bound = noise.bound(state, lambda: Bound(self, state))
         block, keep, step = self.block, 2 * self.block, int(state.plan[STEP])
-        revised = self._empty_revised(keep)
-        if not block:
-            return self._known(revised, 0, step)
-        tracker = bound.tracker
-        learnt = (tracker.book[:], tracker.season[:], state.kept[:])
-        count = revise(step, keep, 0, self.constants[:], *learnt, revised[:])
-        done = (step // block - 1) * block if step >= keep else 0
-        known = revised.steps[:count] > done
-        return self._known(Revised(*(part[:count][known] for part in revised)), int(known.sum()), step)
+        found, count = self._empty_revised(keep), 0
+        if block:
+            season = (self.structure.once, self.structure.weight)
+            count = revise(step, keep, 0, self.constants[:], state.book[:], season, state.kept[:], found[:])
+        done = (step // block - 1) * block if block and step >= keep else 0
+        known = found.steps[:count] > done
+        return self._known(Revised(*(part[:count][known] for part in found)), int(known.sum()), step)
 
     def attach(self, releases: Releases, more: Any, revised: Any) -> Releases:
         """Releases with deviations and smoothed values, for readers."""
