@@ -37,7 +37,9 @@ class Output(NamedTuple):
     units, spans
         What the steps cost; see `charges.Charges`.
     more
-        Further released arrays, named by the mechanism's `more`.
+        Further released arrays with one row per step, named by the mechanism's `more`.
+    revised
+        Released arrays about earlier steps, named by the mechanism's `revised`; their number of rows is public.
     """
 
     values: Floats
@@ -47,11 +49,12 @@ class Output(NamedTuple):
     units: Integers
     spans: Integers = NO_SPANS
     more: tuple[npt.NDArray[Any], ...] = NOTHING
+    revised: tuple[npt.NDArray[Any], ...] = NOTHING
 
     @property
     def released(self) -> tuple[npt.NDArray[Any], ...]:
         """The arrays that leave."""
-        return (self.values, self.status, self.source, self.scale, *self.more)
+        return (self.values, self.status, self.source, self.scale, *self.more, *self.revised)
 
     def check_shape(self, steps: int, outputs: int) -> None:
         """Raise where it does not have a row, and a charge, for every step."""
@@ -76,7 +79,14 @@ class Output(NamedTuple):
             source=np.concatenate([quiet.source, self.source]),
             scale=np.concatenate([quiet.scale, self.scale]),
             units=np.concatenate([quiet.units, self.units]),
+            more=tuple(_behind(steps, part) for part in self.more),
         )
+
+
+def _behind(steps: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array behind rows that say nothing: NaN, or 0."""
+    quiet = np.full((steps, *part.shape[1:]), np.nan if part.dtype == np.float64 else 0, dtype=part.dtype)
+    return np.concatenate([quiet, part])
 
 
 class Mechanism(Protocol):

@@ -105,6 +105,13 @@ class Draws:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._rows: dict[tuple[tuple[str, int], ...], RowNoise] = {}
+        self._bound: tuple[Any, Any] = (None, None)
+
+    def bound(self, state: Any, make: Callable[[], Any]) -> Any:
+        """What a mechanism makes once for a state, such as room for its loops; made again for another state."""
+        if self._bound[0] is not state:
+            self._bound = (state, make())
+        return self._bound[1]
 
     def rows(self, **streams: int) -> RowNoise:
         """Rows by the names of their streams, with so many columns each; made once."""

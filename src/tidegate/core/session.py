@@ -13,7 +13,7 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -331,9 +331,7 @@ class Session:
                 query.account.check(Charges(first, output.units, output.spans))
                 for query, output in zip(self._queries, outputs, strict=True)
             ]
-            released = [part for output in outputs for part in output.released[:OUTPUTS]]
-            more = [part for output in outputs for part in output.more]  # behind what every query has
-            releases = arrays.encode([*released, *more])
+            releases = arrays.encode(part for output in outputs for part in output.released)
             commit = self._commit(
                 PUSHED, first, first + count - 1, encoded(checked), releases, position, self._state(checked)
             )
@@ -377,11 +375,9 @@ class Session:
         """What a commit has released, from its bytes: nothing that is returned is shared with a state."""
         parts = iter(arrays.decode(releases))
         found = {}
-        for query, own in zip(self._queries, units, strict=True):
-            values, status, source, scale = (next(parts) for _ in range(OUTPUTS))
-            found[query.name] = Releases(
-                first, values, status, source, scale, own.copy(), unit_of(query.mechanism)
-            )
+        for query, charged in zip(self._queries, units, strict=True):
+            own = [next(parts) for _ in range(OUTPUTS + sum(_further(query.mechanism)))]
+            found[query.name] = _releases(query.mechanism, first, own, charged.copy())
         return found[""] if self._alone else found
 
     def releases(self, since: int = 1) -> Iterator[Any]:
@@ -436,3 +432,16 @@ def charges_of(row: Row) -> list[tuple[arrays.Array, arrays.Array]]:
 
 def _as_bytes(position: bytes | str | int) -> bytes:
     return position if isinstance(position, bytes) else str(position).encode()
+
+
+def _further(mechanism: Mechanism) -> tuple[int, int]:
+    """How many arrays it releases besides: per step, and about earlier ones."""
+    return len(getattr(mechanism, "more", ())), len(getattr(mechanism, "revised", ()))
+
+
+def _releases(mechanism: Mechanism, first: int, parts: Sequence[arrays.Array], units: arrays.Array) -> Any:
+    values, status, source, scale, *further = parts
+    found = Releases(first, values, status, source, scale, units, unit_of(mechanism))
+    attach = getattr(mechanism, "attach", None)
+    more = _further(mechanism)[0]
+    return found if attach is None else attach(found, further[:more], further[more:])

@@ -10,6 +10,7 @@ sampler each time, and what later draws depend on (radii, arrivals).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -84,7 +85,7 @@ class SharedLaw:
         numbers = np.zeros(NUMBERS, dtype=np.int64)
         numbers[ORDINAL] = -1
         return LawState(
-            numbers, np.zeros((self.room, self.width), dtype=np.int64), self._stored(self.law.start())
+            numbers, np.zeros((self.room, self.width), dtype=np.int64), stored(self.law, self.law.start())
         )
 
     def measure(
@@ -114,12 +115,14 @@ class SharedLaw:
         if missing:
             # single pushes come again: their noise is drawn ahead, where nobody may look into the memory
             more = self.room if count == 1 and source is not UNBUFFERED else missing
-            fresh, after = self.law.draw(source, stream, number + waiting, self._loaded(state), more)
+            fresh, after = self.law.draw(
+                source, stream, number + waiting, loaded(self.law, state.inner), more
+            )
             noise[waiting:] = fresh[:missing]
             rest = fresh[missing:]
             ahead[: len(rest)] = rest
             numbers[TAKEN], numbers[DRAWN] = 0, len(rest)
-            for kept, new in zip(state.inner, self._stored(after), strict=True):
+            for kept, new in zip(state.inner, stored(self.law, after), strict=True):
                 kept[...] = new
         return noise
 
@@ -181,45 +184,47 @@ class SharedLaw:
     def _row(self, numbers: Integers) -> tuple[int, ...]:
         return self.number, int(numbers[ORDINAL]), int(numbers[FIRST]), int(numbers[LAST]), self.units
 
-    # how the samplers' own state is stored -------------------------------------------------------------------------
-
-    def _stored(self, inner: Any) -> tuple[npt.NDArray[Any], ...]:
-        if isinstance(self.law, Cube):
-            return (np.array(inner.numbers(), dtype=np.int64),)
-        tracks = [self.law.track(track) for track in inner.tracks]
-        more = np.full((REFINED, 3 + FURTHER), -1, dtype=np.int64)
-        words = np.zeros((REFINED, FURTHER), dtype=np.uint64)
-        refined = [
-            (number, *key, kept) for number, track in enumerate(tracks) for key, kept in track.more.items()
-        ]
-        for at, (number, copy, gap, kept) in enumerate(
-            refined
-        ):  # too many of them raise, which halts the session
-            more[at, :4] = number, copy, gap, len(kept)
-            words[at, : len(kept)] = kept
-        stacked = [np.stack([getattr(track, name).reshape(-1) for track in tracks]) for name in TRACK_FIELDS]
-        return (np.array([inner.steps], dtype=np.int64), *stacked, more, words)
-
-    def _loaded(self, state: LawState) -> Any:
-        if isinstance(self.law, Cube):
-            return self.law.restore(state.inner[0].tolist())
-        steps, *stacked, more, words = state.inner
-        refined: dict[int, dict[tuple[int, int], list[int]]] = {}
-        for (number, copy, gap, count, *_), kept in zip(more.tolist(), words.tolist(), strict=True):
-            if number >= 0:
-                refined.setdefault(number, {})[copy, gap] = kept[:count]
-        empty = self.law.start().tracks[0]
-        tracks = []
-        for number in range(self.law.classes):
-            fields = {
-                name: rows[number].reshape(getattr(empty, name).shape).copy()
-                for name, rows in zip(TRACK_FIELDS, stacked, strict=True)
-            }
-            tracks.append(Track(**fields, more=refined.get(number, {})))
-        return SemiorderState(int(steps[0]), tuple(tracks))
-
 
 TRACK_FIELDS = ("placed", "nodes", "ahead", "counts", "marks", "gaps")
+
+
+def stored(law: Cube | Semiorder, inner: Any) -> tuple[npt.NDArray[Any], ...]:
+    """What a sampler's later draws depend on, as arrays whose sizes are public."""
+    if isinstance(law, Cube):
+        return (np.array(inner.numbers(), dtype=np.int64),)
+    tracks = [law.track(track) for track in inner.tracks]
+    more = np.full((REFINED, 3 + FURTHER), -1, dtype=np.int64)
+    words = np.zeros((REFINED, FURTHER), dtype=np.uint64)
+    refined = [
+        (number, *key, kept) for number, track in enumerate(tracks) for key, kept in track.more.items()
+    ]
+    for at, (number, copy, gap, kept) in enumerate(
+        refined
+    ):  # too many of them raise, which halts the session
+        more[at, :4] = number, copy, gap, len(kept)
+        words[at, : len(kept)] = kept
+    stacked = [np.stack([getattr(track, name).reshape(-1) for track in tracks]) for name in TRACK_FIELDS]
+    return (np.array([inner.steps], dtype=np.int64), *stacked, more, words)
+
+
+def loaded(law: Cube | Semiorder, arrays: Sequence[npt.NDArray[Any]]) -> Any:
+    """The sampler's state from what `stored` has given."""
+    if isinstance(law, Cube):
+        return law.restore(arrays[0].tolist())
+    steps, *stacked, more, words = arrays
+    refined: dict[int, dict[tuple[int, int], list[int]]] = {}
+    for (number, copy, gap, count, *_), kept in zip(more.tolist(), words.tolist(), strict=True):
+        if number >= 0:
+            refined.setdefault(number, {})[copy, gap] = kept[:count]
+    empty = law.start().tracks[0]
+    tracks = []
+    for number in range(law.classes):
+        fields = {
+            name: rows[number].reshape(getattr(empty, name).shape).copy()
+            for name, rows in zip(TRACK_FIELDS, stacked, strict=True)
+        }
+        tracks.append(Track(**fields, more=refined.get(number, {})))
+    return SemiorderState(int(steps[0]), tuple(tracks))
 
 
 def most_live(law: Cube | Semiorder, window: int | None, distance: int) -> int:

@@ -119,11 +119,12 @@ class Tracker:
             claimed=np.zeros(classes),
         )
         self.season = t.Season(structure.once, structure.weight)
-        self._lay_out()
+        self.work_on(self.memory)
 
-    def _lay_out(self) -> None:
-        """Make the book that kernels work on, after an array was replaced."""
-        self.book = t.Book(*[self.memory[name] for name in t.Book._fields])
+    def work_on(self, memory: State) -> None:
+        """Change these arrays from now on; they are never replaced."""
+        self.memory = memory
+        self.book = t.Book(*[memory[name] for name in t.Book._fields])
 
     @property
     def rings(self) -> Rings:
@@ -211,9 +212,10 @@ class Tracker:
         ranks = np.unique(np.geomspace(1, self.columns, 4 * SAMPLED).astype(np.int64))[:SAMPLED]
         rest = np.linspace(0, self.columns - 1, SAMPLED).astype(np.int64)
         chosen = np.unique(np.concatenate([ranks - 1, rest]))
-        memory["sampled"] = np.sort(order[chosen[np.linspace(0, len(chosen) - 1, SAMPLED).astype(np.int64)]])
+        memory["sampled"][:] = np.sort(
+            order[chosen[np.linspace(0, len(chosen) - 1, SAMPLED).astype(np.int64)]]
+        )
         memory["history_values"][0] = memory["state"][:, 0][memory["sampled"]]
-        self._lay_out()
 
     def _classify(self, values: Floats, noise: Floats) -> list[Prior]:
         """Put columns of similar released size into classes, and say what is known of the level of each class."""

@@ -80,14 +80,8 @@ class State(NamedTuple):
 class OptStream(configured.OptStream):
     """Measure k steps of every period; :class:`tidegate.mechanisms.OptStream` has parameters and privacy."""
 
-    # of the steps whose period ended: how many (one number per step), and their values, statuses, sources and scales
-    more: ClassVar[tuple[str, ...]] = (
-        "revised",
-        "final values",
-        "final status",
-        "final source",
-        "final scale",
-    )
+    more: ClassVar[tuple[str, ...]] = ("ended",)  # of each step: how many steps became final with it
+    revised: ClassVar[tuple[str, ...]] = ("values", "status", "source", "scale")  # of these steps
 
     # what a session asks -----------------------------------------------------------------------------------------
 
@@ -179,7 +173,8 @@ class OptStream(configured.OptStream):
             np.where(source > 0, self.shown_scale, 0.0),
             charges.units,
             np.concatenate(spans),
-            (revised, *self._final(finals)),
+            (revised,),
+            self._final(finals),
         )
 
     # the four steps of Algorithm 2 -------------------------------------------------------------------------------
