@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
+from tidegate._mechanisms.counters.binary_tree import BinaryTree
+from tidegate._mechanisms.counters.hybrid_tree import HybridTree
 from tidegate._mechanisms.optstream.opt_stream import OptStream
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate._mechanisms.plain.sample import Sample
@@ -28,6 +30,8 @@ MOVED = {
     before.BudgetDistribution: BudgetDistribution,
     before.PeGaSus: PeGaSus,
     before.OptStream: OptStream,
+    before.BinaryTree: BinaryTree,
+    before.HybridTree: HybridTree,
 }
 LENGTH = 70
 
