@@ -91,12 +91,12 @@ class SlidingWindowTree(configured.SlidingWindowTree):
 
     def _noise(self, own: int, steps: int, source: Source) -> tuple[Matrix, Integers]:
         """The noise of all nodes that begin in these steps, level after level, and where each level's begins."""
-        drawn, starts, columns = [np.zeros((0, self.columns), dtype=np.int64)], [0], self.columns
+        draw, drawn, starts = self.own_noise.draw, [np.zeros((0, self.columns), dtype=np.int64)], [0]
         for level in range(self.levels):
             first, last = self._begun(level, own - 1), self._begun(level, own + steps - 1)
             if last > first:
-                shape = (last - first, columns)
-                drawn.append(self.own_noise.draw(source, f"level {level}", first + 1, self.scale, shape))
+                shape = (last - first, self.columns)
+                drawn.append(draw(source, f"level {level}", first + 1, self.scale, shape))
             starts.append(starts[-1] + last - first)
         return np.concatenate(drawn), np.array(starts[:-1], dtype=np.int64)
 

@@ -70,10 +70,8 @@ class Trees:
 
     def loaded(self, stored: Iterator[Array]) -> Self:
         """The same from what was stored."""
-        found, (step, base, variance, total, marks, siblings) = (
-            type(self)(self.mechanism, self.label),
-            rebuilt(self.stored(), stored),
-        )
+        step, base, variance, total, marks, siblings = rebuilt(self.stored(), stored)
+        found = type(self)(self.mechanism, self.label)
         found.step, found.base_variance = int(step[0]), float(variance[0])
         found.base[:] = base
         block = self.mechanism.block(max(found.step, 1))
@@ -117,23 +115,19 @@ class Trees:
 
     def _noise(self, position: int, steps: int, source: Source) -> tuple[Matrix, Integers]:
         """The noise of all nodes that the next steps complete, level after level, and where each level begins."""
-        draw, branching, columns = (
-            self.mechanism.own_noise.draw,
-            self.mechanism.branching,
-            self.mechanism.columns,
-        )
+        mechanism, draw = self.mechanism, self.mechanism.own_noise.draw
         pieces: list[Matrix] = []
         offsets = np.zeros(self.block.levels, dtype=np.int64)
         drawn = 0
         for level in range(self.block.levels):
-            size = branching**level
+            size = mechanism.branching**level
             first, last = position // size, (position + steps) // size
             offsets[level] = drawn
             if size > position + steps:
                 break
             if last > first:
                 stream = f"{self.label} {self.block.number} level {level}"
-                pieces.append(draw(source, stream, first, self.scale, (last - first, columns)))
+                pieces.append(draw(source, stream, first, self.scale, (last - first, mechanism.columns)))
                 drawn += last - first
         return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)), offsets
 
