@@ -79,11 +79,12 @@ def test_windows_and_ages_count_steps_that_are_passed_over_as_empty(name: str) -
 
 def test_a_window_that_contains_nothing_earlier_begins_anew() -> None:
     """After n steps that were passed over nothing of the old blocks is in a sum."""
-    mechanism = SlidingWindowTree(tg.Event(epsilon="1000000"), window=6)
-    steps = [*range(1, 9), *range(14, 22)]
+    mechanism = SlidingWindowTree(tg.Event(epsilon="50"), window=6)
+    steps = [*range(1, 9), *range(15, 23)]
     found = pushed(mechanism, steps, np.full((16, 1), 1000))
     assert found[8:, 0].round(-2).tolist() == [1000, 2000, 3000, 4000, 5000, 6000, 6000, 6000]
     assert np.array_equal(found[8:, 1], found[:8, 1])
+    assert found[0, 1] < found[7, 1]
 
 
 @pytest.mark.parametrize("name", ["binary", "blt", "banded"])
