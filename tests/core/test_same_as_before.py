@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
+from tidegate._mechanisms.counters.binary_tree import BinaryTree
+from tidegate._mechanisms.counters.factorization import Factorization
+from tidegate._mechanisms.counters.hybrid_tree import HybridTree
+from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate._mechanisms.optstream.opt_stream import OptStream
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate._mechanisms.plain.sample import Sample
@@ -28,6 +32,10 @@ MOVED = {
     before.BudgetDistribution: BudgetDistribution,
     before.PeGaSus: PeGaSus,
     before.OptStream: OptStream,
+    before.BinaryTree: BinaryTree,
+    before.HybridTree: HybridTree,
+    before.SlidingWindowTree: SlidingWindowTree,
+    before.Factorization: Factorization,
 }
 LENGTH = 70
 

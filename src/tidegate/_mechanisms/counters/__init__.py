@@ -1,0 +1,1 @@
+"""Counters: running, decayed and sliding sums."""
