@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.compiled import lean
 from tidegate.noise.discrete_laplace import Integers
 from tidegate.noise.entropy import UNBUFFERED, Source
 from tidegate.noise.shared.cube import Cube
@@ -97,6 +98,30 @@ class SharedLaw:
         spans = self._pay(state, steps)
         return self._draw(state, source, stream, number, len(steps)), spans
 
+    # measurements whose number is not known beforehand: a compiled loop takes noise as it comes to them ------------
+
+    def ahead(self, state: LawState, source: Source, stream: str, number: int) -> None:
+        """Draw noise for the next measurements, of which `number` is the first, where `take_row` has found none.
+
+        What a loop does not take stays in the state for the measurements after it.
+        """
+        self._keep(
+            state, self._fresh(state, source, stream, number, 1 if source is UNBUFFERED else self.room)
+        )
+
+    def settle(self, state: LawState, steps: Integers) -> Integers:
+        """The rows of the spans that pay for the measurements which a loop has made, at these steps."""
+        return self._pay(state, steps)
+
+    def renew(self, state: LawState) -> None:
+        """Forget all noise: the next measurement begins a span, and shares nothing with earlier ones."""
+        ordinal, new = int(state.numbers[ORDINAL]), self.start()
+        for kept, begun in zip(
+            (state.numbers, state.ahead, *state.inner), (new.numbers, new.ahead, *new.inner), strict=True
+        ):
+            kept[...] = begun
+        state.numbers[ORDINAL] = ordinal
+
     # what is drawn -----------------------------------------------------------------------------------------------
 
     def _draw(self, state: LawState, source: Source, stream: str, number: int, count: int) -> Integers:
@@ -114,14 +139,23 @@ class SharedLaw:
         if missing:
             # single pushes come again: their noise is drawn ahead, where nobody may look into the memory
             more = self.room if count == 1 and source is not UNBUFFERED else missing
-            fresh, after = self.law.draw(source, stream, number + waiting, self._loaded(state), more)
+            fresh = self._fresh(state, source, stream, number + waiting, more)
             noise[waiting:] = fresh[:missing]
-            rest = fresh[missing:]
-            ahead[: len(rest)] = rest
-            numbers[TAKEN], numbers[DRAWN] = 0, len(rest)
-            for kept, new in zip(state.inner, self._stored(after), strict=True):
-                kept[...] = new
+            self._keep(state, fresh[missing:])
         return noise
+
+    def _fresh(self, state: LawState, source: Source, stream: str, number: int, count: int) -> Integers:
+        """Noise after all that was drawn."""
+        fresh: Integers
+        fresh, after = self.law.draw(source, stream, number, self._loaded(state), count)
+        for kept, new in zip(state.inner, self._stored(after), strict=True):
+            kept[...] = new
+        return fresh
+
+    def _keep(self, state: LawState, rest: Integers) -> None:
+        """Noise that waits for its measurements, when none waits."""
+        state.ahead[: len(rest)] = rest
+        state.numbers[TAKEN], state.numbers[DRAWN] = 0, len(rest)
 
     # what it costs -----------------------------------------------------------------------------------------------
 
@@ -139,15 +173,20 @@ class SharedLaw:
         """The cube: one span per group of measurements, planned to its end where their times are known."""
         lengths, at, rows = self.law.lengths, 0, []  # type: ignore[union-attr]
         while at < len(steps):
-            if not numbers[LEFT]:
-                length = lengths[numbers[PLACE]]
-                numbers[LEFT], numbers[PLACE] = length, (numbers[PLACE] + 1) % len(lengths)
+            opens = not numbers[LEFT]
+            if opens:
+                numbers[LEFT], numbers[PLACE] = lengths[numbers[PLACE]], (numbers[PLACE] + 1) % len(lengths)
+            # a group goes on in a span of its own where no window meets both
+            if opens or self._apart(int(steps[at] - numbers[LAST])):
                 numbers[ORDINAL] += 1
                 numbers[FIRST] = steps[at]
-                numbers[LAST] = steps[at] + (length - 1) * self.distance
+                numbers[LAST] = steps[at] + (numbers[LEFT] - 1) * self.distance
                 if self.horizon is not None:
                     numbers[LAST] = min(numbers[LAST], self.horizon)
             held = min(int(numbers[LEFT]), len(steps) - at)
+            if not self.distance:
+                gaps = np.diff(steps[at : at + held]).tolist()
+                held = next((place + 1 for place, gap in enumerate(gaps) if self._apart(gap)), held)
             last = int(steps[at + held - 1])
             # a span is named where it begins, and again where it lasts longer than was planned
             if numbers[FIRST] == steps[at] or last > numbers[LAST]:
@@ -173,6 +212,10 @@ class SharedLaw:
             numbers[FIRST], numbers[LAST] = steps[start], steps[stop - 1]
             rows.append(self._row(numbers))
         return np.array(rows, dtype=np.int64).reshape(-1, 5)
+
+    def _apart(self, gap: int) -> bool:
+        """Whether no window contains two steps that are so far from each other."""
+        return self.window is not None and gap >= self.window
 
     def _row(self, numbers: Integers) -> tuple[int, ...]:
         return self.number, int(numbers[ORDINAL]), int(numbers[FIRST]), int(numbers[LAST]), self.units
@@ -215,6 +258,19 @@ class SharedLaw:
         return SemiorderState(int(steps[0]), tuple(tracks))
 
 
+@lean
+def take_row(numbers: Any, ahead: Any, row: Any) -> bool:
+    """Move the noise of the next measurement from a law's state into a row; False where none was drawn."""
+    taken = numbers[TAKEN]
+    if taken == numbers[DRAWN]:
+        return False
+    for column in range(row.size):
+        row[column] = ahead[taken, column]
+        ahead[taken, column] = 0  # used noise would remove itself from a release
+    numbers[TAKEN] = taken + 1
+    return True
+
+
 TRACK_FIELDS = ("placed", "nodes", "ahead", "counts", "marks", "gaps")
 
 
@@ -226,6 +282,13 @@ def most_live(law: Cube | Semiorder, window: int | None, distance: int) -> int:
         return 1
     shortest = min(law.lengths) * max(1, distance)
     return 2 + -(-window // shortest)
+
+
+def most_named(law: Cube | Semiorder, window: int | None, steps: int) -> int:
+    """The most spans that measurements at any of so many consecutive steps begin or extend."""
+    groups = steps // min(law.lengths) if isinstance(law, Cube) else 0
+    gaps = 0 if window is None else steps // window  # after which a group goes on in another span
+    return min(steps, 2 + groups + gaps)
 
 
 def exact_units(part: Fraction, units: int) -> int:
