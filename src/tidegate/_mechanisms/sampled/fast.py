@@ -45,7 +45,7 @@ class Constants(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """What follows from measurements; all of it could be computed from releases."""
+    """What follows from noisy measurements, which are paid for; nothing of it is secret."""
 
     belief: Any  # the filter's, see `kernels/kalman.py`
     due: Any  # the next step to be measured
@@ -57,7 +57,7 @@ class Sampling(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that is carried from step to step. It is released, but for the law's part."""
+    """All that is carried from step to step. Only the law's part is secret."""
 
     before: Any  # the last step before the stream, or its present block, began
     sampling: Sampling

@@ -50,7 +50,7 @@ class Constants(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """What follows from measurements; all of it could be computed from releases."""
+    """What follows from noisy measurements, which are paid for; nothing of it is secret."""
 
     belief: Any  # the filter's, see `kernels/kalman.py`
     history: Any  # a ring of recent estimates, for grouping
@@ -63,7 +63,7 @@ class Sampling(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that is carried from step to step. It is released."""
+    """All that is carried from step to step; nothing of it is secret."""
 
     spent: Any  # what the last window was charged; empty at user level
     total: Any  # what all steps were charged, at user level; else empty
