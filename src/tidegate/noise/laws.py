@@ -10,6 +10,7 @@ sampler each time, and what later draws depend on (radii, arrivals).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ NUMBERS = 7
 
 AHEAD = 64  # measurements that are drawn at once for single pushes
 AHEAD_CELLS = 1 << 10  # and their values, at most
+AT_ONCE = 1 << 12  # measurements that are drawn at once for a loop over many steps
 REFINED = 4  # numbers of a semiorder that may have further words at a time; more have a chance below 2^-60
 FURTHER = 4  # and so many words each
 
@@ -44,6 +46,14 @@ class LawState(NamedTuple):
     numbers: Integers
     ahead: Integers  # values that were drawn ahead, one row per measurement
     inner: tuple[npt.NDArray[Any], ...]  # what draws after them depend on
+
+
+class Ahead(NamedTuple):
+    """Noise that a loop takes by `take_row`. SECRET."""
+
+    numbers: Integers  # TAKEN and DRAWN of these rows
+    rows: Integers
+    after: Callable[[int], Any] | None  # where draws go on after so many of them; None: they are in the state
 
 
 class SharedLaw:
@@ -100,17 +110,29 @@ class SharedLaw:
 
     # measurements whose number is not known beforehand: a compiled loop takes noise as it comes to them ------------
 
-    def ahead(self, state: LawState, source: Source, stream: str, number: int) -> None:
-        """Draw noise for the next measurements, of which `number` is the first, where `take_row` has found none.
+    def waiting(self, state: LawState) -> Ahead:
+        """Noise that the state holds for them."""
+        return Ahead(state.numbers, state.ahead, None)
 
-        What a loop does not take stays in the state for the measurements after it.
+    def ahead(self, state: LawState, source: Source, stream: str, number: int, most: int) -> Ahead:
+        """Noise for at most so many of them, of which `number` is the first, when none waits any more."""
+        if most <= self.room:
+            count = most if source is UNBUFFERED else self.room
+            self._keep(state, self._fresh(state, source, stream, number, count))
+            return self.waiting(state)
+        count = min(most, AT_ONCE)
+        rows, after = self.law.draw_ahead(source, stream, number, self._loaded(state), count)
+        self._stand(state, after(count))  # until `settle` knows how many were used
+        return Ahead(np.array([0, count]), rows, after)
+
+    def settle(self, state: LawState, ahead: Ahead, steps: Integers) -> Integers:
+        """The rows of the spans that pay for measurements at these steps, the last of which have used `ahead`.
+
+        What was not used stays in the state for the next ones; more than it holds is forgotten, unseen.
         """
-        self._keep(
-            state, self._fresh(state, source, stream, number, 1 if source is UNBUFFERED else self.room)
-        )
-
-    def settle(self, state: LawState, steps: Integers) -> Integers:
-        """The rows of the spans that pay for the measurements which a loop has made, at these steps."""
+        taken, drawn = ahead.numbers[:ORDINAL].tolist()
+        if ahead.after is not None and taken < drawn:
+            self._stand(state, ahead.after(taken))
         return self._pay(state, steps)
 
     def renew(self, state: LawState) -> None:
@@ -148,9 +170,13 @@ class SharedLaw:
         """Noise after all that was drawn."""
         fresh: Integers
         fresh, after = self.law.draw(source, stream, number, self._loaded(state), count)
-        for kept, new in zip(state.inner, self._stored(after), strict=True):
-            kept[...] = new
+        self._stand(state, after)
         return fresh
+
+    def _stand(self, state: LawState, inner: Any) -> None:
+        """Let the next draw begin here."""
+        for kept, new in zip(state.inner, self._stored(inner), strict=True):
+            kept[...] = new
 
     def _keep(self, state: LawState, rest: Integers) -> None:
         """Noise that waits for its measurements, when none waits."""

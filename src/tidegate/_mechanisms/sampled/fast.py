@@ -21,12 +21,12 @@ from tidegate.mechanisms.sampled.kernels.kalman import ESTIMATE, FIELDS, Model, 
 from tidegate.mechanisms.sampled.kernels.pid import Control, fast_interval, feedback
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.noise import gaussian
-from tidegate.noise.laws import SharedLaw, exact_units, most_live, most_named, take_row
+from tidegate.noise.laws import Ahead, SharedLaw, exact_units, most_live, most_named, take_row
 
 FRESH, APPROXIMATED = 1, 2  # as in `releases.Status`
 OWN, GAUSSIAN, SHARED = 0, -1, -2  # whose noise a measurement has; the last two are drawn outside of the loop
 STREAM = "fast"
-NO_LAW = np.zeros(0, dtype=np.int64), np.zeros((0, 0), dtype=np.int64)
+NO_NOISE = Ahead(np.zeros(0, dtype=np.int64), np.zeros((0, 0), dtype=np.int64), None)
 
 
 class Constants(NamedTuple):
@@ -251,19 +251,28 @@ class Fast(configured.Fast):
         """Steps of one block; the spans that they cost."""
         drawn, source, shared = noise.rows(fast=self.columns), noise.source, self.shared
         slot, sampling = drawn.slots[0], state.sampling
+        ahead = NO_NOISE if shared is None else shared.waiting(state.law)
 
         def outside(index: int, wanted: int) -> None:
             """Noise that the loop does not draw itself."""
+            nonlocal ahead
             if shared is not None:
-                shared.ahead(state.law, source, STREAM, int(state.before[0] + sampling.count[0]))
+                number, most = state.before[0] + sampling.count[0], self._most(len(rows) - index)
+                ahead = shared.ahead(state.law, source, STREAM, int(number), most)
             else:
                 slot.row[:] = gaussian(source, STREAM, first + index, self.scale, (self.columns,))
                 slot.step[0] = first + index
 
-        law = NO_LAW if shared is None else (state.law.numbers, state.law.ahead)
-        room = np.empty(self.columns)
-        fixed = (first, self.settings, drawn.pool, slot, *law, room, sampling[:], out[:5])
-        drawn.run_loop(lambda begin: sample(rows, begin, *fixed), first, outside)
+        fixed = (first, self.settings, drawn.pool, slot)
+        rest = (np.empty(self.columns), sampling[:], out[:5])
+        drawn.run_loop(
+            lambda begin: sample(rows, begin, *fixed, ahead.numbers, ahead.rows, *rest), first, outside
+        )
         if shared is None:
             return NO_SPANS
-        return shared.settle(state.law, first + np.flatnonzero(out.status == FRESH))
+        return shared.settle(state.law, ahead, first + np.flatnonzero(out.status == FRESH))
+
+    def _most(self, steps: int) -> int:
+        """The most measurements of so many steps."""
+        windows = steps // self.policy.steps_charged + 1 if self.sliding else 1
+        return min(steps, windows * self.measurements)
