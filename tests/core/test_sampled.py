@@ -16,6 +16,7 @@ from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.sampled.pid import Pid
+from tidegate.noise.entropy import UNBUFFERED, install
 from tidegate.noise.laws import DRAWN, TAKEN, most_named
 from tidegate.policy import User, WEvent
 
@@ -86,13 +87,27 @@ def test_noise_is_used_once(mechanism: Any, batch: int) -> None:
 
 
 def test_noise_that_was_used_leaves_the_state() -> None:
-    """What is kept is for measurements to come, and spans name those that were made."""
+    """Single pushes keep noise for measurements to come; a batch takes it, and keeps none of what it draws besides."""
     mechanism = Fast(WEvent(epsilon="1", w=W), samples=12, adaptive=HURRY, noise="cube")
     session = Session(mechanism)
-    session.push_batch(np.zeros((5, 1), dtype=np.int64))
+    session.push([0])
     law = session._queries[0].state.law
     assert 0 < law.numbers[TAKEN] < law.numbers[DRAWN]
     assert not law.ahead[: law.numbers[TAKEN]].any()
+    session.push_batch(np.zeros((8, 1), dtype=np.int64))
+    assert law.numbers[TAKEN] == law.numbers[DRAWN]
+    assert not law.ahead.any()
+
+
+@pytest.mark.parametrize("noise", ["cube", "semiorder"])
+def test_no_noise_waits_where_memory_may_be_seen(noise: str) -> None:
+    """What is unbuffered keeps what later draws depend on, and no noise."""
+    mechanism = Fast(WEvent(epsilon="1", w=W), samples=12, adaptive=HURRY, noise=noise)
+    with install(UNBUFFERED):
+        session = Session(mechanism)
+        for batch in (1, 1, 2, 3, 40):
+            session.push_batch(np.zeros((batch, 1), dtype=np.int64))
+            assert not session._queries[0].state.law.ahead.any()
 
 
 def test_the_number_of_spans_is_public() -> None:

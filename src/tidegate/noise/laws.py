@@ -116,9 +116,8 @@ class SharedLaw:
 
     def ahead(self, state: LawState, source: Source, stream: str, number: int, most: int) -> Ahead:
         """Noise for at most so many of them, of which `number` is the first, when none waits any more."""
-        if most <= self.room:
-            count = most if source is UNBUFFERED else self.room
-            self._keep(state, self._fresh(state, source, stream, number, count))
+        if most <= self.room and source is not UNBUFFERED:
+            self._keep(state, self._fresh(state, source, stream, number, self.room))
             return self.waiting(state)
         count = min(most, AT_ONCE)
         rows, after = self.law.draw_ahead(source, stream, number, self._loaded(state), count)
