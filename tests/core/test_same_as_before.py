@@ -17,6 +17,8 @@ from tidegate._mechanisms.optstream.opt_stream import OptStream
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate._mechanisms.plain.sample import Sample
 from tidegate._mechanisms.plain.uniform import Uniform
+from tidegate._mechanisms.sampled.fast import Fast
+from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.log import MemoryLog
@@ -36,6 +38,8 @@ MOVED = {
     before.HybridTree: HybridTree,
     before.SlidingWindowTree: SlidingWindowTree,
     before.Factorization: Factorization,
+    before.Fast: Fast,
+    before.RescueDP: RescueDP,
 }
 LENGTH = 70
 

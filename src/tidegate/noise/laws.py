@@ -10,13 +10,14 @@ sampler each time, and what later draws depend on (radii, arrivals).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.compiled import lean
 from tidegate.noise.discrete_laplace import Integers
 from tidegate.noise.entropy import UNBUFFERED, Source
 from tidegate.noise.shared.cube import Cube
@@ -34,6 +35,7 @@ NUMBERS = 7
 
 AHEAD = 64  # measurements that are drawn at once for single pushes
 AHEAD_CELLS = 1 << 10  # and their values, at most
+AT_ONCE = 1 << 12  # measurements that are drawn at once for a loop over many steps
 REFINED = 4  # numbers of a semiorder that may have further words at a time; more have a chance below 2^-60
 FURTHER = 4  # and so many words each
 
@@ -44,6 +46,14 @@ class LawState(NamedTuple):
     numbers: Integers
     ahead: Integers  # values that were drawn ahead, one row per measurement
     inner: tuple[npt.NDArray[Any], ...]  # what draws after them depend on
+
+
+class Ahead(NamedTuple):
+    """Noise that a loop takes by `take_row`. SECRET."""
+
+    numbers: Integers  # TAKEN and DRAWN of these rows
+    rows: Integers
+    after: Callable[[int], Any] | None  # where draws go on after so many of them; None: they are in the state
 
 
 class SharedLaw:
@@ -98,6 +108,41 @@ class SharedLaw:
         spans = self._pay(state, steps)
         return self._draw(state, source, stream, number, len(steps)), spans
 
+    # measurements whose number is not known beforehand: a compiled loop takes noise as it comes to them ------------
+
+    def waiting(self, state: LawState) -> Ahead:
+        """Noise that the state holds for them."""
+        return Ahead(state.numbers, state.ahead, None)
+
+    def ahead(self, state: LawState, source: Source, stream: str, number: int, most: int) -> Ahead:
+        """Noise for at most so many of them, of which `number` is the first, when none waits any more."""
+        if most <= self.room and source is not UNBUFFERED:
+            self._keep(state, self._fresh(state, source, stream, number, self.room))
+            return self.waiting(state)
+        count = min(most, AT_ONCE)
+        rows, after = self.law.draw_ahead(source, stream, number, loaded(self.law, state.inner), count)
+        self._stand(state, after(count))  # until `settle` knows how many were used
+        return Ahead(np.array([0, count]), rows, after)
+
+    def settle(self, state: LawState, ahead: Ahead, steps: Integers) -> Integers:
+        """The rows of the spans that pay for measurements at these steps, the last of which have used `ahead`.
+
+        What was not used stays in the state for the next ones; more than it holds is forgotten, unseen.
+        """
+        taken, drawn = ahead.numbers[:ORDINAL].tolist()
+        if ahead.after is not None and taken < drawn:
+            self._stand(state, ahead.after(taken))
+        return self._pay(state, steps)
+
+    def renew(self, state: LawState) -> None:
+        """Forget all noise: the next measurement begins a span, and shares nothing with earlier ones."""
+        ordinal, new = int(state.numbers[ORDINAL]), self.start()
+        for kept, begun in zip(
+            (state.numbers, state.ahead, *state.inner), (new.numbers, new.ahead, *new.inner), strict=True
+        ):
+            kept[...] = begun
+        state.numbers[ORDINAL] = ordinal
+
     # what is drawn -----------------------------------------------------------------------------------------------
 
     def _draw(self, state: LawState, source: Source, stream: str, number: int, count: int) -> Integers:
@@ -115,16 +160,27 @@ class SharedLaw:
         if missing:
             # single pushes come again: their noise is drawn ahead, where nobody may look into the memory
             more = self.room if count == 1 and source is not UNBUFFERED else missing
-            fresh, after = self.law.draw(
-                source, stream, number + waiting, loaded(self.law, state.inner), more
-            )
+            fresh = self._fresh(state, source, stream, number + waiting, more)
             noise[waiting:] = fresh[:missing]
-            rest = fresh[missing:]
-            ahead[: len(rest)] = rest
-            numbers[TAKEN], numbers[DRAWN] = 0, len(rest)
-            for kept, new in zip(state.inner, stored(self.law, after), strict=True):
-                kept[...] = new
+            self._keep(state, fresh[missing:])
         return noise
+
+    def _fresh(self, state: LawState, source: Source, stream: str, number: int, count: int) -> Integers:
+        """Noise after all that was drawn."""
+        fresh: Integers
+        fresh, after = self.law.draw(source, stream, number, loaded(self.law, state.inner), count)
+        self._stand(state, after)
+        return fresh
+
+    def _stand(self, state: LawState, inner: Any) -> None:
+        """Let the next draw begin here."""
+        for kept, new in zip(state.inner, stored(self.law, inner), strict=True):
+            kept[...] = new
+
+    def _keep(self, state: LawState, rest: Integers) -> None:
+        """Noise that waits for its measurements, when none waits."""
+        state.ahead[: len(rest)] = rest
+        state.numbers[TAKEN], state.numbers[DRAWN] = 0, len(rest)
 
     # what it costs -----------------------------------------------------------------------------------------------
 
@@ -146,8 +202,8 @@ class SharedLaw:
             if begins:
                 numbers[LEFT] = lengths[numbers[PLACE]]
                 numbers[PLACE] = (numbers[PLACE] + 1) % len(lengths)
-            elif self.window is not None and steps[at] - numbers[LAST] >= self.window:
-                begins = True  # no window has seen what the group was used for: the rest of it is a span of its own
+            elif self._apart(int(steps[at] - numbers[LAST])):
+                begins = True  # no window meets both parts of the group: the rest of it is a span of its own
             if begins:
                 numbers[ORDINAL] += 1
                 numbers[FIRST] = steps[at]
@@ -155,6 +211,9 @@ class SharedLaw:
                 if self.horizon is not None:
                     numbers[LAST] = min(numbers[LAST], self.horizon)
             held = min(int(numbers[LEFT]), len(steps) - at)
+            if not self.distance:
+                gaps = np.diff(steps[at : at + held]).tolist()
+                held = next((place + 1 for place, gap in enumerate(gaps) if self._apart(gap)), held)
             last = int(steps[at + held - 1])
             # a span is named where it begins, and again where it lasts longer than was planned
             if begins or last > numbers[LAST]:
@@ -181,8 +240,25 @@ class SharedLaw:
             rows.append(self._row(numbers))
         return np.array(rows, dtype=np.int64).reshape(-1, 5)
 
+    def _apart(self, gap: int) -> bool:
+        """Whether no window contains two steps that are so far from each other."""
+        return self.window is not None and gap >= self.window
+
     def _row(self, numbers: Integers) -> tuple[int, ...]:
         return self.number, int(numbers[ORDINAL]), int(numbers[FIRST]), int(numbers[LAST]), self.units
+
+
+@lean
+def take_row(numbers: Any, ahead: Any, row: Any) -> bool:
+    """Move the noise of the next measurement from a law's state into a row; False where none was drawn."""
+    taken = numbers[TAKEN]
+    if taken == numbers[DRAWN]:
+        return False
+    for column in range(row.size):
+        row[column] = ahead[taken, column]
+        ahead[taken, column] = 0  # used noise would remove itself from a release
+    numbers[TAKEN] = taken + 1
+    return True
 
 
 TRACK_FIELDS = ("placed", "nodes", "ahead", "counts", "marks", "gaps")
@@ -235,6 +311,13 @@ def most_live(law: Cube | Semiorder, window: int | None, distance: int) -> int:
         return 1
     shortest = min(law.lengths) * max(1, distance)
     return 2 + -(-window // shortest)
+
+
+def most_named(law: Cube | Semiorder, window: int | None, steps: int) -> int:
+    """The most spans that measurements at any of so many consecutive steps begin or extend."""
+    groups = steps // min(law.lengths) if isinstance(law, Cube) else 0
+    gaps = 0 if window is None else steps // window  # after which a group goes on in another span
+    return min(steps, 2 + groups + gaps)
 
 
 def exact_units(part: Fraction, units: int) -> int:

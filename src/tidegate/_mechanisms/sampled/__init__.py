@@ -1,0 +1,1 @@
+"""Adaptive sampling with a filter, on the new core: FAST and RescueDP."""
