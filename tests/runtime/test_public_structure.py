@@ -116,7 +116,10 @@ def through_a_pipe(folder: Path, events: list[Event], opened: Callable[[Path], N
     return "-"
 
 
-@pytest.fixture(params=[*FILES, *SERVERS, through_a_pipe], ids=lambda each: each.__name__)
+PLACES = [*FILES, through_a_pipe, *(pytest.param(each, marks=pytest.mark.slow) for each in SERVERS)]
+
+
+@pytest.fixture(params=PLACES, ids=lambda each: each.__name__)
 def write(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[public.Write]:
     """Puts records into each kind of source that has an end; the answer is its location."""
     place = request.param
@@ -244,7 +247,15 @@ def followed(
     return str(path), rotates(path) if kind == "rotated file" else grows(path)
 
 
-@pytest.mark.parametrize("kind", ["file", "rotated file", "folder", "table", "topic"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "file",
+        "rotated file",
+        "folder",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("table", "topic")),
+    ],
+)
 def test_a_followed_stream_has_a_row_for_every_step(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:

@@ -92,7 +92,7 @@ def published(kind: type[Mechanism], policy: WEvent, columns: int, steps: int) -
     --------
     >>> from tidegate.mechanisms import Sample
     >>> published(Sample, WEvent(epsilon="1", w=24), 1, 100)
-    [Sample(WEvent(epsilon='1', w=24), noise='laplace')]
+    [Sample(WEvent(epsilon='1', w=24), noise='laplace', every=24)]
     """
     if kind.__name__ in ELSEWHERE:
         return []
