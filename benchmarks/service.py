@@ -61,7 +61,7 @@ def configured(
 ) -> Path:
     start = datetime.datetime.now(datetime.UTC).replace(microsecond=0) - datetime.timedelta(seconds=behind)
     columns = json.dumps([f"place {number}" for number in range(20)])
-    follow = "" if "count" in more else "follow = true"
+    follow = "complete = true" if "count" in more else "follow = true"
     path.write_text(
         TEXT.format(
             location=location,

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import polars as pl  # noqa: E402
 from tests.campaign.brokers import PATIENCE, brokers, message, until  # noqa: E402
@@ -507,7 +507,8 @@ class Campaign:
 
     def flip(self, chance: random.Random) -> tuple[str, int, str]:
         """Flip one bit of a ledger; write the sink anew from it, and go on with it."""
-        sink, mechanism = chance.choice(SINKS[:2]), chance.choice(MECHANISMS)
+        # with noise of its own: what steps share is dropped with a ledger that was put elsewhere
+        sink, mechanism = chance.choice(SINKS[:2]), chance.choice(MECHANISMS) + '\nnoise = "laplace"'
         promised = self.promised(mechanism, sink)
         setting = self.setting("flip", mechanism, "csv", sink, "sqlite")
         files = self._begun(mechanism, sink)

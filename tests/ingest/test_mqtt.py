@@ -143,7 +143,7 @@ def test_retained_messages_count_once(broker: Broker) -> None:
     """As they are sent, and not again with every connection, also where the broker has lost the session."""
     broker.send(message(1, "before"), retain=True)
     with broker.source() as source:
-        drain(source, 0, 0.5)
+        drain(source, 0)
         broker.send(message(2, "live"), retain=True)
         assert [row[1] for row in drain(source, 1)] == ["live"]
         source.commit({"message": source._taken})

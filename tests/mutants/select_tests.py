@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES, TESTS = ROOT / "src", ROOT / "tests"
-ROOMS = ("mechanisms", "ledger", "noise")
+ROOMS = ("mechanisms", "ledger", "noise", "core")
 NEAREST = 5  # test files
 CONFORMANCE = "tests/mechanisms/test_conformance.py"
 

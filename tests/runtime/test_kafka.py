@@ -35,6 +35,9 @@ def event(unit: str, second: float = 1.0, place: str = "north") -> bytes:
     return json.dumps({"time": START + second, "unit": unit, "place": place}).encode()
 
 
+COMPLETE = ('unit = "unit"', 'unit = "unit"\ncomplete = true')  # its steps are ahead of the clock
+
+
 def topical(folder: Path, url: str, *changes: tuple[str, str]) -> Config:
     """Two steps of a thousand seconds with next to no noise, from a topic."""
     return settings(folder, (f"{folder}/events.csv", url), *EXACT, *changes)
@@ -224,7 +227,7 @@ def test_bad_records(kafka: Any, tmp_path: Path, kind: str, monkeypatch: pytest.
     other = tmp_path / "finite"
     other.mkdir()
     with pytest.raises(InvalidInput) as refusal:
-        release(topical(other, kafka.url(topic), *changes))
+        release(topical(other, kafka.url(topic), *changes, COMPLETE))
     assert "mallory" not in str(refusal.value)
     assert "noon" not in str(refusal.value)
 
@@ -233,7 +236,7 @@ def test_a_finite_topic_ends_where_it_ended_at_first(kafka: Any, tmp_path: Path)
     """What is sent while it is read is for the next start; the command line releases it."""
     topic = kafka.topic(2)
     kafka.send(topic, [(n % 2, event(f"u{n}")) for n in range(20)])
-    config = topical(tmp_path, kafka.url(topic))
+    config = topical(tmp_path, kafka.url(topic), COMPLETE)
     source = KafkaSource(kafka.url(topic), COLUMNS)
     assert sum(len(batch.frame) for batch in source.batches()) == 20
     kafka.send(topic, [(0, event("more"))])
@@ -297,7 +300,7 @@ def test_tls_and_a_password(kafka: Any, tmp_path: Path, monkeypatch: pytest.Monk
     file = secured(kafka, tmp_path)
     place = f"kafka://127.0.0.1:{kafka.secure}"
     monkeypatch.setenv("TIDEGATE_KAFKA_SETTINGS", str(file))
-    config = topical(tmp_path, f"{place}/{topic}", (f"{tmp_path}/out.csv", f"{place}/{out}"))
+    config = topical(tmp_path, f"{place}/{topic}", (f"{tmp_path}/out.csv", f"{place}/{out}"), COMPLETE)
     release(config)
     assert [round(json.loads(one.value())["values"]["north"]) for one in kafka.read(out)] == [5, 0]
     for kept in tmp_path.iterdir():

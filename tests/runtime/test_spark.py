@@ -223,7 +223,9 @@ def test_a_learnt_clip_is_refused(spark: Any, tmp_path: Path) -> None:
     """Executors add values up, so that no single one could be clipped: a threshold that is learnt needs files."""
     from tidegate.spark import release
 
-    learnt = '[query]\naggregate = "sum"\nclip = "learn"\nbound = "100"\nlearn = 1'
+    learnt = (
+        '[query]\naggregate = "sum"\ncolumns = ["north", "south"]\nclip = "learn"\nbound = "100"\nlearn = 1'
+    )
     frame = spark.createDataFrame(made_up(20), "time double, unit string, place string, amount double")
     with pytest.raises(InvalidParameter, match="learn"):
         release(configured(tmp_path, learnt), frame)
