@@ -50,7 +50,7 @@ _SHORTEN_EVERY = 600.0  # seconds
 _FORGET_AT_ONCE = 10_000  # keys; for fewer the journal is not written again
 _AT_ONCE = 256  # batches that share one sync of the disk
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**18, 16 * 2**20  # of events that are read together
-_ROW_COST, _BYTE_COST = 280, 2  # bytes of memory that counting takes, for a row and for a byte of its event
+_ROW_COST, _BYTE_COST = 340, 2  # bytes of memory that counting takes, for a row and for a byte of its event
 DAMAGED = (
     "acknowledged events of open steps are damaged on disk and are not counted; check the disk of the spool."
 )
