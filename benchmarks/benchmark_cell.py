@@ -22,13 +22,13 @@ from timing import bar  # isort: skip  sets the number of threads first
 
 import numpy as np
 
+from tidegate.bench import measure as benchmark
+from tidegate.bench.measure import configured, errors
 from tidegate.errors import TidegateError
 from tidegate.mechanisms import Blocks, Fast, Mechanism, catalogue
 from tidegate.mechanisms.plain.blocks import blocks_met
 from tidegate.plan import Description
 from tidegate.policy import User, WEvent
-from tidegate.repro import across as benchmark
-from tidegate.repro.across import configured, errors
 
 STEPS, SEASON, BAR, RUNS = scaled(10_000, 1_000), 24, 10.0, 20
 SETTINGS = [(epsilon, w) for epsilon in benchmark.EPSILONS for w in benchmark.WINDOWS]

@@ -7,12 +7,13 @@ import polars as pl
 import pytest
 
 import tidegate.mechanisms as mechanisms
+from experiments import across
+from experiments.streams import STREAMS, load
+from tidegate.bench import measure
+from tidegate.bench.measure import configured
+from tidegate.bench.metrics import cut_errors, mean_absolute_error
 from tidegate.mechanisms import Sample, Uniform, catalogue
 from tidegate.policy import WEvent
-from tidegate.repro import across
-from tidegate.repro.across import configured
-from tidegate.repro.metrics import cut_errors, mean_absolute_error
-from tidegate.repro.streams import STREAMS, load
 from tidegate.testing import zero_noise
 
 
@@ -78,12 +79,12 @@ def test_planned_and_best_choices():
     often, seldom = Sample(policy, every=2), Sample(policy, every=8)
     line, still = np.arange(40)[:, None], np.full((40, 1), 7)
     with zero_noise():
-        row = across.compared([seldom, often], line, line, 2, 3)[0]
+        row = measure.compared([seldom, often], line, line, 2, 3)[0]
         assert (row["error"], row["oracle"], row["regret"]) == (0.5, 0.5, 1.0)
         assert row["runs"] == 3
         assert row["choices"] == 2
         # on a made-up stream that stands still all choices look alike, and the first is taken
-        row = across.compared([seldom, often], line, still, 2, 3)[0]
+        row = measure.compared([seldom, often], line, still, 2, 3)[0]
         assert (row["error"], row["oracle"], row["regret"]) == (3.5, 0.5, 7.0)
 
 
@@ -91,15 +92,15 @@ def test_statistics_without_noise():
     """Without noise Uniform is exact in values and sums; Sample is off by amounts computed by hand."""
     policy, line = WEvent(epsilon="1", w=2), np.array([[1], [2], [3], [4]])
     with zero_noise():
-        assert across.errors(Uniform(policy), line) == {
-            across.AT_ONCE: (0, 0),
-            across.WINDOW_SUMS: (0, 0),
-            across.SUMS: (0, 0),
+        assert measure.errors(Uniform(policy), line) == {
+            measure.AT_ONCE: (0, 0),
+            measure.WINDOW_SUMS: (0, 0),
+            measure.SUMS: (0, 0),
         }
-        found = across.errors(Sample(policy), line)
+        found = measure.errors(Sample(policy), line)
     # released 1, 1, 3, 3: wrong by 0, 1, 0, 1; sums 1, 2, 5, 8 of 1, 3, 6, 10
-    assert found[across.AT_ONCE] == (0.5, (1 / 2 + 1 / 4) / 4)
-    assert found[across.SUMS][0] == (0 + 1 + 1 + 2) / 4
+    assert found[measure.AT_ONCE] == (0.5, (1 / 2 + 1 / 4) / 4)
+    assert found[measure.SUMS][0] == (0 + 1 + 1 + 2) / 4
 
 
 def test_errors_in_blocks_are_the_plain_ones():

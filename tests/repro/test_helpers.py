@@ -4,11 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tidegate.mechanisms import BinaryTree, ClippedSum
-from tidegate.policy import Event
-from tidegate.repro.comparison import compared, ratio_with_interval
-from tidegate.repro.pegasus import counted
-from tidegate.repro.perrier import (
+from experiments.comparison import compared, ratio_with_interval
+from experiments.pegasus import counted
+from experiments.perrier import (
     ClippedLosses,
     Plan,
     complete,
@@ -17,6 +15,8 @@ from tidegate.repro.perrier import (
     tree_errors,
     upper_quantile,
 )
+from tidegate.mechanisms import BinaryTree, ClippedSum
+from tidegate.policy import Event
 from tidegate.testing import fixed_entropy
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tidegate.repro import metrics
+from tidegate.bench import metrics
 
 
 def test_absolute_and_scaled():

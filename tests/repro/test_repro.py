@@ -7,12 +7,12 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from tidegate.cli import main
+from experiments import Experiment, Judgement, Outcome, experiments, report, streams
+from experiments.__main__ import main
+from experiments.experiment import MissingData, Table
+from experiments.report import listed, markdown, page
+from experiments.runner import again, read, run, run_all
 from tidegate.errors import InvalidParameter
-from tidegate.repro import Experiment, Judgement, Outcome, experiments, report, streams
-from tidegate.repro.experiment import MissingData, Table
-from tidegate.repro.report import listed, markdown, page
-from tidegate.repro.runner import again, read, run, run_all
 
 
 def made_up(measure):
@@ -75,15 +75,15 @@ def test_missing_data_are_a_reason_to_skip(tmp_path):
 
 def test_commands(tmp_path, capsys):
     """List, run one in small, report in Markdown and HTML; unknown names are one sentence."""
-    assert main(["repro", "list", "--json"]) == 0
+    assert main(["list", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == len(experiments())
-    assert main(["repro", "report", "--results", str(tmp_path / "none")]) == 2
-    assert main(["repro", "run", "figure-99"]) == 2
+    assert main(["report", "--results", str(tmp_path / "none")]) == 2
+    assert main(["run", "figure-99"]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 2
     folder = str(tmp_path / "results")
-    assert main(["repro", "run", "w-event-figure-10", "--small", "--workers", "1", "--results", folder]) == 0
+    assert main(["run", "w-event-figure-10", "--small", "--workers", "1", "--results", folder]) == 0
     for name in ("repro.md", "repro.html"):
-        assert main(["repro", "report", "--results", folder, "--page", str(tmp_path / name)]) == 0
+        assert main(["report", "--results", folder, "--page", str(tmp_path / name)]) == 0
         assert "Figure 10" in (tmp_path / name).read_text()
     shown = (tmp_path / "repro.html").read_text()
     assert '<img src="data:image/png;base64,' in shown

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidegate.repro.data import Matrix, filled, is_here, located
+from experiments.data import Matrix, filled, is_here, located
 
 Read = Callable[[Path], Matrix]
 

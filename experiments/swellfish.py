@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from experiments.comparison import COLOURS, ratio_with_interval
+from experiments.data import american_zones, table
+from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting
+from tidegate.bench.metrics import interval_of_mean
 from tidegate.datasets import households
 from tidegate.mechanisms import Mechanism, RescueDP, Swellfish, Uniform
 from tidegate.mechanisms.optstream.choose_samples import absolute_error
 from tidegate.policy import Specification, User, WEvent
 from tidegate.policy import Swellfish as SwellfishPolicy
 from tidegate.queries.truncation import SmoothWhereNoisy
-from tidegate.repro.comparison import COLOURS, ratio_with_interval
-from tidegate.repro.data import american_zones, table
-from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Setting
-from tidegate.repro.metrics import interval_of_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,12 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tidegate.mechanisms import Fourier, HierarchicalOptStream, Mechanism, OptStream, PeGaSus, Uniform
-from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
-from tidegate.policy import WEvent
-from tidegate.queries import Hierarchy
-from tidegate.queries.forecast import forecast
-from tidegate.repro.comparison import (
+from experiments.comparison import (
     COLOURS,
     best_and_worst,
     compared,
@@ -25,9 +20,14 @@ from tidegate.repro.comparison import (
     short,
     with_interval,
 )
-from tidegate.repro.data import french_loads_2016, french_loads_2026
-from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Setting
-from tidegate.repro.metrics import interval_of_mean
+from experiments.data import french_loads_2016, french_loads_2026
+from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting
+from tidegate.bench.metrics import interval_of_mean
+from tidegate.mechanisms import Fourier, HierarchicalOptStream, Mechanism, OptStream, PeGaSus, Uniform
+from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
+from tidegate.policy import WEvent
+from tidegate.queries import Hierarchy
+from tidegate.queries.forecast import forecast
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -121,7 +121,7 @@ PAPERS = {
 
 def experiments() -> dict[str, Experiment]:
     """Every experiment by its key: the rows of the file of each paper."""
-    homes = (importlib.import_module(f"tidegate.repro.{paper.replace('-', '_')}") for paper in PAPERS)
+    homes = (importlib.import_module(f"experiments.{paper.replace('-', '_')}") for paper in PAPERS)
     found: list[Experiment] = [row for home in homes for row in home.EXPERIMENTS]
     return {experiment.key: experiment for experiment in sorted(found, key=_place)}
 

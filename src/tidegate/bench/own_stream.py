@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.config.tuning import rough
-from tidegate.errors import InvalidInput
-from tidegate.exact import ExactLike, positive, show
-from tidegate.mechanisms import Mechanism
-from tidegate.policy import WEvent
-from tidegate.repro.across import (
+from tidegate.bench.measure import (
     AT_ONCE,
     LATER,
     ORACLE_RUNS,
@@ -27,12 +22,17 @@ from tidegate.repro.across import (
     SUMS,
     WINDOW_SUMS,
     Matrix,
+    Row,
     compared,
     configured,
     planned_on,
     published,
 )
-from tidegate.repro.experiment import Row
+from tidegate.config.tuning import rough
+from tidegate.errors import InvalidInput
+from tidegate.exact import ExactLike, positive, show
+from tidegate.mechanisms import Mechanism
+from tidegate.policy import WEvent
 from tidegate.version import __version__
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.repro.experiment import MissingData
+from experiments.experiment import MissingData
 
 if TYPE_CHECKING:
     import polars as pl

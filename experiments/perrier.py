@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from experiments.comparison import COLOURS, answered, legend_below, ratio_with_interval, short
+from experiments.data import is_here, located, observations
+from experiments.experiment import Experiment, Judgement, Outcome, Row, Table
+from tidegate.bench.metrics import interval_of_mean, interval_of_share
 from tidegate.datasets.shapes import spendings, trip_minutes
 from tidegate.mechanisms import BinaryTree, ClippedSum
 from tidegate.mechanisms.clipping.clip_parameters import ClipParameters, optimise
 from tidegate.noise import current, laplace
 from tidegate.policy import Event
-from tidegate.repro.comparison import COLOURS, answered, legend_below, ratio_with_interval, short
-from tidegate.repro.data import is_here, located, observations
-from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Table
-from tidegate.repro.metrics import interval_of_mean, interval_of_share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

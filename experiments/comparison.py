@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from experiments.experiment import Row
+from tidegate.bench.metrics import cut_errors, interval_of_mean
 from tidegate.mechanisms import Mechanism
-from tidegate.repro.experiment import Row
-from tidegate.repro.metrics import cut_errors, interval_of_mean
 
 if TYPE_CHECKING:
     import polars as pl

@@ -15,11 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tidegate.datasets.wide_shapes import rome, world_cup_urls
-from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Fast, Mechanism, Sample, Uniform
-from tidegate.mechanisms.sampled.kalman import Kalman
-from tidegate.policy import WEvent
-from tidegate.repro.comparison import (
+from experiments.comparison import (
     COLOURS,
     best_and_worst,
     compared,
@@ -29,9 +25,13 @@ from tidegate.repro.comparison import (
     legend_below,
     ratio_with_interval,
 )
-from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Setting, Table
-from tidegate.repro.metrics import interval_of_mean
-from tidegate.repro.streams import load
+from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting, Table
+from experiments.streams import load
+from tidegate.bench.metrics import interval_of_mean
+from tidegate.datasets.wide_shapes import rome, world_cup_urls
+from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Fast, Mechanism, Sample, Uniform
+from tidegate.mechanisms.sampled.kalman import Kalman
+from tidegate.policy import WEvent
 from tidegate.testing.entropy import zero_noise
 
 if TYPE_CHECKING:

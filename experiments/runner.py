@@ -20,8 +20,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.experiment import Experiment, Judgement, MissingData, Outcome, Row, Table, experiments
 from tidegate.errors import InvalidParameter
-from tidegate.repro.experiment import Experiment, Judgement, MissingData, Outcome, Row, Table, experiments
 
 if TYPE_CHECKING:
     import polars as pl

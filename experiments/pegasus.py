@@ -11,6 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from experiments.comparison import (
+    COLOURS,
+    answered,
+    best_and_worst,
+    compared,
+    legend_below,
+    logarithmic,
+    ratio_with_interval,
+    settings_of,
+)
+from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting
+from experiments.streams import here, load
+from tidegate.bench.metrics import area_under, interval_of_mean, mean_absolute_error, roc, scaled_l1_error
 from tidegate.datasets.shapes import SHAPES, shape
 from tidegate.mechanisms import (
     BackwardSmoothing,
@@ -22,19 +35,6 @@ from tidegate.mechanisms import (
 )
 from tidegate.policy import Event
 from tidegate.queries import Consistent, Hierarchy, History, WindowSum
-from tidegate.repro.comparison import (
-    COLOURS,
-    answered,
-    best_and_worst,
-    compared,
-    legend_below,
-    logarithmic,
-    ratio_with_interval,
-    settings_of,
-)
-from tidegate.repro.experiment import Experiment, Judgement, Outcome, Row, Setting
-from tidegate.repro.metrics import area_under, interval_of_mean, mean_absolute_error, roc, scaled_l1_error
-from tidegate.repro.streams import here, load
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from tidegate.repro.experiment import PAPERS, Judgement, Outcome, Table, experiments
-from tidegate.repro.runner import Result, read
+from experiments.experiment import PAPERS, Judgement, Outcome, Table, experiments
+from experiments.runner import Result, read
 
 TITLE = "The papers' experiments"
 INTRODUCTION = """\
 What the papers claim, and what the sound implementation gives, figure by figure. Mechanisms run in sound calibration
 unless a row says otherwise; "printed" means the calibration as printed in the paper, which is not private. Numbers in
 brackets or after ± are 95 % confidence intervals over runs. Data that are not public are generated in the described
-shape; each entry says which data it used. Made by `tidegate repro run` and `tidegate repro report`."""
+shape; each entry says which data it used. Made by `python -m experiments run` and `python -m experiments report`."""
 
 
 def results(folder: Path) -> list[Result]:

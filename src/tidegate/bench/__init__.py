@@ -1,0 +1,1 @@
+"""Errors of mechanisms on a stream: what `tidegate bench` prints and the experiments of the papers measure."""

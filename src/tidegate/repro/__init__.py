@@ -1,5 +1,0 @@
-"""The papers' experiments and their outcomes: one file a figure, found by its place, run by ``tidegate repro``."""
-
-from tidegate.repro.experiment import Experiment, Judgement, Outcome, experiments
-
-__all__ = ["Experiment", "Judgement", "Outcome", "experiments"]
