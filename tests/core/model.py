@@ -12,6 +12,7 @@ Faults are injected at the n-th line that the core executes. So a kill, an error
 
 from __future__ import annotations
 
+import json
 import linecache
 import random
 import shutil
@@ -19,10 +20,11 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -31,7 +33,17 @@ from tidegate import core
 from tidegate.core import arrays, turns
 from tidegate.core import session as session_module
 from tidegate.core.charges import Charges, Span, span_rows
-from tidegate.core.commit import HALTED, PUSHED, RESTARTED, SALT_BYTES, Commit, Row
+from tidegate.core.commit import (
+    AMENDED,
+    EVENT,
+    HALTED,
+    OPENED,
+    PUSHED,
+    RESTARTED,
+    SALT_BYTES,
+    Commit,
+    Row,
+)
 from tidegate.core.log import Log, MemoryLog
 from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import DONE, ROW, WORDS, Draws, draw_row
@@ -98,17 +110,24 @@ class Tiny:
     clamp: None = None
     units: int = LIMIT
     most_spans: int = 2 * ROOM
+    epsilon: Any = "1"
+    more: ClassVar[tuple[str, ...]] = ()
+    revised: ClassVar[tuple[str, ...]] = ("last",)
 
     @property
     def policy(self) -> Any:
         """Any policy of this window."""
         if self.window is None:
-            return tg.User(epsilon="1", horizon=self.horizon or 1000)
-        return tg.WEvent(epsilon="1", w=self.window)
+            return tg.User(epsilon=self.epsilon, horizon=self.horizon or 1000)
+        return tg.WEvent(epsilon=self.epsilon, w=self.window)
+
+    def with_policy(self, policy: Any) -> Tiny:
+        """With a share of the budget."""
+        return replace(self, epsilon=policy.epsilon)
 
     def describe(self) -> dict[str, Any]:
         """All of it."""
-        return {"window": self.window, "noise_in_state": self.noise_in_state}
+        return {"policy": self.policy.describe(), "noise_in_state": self.noise_in_state}
 
     def begin(self, first: int) -> TinyState:
         """No noise, no span."""
@@ -146,8 +165,24 @@ class Tiny:
             out.units[index] = 1 + extra
         charged = span_rows(spans, ROOM) if spans else span_rows([], ROOM)
         if len(rows) and rows[-1, 0] // 16 % 4 == SHORT:
-            return out._replace(units=out.units[:-1], spans=charged)
-        return out._replace(spans=charged)
+            out = out._replace(units=out.units[:-1])
+        return out._replace(spans=charged, revised=(np.zeros(0, dtype=np.int64),))
+
+    def event(self, state: TinyState, name: str, step: int, noise: Draws) -> Charges | None:
+        """Drop the noise to come; costs what the name says, or fails."""
+        COMPUTED.append(step)
+        word = _words(noise, 1)[0]
+        if name == "fail" and COIN.random() < 0.5:
+            raise RuntimeError(f"{SECRET} {word}")
+        state.numbers[0] = AHEAD
+        return Charges(step, np.array([int(name[-1])])) if name[-1].isdigit() else None
+
+    def finish(self, state: TinyState, last: int, noise: Draws) -> Output | None:
+        """Say which step was the last, or fail."""
+        COMPUTED.append(last)
+        if COIN.random() < 0.3:
+            raise RuntimeError(f"{SECRET} {state.ahead}")
+        return empty_output(0, OUTPUTS)._replace(revised=(np.array([last]),))
 
     def _word(self, state: TinyState, noise: Draws) -> int:
         ahead, numbers = state.ahead, state.numbers
@@ -248,13 +283,14 @@ class Push(NamedTuple):
 
     told: tuple[int, ...]
     skip: int = 0
+    only: int = 0  # of two queries the first, or the second
     rival: bool = False
     fault: str = ""
     line: int = 0
 
 
 class Do(NamedTuple):
-    """Anything else: open, drop, close, copy, finish, wrong."""
+    """Anything else: open, drop, close, copy, finish, wrong, event with its name, amend with a configuration."""
 
     what: str
     fault: str = ""
@@ -264,6 +300,43 @@ class Do(NamedTuple):
 Action = Push | Do
 LINE_FAULTS = ("kill", "alarm", "push", "peek", "rival", "close")
 COMMIT_FAULTS = ("before", "after")
+
+
+class Config(NamedTuple):
+    """Queries that share a budget."""
+
+    queries: dict[str, Tiny]
+    shares: dict[str, str] | None = None
+
+    def session(self, log: Log, amend: bool = False) -> Any:
+        """A session with them."""
+        return session_module.Session(self.queries, log, shares=self.shares, amend=amend)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The budget."""
+        return Fraction(next(iter(self.queries.values())).epsilon)
+
+    def amount(self, name: str) -> Fraction:
+        """What a query may spend."""
+        return self.epsilon * Fraction(1 if self.shares is None else self.shares[name])
+
+    @property
+    def facts(self) -> Any:
+        """What tells it from the others."""
+        return self.epsilon, {
+            name: (self.amount(name), each.noise_in_state) for name, each in self.queries.items()
+        }
+
+
+def facts_of(row: Row) -> Any:
+    """The same, as a row describes it."""
+    found = json.loads(row.charges)["description"]
+    budget = Fraction(found["budget"]["epsilon"])
+    return budget, {
+        name: (budget * Fraction(each["share"]), each["mechanism"]["noise_in_state"])
+        for name, each in found["queries"].items()
+    }
 
 
 class World:
@@ -292,17 +365,39 @@ class World:
         return found
 
 
+class Told:
+    """A scope, as rows tell of it."""
+
+    def __init__(self, name: str, amount: Fraction, step: int, first: int) -> None:
+        self.name, self.amount, self.step = name, amount, step
+        self.units: dict[int, int] = {}
+        self.events: dict[int, int] = {}
+        self.spans: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self.data: set[int] = set()  # steps of which something was said, or charged
+        self.epoch, self.silent = 0, first - 1
+
+    def restart(self, window: int | None) -> None:
+        """Nothing is said until windows have passed, and what was planned for later is never used."""
+        self.epoch += 1
+        self.silent = max(self.silent, self.step + (window or 10**9) - 1)
+        self.spans = {
+            key: (first, min(last, self.step), cost) for key, (first, last, cost) in self.spans.items()
+        }
+
+
 class Model:
     """Interprets a history, and looks for broken promises."""
 
-    def __init__(self, queries: dict[str, Tiny], folder: Path | None = None) -> None:
-        self.queries, self.folder = queries, folder
+    def __init__(self, configs: list[Config], folder: Path | None = None) -> None:
+        self.configs, self.folder = configs, folder
+        self.window = next(iter(configs[0].queries.values())).window
         COIN.seed(1)
         self.worlds: list[World] = []
         self.sizes: dict[Any, int] = {}
         self.lines = [0]  # of the core that the last action has executed
         self.salts: dict[bytes, bytes] = {}
         self.done: Counter[str] = Counter()
+        self.known: list[Any] = []  # what the last check has looked at
         self._new_world(None)
         self.run(Do("open"))
 
@@ -310,6 +405,14 @@ class Model:
     def world(self) -> World:
         """The one that is acted on: the last."""
         return self.worlds[-1]
+
+    def config(self, world: World) -> Config:
+        """What the log says that it is configured with."""
+        books = [row for row in world.rows() if row.kind in (OPENED, AMENDED)]
+        return self._config(books[-1]) if books else self.configs[0]
+
+    def _config(self, row: Row) -> Config:
+        return next(each for each in self.configs if each.facts == facts_of(row))
 
     def _new_world(self, source: Path | None) -> None:
         path = None if self.folder is None else self.folder / f"{len(self.worlds)}.db"
@@ -355,29 +458,70 @@ class Model:
         elif what == "back" and len(self.worlds) > 1:
             self.worlds.insert(0, self.worlds.pop())
         elif what == "finish" and world.sessions:
+            COMPUTED.clear()
             self._guarded(action, world.sessions[-1].finish)
+            if len(COMPUTED) > len(world.sessions[-1].steps if world.sessions else "ab"):
+                raise Broken("the end was computed twice")
+        elif what.startswith("event ") and world.sessions:
+            self._event(action, what.removeprefix("event "))
+        elif what.startswith("amend "):
+            self._open(action, self.configs[int(what[-1]) % len(self.configs)])
         elif what == "wrong" and world.sessions:
             self._wrong(world)
         elif what == "read" and world.sessions:
             self._peek(world)
         self.done[what] += 1
 
-    def _open(self, action: Do) -> None:
+    def _open(self, action: Do, other: Config | None = None) -> None:
         world = self.world
+        config = other or self.config(world)
 
         def opened() -> None:
-            world.sessions.append(session_module.Session(self.queries, world.log()))
+            world.sessions.append(config.session(world.log(), amend=other is not None))
 
         raised = self._guarded(action, opened)
-        if raised and not action.fault:
+        self.done["amended"] += other is not None and not raised
+        if raised and not action.fault and (other is None or raised not in ("LogMismatch", "SessionClosed")):
             raise Broken(f"a log cannot be opened: {raised}")
+
+    def _event(self, action: Do, name: str) -> None:
+        """An event is a commit of its own, or a halt."""
+        before = len(self.world.rows())
+        COMPUTED.clear()
+        session = self.world.sessions[-1]
+        raised = self._guarded(action, lambda: session.event(name))
+        kinds = [row.kind for row in self.world.rows()[before:]]
+        expected = {"": [EVENT], "Halted": [HALTED]}.get(raised, [])
+        self.done[f"event {raised}"] += 1
+        if len(COMPUTED) > len(session.steps):
+            raise Broken("an event was told twice")
+        if not action.fault and kinds != expected:
+            raise Broken(f"an event that raised {raised or 'nothing'} left commits of the kinds {kinds}")
 
     def _wrong(self, world: World) -> None:
         """Input of a wrong form and steps that are over are refused, and cost nothing."""
-        session, head = world.sessions[-1], world.sessions[-1].head
-        for values, step in ((["x"], None), ([1, 2], None), ([1], session.step), ([1], 2**60), ([1], 0)):
+        config = self.config(world)
+        for other in self.configs:
+            log = world.log()
             try:
-                session.push(dict.fromkeys(self.queries, values), step=step)
+                if other.facts != config.facts:
+                    other.session(log)
+                    raise Broken("a log was opened with another configuration")
+            except TidegateError:
+                continue
+            finally:
+                if log is not world.memory:
+                    log.close()
+        session, head = world.sessions[-1], world.sessions[-1].head
+        for values, step in (
+            (["x"], None),
+            ([1, 2], None),
+            ([1], max(session.steps.values(), default=0)),
+            ([1], 2**60),
+            ([1], 0),
+        ):
+            try:
+                session.push(dict.fromkeys(session.steps, values), step=step)
             except TidegateError:
                 continue
             raise Broken(f"a wrong push was accepted: {values}, step {step}")
@@ -426,15 +570,16 @@ class Model:
                 world.sessions[-1].close()
         elif fault == "push" and world.sessions:
             with suppress(TidegateError):
+                session = world.sessions[-1]
                 self._see(
-                    world, world.sessions[-1].push(dict.fromkeys(self.queries, (code(1),)), position=b"x")
+                    world, session.push_batch({name: [[code(1)]] for name in session.steps}, position=b"x")
                 )
         elif (
             fault == "rival" and world.path is None
         ):  # a handler cannot wait for the lock that its own thread has
             with suppress(TidegateError):
-                rival = session_module.Session(self.queries, world.log())
-                self._see(world, rival.push(dict.fromkeys(self.queries, (code(1),)), position=b"x"))
+                rival = self.config(world).session(world.log())
+                self._see(world, rival.push_batch({name: [[code(1)]] for name in rival.steps}, position=b"x"))
 
     def _peek(self, world: World) -> None:
         """Read releases, at any moment."""
@@ -450,18 +595,21 @@ class Model:
         told = np.array(action.told, dtype=np.int64).reshape(-1, 1)
         position = b"\0" * (session.step % 3) + b"at %d\0" % session.step
 
+        names = list(session.steps)
+        names = names[action.only - 1 : action.only] or names if action.only else names
+
         def pushed() -> None:
-            if action.skip and len(told) == 1:
-                step = session.step + 1 + action.skip
-                released = session.push(dict.fromkeys(self.queries, told[0]), step=step, position=position)
+            step = {name: session.steps[name] + 1 + action.skip for name in names} if action.skip else None
+            if len(told) == 1:
+                single = session.push(dict.fromkeys(names, told[0]), step=step, position=position)
+                self._see_one(world, single)
             else:
-                released = session.push_batch(dict.fromkeys(self.queries, told), position=position)
-            self._see(world, released)
+                self._see(world, session.push_batch(dict.fromkeys(names, told), step=step, position=position))
 
         head = session.head
         COMPUTED.clear()
         raised = self._guarded(action, pushed)
-        if len(COMPUTED) > len(self.queries) * (2 if action.fault in ("push", "rival") else 1):
+        if len(COMPUTED) > len(names) + (2 if action.fault in ("push", "rival") else 0):
             raise Broken("a step was computed twice in one push")
         self.done[raised or "pushed"] += 1
         if not action.fault:
@@ -488,12 +636,15 @@ class Model:
 
     def _see(self, world: World, released: Any) -> None:
         for name, part in released.items():
-            for index in range(len(part)):
-                key, values = (name, part.first_step + index), tuple(part.values[index].tolist())
-                if part.status[index] == Status.SILENT:
-                    values = ()
-                if world.seen.setdefault(key, values) != values:
-                    raise Broken(f"step {key[1]} was seen twice")
+            for release in part:
+                self._see_one(world, {name: release})
+
+    def _see_one(self, world: World, released: Any) -> None:
+        """What one step of each query says."""
+        for name, each in released.items():
+            values = () if each.status == Status.SILENT else tuple(each.values.tolist())
+            if world.seen.setdefault((name, each.step), values) != values:
+                raise Broken(f"step {each.step} was seen twice")
 
     def _no_secret(self, error: BaseException) -> None:
         """Neither the text of an error nor what it carries may tell of the mechanism's."""
@@ -511,12 +662,17 @@ class Model:
         """Every promise, recomputed from the rows of every log."""
         uses: dict[float, set[tuple[bytes, int, str, int]]] = defaultdict(set)
         shared: dict[float, set[bytes]] = defaultdict(set)
-        chains = []
+        chains, read = [], []
         for world in self.worlds:
             try:
-                rows, loaded = world.read()
+                read.append(world.read())
             except Exception as error:
                 raise Broken(f"a log cannot be read: {type(error).__name__}") from error
+        known = [(found, dict(world.seen)) for found, world in zip(read, self.worlds, strict=True)]
+        if known == self.known:  # nothing was written, and nothing more was seen
+            return
+        self.known = known
+        for world, (rows, loaded) in zip(self.worlds, read, strict=True):
             if not rows:
                 continue
             chains.append({row.head for row in rows})
@@ -528,8 +684,7 @@ class Model:
             if self.salts.setdefault(loaded.secret[:SALT_BYTES], found.head) != found.head:
                 raise Broken("two commits have the same salt")
             self._check_sizes(rows, len(loaded.secret))
-            for place, name in enumerate(self.queries):
-                self._check_query(world, rows, place, name, uses, shared)
+            self._check_rows(world, rows, uses, shared)
         for word, places in uses.items():
             if len(places) > 1:
                 raise Broken(f"the noise {word} is in {len(places)} releases")
@@ -537,65 +692,119 @@ class Model:
             if not any(heads <= chain for chain in chains):
                 raise Broken(f"the noise {word} of a span is used in two logs")
 
-    def _check_query(
-        self, world: World, rows: list[Row], place: int, name: str, uses: Any, shared: Any
-    ) -> None:
-        window = self.queries[name].window
-        units: dict[int, int] = {}
-        spans: dict[tuple[int, int], tuple[int, int, int]] = {}
-        epoch, silent, held = 0, 0, {}
+    def _check_rows(self, world: World, rows: list[Row], uses: Any, shared: Any) -> None:
+        """Every promise about scopes, from the rows of one log, one after the other."""
+        alive: dict[int, Told] = {}
+        ended: list[Told] = []
+        budgets: list[tuple[int, Fraction]] = []  # from which step on
+        held: dict[tuple[str, int], tuple[float, ...]] = {}
+        clock = 0
         for row in rows:
-            if row.kind in (PUSHED, HALTED):
-                parts = arrays.decode(row.charges)
-                for index, each in enumerate(parts[2 * place].tolist()):
-                    if row.first + index in units:
-                        raise Broken(f"step {row.first + index} is in two commits")
-                    units[row.first + index] = each
-                for law, ordinal, first, last, cost in parts[2 * place + 1].tolist():
-                    if cost:
-                        begun = spans.get((epoch, ordinal), (first, last, cost))[0]
-                        spans[epoch, ordinal] = (begun, last, cost)
-                        assert law == 0
-            if row.kind == HALTED:
-                self._check_full(row, units, spans, window, silent)
-            if row.kind == PUSHED:
-                values = arrays.decode(row.releases or b"")[4 * place].tolist()
-                for index, each in enumerate(values):
-                    step = row.first + index
-                    quiet = each[0] != each[0]
-                    held[step] = (epoch, () if quiet else tuple(each))
-                    if quiet:
-                        continue
-                    if step <= silent:
-                        raise Broken(
-                            f"step {step} is released although windows up to {silent} have a halt in them"
-                        )
-                    if units[step] != each[5]:
-                        raise Broken(f"step {step} costs {each[5]} and is charged {units[step]}")
-                    for column, word in enumerate(each[:3]):
-                        uses[word].add((row.head, step, name, column))
-                    if each[4] >= 0:
-                        shared[each[3]].add(row.head)
-                        first, last, _ = spans.get((epoch, int(each[4])), (1, 0, 0))
-                        if not first <= step <= last:
-                            raise Broken(f"step {step} uses a span that is not charged for it")
-            if row.kind == HALTED or (row.kind == RESTARTED and self.queries[name].noise_in_state):
-                epoch, silent = epoch + 1, row.last + (window or 10**9) - 1
-                # what was planned for later is never used
-                spans = {
-                    key: (first, min(last, row.last), cost) for key, (first, last, cost) in spans.items()
+            if row.kind in (OPENED, AMENDED):
+                config = self._config(row)
+                budgets.append((clock + 1, config.epsilon))
+                named = {each.name: each for each in alive.values()}
+                found = {each[0]: (each[1], each[4]) for each in json.loads(row.charges)["alive"]}
+                ended += [each for number, each in alive.items() if number not in found]
+                alive = {
+                    number: alive.get(number)
+                    or Told(name, config.amount(name), named[name].step if name in named else clock, first)
+                    for number, (name, first) in found.items()
                 }
-        for (seen_name, step), seen in world.seen.items():
-            if seen_name == name and held.get(step, (0, None))[1] != seen:
-                raise Broken(f"step {step} was seen and is not in the log")
-        self._check_windows(units, list(spans.values()), window)
+                if sum(each.amount for each in alive.values()) > config.epsilon:
+                    raise Broken("the queries of a log have more than its budget")
+            if row.kind in (PUSHED, HALTED, EVENT):
+                parts = session_module.charges_of(row)
+                values = iter(arrays.decode(row.releases or b""))
+                for number, charges in parts:
+                    told = alive[number]
+                    read = self._charge(row, told, charges)
+                    if row.kind == PUSHED:
+                        released, *_ = [next(values) for _ in range(5)]
+                        read |= self._release(row, told, charges.first, released.tolist(), held, uses, shared)
+                    told.step = max(told.step, charges.last if row.kind != EVENT else 0)
+                    told.data |= read
+                    for step in read:
+                        self._check_scopes(step, [*alive.values(), *ended], budgets)
+            if row.kind in (HALTED, RESTARTED):
+                for told in alive.values():
+                    if row.kind == HALTED or config.queries[told.name].noise_in_state:
+                        told.restart(self.window)
+            clock = max([clock, *(each.step for each in alive.values())])
+        for (name, step), seen in world.seen.items():
+            if held.get((name, step)) != seen:
+                raise Broken(f"step {step} of {name} was seen and is not in the log")
+        for told in (*alive.values(), *ended):
+            units = Counter(told.units) + Counter(told.events)
+            self._check_windows(units, list(told.spans.values()), self.window)
 
-    def _check_full(self, row: Row, units: Any, spans: Any, window: int | None, silent: int) -> None:
+    def _charge(self, row: Row, told: Told, charges: Charges) -> set[int]:
+        """Take over charges; the steps that cost something."""
+        for index, each in enumerate(charges.units.tolist()):
+            step = charges.first + index
+            if row.kind == EVENT:
+                told.events[step] = told.events.get(step, 0) + each
+            elif step <= told.step or step in told.units:
+                raise Broken(f"step {step} is in two commits")
+            else:
+                told.units[step] = each
+        for law, ordinal, first, last, cost in charges.spans.tolist():
+            if cost:
+                begun = told.spans.get((told.epoch, ordinal), (first, last, cost))[0]
+                told.spans[told.epoch, ordinal] = (begun, last, cost)
+                assert law == 0
+        if row.kind == HALTED:
+            self._check_full(charges, told)
+        return {charges.first + index for index in np.flatnonzero(charges.units).tolist()}
+
+    def _release(
+        self, row: Row, told: Told, begin: int, values: Any, held: Any, uses: Any, shared: Any
+    ) -> set[int]:
+        """What a push has released of a scope; the steps of which something is said."""
+        said = set()
+        for index, each in enumerate(values):
+            step = begin + index
+            quiet = each[0] != each[0]
+            if (told.name, step) in held:
+                raise Broken(f"step {step} of {told.name} is released twice")
+            held[told.name, step] = () if quiet else tuple(each)
+            if quiet:
+                continue
+            said.add(step)
+            if step <= told.silent:
+                raise Broken(
+                    f"step {step} is released although windows up to {told.silent} have a halt in them"
+                )
+            if told.units.get(step) != each[5]:
+                raise Broken(f"step {step} costs {each[5]} and is charged {told.units.get(step)}")
+            for column, word in enumerate(each[:3]):
+                uses[word].add((row.head, step, told.name, column))
+            if each[4] >= 0:
+                shared[each[3]].add(row.head)
+                first, last, _ = told.spans.get((told.epoch, int(each[4])), (1, 0, 0))
+                if not first <= step <= last:
+                    raise Broken(f"step {step} uses a span that is not charged for it")
+        return said
+
+    def _check_scopes(self, step: int, scopes: list[Told], budgets: list[tuple[int, Fraction]]) -> None:
+        """Every window of a step that is charged now fits the budgets in force: those of its steps, and today's."""
+        for begin in [1] if self.window is None else range(step - self.window + 1, step + 1):
+            inside = range(begin, 10**9 if self.window is None else begin + self.window)
+            spent = sum(each.amount for each in scopes if any(at in inside for at in each.data))
+            ends = [since - 1 for since, _ in budgets[1:]] + [10**9]
+            allowed = min(budget for (_, budget), end in zip(budgets, ends, strict=True) if end >= begin)
+            if spent > allowed:
+                raise Broken(
+                    f"scopes with {spent} read the window from step {begin}, of which {allowed} are allowed"
+                )
+
+    def _check_full(self, charges: Charges, told: Told) -> None:
         """A halt leaves nothing in the windows that end at its steps, and so pays for whatever was computed."""
-        for end in range(max(row.first, silent + 1), row.last + 1):
-            begin = 1 if window is None else end - window + 1
+        for end in range(max(charges.first, told.silent + 1), charges.last + 1):
+            begin = 1 if self.window is None else end - self.window + 1
+            units = Counter(told.units) + Counter(told.events)
             spent = sum(each for step, each in units.items() if begin <= step <= end)
-            spent += sum(cost for first, last, cost in spans.values() if first <= end and last >= begin)
+            spent += sum(cost for first, last, cost in told.spans.values() if first <= end and last >= begin)
             if spent < LIMIT:
                 raise Broken(f"the halt of step {end} has charged {spent} of {LIMIT}")
 
@@ -614,12 +823,14 @@ class Model:
     def _check_sizes(self, rows: list[Row], secret: int) -> None:
         """The size of a record depends on public numbers alone."""
         for row in rows[1:]:
-            steps = row.last - row.first + 1
-            self._same_size((row.kind, steps, "releases"), len(row.releases or b""))
             if row.kind == PUSHED:
-                self._same_size((row.kind, steps, "charges"), len(row.charges))
+                counts = tuple(len(charges.units) for _, charges in session_module.charges_of(row))
+                self._same_size((row.kind, counts, "releases"), len(row.releases or b""))
+                self._same_size((row.kind, counts, "charges"), len(row.charges))
         pushed = any(row.kind in (PUSHED, HALTED) for row in rows)  # has a position
-        self._same_size((rows[-1].kind, pushed, "secret"), secret)
+        books = [row for row in rows if row.kind in (OPENED, AMENDED)]
+        config = self.configs.index(self._config(books[-1]))
+        self._same_size((rows[-1].kind, pushed, config, "secret"), secret)
 
     def _same_size(self, key: Any, size: int) -> None:
         if self.sizes.setdefault(key, size) != size:
@@ -628,11 +839,25 @@ class Model:
 
 # drivers ----------------------------------------------------------------------------------------------------------------
 
-MECHANISMS: dict[str, dict[str, Tiny]] = {
-    "one": {"a": Tiny(1)},
-    "three": {"a": Tiny(3)},
-    "two queries": {"a": Tiny(4), "b": Tiny(2, noise_in_state=False)},
-    "user": {"a": Tiny(None)},
+HALVES = {"a": "1/2", "b": "1/2"}
+MECHANISMS: dict[str, list[Config]] = {
+    "one": [
+        Config({"a": Tiny(1)}),
+        Config({"a": Tiny(1), "b": Tiny(1, noise_in_state=False)}, HALVES),
+        Config({"a": Tiny(1, epsilon="1/2")}),
+    ],
+    "three": [Config({"a": Tiny(3)}), Config({"a": Tiny(3, epsilon="1/2")}), Config({"b": Tiny(3)})],
+    "two queries": [
+        Config({"a": Tiny(3), "b": Tiny(3, noise_in_state=False)}, HALVES),
+        Config({"a": Tiny(3), "c": Tiny(3)}, {"a": "1/2", "c": "1/2"}),  # c in the place of b
+        Config({"a": Tiny(3, epsilon="1/2")}),  # a cut, with the same amount for a
+        Config({"b": Tiny(3, noise_in_state=False, epsilon="2")}, {"b": "1/4"}),  # a raise
+    ],
+    "user": [
+        Config({"a": Tiny(None)}, {"a": "1/2"}),
+        Config({"b": Tiny(None)}, {"b": "1/2"}),
+        Config({"a": Tiny(None), "b": Tiny(None)}, HALVES),
+    ],
 }
 CODES = tuple(
     [code()] * 4
@@ -651,9 +876,15 @@ def any_action(rng: random.Random) -> Action:
     if kind < 0.66:
         told = tuple(rng.choice(CODES) for _ in range(rng.choice((1, 1, 1, 2, 3, 0))))
         fault = rng.choice(("",) * 8 + LINE_FAULTS + COMMIT_FAULTS)
-        return Push(told, rng.choice((0, 0, 0, 1, 2, 5)), rng.random() < 0.2, fault, rng.randrange(1, LINES))
+        skip, only = rng.choice((0, 0, 0, 1, 2, 5)), rng.choice((0, 0, 1, 2))
+        return Push(told, skip, only, rng.random() < 0.2, fault, rng.randrange(1, LINES))
     if kind < 0.82:
         return Do("open", rng.choice(("",) * 6 + ("kill", "alarm")), rng.randrange(1, LINES))
+    if kind < 0.91:
+        what = rng.choice(
+            ("event 0", "event 1", "event 3", "event fail", "amend 0", "amend 1", "amend 2", "amend 3")
+        )
+        return Do(what, rng.choice(("",) * 5 + ("kill", "alarm", "before", "after")), rng.randrange(1, LINES))
     return Do(rng.choice(("drop", "close", "copy", "copy", "back", "wrong", "read", "finish")))
 
 
@@ -672,9 +903,9 @@ def any_history(seed: int, length: int) -> list[Action]:
     return history
 
 
-def lines_of(queries: dict[str, Tiny], *history: Action) -> int:
+def lines_of(configs: list[Config], *history: Action) -> int:
     """How many lines of the core the last action executes."""
     *before, last = history
-    model = Model(queries).run(*before, last._replace(fault="kill", line=10**9))
+    model = Model(configs).run(*before, last._replace(fault="kill", line=10**9))
     model.end()
     return model.lines[0]

@@ -51,7 +51,7 @@ def pushed(mechanism: Any, steps: list[int], rows: Any) -> Any:
     """The values and scales of these steps, each pushed by itself, under fixed entropy."""
     with install(FixedEntropy("counters")):
         session = Session(mechanism)
-        found = [session.push(row, step=step) for step, row in zip(steps, rows, strict=True)]
+        found = [session.push_batch([row], step=step) for step, row in zip(steps, rows, strict=True)]
     return np.concatenate([np.column_stack([each.values, each.scale]) for each in found])
 
 
@@ -113,7 +113,7 @@ def test_a_horizon_counts_the_empty_steps_of_decayed_sums() -> None:
     session.push_batch(ROWS)
     with pytest.raises(InvalidInput, match="built for 200 steps"):
         session.push(ROWS[0], step=201)
-    assert len(session.push(ROWS[0], step=200)) == 1
+    assert session.push(ROWS[0], step=200).step == 200
 
 
 @pytest.mark.parametrize("name", list(COUNTERS))

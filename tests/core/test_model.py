@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import sys
 import textwrap
@@ -37,7 +38,7 @@ from tests.core.model import (
     lines_of,
 )
 
-from tidegate.core import arrays, commit, rows, session, sqlite_log, turns, verify
+from tidegate.core import arrays, commit, rows, scope, session, sqlite_log, turns, verify
 from tidegate.core.account import Account
 from tidegate.core.commit import Row, head_of
 from tidegate.core.errors import Fenced, LogDamaged, LogMismatch, TidegateError
@@ -102,12 +103,30 @@ PUSHES = st.builds(
     Push,
     st.lists(st.sampled_from(CODES), max_size=3).map(tuple),
     st.sampled_from([0, 0, 1, 2, 5]),
+    st.sampled_from([0, 0, 1, 2]),
     st.booleans(),
     st.sampled_from(["", "", "", *LINE_FAULTS, *COMMIT_FAULTS]),
     st.integers(1, LINES),
 )
 OTHERS = st.builds(
-    Do, st.sampled_from(["open", "open", "drop", "close", "wrong", "read", "finish"]), st.just(""), st.just(0)
+    Do,
+    st.sampled_from(
+        [
+            "open",
+            "open",
+            "drop",
+            "close",
+            "wrong",
+            "read",
+            "finish",
+            "event 1",
+            "event fail",
+            "amend 0",
+            "amend 1",
+        ]
+    ),
+    st.just(""),
+    st.just(0),
 )
 
 
@@ -120,8 +139,8 @@ def test_histories_that_shrink(name: str, history: list[Action]) -> None:
 
 @pytest.mark.parametrize("fault", LINE_FAULTS)
 def test_a_fault_at_lines_of_a_push(fault: str) -> None:
-    """A kill, an error, a handler that pushes, reads or closes, a rival: at any line that the core executes."""
-    interrupted(fault, None, None if fault == "kill" else range(1, 400, 3))
+    """A kill, an error, a handler that pushes, reads or closes, a rival; at every line in the campaign."""
+    interrupted(fault, None, range(1, 480, 5 if fault == "kill" else 13))
 
 
 @pytest.mark.parametrize("fault", ["kill", "peek", "alarm"])
@@ -141,7 +160,7 @@ def test_a_fault_at_every_line_of_a_push_to_a_file(fault: str, tmp_path: Path) -
 def test_a_kill_at_every_line_of_a_halt() -> None:
     """The step was computed and failed; it is charged, or the kill came first and it is computed again."""
     three, failing = MECHANISMS["three"], Push((code(0, BEGIN), code(0, USE, SHORT)))
-    for line in range(1, 400, 3):
+    for line in range(1, 480, 11):
         Model(three).run(
             Push((code(1, BEGIN),)),
             failing._replace(fault="kill", line=line),
@@ -169,7 +188,8 @@ def test_the_model_does_what_it_says() -> None:
     for seed in range(80):
         queries = MECHANISMS[sorted(MECHANISMS)[seed % 4]]
         done += Model(queries).run(*any_history(seed, LENGTH)).done
-    for name in ("pushed", "Halted", "AccountRefused", "Fenced", "OSError", "Kill", "Alarm", "SessionClosed"):
+    ends = ("pushed", "Halted", "AccountRefused", "Fenced", "OSError", "Kill", "Alarm", "SessionClosed")
+    for name in (*ends, "amended", "event ", "event Halted"):
         assert done[name] > 0, name
 
 
@@ -263,8 +283,8 @@ def edited() -> None:
         if verify.verify(changed).ok:
             raise Broken(f"not noticed: {what}")
     whole, free = arrays.decode(kept[3].charges), arrays.decode(kept[4].charges)
-    nothing = arrays.encode([whole[0] * 0, whole[1]])
-    loud = arrays.encode([free[0] * 0 + 1, free[1]])
+    nothing = arrays.encode([whole[0], whole[1] * 0, whole[2]])
+    loud = arrays.encode([free[0], free[1] * 0 + 1, free[2]])
     for what, at, charges in (("a free halt", 3, nothing), ("no silence", 4, loud), ("odd", 4, b"")):
         if verify.verify(rehashed(kept, at, charges=charges)).ok:
             raise Broken(f"not noticed: {what}")
@@ -282,7 +302,6 @@ def test_truncated_files_are_noticed(tmp_path: Path) -> None:
         "DELETE FROM log": "last commit",
         "DELETE FROM now": "no head",
         "UPDATE now SET secret = zeroblob(length(secret))": "state",
-        "UPDATE now SET secret = NULL": "last commit",
         "UPDATE now SET head = zeroblob(32)": "last commit",
     }
     for number, (edit, why) in enumerate(edits.items()):
@@ -354,7 +373,7 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     ),
     "a failure inside is retried at once": (
         Session, "_push", "if made is None:",
-        "made = made or self._made(matrices, first, place)\n        if made is None:",
+        "made = made or self._made(pushes, place, single)\n        if made is None:",
     ),
     "a failure inside is retried after opening": (
         Session, "_halt", "self._append(", "raise SessionClosed(BUSY)\n    self._append(",
@@ -362,6 +381,10 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     "the error of a mechanism leaves": (
         Session, "_made", "return None", "raise Halted('it failed')",
     ),
+    "a charge is not applied": (
+        Session, "_push", "push.query.account.apply(fits)", "push.query.account.step = fits.charges.last",
+    ),
+    "a halt is not written": (Session, "_halt", "self._append(", "str("),
     "an interrupted session goes on": (Session, "_push", "self._closed = BUSY", "self._closed = ''"),
     "no compare, only swap": (MemoryLog, "append", "self.head != expected", "False"),
     "no compare in a file": (sqlite_log.SQLiteLog, "append", "AND head = ?", "AND ? IS NOT NULL"),
@@ -379,32 +402,183 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     ),
     "two spans of one step are one": (Account, "_with_spans", "live[key] = span", "live[span.law, span.first] = span"),
     "opening forgets spans": (session.Query, "load", "if row[4]", "if False"),
-    "opening forgets a step of the window": (Session, "_replay", "- max(windows) + 2", "- max(windows) + 3"),
+    "opening forgets a step of the window": (
+        Session, "_replay", "(query.account.window or 1) + 2", "(query.account.window or 1) + 3",
+    ),
     "opening forgets what an endless window has spent": (Account, "restore", "self.total = total", "self.total = 0"),
     "a halt charges nothing": (Account, "fill", "max(0, rest - total)", "0"),
-    "a halt does not silence": (session.Query, "restart", "last + window - 1", "0"),
+    "a halt does not silence": (session.Query, "fall_silent", "self.step + self.account.window - 1", "0"),
     "silence is forgotten when a log is opened": (
-        session.Query, "load", "total, self.silent_until = numbers.tolist()", "total = int(numbers[0])",
+        Session, "_resume", "query.silent_until = kept.silent[scope.name]", "pass",
     ),
     "silent steps are computed": (session.Query, "_silent", "max(0, self.silent_until - first + 1)", "0"),
     "charges may be too short": (
-        Session, "_made", "output.check_shape(count, query.mechanism.outputs)", "pass",
+        Session, "_made", "push.query.check_output(output, len(push.rows))", "pass",
     ),
     "a finished stream goes on": (
         Session, "finish", "self._closed = ENDED", "self._closed = ''",
     ),
     "copies keep noise to come": (sqlite_log.SQLiteLog, "load", "(device, inode) == self._file", "True"),
     "the digest of a state has no salt": (Session, "_commit", "fresh_bytes(SALT_BYTES)", "bytes(SALT_BYTES)"),
-    "a position has its own length": (commit, "sealed", "bytes(-len(position) % POSITION_BLOCK)", "b''"),
+    "a position has its own length": (commit, "sealed", "bytes(_room(len(position)) - len(position))", "b''"),
     "a record is as long as its numbers": (
         arrays, "encode", "array.tobytes()", "array.tobytes().rstrip(b'\\0')",
     ),
     "words are drawn again": (rows.RowNoise, "refill", "position[0] = 0", "words[:] = 9 << 58; position[0] = 0"),
     "two draws share words": (rows, "draw_row", "", ""),
     "verify does not hash releases": (verify, "_check_chain", "or not kept", ""),
-    "verify does not count silent steps": (verify, "_check_charges", "units[:hushed].any() or", ""),
-    "verify does not compute halts": (verify, "_check_charges", "if row.kind == HALTED:", "if False:"),
+    "verify does not count silent steps": (verify.Reader, "_check_charges", "units[:hushed].any() or", ""),
+    "verify does not compute halts": (verify.Reader, "_check_charges", "if kind == HALTED:", "if False:"),
+    "amounts are not added up": (scope.Room, "_holds", "_sum(one.amount for one in inside)", "NOTHING"),
+    "a query begins one step early": (session.Query, "begin", "scope.first - 1", "scope.first - 2"),
+    "ended queries are forgotten": (scope, "amended", "(one.last or 0) > low - window", "False"),
+    "windows forget the budget before a raise": (
+        scope, "amended", "(*book.budgets, (clock + 1, budget))", "((1, budget),)",
+    ),
+    "the clock goes back when a query ends": (
+        scope, "amended", 'window = description["window"]', 'window, clock = description["window"], max(steps.values())',
+    ),
+    "a cut is not looked at": (scope, "amended", "budgets is not book.budgets and", "False and"),
+    "a changed query goes on as the old one": (
+        Session, "_resume", "scope.number for scope in kept.book.alive", "scope.number for scope in book.alive",
+    ),
+    "the description is not compared": (
+        Session, "_open", "description != kept.book.description and not amend", "False",
+    ),
+    "the first description is compared": (session, "_kept", "int(place[0, 0])", "0"),
+    "the account of one query is that of another": (
+        Session, "_replay", "by_scope[scope].account", "next(iter(by_scope.values())).account",
+    ),
+    "a query that was not pushed moves": (Session, "_place", "else steps[index]", "else max(steps)"),
+    "an event is free": (Session, "event", "query.account.apply_event(charged)", "pass"),
+    "opening forgets an event": (Session, "_replay", "account.apply_event(int(units.sum()))", "pass"),
+    "an event of a query that ends is forgotten": (Session, "_place", "query.has_event or ", "False and "),
+    "an event that fails is told again": (
+        Session, "event", "if made is None:",
+        "made = made or self._event_made(hearing, str(name), told)\n        if made is None:",
+    ),
+    "an end that fails is computed again": (
+        Session, "finish", "self._finish_made()", "self._finish_made() or self._finish_made()",
+    ),
+    "a halt forgets the queries that were not pushed": (
+        Session, "_halt", "for query in self._queries:", "for query, _ in checked:",
+    ),
+    "verify does not compute amendments": (verify.Reader, "_read_book", "if book != expected:", "if False:"),
+    "verify does not add up shares": (scope, "begun", "if not _fits(_sum(amounts.values()), budget):", "if False:"),
+    "verify does not compare budgets": (verify.Reader, "_check_policies", "Fraction(policy[kind]) != amount", "False"),
 }  # fmt: skip
+
+
+def edited_books() -> None:
+    """A description that was changed, with all hashes computed again, does not follow from the one before."""
+    log = MemoryLog()
+    for config in (MECHANISMS["two queries"][0], MECHANISMS["two queries"][1]):
+        config.session(log, amend=True).push_batch({name: [[code()]] * 2 for name in config.queries})
+    kept = list(log.rows())
+    if [row.kind for row in kept] != [0, 1, 6, 1] or not verify.verify(kept).ok:
+        raise Broken("a log that nobody has edited is not as it should be")
+
+    def changed(at: int, *path: Any, value: Any) -> list[Row]:
+        book = found = json.loads(kept[at].charges)
+        for key in path[:-1]:
+            found = found[key]
+        found[path[-1]] = value
+        return rehashed(kept, at, charges=json.dumps(book).encode())
+
+    edits = {
+        "earlier": changed(2, "alive", 1, 4, value=1),
+        "no ended scope": changed(2, "ended", value=[]),
+        "another budget": changed(2, "budgets", 0, 1, value="9"),
+        "a share": changed(0, "description", "queries", "a", "share", value="3/4"),
+        "two shares": changed(0, "description", "queries", "b", "share", value="1"),
+        "a budget": changed(0, "description", "queries", "a", "mechanism", "policy", "epsilon", value="1"),
+        "nothing": changed(0, "description", "queries", value={}),
+        "text": changed(0, "description", value="x"),
+    }
+    for what, edit in edits.items():
+        if verify.verify(edit).ok:
+            raise Broken(f"not noticed: {what}")
+    if verify.verify(edits["a budget"][:1]).ok:
+        raise Broken("not noticed: a mechanism with another budget than its share")
+    # shares, scopes and the mechanisms' policies agree with each other, but not with the budget
+    book = json.loads(kept[0].charges)
+    for name, each in book["description"]["queries"].items():
+        each["share"], each["mechanism"]["policy"]["epsilon"] = "1", "1"
+        book["alive"]["ab".index(name)][2] = "1"
+    if verify.verify(rehashed(kept[:1], 0, charges=json.dumps(book).encode())).ok:
+        raise Broken("not noticed: two budgets")
+
+
+def test_edited_descriptions_are_noticed() -> None:
+    """Scopes, shares and budgets are computed again."""
+    edited_books()
+
+
+def two_queries() -> None:
+    """Histories in which queries share a budget."""
+    for seed in range(400):
+        Model(MECHANISMS["two queries" if seed % 2 else "three"]).run(*any_history(seed, LENGTH)).end()
+
+
+def one_waits() -> None:
+    """The first of two queries fails, and the second, which was not pushed, begins anew with it."""
+    Model(MECHANISMS["two queries"]).run(
+        Push((code(), code(0, BEGIN))),
+        Push((code(0, NO_SPAN, SHORT),), only=1),
+        Do("open"),
+        *[Push((code(0, USE),))] * 4,
+    ).end()
+
+
+def one_is_behind() -> None:
+    """A query that was not pushed is where it was when the log is opened again."""
+    Model(MECHANISMS["two queries"]).run(
+        Push((code(),)), Push((code(),), only=1), Do("open"), Push((code(),), only=2), Do("read")
+    ).end()
+    log, (config, *_) = MemoryLog(), MECHANISMS["two queries"]
+    config.session(log).push_batch({"a": [[code()]] * 2})
+    if config.session(log).steps != {"a": 2, "b": 0}:
+        raise Broken("a query that was not pushed has moved")
+
+
+def long_span() -> None:
+    """A span of four steps counts in the window that meets its last one."""
+    told = code(0, BEGIN), code(0, USE), code(1, USE), code(1, USE), code(1)
+    Model(MECHANISMS["three"]).run(*(Push((each,)) for each in told)).end()
+
+
+def there_and_back() -> None:
+    """A query ends, another one that is still silent as well, and the first one is wanted again."""
+    steps = [Push((code(),))] * 2
+    Model(MECHANISMS["three"]).run(*steps, Do("amend 2"), Do("amend 0"), *steps, *steps).end()
+
+
+def cut_beside_another() -> None:
+    """The budget is cut to what one query has, while windows still hold what the other one had."""
+    steps = [Push((code(),))] * 3
+    Model(MECHANISMS["two queries"]).run(*steps, Do("amend 2"), *steps).end()
+
+
+def behind() -> None:
+    """The query that was farthest ends, and the budget is cut and raised before the other one has caught up."""
+    ahead = Push((code(),) * 3, only=2)
+    Model(MECHANISMS["two queries"]).run(
+        ahead,
+        ahead,
+        Do("amend 2"),
+        Do("amend 3"),
+        *[Push((code(),))] * 3,
+        Do("amend 0"),
+        *[Push((code(),))] * 4,
+    ).end()
+
+
+def event_then_amended() -> None:
+    """An event in the step in progress counts for a query that ends before the step is pushed."""
+    for before in range(2):
+        Model(MECHANISMS["three"]).run(
+            *[Push((code(),))] * before, Do("event 1"), Do("open"), Do("amend 2"), *[Push((code(),))] * 5
+        ).end()
 
 
 def reaching_back() -> None:
@@ -433,7 +607,29 @@ FOUND_BY: dict[str, Callable[[Path], None]] = {
     "verify does not hash releases": lambda folder: edited(),
     "verify does not count silent steps": lambda folder: edited(),
     "verify does not compute halts": lambda folder: edited(),
+    "verify does not compute amendments": lambda folder: edited_books(),
+    "verify does not add up shares": lambda folder: edited_books(),
+    "verify does not compare budgets": lambda folder: edited_books(),
+    "an event of a query that ends is forgotten": lambda folder: event_then_amended(),
+    "a halt forgets the queries that were not pushed": lambda folder: one_waits(),
+    "a query that was not pushed moves": lambda folder: one_is_behind(),
+    "the account of one query is that of another": lambda folder: two_queries(),
+    "a span counts at its first step only": lambda folder: long_span(),
+    "ended queries are forgotten": lambda folder: there_and_back(),
+    "a cut is not looked at": lambda folder: cut_beside_another(),
+    "the clock goes back when a query ends": lambda folder: behind(),
 }
+
+
+def test_queries_side_by_side() -> None:
+    """The histories that find the defects of scopes."""
+    one_waits()
+    one_is_behind()
+    event_then_amended()
+    long_span()
+    there_and_back()
+    cut_beside_another()
+    behind()
 
 
 def test_a_span_that_reaches_back() -> None:
@@ -460,8 +656,10 @@ def test_planted_defects_are_found(name: str, monkeypatch: pytest.MonkeyPatch, t
         monkeypatch.setattr(rows.RowNoise, "__init__", one_slot)
     else:
         plant(monkeypatch, owner, function, old, new)
-        if owner is commit:
-            monkeypatch.setattr(session, "sealed", commit.sealed)
+        if owner in (commit, scope):  # whoever has imported the function by its name
+            for module in (session, verify):
+                if hasattr(module, function):
+                    monkeypatch.setattr(module, function, getattr(owner, function))
     with pytest.raises(Broken):
         FOUND_BY.get(name, lambda folder: run(range(200), None))(tmp_path)
 

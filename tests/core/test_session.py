@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,15 +20,16 @@ import pytest
 import tidegate as tg
 from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate.core.commit import HALTED, RESTARTED, Commit
+from tidegate.core.charges import Charges
+from tidegate.core.commit import AMENDED, HALTED, RESTARTED, Commit
 from tidegate.core.errors import AccountRefused, Fenced, Halted, LogMismatch, SessionClosed
 from tidegate.core.log import Log, MemoryLog
-from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import Draws
-from tidegate.core.session import Session
+from tidegate.core.session import Session, plan_amendment
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
-from tidegate.errors import InvalidInput
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status
@@ -82,7 +83,7 @@ def failing(mechanism: Uniform, error: type[BaseException] = RuntimeError) -> Fa
 
 def push_all(session: Session, rows: Any) -> list[float]:
     """Single pushes."""
-    return [value for row in rows for value in session.push(row).values[0].tolist()]
+    return [value for row in rows for value in session.push(row).values.tolist()]
 
 
 def test_single_pushes_batches_and_reopened_logs_agree(mechanism: Any, new_log: Callable[[], Log]) -> None:
@@ -102,7 +103,7 @@ def test_single_pushes_batches_and_reopened_logs_agree(mechanism: Any, new_log: 
 def test_releases_are_in_the_log_as_they_left(mechanism: Any, new_log: Callable[[], Log]) -> None:
     """What a push returned can be read again, byte for byte."""
     session = Session(mechanism, new_log())
-    seen = [session.push_batch(ROWS[:7]), session.push(ROWS[7])]
+    seen = [session.push_batch(ROWS[:7]), session.push_batch(ROWS[7:8])]
     stored = list(Session(mechanism, new_log()).releases())
     for one, other in zip(seen, stored, strict=True):
         for name in ("values", "status", "source", "scale", "units"):
@@ -332,6 +333,59 @@ def test_a_copied_file_drops_noise_to_come(tmp_path: Path, name: str) -> None:
         assert set(session.push_batch(ROWS[5:30]).status.tolist()) == {Status.FRESH}
 
 
+@pytest.mark.parametrize("name", ["uniform", "two queries"])
+def test_a_backup_without_its_secret_begins_anew(tmp_path: Path, name: str) -> None:
+    """Silent while windows hold steps of before; its position is lost, its account is not."""
+    policy = tg.WEvent(epsilon="1", w=4)
+    queries: Any = Uniform(policy)
+    shares: Any = None
+    if name == "two queries":
+        queries, shares = {"a": Uniform(policy), "b": Uniform(policy)}, {"a": "1/2", "b": "1/2"}
+
+    def values(count: int) -> Any:
+        return {each: [[1]] * count for each in queries} if shares else [[1]] * count
+
+    with Session(queries, tmp_path / "log", shares=shares) as session:
+        session.push_batch(values(5), position=b"secret place")
+        if shares:
+            session.push_batch({"a": [[1]] * 2})  # one query is ahead
+    with sqlite3.connect(tmp_path / "log") as database:
+        database.execute("UPDATE now SET secret = NULL")
+    database.close()
+    with Session(queries, tmp_path / "log", shares=shares) as session:
+        assert session.position == b""
+        assert session.steps == ({"a": 7, "b": 5} if shares else {"": 5})
+        found = session.push_batch(values(5))
+        for each in found.values() if shares else [found]:
+            assert each.status.tolist() == [Status.SILENT] * 3 + [Status.FRESH] * 2
+    log = SQLiteLog(tmp_path / "log")
+    assert verify(log.rows()).ok
+    log.close()
+
+
+def test_at_user_level_a_backup_without_its_secret_is_for_good(tmp_path: Path) -> None:
+    """No budget returns, so nothing begins anew."""
+    mechanism = Uniform(tg.User(epsilon="1", horizon=9))
+    with Session(mechanism, tmp_path / "log") as session:
+        session.push([1])
+    with sqlite3.connect(tmp_path / "log") as database:
+        database.execute("UPDATE now SET secret = NULL")
+    database.close()
+    with Session(mechanism, tmp_path / "log") as session, pytest.raises(SessionClosed, match="copy"):
+        session.push([1])
+
+
+def test_what_is_said_about_a_query_is_compared(tmp_path: Path) -> None:
+    """As its mechanism is; an amendment lets it begin again."""
+    mechanism = Uniform(tg.WEvent(epsilon="1", w=4))
+    with Session(mechanism, tmp_path / "log", about={"": {"column": "place"}}) as session:
+        session.push([1])
+    with pytest.raises(LogMismatch):
+        Session(mechanism, tmp_path / "log", about={"": {"column": "street"}})
+    with Session(mechanism, tmp_path / "log", about={"": {"column": "street"}}, amend=True) as session:
+        assert session.scopes[""].first == 5
+
+
 def test_an_older_copy_is_noticed_by_its_head(tmp_path: Path) -> None:
     """No transaction can see it; whoever keeps a head can."""
     mechanism, path, old = mechanisms()["laplace"], tmp_path / "log.db", tmp_path / "old.db"
@@ -372,17 +426,231 @@ def test_a_finished_stream_takes_nothing_more(new_log: Callable[[], Log]) -> Non
     assert verify(new_log().rows()).ok
 
 
+HALVES = {"visits": "1/2", "spend": "1/2"}
+
+
 def test_several_queries_are_one_commit(new_log: Callable[[], Log]) -> None:
-    """Each has its account; a failure of one releases nothing of the other."""
-    named = {"visits": mechanisms()["deciding"], "spend": mechanisms()["cube"]}
-    session = Session(named, new_log())
+    """Each has its account, and runs with its share of the budget."""
+    policy = tg.WEvent(epsilon="2", w=12)
+    named = {"visits": BudgetAbsorption(policy, columns=2), "spend": mechanisms()["cube"]}
+    session = Session(named, new_log(), shares=HALVES)
     released = session.push({"visits": ROWS[0], "spend": ROWS[1]})
     assert set(released) == {"visits", "spend"}
+    assert {query.mechanism.policy.epsilon for query in session._queries} == {1}
     session.push_batch({"visits": ROWS[:9], "spend": ROWS[:9]})
-    with pytest.raises(InvalidInput):
-        session.push({"visits": ROWS[0]})
-    assert Session(named, new_log()).step == 10
+    for wrong in ({}, {"visits": ROWS[0], "other": ROWS[0]}, ROWS[0]):
+        with pytest.raises(InvalidInput):
+            session.push(wrong)
+    assert Session(named, new_log(), shares=HALVES).step == 10
     assert verify(new_log().rows()).ok
+
+
+def test_shares_are_at_most_one_budget() -> None:
+    """Two full budgets are no budget; thirds are exact."""
+    policy = tg.WEvent(epsilon="1", w=3)
+    three = dict.fromkeys("abc", Uniform(policy))
+    with pytest.raises(InvalidParameter, match=r'write shares=\{"a": "1/3", "b": "1/3", "c": "1/3"\}'):
+        Session(three)
+    wrong_shares: list[dict[str, Any]] = [
+        {"a": "1/2", "b": "1/2", "c": "1/1000000"},
+        {"a": 1},
+        dict.fromkeys("abcd", "1/4"),
+        {"a": "1/2", "b": "1/2", "c": 0},
+        {"a": "1", "b": "1", "c": "-1"},
+    ]
+    for wrong in wrong_shares:
+        with pytest.raises(InvalidParameter, match="share"):
+            Session(three, shares=wrong)
+    Session(three, shares=dict.fromkeys("abc", "1/3")).push(dict.fromkeys("abc", 5))
+    for other in (
+        tg.WEvent(epsilon="2", w=3),
+        tg.WEvent(epsilon="1", w=4),
+        tg.WEvent(rho="1", w=3),
+        tg.Event(epsilon="1"),
+    ):
+        with pytest.raises(InvalidParameter, match="one policy"):
+            Session({"a": Uniform(policy), "b": Uniform(other)}, shares={"a": "1/2", "b": "1/2"})
+
+
+def test_queries_move_at_their_own_pace(new_log: Callable[[], Log]) -> None:
+    """A second edition is released later, in the same log and in the same commits."""
+    policy = tg.WEvent(epsilon="2", w=W)
+    editions = {"first": Uniform(policy, columns=2), "second": Uniform(policy, columns=2, noise="laplace")}
+    shares = {"first": "3/4", "second": "1/4"}
+    session = Session(editions, new_log(), shares=shares)
+    session.push_batch({"first": ROWS[:3]})
+    for step in range(4, 9):
+        session = Session(editions, new_log(), shares=shares)
+        released = session.push(
+            {"first": ROWS[step], "second": ROWS[step - 3]}, step={"first": step, "second": step - 3}
+        )
+        assert (released["first"].step, released["second"].step) == (step, step - 3)
+    assert (session.steps, session.step) == ({"first": 8, "second": 5}, 8)
+    late = session.push_batch({"second": ROWS[5:7]})["second"]
+    assert late.steps.tolist() == [6, 7]
+    with pytest.raises(AccountRefused, match="released already"):
+        session.push({"first": ROWS[0], "second": ROWS[0]}, step=8)
+    with pytest.raises(InvalidInput, match="without values"):
+        session.push({"first": ROWS[0]}, step={"second": 9})
+    session.push({"first": ROWS[0], "second": ROWS[0]}, step=9)
+    seen = [
+        (name, int(step)) for each in session.releases() for name, part in each.items() for step in part.steps
+    ]
+    assert sorted(seen) == [("first", step) for step in range(1, 10)] + [
+        ("second", step) for step in (1, 2, 3, 4, 5, 6, 7, 9)
+    ]
+    assert verify(new_log().rows()).ok
+
+
+# amendments ----------------------------------------------------------------------------------------------------------
+
+
+def uniform(epsilon: str = "2", **options: Any) -> Uniform:
+    """A query with noise of its own."""
+    return Uniform(tg.WEvent(epsilon=epsilon, w=W), noise="laplace", **options)
+
+
+def statuses(session: Session, name: str, count: int) -> str:
+    """s for silent, f for fresh."""
+    found = session.push_batch({name: np.arange(count)})[name].status.tolist()
+    return "".join("s" if each == Status.SILENT else "f" for each in found)
+
+
+def test_a_new_query_waits_for_the_share_of_an_ended_one(new_log: Callable[[], Log]) -> None:
+    """And an unchanged one beside it notices nothing."""
+    before, after = {"a": uniform(), "b": uniform()}, {"a": uniform(), "c": uniform()}
+    ab, ac = {"a": "1/2", "b": "1/2"}, {"a": "1/2", "c": "1/2"}
+    Session(before, new_log(), shares=ab).push_batch({"a": np.arange(6), "b": np.arange(5)})
+    with pytest.raises(LogMismatch, match="amend"):
+        Session(after, new_log(), shares=ac)
+    planned = plan_amendment(after, new_log(), shares=ac)
+    assert planned == (("a",), {"c": 5 + W}, ("b",))
+    session = Session(after, new_log(), shares=ac, amend=True)
+    assert session.steps == {"a": 6, "c": 6}
+    assert statuses(session, "a", 4) == "ffff"
+    assert statuses(session, "c", 4) == "ssff"  # b has read step 5, and its last window ends at step 8
+    with pytest.raises(LogMismatch):
+        Session(before, new_log(), shares=ab)
+    session = Session(after, new_log(), shares=ac, amend=True)  # nothing changes: nothing is written
+    assert [row.kind for row in new_log().rows()].count(AMENDED) == 1
+    assert statuses(session, "c", 2) == "ff"
+    assert [set(each) for each in session.releases()] == [{"a"}, {"a"}, {"c"}, {"c"}]
+    assert verify(new_log().rows()).ok
+
+
+def test_a_cut_silences_every_query(new_log: Callable[[], Log]) -> None:
+    """Windows hold the larger budget already, for w − 1 steps."""
+    halves = {"a": "1/2", "b": "1/2"}
+    Session({"a": uniform(), "b": uniform()}, new_log(), shares=halves).push_batch(
+        {"a": np.arange(6), "b": np.arange(6)}
+    )
+    less = {"a": uniform("1"), "b": uniform("1")}
+    session = Session(less, new_log(), shares=halves, amend=True)
+    assert statuses(session, "a", W + 1) == "sss" + "ff"
+    assert statuses(session, "b", W + 1) == "sss" + "ff"
+    assert verify(new_log().rows()).ok
+
+
+def test_a_cut_beside_an_amount_that_stays() -> None:
+    """The same ε for a query, of half the budget: it begins again, because windows still hold what the other had."""
+    log = MemoryLog()
+    Session({"a": uniform(), "b": uniform()}, log, shares={"a": "1/2", "b": "1/2"}).push_batch(
+        {"a": np.arange(6), "b": np.arange(4)}
+    )
+    session = Session({"a": uniform("1")}, log, amend=True)
+    assert statuses(session, "a", W) == "sssf"
+    assert verify(log.rows()).ok
+
+
+def test_a_small_query_is_not_touched_by_a_cut() -> None:
+    """What windows hold fits the smaller budget as well."""
+    log = MemoryLog()
+    Session({"a": uniform()}, log, shares={"a": "1/4"}).push_batch({"a": np.arange(6)})
+    session = Session({"a": uniform("1")}, log, shares={"a": "1/2"}, amend=True)
+    assert statuses(session, "a", W) == "ffff"
+    assert verify(log.rows()).ok
+
+
+def test_free_budget_is_free_at_once_and_a_raise_is_not() -> None:
+    """A query that fits beside the others begins at once; a larger budget counts when no window has a step of before."""
+    log = MemoryLog()
+    Session({"a": uniform()}, log, shares={"a": "1/2"}).push_batch({"a": np.arange(6)})
+    session = Session({"a": uniform(), "b": uniform()}, log, shares={"a": "1/2", "b": "1/2"}, amend=True)
+    assert statuses(session, "b", 2) == "ff"
+    three = {"a": uniform("4"), "b": uniform("4"), "c": uniform("4")}
+    session = Session(three, log, shares={"a": "1/4", "b": "1/4", "c": "1/2"}, amend=True)
+    assert statuses(session, "a", 2) == "ff"
+    assert statuses(session, "b", 2) == "ff"
+    assert statuses(session, "c", W) == "sssf"
+    assert verify(log.rows()).ok
+
+
+def test_back_and_forth() -> None:
+    """A query that ended while it was silent has read nothing; one that begins again inherits nothing."""
+    log = MemoryLog()
+    Session({"a": uniform()}, log).push_batch({"a": np.arange(6)})
+    for _ in range(3):
+        Session({"b": uniform()}, log, amend=True)
+        session = Session({"a": uniform()}, log, amend=True)
+    assert statuses(session, "a", W) == "sssf"
+    assert verify(log.rows()).ok
+
+
+def test_at_user_level_a_budget_never_returns() -> None:
+    """A new query needs a share that nobody has had."""
+    policy, log = tg.User(epsilon="1", horizon=50), MemoryLog()
+    one = Uniform(policy)
+    Session({"a": one}, log, shares={"a": "1/2"}).push_batch({"a": np.arange(6)})
+    with pytest.raises(LogMismatch, match="never returns"):
+        Session({"b": one}, log, amend=True)
+    session = Session({"b": one}, log, shares={"b": "1/2"}, amend=True)
+    assert statuses(session, "b", 2) == "ff"
+    with pytest.raises(LogMismatch, match="never returns"):
+        Session({"c": one}, log, shares={"c": "1/100"}, amend=True)
+    assert verify(log.rows()).ok
+
+
+def test_amendments_keep_what_is_protected() -> None:
+    """The window, the kind of budget and the entropy stay."""
+    log = MemoryLog()
+    Session(uniform(), log).push(1)
+    for other in (
+        tg.WEvent(epsilon="2", w=W + 1),
+        tg.WEvent(rho="2", w=W),
+        tg.WEvent(epsilon="2", w=W, adjacency="replace"),
+    ):
+        with pytest.raises(LogMismatch, match="begin another log"):
+            Session(Uniform(other, noise="laplace" if other.rho is None else "auto"), log, amend=True)
+    with install(FixedEntropy("x")), pytest.raises(LogMismatch, match="entropy"):
+        Session(uniform("1"), log, amend=True)
+
+
+def test_amendments_of_copies_halted_and_finished_logs(tmp_path: Path) -> None:
+    """A copy is opened first; a halted one continues its silence; a finished one has ended."""
+    path, copied = tmp_path / "log.db", tmp_path / "copy.db"
+    with Session(mechanisms()["semiorder"], path) as session:
+        session.push(ROWS[0])
+    shutil.copy(path, copied)
+    with pytest.raises(LogMismatch, match="copy"):
+        Session(mechanisms()["laplace"], copied, amend=True)
+    Session(mechanisms()["semiorder"], copied).close()
+    Session(mechanisms()["laplace"], copied, amend=True).finish()
+    with pytest.raises(SessionClosed, match="finished"):
+        Session(mechanisms()["semiorder"], copied, amend=True)
+    log = MemoryLog()
+    session = Session({"a": hooked(), "b": hooked()}, log, shares={"a": "1/2", "b": "1/2"})
+    session.push_batch({"a": ROWS[:9], "b": ROWS[:5]})
+    with pytest.raises(Halted):
+        session.event("failure")
+    session = Session({"a": hooked(), "c": hooked()}, log, shares={"a": "1/2", "c": "1/2"}, amend=True)
+    assert session.steps == {"a": 10, "c": 10}
+    assert session.push_batch({"a": ROWS[:W]})["a"].status.tolist() == [Status.SILENT] * (W - 1) + [
+        Status.FRESH
+    ]
+    assert (
+        session.push_batch({"c": ROWS[:W]})["c"].status.tolist() == [Status.FRESH] * W
+    )  # b has read no step after 6
+    assert verify(log.rows()).ok
 
 
 def test_records_have_a_public_size(mechanism: Any) -> None:
@@ -446,7 +714,7 @@ def test_what_is_returned_is_not_shared_with_the_state() -> None:
 
     session = Session(Sharing(tg.WEvent(epsilon="1", w=3), noise="laplace"))
     session.push(1).values[:] = 7
-    assert session.push(1).values.tolist() == [[0.0]]
+    assert session.push(1).values.tolist() == [0.0]
 
 
 def test_further_arrays_of_one_query_are_not_those_of_another() -> None:
@@ -454,15 +722,17 @@ def test_further_arrays_of_one_query_are_not_those_of_another() -> None:
 
     @dataclass(frozen=True)
     class Telling(Uniform):
+        more: ClassVar[tuple[str, ...]] = ("counted",)
+
         def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
             return super().advance(state, rows, first, noise)._replace(more=(np.arange(5),))
 
     policy = tg.WEvent(epsilon="1", w=3)
-    session = Session({"a": Telling(policy), "b": Telling(policy)})
+    session = Session({"a": Telling(policy), "b": Telling(policy)}, shares={"a": "1/2", "b": "1/2"})
     seen = session.push({"a": [1], "b": [2]})
     (stored,) = session.releases()
     for name in seen:
-        assert np.array_equal(seen[name].values, stored[name].values)
+        assert np.array_equal(seen[name].values, stored[name].values[0])
 
 
 def test_a_position_is_kept_as_it_was_given(new_log: Callable[[], Log]) -> None:
@@ -481,3 +751,112 @@ def test_a_position_is_kept_as_it_was_given(new_log: Callable[[], Log]) -> None:
     with pytest.raises(Fenced):
         session.push(ROWS[1], position=b"elsewhere")
     assert session.position == b"\0at\0"
+
+
+@dataclass(frozen=True)
+class Hooked(Uniform):
+    """Says something at the end, and is told of events that cost a unit."""
+
+    revised: ClassVar[tuple[str, ...]] = ("steps",)
+    cost: int = 1
+    fails: bool = False
+
+    @property
+    def units(self) -> int:
+        """Some more, for events."""
+        return 2 * W
+
+    def describe(self) -> dict[str, Any]:
+        """All of it."""
+        return {**super().describe(), "cost": self.cost}
+
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Nothing is revised before the end."""
+        return super().advance(state, rows, first, noise)._replace(revised=(np.zeros(0, dtype=np.int64),))
+
+    def attach(self, releases: Any, more: Any, revised: Any) -> Any:
+        """As it is."""
+        releases.names = tuple(map(str, revised[0].tolist()))
+        return releases
+
+    def finish(self, state: Any, last: int, noise: Draws) -> Output:
+        """The last step."""
+        if self.fails:
+            raise RuntimeError("a secret")
+        return empty_output(0, self.outputs)._replace(revised=(np.array([last]),))
+
+    def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
+        """Cost something."""
+        if name == "failure":
+            raise RuntimeError("a secret")
+        return Charges(step, np.array([self.cost]))
+
+
+def hooked(**options: Any) -> Hooked:
+    """With noise of its own, so that a step costs one unit of eight."""
+    return Hooked(tg.WEvent(epsilon="2", w=W), columns=2, noise="laplace", **options)
+
+
+def test_the_end_releases_what_a_mechanism_still_has_to_say(new_log: Callable[[], Log]) -> None:
+    """In the last commit, and readable from the log."""
+    session = Session(hooked(), new_log())
+    session.push_batch(ROWS[:3])
+    said = session.finish()
+    assert (len(said), said.names) == (0, ("3",))
+    *_, stored = Session(hooked(), new_log()).releases()
+    assert (len(stored), stored.names) == (0, ("3",))
+    assert verify(new_log().rows()).ok
+
+
+def test_an_end_that_fails_is_not_tried_again() -> None:
+    """The stream has ended, and nothing of the failure leaves."""
+    log = MemoryLog()
+    session = Session(hooked(fails=True), log)
+    session.push(ROWS[0])
+    with pytest.raises(Halted) as caught:
+        session.finish()
+    assert caught.value.__context__ is None
+    for ended in (session, Session(hooked(fails=True), log)):
+        with pytest.raises(SessionClosed, match="finished"):
+            ended.finish()
+    assert verify(log.rows()).ok
+
+
+def test_an_event_is_charged_to_the_step_in_progress(new_log: Callable[[], Log]) -> None:
+    """Beside what the step costs, whether it is pushed or passed over, and in a log that is opened again."""
+    session = Session(hooked(cost=5), new_log())
+    session.push(ROWS[0])
+    session.event("intrusion")
+    assert session.step == 1
+    session = Session(hooked(cost=5), new_log())
+    session.push(ROWS[1])  # 1 + 5 + 1 of 8
+    with pytest.raises(Halted):  # the event would be the second of five units in one window
+        session.event("intrusion")
+    assert verify(new_log().rows()).ok
+    session = Session(hooked(cost=5), new_log())
+    assert session.step == 3
+    silent = session.push_batch(ROWS[3 : 3 + W])
+    assert silent.status.tolist() == [Status.SILENT] * (W - 1) + [Status.FRESH]
+    assert verify(new_log().rows()).ok
+
+
+def test_events_that_fail_are_charged(new_log: Callable[[], Log]) -> None:
+    """As a step that fails."""
+    session = Session(hooked(), new_log())
+    with pytest.raises(Halted):
+        session.event("failure")
+    assert Session(hooked(), new_log()).step == 1
+    assert verify(new_log().rows()).ok
+
+
+def test_an_event_counts_where_its_step_is_passed_over() -> None:
+    """And at user level for ever."""
+    log = MemoryLog()
+    session = Session(hooked(cost=7), log)
+    session.event("intrusion")
+    session.push(ROWS[0], step=3)
+    assert Session(hooked(cost=7), log)._queries[0].account.recent().tolist() == [0, 7, 0, 1]
+    with pytest.raises(AccountRefused):
+        session.push(ROWS[0])
+    session.push(ROWS[0], step=5)
+    assert verify(log.rows()).ok

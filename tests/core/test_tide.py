@@ -127,7 +127,10 @@ def former_run(mechanism: Former, values: Any) -> tuple[list[dict[str, Any]], li
 
 def finished(mechanism: Tide, session: Session) -> Releases | None:
     """What `finish` says."""
-    return mechanism.smoothed(mechanism.finish(session._queries[0].state), unit_of(mechanism))
+    return mechanism.smoothed(
+        mechanism.finish(session._queries[0].state, session.step, session._queries[0].draws).revised,
+        unit_of(mechanism),
+    )
 
 
 def window_units(log: Log, window: int | None, steps: int) -> list[int]:
@@ -135,7 +138,7 @@ def window_units(log: Log, window: int | None, steps: int) -> list[int]:
     units, spans = np.zeros(steps + 1, dtype=np.int64), {}
     for row in log.rows():
         if row.last >= row.first:
-            ((own, named),) = charges_of(row)
+            ((_, (_, own, named)),) = charges_of(row)
             units[row.first : row.last + 1] = own
             spans.update({(law, ordinal): rest for law, ordinal, *rest in named.tolist() if rest[2]})
     found = []
@@ -212,13 +215,13 @@ def test_steps_that_are_passed_over_are_predicted_and_not_told_of() -> None:
     session = Session(tide, log)
     revised, seen = [], []
     for step in (1, 2, 3, 9, 10, 40, 41, 42, 43, 44, 45, 200, 201, 202, 203, 399, 400):
-        release = session.push(values[step - 1], step=step)
+        release = session.push_batch([values[step - 1]], step=step)
         seen.append(step)
         parts = [part for row in log.rows_since(step) if row.releases for part in arrays.decode(row.releases)]
         revised += parts[OUTPUTS + len(tide.more)].tolist()
     assert revised == [step for step in seen if step <= 203]
     assert np.isfinite(release.values).all()
-    steps, *_ = tide.finish(session._queries[0].state)
+    steps = session.finish().revised.steps
     assert steps.tolist() == [399, 400]
     assert max(window_units(log, 8, 400)) <= tide.units
     assert verify(log.rows()).ok
@@ -229,7 +232,7 @@ def test_revised_values_around_passed_steps_are_silent_there() -> None:
     tide = Tide(tg.WEvent(epsilon="4", w=8), delay=8)
     session = Session(tide)
     session.push_batch(stream("season", 5, 1))
-    released = session.push(2000, step=9)
+    released = session.push_batch([[2000]], step=9)
     released = session.push_batch(stream("season", 20, 1)[9:])
     revised = released.revised
     assert revised is not None
@@ -249,7 +252,7 @@ def test_a_stream_may_begin_later() -> None:
         tide = Tide.examples()[0]
         assert isinstance(tide, Tide)
         session = Session(tide)
-        got = [session.push(values[0], step=50), session.push_batch(values[1:])]
+        got = [session.push_batch(values[:1], step=50), session.push_batch(values[1:])]
         state = session._queries[0].state
     assert state.plan[[ORIGIN, STEP]].tolist() == [49, 49 + STEPS]
     assert_same(fields([expected]), fields([*got]))
@@ -280,7 +283,10 @@ def test_without_fixed_entropy_no_window_is_overspent(label: str) -> None:
     charged = window_units(log, tide.policy.window, len(values))
     assert 0 < max(charged) <= tide.units
     assert any(
-        row[4] for each in log.rows() if each.last >= each.first for row in charges_of(each)[0][1].tolist()
+        row[4]
+        for each in log.rows()
+        if each.last >= each.first
+        for row in charges_of(each)[0][1].spans.tolist()
     )
 
 
@@ -291,9 +297,9 @@ def test_a_long_gap_takes_no_longer_than_two_windows() -> None:
     for far in (60, 60 + 24 * 1000, 60 + 24 * 10**9):  # the first is passed over step by step
         tide = Tide(tg.WEvent(epsilon="4", w=8), **DAY)
         with install(FixedEntropy("x")):
-            session = Session(tide)
+            session = Session(tide, MemoryLog())
             session.push_batch(values[:30])
-            found.append(session.push(values[-1], step=far))
+            found.append(session.push_batch(values[-1:], step=far))
             after = session.push_batch(values)
         assert np.isfinite(after.values).all()
         assert verify(session._log.rows()).ok
@@ -329,12 +335,12 @@ def test_several_queries_read_their_own_arrays_again() -> None:
     policy = tg.WEvent(epsilon="1", w=12)
     queries: dict[str, Any] = {"one": Tide(policy, columns=2), "other": Tide(policy, columns=20)}
     log = MemoryLog()
-    session = Session(queries, log)
+    session = Session(queries, log, shares={"one": "1/2", "other": "1/2"})
     for part in pieces("odd", 30):
         pushed = session.push_batch(
             {name: stream("rough", 30, each.columns)[part] for name, each in queries.items()}
         )
-    *_, last = Session(queries, log).releases()
+    *_, last = Session(queries, log, shares={"one": "1/2", "other": "1/2"}).releases()
     for name in queries:
         assert_same(fields([pushed[name]]), fields([last[name]]))
 
@@ -345,7 +351,7 @@ def test_silent_steps_are_silent_in_every_array() -> None:
     session = Session(tide)
     session.push_batch(stream("levels", 30, 1))
     query = session._queries[0]
-    assert query.restart(30)
+    assert query.restart()
     released = session.push_batch(stream("levels", 30, 1))
     assert released.status[:9].tolist() == [int(Status.SILENT)] * 9
     assert released.deviation is not None

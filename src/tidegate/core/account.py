@@ -13,7 +13,7 @@ import numpy as np
 
 from tidegate.compiled import lean
 from tidegate.core.charges import Charges, Integers, Span
-from tidegate.core.errors import AccountRefused
+from tidegate.core.errors import AccountRefused, Held, Refusal
 from tidegate.exact import whole
 
 LARGEST_LIMIT = 2**62 - 1  # so that a limit and one more charge stay within 64 bits
@@ -71,13 +71,14 @@ class Account:
     tidegate.core.errors.AccountRefused: the charge of 6 units at step 4 is refused: steps 1 to 4 may spend 8 ...
     """
 
-    __slots__ = ("_at", "_ring", "horizon", "limit", "live", "ordinals", "step", "total", "window")
+    __slots__ = ("_at", "_ring", "ahead", "horizon", "limit", "live", "ordinals", "step", "total", "window")
 
     def __init__(self, limit: int, window: int | None, horizon: int | None = None) -> None:
         self.limit = whole("limit", limit, most=LARGEST_LIMIT)
         self.window = None if window is None else whole("window", window)
         self.horizon = horizon
         self.step = 0  # the last step that was charged or passed over
+        self.ahead = 0  # units that events have charged to the next step
         self.total = 0
         self.live: dict[tuple[int, int], Span] = {}
         self.ordinals: dict[int, int] = {}  # of each law: the largest ordinal that was ever charged
@@ -96,36 +97,46 @@ class Account:
             raise AccountRefused.horizon(charges.last, horizon)
         ring, at, total = self._moved_to(charges.first)
         live, ordinals = self._with_spans(charges)
-        if units.size and (int(units.min()) < 0 or int(units.max()) > self.limit):
+        units = self._with_events(charges)
+        if units.size and (int(charges.units.min()) < 0 or int(units.max()) > self.limit):
             raise AccountRefused("a step was charged less than nothing or more than a whole window.")
         allowed = self._allowed(charges, live)
         refused, total = first_refused(ring, at, total, units, allowed)
         if refused >= 0:
-            step, asked = charges.first + refused, int(units[refused])
-            spent = self.limit - int(allowed[refused if allowed.size > 1 else 0]) + total - asked
-            raise AccountRefused.overspent(step, asked, spent, self.limit, self.window)
+            raise self._overspent(charges, live, charges.first + refused)
         kept = {key: span for key, span in live.items() if self._meets(span, charges.last + 1)}
         return Checked(charges, int(total), kept, ordinals)
 
     def apply(self, checked: Checked) -> None:
         """Take over charges that were checked, and committed, last."""
         charges = checked.charges
+        units = self._with_events(charges)
         self._ring, self._at, _ = self._moved_to(charges.first)
-        window, units = self._ring.size, charges.units
+        window = self._ring.size
         if window:
             kept = units[-window:]
             start = self._at + len(units) - len(kept)
             self._ring[(start + np.arange(len(kept))) % window] = kept
             self._at = (self._at + len(units)) % window
+        if charges.last > self.step:
+            self.ahead = 0
         self.step, self.total = charges.last, checked.total
         self.live, self.ordinals = checked.live, checked.ordinals
+
+    def check_event(self, units: int) -> None:
+        """Judge what an event costs, which is charged to the next step."""
+        self.check(Charges(self.step + 1, np.array([units], dtype=np.int64)))
+
+    def apply_event(self, units: int) -> None:
+        """Take it over: the next step has spent this before it is released."""
+        self.ahead += units
 
     def remaining(self) -> int:
         """Units that the window which ends at the next step has left."""
         ring, at, total = self._moved_to(self.step + 1)
         leaving = int(ring[at]) if ring.size else 0
         spans = sum(span.units for span in self.live.values())
-        return self.limit - (total - leaving) - spans
+        return self.limit - (total - leaving) - spans - self.ahead
 
     def fill(self, first: int, last: int) -> Charges:
         """All that is left in every window that ends at these steps: what a halt charges.
@@ -140,24 +151,57 @@ class Account:
             if self._meets(span, first)
         ]
         rest = self.limit - sum(span.units for span in spans)
+        ahead = (
+            self.ahead if first == self.step + 1 else 0
+        )  # of the first step; one that is passed over has it in the ring
         units = np.zeros(count, dtype=np.int64)
         for index in range(count):
             if ring.size:
                 total -= (
                     int(ring[(at + index) % ring.size])
                     if index < ring.size
-                    else int(units[index - ring.size])
+                    else int(units[index - ring.size]) + (ahead if index == ring.size else 0)
                 )
+            total += 0 if index else ahead
             units[index] = max(0, rest - total)
             total += int(units[index])
         rows = np.array(spans, dtype=np.int64).reshape(-1, len(Span._fields))
         return Charges(first, units, rows)
 
+    def held(self, step: int) -> list[Held]:
+        """What the window that ends at a step to come holds already, the largest first.
+
+        Of an endless window the account knows the sum alone.
+        """
+        spans = [Held(*span[2:]) for span in self.live.values() if self._meets(span, step)]
+        return sorted([*self._held_by_steps(step), *spans], key=_largest_first)
+
+    def _held_by_steps(self, step: int) -> list[Held]:
+        """The same without spans."""
+        found = []
+        if self.window is None:
+            found += [Held(1, self.step, self.total)] if self.total else []
+        else:
+            since, low = self.step - self.window + 1, step - self.window + 1
+            recent = self.recent()
+            found += [
+                Held(since + at, since + at, int(recent[at]))
+                for at in np.flatnonzero(recent).tolist()
+                if since + at >= low
+            ]
+        if self.ahead and (self.window is None or self.step + 1 > step - self.window):
+            found.append(Held(self.step + 1, self.step + 1, self.ahead))
+        return found
+
+    def first_fit(self, units: int, step: int) -> int | None:
+        """The first step from this one on that may be charged so many units, if nothing else is charged before."""
+        return _first_fit(self.held(step), units, step, self.limit, self.window)
+
     def recent(self) -> Integers:
         """The units of the last w steps, the oldest first."""
         return np.roll(self._ring, -self._at)
 
-    def describe(self) -> dict[str, int | None]:
+    def describe(self) -> dict[str, Any]:
         """The public numbers of the account."""
         return {"units": self.limit, "window": self.window, "horizon": self.horizon}
 
@@ -173,7 +217,8 @@ class Account:
     def load(self, charges: Charges) -> None:
         """Take over units that were committed before, for an account that is opened again."""
         ring, at, total = self._moved_to(charges.first)
-        _, total = first_refused(ring, at, total, charges.units, np.array([LARGEST_LIMIT]))
+        units = self._with_events(charges)
+        _, total = first_refused(ring, at, total, units, np.array([LARGEST_LIMIT]))
         self.apply(Checked(charges, int(total), {}, {}))
 
     def restore(self, total: int, live: dict[tuple[int, int], Span], ordinals: dict[int, int]) -> None:
@@ -189,11 +234,23 @@ class Account:
     def _moved_to(self, first: int) -> tuple[Integers, int, int]:
         """(ring, place of its oldest step, its units) when the step before `first` has passed; nothing is changed."""
         passed = first - 1 - self.step
-        if not passed or not self._ring.size:
+        if passed <= 0:
             return self._ring, self._at, self.total
+        if not self._ring.size:
+            return self._ring, self._at, self.total + self.ahead
         ring, window = self._ring.copy(), self._ring.size
         ring[(self._at + np.arange(min(passed, window))) % window] = 0
+        if passed <= window:
+            ring[self._at] = self.ahead
         return ring, (self._at + passed) % window, int(ring.sum())
+
+    def _with_events(self, charges: Charges) -> Integers:
+        """The units of charges, with what events have charged to the first step before."""
+        if not self.ahead or charges.first != self.step + 1 or not len(charges.units):
+            return charges.units
+        units = charges.units.copy()
+        units[0] += min(self.ahead, LARGEST_LIMIT)
+        return units
 
     def _with_spans(self, charges: Charges) -> tuple[dict[tuple[int, int], Span], dict[int, int]]:
         """The spans that are live after these charges, and the ordinals; a span that breaks a rule is refused."""
@@ -224,6 +281,25 @@ class Account:
             ordinals[span.law] = max(ordinals.get(span.law, -1), span.ordinal)
         return live, ordinals
 
+    def _overspent(self, charges: Charges, live: dict[tuple[int, int], Span], step: int) -> AccountRefused:
+        """The refusal of the first step that does not fit: what its window holds, and when it would fit."""
+        before, low = step - charges.first, 1 if self.window is None else max(1, step - self.window + 1)
+        own = [span for span in live.values() if span.first == step]
+        asked = int(charges.units[before]) + sum(span.units for span in own)
+        held = self._held_by_steps(step)
+        held += [Held(*span[2:]) for span in live.values() if span.first < step and self._meets(span, step)]
+        held += [
+            Held(charges.first + at, charges.first + at, int(charges.units[at]))
+            for at in np.flatnonzero(charges.units[:before]).tolist()
+            if charges.first + at >= low
+        ]
+        held.sort(key=_largest_first)
+        spent = sum(each.units for each in held)
+        fits = _first_fit(held, asked, step, self.limit, self.window)
+        return AccountRefused.overspent(
+            Refusal(step, asked, low, self.limit, spent, tuple(held), fits, self.horizon)
+        )
+
     def _allowed(self, charges: Charges, live: dict[tuple[int, int], Span]) -> Integers:
         """What steps may have spent in the window that ends at each charged step, beside the spans that meet it."""
         count, first = len(charges.units), charges.first
@@ -241,8 +317,24 @@ class Account:
             allowed[at:index] = rest
             rest, at = rest - used[index], index
             if rest < 0:
-                raise AccountRefused.overspent(
-                    first + index, used[index], self.limit - rest - used[index], self.limit, self.window
-                )
+                raise self._overspent(charges, live, first + index)
         allowed[at:] = rest
         return allowed
+
+
+def _largest_first(held: Held) -> tuple[int, int]:
+    return -held.units, held.first
+
+
+def _first_fit(held: list[Held], units: int, step: int, limit: int, window: int | None) -> int | None:
+    """The first step from this one on whose window has room: charges leave it w steps after their last one."""
+    spent = sum(each.units for each in held)
+    if spent + units <= limit:
+        return step
+    if window is None:
+        return None
+    for each in sorted(held, key=lambda each: each.last):
+        spent -= each.units
+        if spent + units <= limit:
+            return each.last + window
+    return None

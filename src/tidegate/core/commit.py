@@ -21,7 +21,7 @@ LENGTH = struct.Struct("<q")
 POSITION_BLOCK = 256  # a position is stored in so many bytes, or a multiple
 
 # kinds of commits
-OPENED, PUSHED, HALTED, RESTARTED, FINISHED = 0, 1, 2, 3, 4
+OPENED, PUSHED, HALTED, RESTARTED, FINISHED, EVENT, AMENDED = 0, 1, 2, 3, 4, 5, 6
 
 
 class Commit(NamedTuple):
@@ -80,8 +80,13 @@ def head_of(
 
 def sealed(salt: bytes, position: bytes, state: bytes) -> bytes:
     """Salt, position and state as one secret, whose size tells the position's to a multiple of a block."""
-    padding = bytes(-len(position) % POSITION_BLOCK)
+    padding = bytes(_room(len(position)) - len(position))
     return salt + LENGTH.pack(len(position)) + position + padding + state
+
+
+def _room(length: int) -> int:
+    """The bytes that a position takes; one that is missing takes as many as a short one."""
+    return max(1, -(-length // POSITION_BLOCK)) * POSITION_BLOCK
 
 
 def unsealed(secret: bytes, digest: bytes) -> tuple[bytes, bytes]:
@@ -90,4 +95,4 @@ def unsealed(secret: bytes, digest: bytes) -> tuple[bytes, bytes]:
         raise LogDamaged("the log's state is not the one of its last commit; restore a backup.")
     begin = SALT_BYTES + LENGTH.size
     length = LENGTH.unpack_from(secret, SALT_BYTES)[0]
-    return secret[begin : begin + length], secret[begin + length + -length % POSITION_BLOCK :]
+    return secret[begin : begin + length], secret[begin + _room(length) :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
@@ -21,13 +22,13 @@ class Loaded(NamedTuple):
     row
         The last commit's row.
     secret
-        Its secret.
+        Its secret; None in a backup that was made without it.
     here
         Whether it was written in this very file: in a copy, noise to come must not be drawn from it.
     """
 
     row: Row
-    secret: bytes
+    secret: bytes | None
     here: bool
 
 
@@ -63,6 +64,10 @@ class Log(ABC):
         """The rows of all commits whose last step is not before a step, in order; found by an index."""
 
     @abstractmethod
+    def has_head(self, head: bytes) -> bool:
+        """Whether one of the commits has this head; found by an index."""
+
+    @abstractmethod
     def forget_releases(self, number: int) -> None:
         """Drop the releases of all commits before a number: every sink has confirmed them."""
 
@@ -71,13 +76,22 @@ class Log(ABC):
 
 
 class MemoryLog(Log):
-    """The log of a session that need not survive its process. It stores the same bytes as a file."""
+    """The log of a session that need not survive its process. It stores the same bytes as a file.
+
+    Parameters
+    ----------
+    steps
+        How many of the last steps it keeps the commits of, at least; None: all. A session that makes its own log gives a
+        window: nobody else can open that log, so nobody needs more, and its memory is bounded.
+    """
 
     durable = False
 
-    def __init__(self) -> None:
+    def __init__(self, steps: int | None = None) -> None:
         super().__init__()
-        self._rows: list[Row] = []
+        self._steps = steps
+        self._room = 0  # rows, before the old ones are dropped
+        self._rows: list[Row] = []  # without gaps
         self._secrets: dict[
             bytes, bytes
         ] = {}  # by head: of the last commit, and for a moment of the next one
@@ -101,21 +115,26 @@ class MemoryLog(Log):
             self._secrets[row.head] = commit.secret
             self._rows.append(row)  # the commit: what interrupts comes before it or after it
             self._secrets = {row.head: commit.secret}
+            if self._steps is not None and len(self._rows) > self._room:
+                self._rows = list(self.rows_since(row.last - self._steps + 1))
+                self._room = 2 * len(self._rows)  # so that rows are copied once
             return row.head
 
     def rows(self, number: int = 0) -> Iterator[Row]:
         """All rows from a number on."""
-        return iter(self._rows[number:])
+        rows = self._rows
+        return iter(rows[max(0, number - rows[0].number) :] if rows else ())
 
     def rows_since(self, step: int) -> Iterator[Row]:
         """The rows of commits that end at or after a step."""
-        low, high = 0, len(self._rows)
-        while low < high:  # steps only grow
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._rows[middle].last >= step else (middle + 1, high)
-        return iter(self._rows[low:])
+        rows = self._rows
+        return iter(rows[bisect_left(rows, step, key=lambda row: row.last) :])  # steps only grow
+
+    def has_head(self, head: bytes) -> bool:
+        """Whether a commit has this head."""
+        return any(row.head == head for row in self._rows)
 
     def forget_releases(self, number: int) -> None:
         """Drop releases before a number."""
-        for at, row in enumerate(self._rows[:number]):
-            self._rows[at] = row._replace(releases=None)
+        with self._turns.one():
+            self._rows = [row._replace(releases=None) if row.number < number else row for row in self._rows]

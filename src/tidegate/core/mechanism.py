@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.core.charges import NO_SPANS, Charges, Integers
 from tidegate.core.rows import Draws
+from tidegate.core.values import Reader
 from tidegate.exact import ExactLike
 from tidegate.policy import Policy
 from tidegate.releases import Status
+
+if TYPE_CHECKING:
+    from tidegate.core.account import Account
+    from tidegate.intervals import Fold
 
 Matrix = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -55,6 +60,11 @@ class Output(NamedTuple):
     def released(self) -> tuple[npt.NDArray[Any], ...]:
         """The arrays that leave."""
         return (self.values, self.status, self.source, self.scale, *self.more, *self.revised)
+
+    @property
+    def charged(self) -> tuple[npt.NDArray[Any], ...]:
+        """The arrays that every mechanism has, one row per step, and what the steps cost."""
+        return (self.values, self.status, self.source, self.scale, self.units)
 
     def check_shape(self, steps: int, outputs: int) -> None:
         """Raise where it does not have a row, and a charge, for every step."""
@@ -151,6 +161,61 @@ class Resumes(Protocol):
 
     def resume(self, state: State, step: int, recent: Integers) -> None:
         """Fill them when a log was opened: `recent` are the units of the last steps, up to `step`."""
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A mechanism whose steps are no plain columns."""
+
+    def reader(self) -> Reader:
+        """What checks pushed values, and makes them rows of whole numbers; it refuses by their form alone."""
+
+
+@runtime_checkable
+class Finishes(Protocol):
+    """A mechanism that has something to say at the end of a stream."""
+
+    def finish(self, state: State, last: int, noise: Draws) -> Output | None:
+        """What the end releases: 0 steps, and `revised` arrays about earlier ones, with a public number of rows.
+
+        It costs nothing: it is made from noise that was charged. `last` is the last step. Whether it is None is public.
+        """
+
+
+@runtime_checkable
+class HearsEvents(Protocol):
+    """A mechanism with announced public events, for example an intrusion."""
+
+    def event(self, state: State, name: str, step: int, noise: Draws) -> Charges | None:
+        """Change the state. `step` is the one in progress, the next to be pushed.
+
+        What the event costs is charged to that step, beside what its release costs: `Charges(step, [units])` without
+        spans, or None. What it costs is public.
+        """
+
+
+@runtime_checkable
+class HasAccount(Protocol):
+    """A mechanism whose policy needs another account than units per window."""
+
+    def account(self) -> Account:
+        """A new one, with the interface of `account.Account`."""
+
+
+@runtime_checkable
+class KnowsErrors(Protocol):
+    """A mechanism that says how far its values may be off."""
+
+    def intervals(self) -> Fold | None:
+        """A fold over its releases; None where nothing is known."""
+
+
+@runtime_checkable
+class SharesBudget(Protocol):
+    """A mechanism that says itself how it runs with another budget; all others have a field `policy` that is replaced."""
+
+    def with_policy(self, policy: Policy) -> Mechanism:
+        """The same configuration with this policy."""
 
 
 def empty_output(steps: int, outputs: int) -> Output:

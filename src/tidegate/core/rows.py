@@ -18,6 +18,7 @@ from tidegate.noise.discrete_laplace import decide
 from tidegate.noise.entropy import CHUNK_WORDS, Source
 from tidegate.noise.fixed import MIX_1, MIX_2, STRIDE, address_keys
 from tidegate.noise.kernels import UNDECIDED, constants, laplace_large, laplace_small
+from tidegate.noise.readdressed import Readdressed
 
 # what a loop wants when it returns: nothing, words, or the row of slot k as ROW + k; a mechanism's own are negative
 DONE, WORDS, ROW = 0, 1, 2
@@ -112,6 +113,14 @@ class Draws:
         if self._bound[0] is not state:
             self._bound = (state, make())
         return self._bound[1]
+
+    def part(self, prefix: str = "", offset: int = 0) -> Draws:
+        """The randomness of a mechanism inside of this one, with rows of its own and, under fixed entropy, its addresses.
+
+        Rows are known by their steps. So whatever counts steps from elsewhere has rows of its own.
+        """
+        addressed = address_keys(self.source, "") is not None
+        return Draws(Readdressed(self.source, prefix, offset) if addressed else self.source)
 
     def rows(self, **streams: int) -> RowNoise:
         """Rows by the names of their streams, with so many columns each; made once."""

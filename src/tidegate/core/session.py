@@ -12,19 +12,22 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 
 from __future__ import annotations
 
-import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 
 from tidegate.core import arrays
 from tidegate.core.account import Account, Checked
-from tidegate.core.charges import NO_SPANS, Charges, Integers, Span, span_rows
+from tidegate.core.charges import NO_SPANS, SPAN_FIELDS, Charges, Span
 from tidegate.core.commit import (
+    AMENDED,
+    EVENT,
     FINISHED,
     HALTED,
     NO_HEAD,
@@ -37,15 +40,28 @@ from tidegate.core.commit import (
     sealed,
     unsealed,
 )
-from tidegate.core.errors import Halted, LogDamaged, LogMismatch, SessionClosed
+from tidegate.core.errors import AccountRefused, Halted, LogDamaged, LogMismatch, SessionClosed
 from tidegate.core.log import Loaded, Log, MemoryLog
-from tidegate.core.mechanism import Mechanism, Output, Resumes, unit_of
+from tidegate.core.mechanism import (
+    Finishes,
+    HasAccount,
+    HearsEvents,
+    KnowsErrors,
+    Mechanism,
+    Output,
+    Reads,
+    Resumes,
+    unit_of,
+)
+from tidegate.core.postgres_log import PostgresLog, is_url
 from tidegate.core.rows import Draws
+from tidegate.core.scope import Amendment, Book, Scope, amended, begun, compare, described, divided
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.turns import Turns
-from tidegate.core.values import Matrix, ValueReader
-from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.exact import whole
+from tidegate.core.values import Matrix, Reader, ValueReader
+from tidegate.errors import InvalidInput
+from tidegate.exact import ExactLike, whole
+from tidegate.intervals import History
 from tidegate.noise.entropy import Source, current, fresh_bytes
 from tidegate.releases import Releases
 
@@ -53,32 +69,78 @@ BUSY = "a push of this session was interrupted, and what it made was not committ
 CLOSED = "this session is closed; open the log again."
 ENDED = "this stream was finished; begin another one."
 HALTED_FOR_GOOD = "this stream was halted, and at user level no budget returns; begin another one."
+MISMATCH = (
+    "the log was begun or amended with other queries, parameters or entropy; open it with its own configuration, amend "
+    "it, or choose another path."
+)
+COPIED = "this log is a copy; open it with the configuration that it has before it is amended."
 COPIED_FOR_GOOD = "this log is a copy, and at user level noise cannot begin anew; continue the original."
+INTEGER = np.dtype(np.int64)
+ACCOUNT_ARRAYS = 3  # that stand before the state of a query: total, spans, ordinals
 OUTPUTS = 4  # arrays that every query releases: values, status, source, scale
+PLACE_FIELDS = 4  # step, silence, last step that was charged, arrays of the state
+TABLE_FIELDS = 4  # scope, first step, steps, released arrays
+CHARGED = (PUSHED, HALTED, EVENT)
 
 Position = bytes | str | int | None
+Steps = int | Mapping[str, int] | None
 
 
 class Query:
     """One statistic of a session: its mechanism, its account, its state."""
 
-    __slots__ = ("account", "draws", "mechanism", "name", "reader", "silent_until", "state")
+    __slots__ = (
+        "_packed", "account", "draws", "history", "mechanism", "name", "reader", "released", "scope", "silent_until",
+        "state", "unit",
+    )  # fmt: skip
 
     def __init__(self, name: str, mechanism: Mechanism, source: Source) -> None:
         self.name, self.mechanism, self.draws = name, mechanism, Draws(source)
         policy = mechanism.policy
-        self.account = Account(mechanism.units, policy.window, policy.horizon)
+        self.account: Account = (
+            mechanism.account()
+            if isinstance(mechanism, HasAccount)
+            else Account(mechanism.units, policy.window, policy.horizon)
+        )
         clamp = None if mechanism.clamp is None else Fraction(mechanism.clamp)
-        self.reader = ValueReader(mechanism.columns, Fraction(mechanism.grid), mechanism.rounding, clamp)
-        self.state: Any = mechanism.begin(1)
+        self.reader: Reader = (
+            mechanism.reader()
+            if isinstance(mechanism, Reads)
+            else ValueReader(mechanism.columns, Fraction(mechanism.grid), mechanism.rounding, clamp)
+        )
+        self.unit = unit_of(mechanism)  # what a unit is worth
+        self.released = OUTPUTS + sum(_further(mechanism))  # arrays
+        self.scope: Scope
         self.silent_until = 0  # steps up to this one release nothing and cost nothing
+        self.state: Any = ()
+        self.history: History | None = None  # gives releases their intervals
+        # a state, and the piece of memory that it lives in
+        self._packed: tuple[Any, arrays.Packed | None] = (None, None)
+
+    @property
+    def step(self) -> int:
+        """The last step that was committed."""
+        return self.account.step
+
+    @property
+    def has_event(self) -> bool:
+        """Whether the step in progress was charged for an event."""
+        return bool(getattr(self.account, "ahead", 0))
+
+    def begin(self, scope: Scope, step: int) -> None:
+        """Stand at a step, and begin with the first one that the scope reads."""
+        self.scope, self.account.step, self.silent_until = scope, step, scope.first - 1
+        self.state = self.mechanism.begin(scope.first)
+        self.history = new_history(self.mechanism)
 
     def check_public(self, first: int, count: int) -> None:
         """Refuse what the next steps cost at least, before a random word is drawn."""
         silent = self._silent(first, count)
-        self.account.check(
-            self.mechanism.public(self.state, first + silent, count - silent).after_silence(silent)
-        )
+        charges = self.mechanism.public(self.state, first + silent, count - silent).after_silence(silent)
+        try:
+            self.account.check(charges)
+        except AccountRefused as error:
+            raise error.of(f"query {self.name!r}", self.name) if self.name else error from None
 
     def halted(self, first: int, count: int) -> Checked:
         """What is charged for steps that failed: all that is left, but for those that are silent anyway."""
@@ -91,6 +153,7 @@ class Query:
 
     def advance(self, rows: Matrix, first: int) -> Output:
         """Release the next steps, the first of which may be silent."""
+        self.pack()
         silent = self._silent(first, len(rows))
         if not silent:
             return self.mechanism.advance(self.state, rows, first, self.draws)
@@ -99,37 +162,91 @@ class Query:
             raise ValueError("a span begins at a silent step")
         return rest.after_silence(silent)
 
-    def restart(self, last: int) -> bool:
-        """Begin anew when no window contains a step up to `last` any more; False where that never happens."""
-        window = self.account.window
-        if window is None:
+    def finish(self) -> Output | None:
+        """What the end of the stream releases; nothing while it is silent."""
+        last = self.step
+        if last <= self.silent_until or not isinstance(self.mechanism, Finishes):
+            return None
+        output = self.mechanism.finish(self.state, last, self.draws)
+        if output is not None:
+            self.check_output(output, 0)
+        return output
+
+    def check_output(self, output: Output, count: int) -> None:
+        """Raise where it is not what the mechanism has announced."""
+        output.check_shape(count, self.mechanism.outputs)
+        if (len(output.more), len(output.revised)) != _further(self.mechanism):
+            raise ValueError("a mechanism must release the arrays that it has named")
+
+    def event(self, name: str) -> int:
+        """Tell the mechanism of an event; the units that are charged to the step in progress."""
+        step = self.step + 1
+        if step <= self.silent_until or not isinstance(self.mechanism, HearsEvents):
+            return 0
+        charges = self.mechanism.event(self.state, name, step, self.draws)
+        if charges is None:
+            return 0
+        if charges.first != step or len(charges.units) > 1 or (charges.spans[:, 4] > 0).any():
+            raise ValueError("an event charges units to the step in progress")
+        units = int(charges.units.sum())
+        self.account.check_event(units)
+        return units
+
+    def fall_silent(self) -> None:
+        """Until no window contains a step so far."""
+        if self.account.window is not None:
+            self.silent_until = max(self.silent_until, self.step + self.account.window - 1)
+
+    def restart(self) -> bool:
+        """Begin anew when no window contains a step so far; False where that never happens."""
+        if self.account.window is None:
             return False
-        self.silent_until = max(self.silent_until, last + window - 1)
+        self.fall_silent()
         self.account.end_spans()
         self.state = self.mechanism.begin(self.silent_until + 1)
+        self.history = new_history(self.mechanism)
         return True
 
-    def stored(self, checked: Checked) -> Iterator[arrays.Array]:
-        """What a commit keeps of it: the account's spans, and the state."""
-        room = self.mechanism.most_spans
-        known = np.full((room, 2), -1, dtype=np.int64)  # never more laws than spans
-        for row, pair in zip(known[: len(checked.ordinals)], checked.ordinals.items(), strict=True):
-            row[:] = pair
-        yield np.array([checked.total, self.silent_until], dtype=np.int64)
-        yield span_rows(list(checked.live.values()), room)
-        yield known
-        yield from arrays.flat(self.state)
+    def pack(self) -> arrays.Packed | None:
+        """Let the arrays of a state live in one piece of memory, so that a commit copies them at once."""
+        known, packed = self._packed
+        if known is not self.state:
+            packed = None
+            if arrays.in_one_piece(self.state):
+                packed = arrays.Packed(list(arrays.flat(self.state)))
+                self.state = arrays.moved(self.state, iter(packed.arrays))
+            self._packed = self.state, packed
+        return packed
+
+    def stored(self, checked: Checked) -> tuple[bytes, int]:
+        """What a commit keeps of it, the account's spans and the state, and how many arrays these are."""
+        packed = self.pack()
+        if packed is not None:
+            return self._standing(checked) + packed.stored(), ACCOUNT_ARRAYS + len(packed.arrays)
+        parts = list(arrays.flat(self.state))
+        return self._standing(checked) + arrays.encode(parts), ACCOUNT_ARRAYS + len(parts)
+
+    def _standing(self, checked: Checked) -> bytes:
+        """The account's total, spans and ordinals, padded to public numbers; never more laws than spans."""
+        room, spans, ordinals = self.mechanism.most_spans, checked.live.values(), checked.ordinals.items()
+        if max(len(spans), len(ordinals)) > room:
+            raise ValueError("more spans than the mechanism has named")
+        numbers = [checked.total, *(number for span in spans for number in span)]
+        numbers += [0] * ((room - len(spans)) * SPAN_FIELDS)
+        numbers += [number for pair in ordinals for number in pair] + [-1] * ((room - len(ordinals)) * 2)
+        header = arrays.header(((INTEGER, (1,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
+        return header + struct.pack(f"<{len(numbers)}q", *numbers)
 
     def load(self, parts: Iterator[arrays.Array]) -> None:
         """Take over what `stored` has given."""
         template = (
-            np.zeros(2, dtype=np.int64),
+            np.zeros(1, dtype=np.int64),
             NO_SPANS,
             np.zeros((0, 2), dtype=np.int64),
             self.mechanism.begin(1),
         )
         numbers, spans, ordinals, self.state = arrays.rebuilt(template, parts)
-        total, self.silent_until = numbers.tolist()
+        (total,) = numbers.tolist()
         live = {(row[0], row[1]): Span(*row) for row in spans.tolist() if row[4]}
         self.account.restore(
             total, live, {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
@@ -142,16 +259,27 @@ class Session:
     Parameters
     ----------
     queries
-        A mechanism, or several by name. All of them read the same steps.
+        A mechanism, or several by name. All of them name one policy: the session gives each its share of the budget.
     log
-        Where commits are kept: a log, the path of a file, or None for memory.
+        Where commits are kept: a log, the path of a file, "postgresql://user@host/database#name", or None for memory.
+        In memory without a log of your own, the releases of the last window are kept.
     head
         A head that this log had before. A log that does not have it is an older copy, and is refused.
+    shares
+        Of several queries: the part of the budget that each has, exactly, at most 1 in all.
+    amend
+        Whether a log of another configuration is amended: queries that changed end and begin, and are silent while
+        windows still hold what the ended ones have read. `plan_amendment` says it before. Without it another
+        configuration is refused.
+    about
+        What else makes each query what it is, by name, public and as JSON: which columns of a source it counts, say.
 
     Attributes
     ----------
     step
-        The last step that was committed; 0 before any.
+        The last step that was committed, of the query that is farthest; 0 before any.
+    steps
+        The same of each query.
     head
         The hash of the last commit. Keep it to notice an older copy of the log.
     position
@@ -162,9 +290,9 @@ class Session:
     >>> import tidegate as tg
     >>> from tidegate._mechanisms.plain.uniform import Uniform
     >>> with Session(Uniform(tg.WEvent(epsilon="1", w=24), columns=3)) as session:
-    ...     releases = session.push([12, 0, 7])
-    >>> releases.values.shape, session.step
-    ((1, 3), 1)
+    ...     release = session.push([12, 0, 7])
+    >>> release.values.shape, session.step
+    ((3,), 1)
     """
 
     def __init__(
@@ -172,181 +300,280 @@ class Session:
         queries: Mechanism | Mapping[str, Mechanism],
         log: Log | Path | str | None = None,
         head: bytes | None = None,
+        *,
+        shares: Mapping[str, ExactLike] | None = None,
+        amend: bool = False,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
-        named: Mapping[str, Mechanism] = queries if isinstance(queries, Mapping) else {"": queries}
-        if not named:
-            raise InvalidParameter("queries", "none", "at least one mechanism", "name one")
         self._alone = not isinstance(queries, Mapping)
         source = current()
-        self._queries = [Query(name, mechanism, source) for name, mechanism in named.items()]
+        self._queries, description = _configured(queries, shares, source, about)
         self._turns = Turns()
         self._closed = ""  # why, if it is
         self._number = 0
+        self._described = 0  # the commit that has the description
         self.head: bytes = NO_HEAD
         self.step = 0
         self.position: bytes = b""
-        self._log = MemoryLog() if log is None else SQLiteLog(log) if isinstance(log, Path | str) else log
+        window = max((query.account.window or 1 for query in self._queries), default=1)
+        self._log = MemoryLog(window) if log is None else opened_log(log)
         try:
-            self._open(json.dumps(self._description(source)).encode(), head)
+            self._open(description, head, amend)
         except BaseException:
             if self._log is not log:
                 self._log.close()  # opened here: nobody else could
             raise
 
+    @property
+    def steps(self) -> dict[str, int]:
+        """The last step of each query."""
+        return {query.name: query.step for query in self._queries}
+
     # opening -----------------------------------------------------------------------------------------------------
 
-    def _description(self, source: Source) -> dict[str, Any]:
-        accounts = {query.name: query.account.describe() for query in self._queries}
-        described = {query.name: query.mechanism.describe() for query in self._queries}
-        return {"tidegate": 1, "private": not source.marked, "accounts": accounts, "queries": described}
+    @property
+    def scopes(self) -> dict[str, Scope]:
+        """The part of the budget of each query, and the first step that it reads."""
+        return {query.name: query.scope for query in self._queries}
 
-    def _open(self, description: bytes, head: bytes | None) -> None:
+    def _open(self, description: dict[str, Any], head: bytes | None, amend: bool) -> None:
         loaded = self._log.load()
-        if head is not None and not any(row.head == head for row in self._log.rows()):
+        if head is not None and not self._log.has_head(head):
             raise LogMismatch(
                 "the log does not have the head that was given, so it is an older copy; use the newer one."
             )
         if loaded is None:
-            self._append(self._commit(OPENED, 1, 0, description, b"", b"", self._standing()))
+            book = begun(description)
+            for query, scope in zip(self._queries, book.alive, strict=True):
+                query.begin(scope, 0)
+            self._append(self._commit(OPENED, 1, 0, book.encoded(), b"", b"", self._standing()))
             return
-        if next(self._log.rows()).charges != description:
-            raise LogMismatch(
-                "the log was begun with other queries, parameters or entropy; open it with its own configuration, or "
-                "choose another path."
-            )
-        self._resume(loaded)
+        kept = _kept(self._log, loaded)
+        if description != kept.book.description and not amend:
+            raise LogMismatch(MISMATCH)
+        self._resume(kept, description)
 
-    def _resume(self, loaded: Loaded) -> None:
-        """Stand where the last commit stands."""
-        row = loaded.row
+    def _resume(self, kept: Kept, description: dict[str, Any]) -> None:
+        """Stand where the last commit stands, or begin what an amendment has begun."""
+        row, book = kept.loaded.row, kept.book
+        amends = description != book.description
         self.head, self._number, self.step = row.head, row.number + 1, row.last
-        self.position, state = unsealed(loaded.secret, row.secret_digest)
-        if row.kind == FINISHED:
-            self._closed = ENDED
+        self.position, self._described = kept.position, kept.described
+        if row.kind == FINISHED or (row.kind == HALTED and book.description["window"] is None):
+            self._closed = ENDED if row.kind == FINISHED else HALTED_FOR_GOOD
+            if amends:
+                raise SessionClosed(self._closed)
+        elif amends:
+            if kept.loaded.secret is None or not kept.loaded.here:
+                raise LogMismatch(COPIED)
+            book = amended(book, description, self.step, kept.steps, kept.read)
+        known = {scope.number for scope in kept.book.alive}
+        for query, scope in zip(self._queries, book.alive, strict=True):
+            query.begin(scope, kept.steps.get(scope.name, self.step))
+            if scope.number in known:
+                query.silent_until = kept.silent[scope.name]
+        if self._closed:
             return
-        self._replay(row.number)
-        if row.kind == HALTED:  # has no state, and its steps say until when nothing is released
-            if not all(query.restart(self.step) for query in self._queries):
-                self._closed = HALTED_FOR_GOOD
-            return
-        parts = iter(arrays.decode(state))
-        for query in self._queries:
-            query.load(parts)
-            if isinstance(query.mechanism, Resumes):
-                query.mechanism.resume(query.state, self.step, query.account.recent())
-        dropped = [query for query in self._queries if query.mechanism.noise_in_state and not loaded.here]
-        if not all(query.restart(self.step) for query in dropped):
+        kept_queries = [query for query in self._queries if query.scope.number in known]
+        self._replay(kept_queries, kept.steps, row.number)
+        for query in kept_queries:
+            parts = kept.state[query.name]
+            if parts:
+                query.load(iter(parts))
+                if isinstance(query.mechanism, Resumes):
+                    query.mechanism.resume(query.state, query.step, query.account.recent())
+            else:  # behind a halt there is none
+                query.state = query.mechanism.begin(query.silent_until + 1)
+        self._remember(kept_queries)
+        if amends:
+            self._described = self._number
+            text = book.encoded()
+            self._append(
+                self._commit(AMENDED, self.step + 1, self.step, text, b"", self.position, self._standing())
+            )
+        elif kept.loaded.secret is None or not kept.loaded.here:
+            whole = kept.loaded.secret is not None  # else it is a backup, which has no state of any query
+            self._restart([each for each in self._queries if each.mechanism.noise_in_state or not whole])
+
+    def _restart(self, dropped: list[Query]) -> None:
+        """Begin queries anew whose noise to come belongs to another file."""
+        if not all(query.restart() for query in dropped):
             self._closed = COPIED_FOR_GOOD
         elif dropped:
-            silent = np.array([query.silent_until for query in self._queries], dtype=np.int64)
-            told = arrays.encode([silent])
+            silent = arrays.encode(
+                [np.array([query.silent_until for query in self._queries], dtype=np.int64)]
+            )
             self._append(
-                self._commit(RESTARTED, self.step + 1, self.step, told, b"", self.position, self._standing())
+                self._commit(
+                    RESTARTED, self.step + 1, self.step, silent, b"", self.position, self._standing()
+                )
             )
 
-    def _replay(self, number: int) -> None:
+    def _replay(self, queries: list[Query], steps: Mapping[str, int], number: int) -> None:
         """Rebuild the units of the last windows from their charges, up to a commit."""
-        windows = [query.account.window or 1 for query in self._queries]
-        first = max(1, self.step - max(windows) + 2)
-        for query in self._queries:
-            query.account.step = first - 1
-        for row in self._log.rows_since(first):
-            if row.last >= row.first and row.number <= number:
-                begin = max(row.first, first)
-                for query, (units, _) in zip(self._queries, charges_of(row), strict=True):
-                    query.account.load(Charges(begin, units[begin - row.first :]))
+        by_scope = {query.scope.number: query for query in queries}
+        since = {
+            query.scope.number: max(1, steps[query.name] - (query.account.window or 1) + 2)
+            for query in queries
+        }
+        for query in queries:
+            query.account.step = since[query.scope.number] - 1
+        # an event before the first step is charged to it
+        for row in self._log.rows_since(min(since.values(), default=1) - 1):
+            if row.kind not in CHARGED or row.number > number:
+                continue
+            for scope, charges in charges_of(row):
+                begin = max(charges.first, since.get(scope, charges.last + 2))
+                if scope not in by_scope or begin > charges.last + 1:
+                    continue
+                account, units = by_scope[scope].account, charges.units[begin - charges.first :]
+                if row.kind == EVENT:
+                    account.load(Charges(begin, units[:0]))
+                    account.apply_event(int(units.sum()))
+                else:
+                    account.load(Charges(begin, units, charges.spans))
+        for query in queries:
+            if query.step < steps[query.name]:
+                query.account.load(Charges(steps[query.name] + 1, np.zeros(0, dtype=np.int64)))
+
+    def _remember(self, queries: list[Query]) -> None:
+        """Let intervals be learnt from what the log still has of the last steps."""
+        for query in queries:
+            history = query.history
+            if history is None or not history.remembered:
+                continue
+            for row in self._log.rows_since(max(1, query.step - history.remembered + 1)):
+                scopes = [scope for scope, _ in charges_of(row)] if row.kind == PUSHED else []
+                if row.kind == HALTED:
+                    query.history = new_history(query.mechanism)
+                elif query.scope.number in scopes and row.releases is not None and query.history is not None:
+                    query.history.learn(partial(self._again, query, row.charges, row.releases))
 
     # pushing -----------------------------------------------------------------------------------------------------
 
-    def push(self, values: Any, step: int | None = None, position: Position = None) -> Any:
+    def push(self, values: Any, step: Steps = None, position: Position = None) -> Any:
         """Release the next step: committed before it returns.
 
         Parameters
         ----------
         values
-            The values of the step; for several queries a mapping from their names.
+            The values of the step; for several queries a mapping from their names. Queries that are not named stay
+            where they are.
         step
-            Its number. Steps that are passed over cost nothing, and nothing is said of them.
+            Its number, or a mapping from names to numbers; by default the next one of each query. Steps that are passed
+            over cost nothing, and nothing is said of them.
         position
             Where in the source the next read begins; stored with the commit.
         """
-        return self._push([query.reader.row(part) for query, part in self._parts(values)], step, position)
+        return self._push(
+            [(query, query.reader.row(part)) for query, part in self._parts(values)], step, position, 1
+        )
 
-    def push_batch(self, values: Any, position: Position = None) -> Any:
-        """Release several steps in one commit."""
-        return self._push([query.reader.rows(part) for query, part in self._parts(values)], None, position)
+    def push_batch(self, values: Any, step: Steps = None, position: Position = None) -> Any:
+        """Release several steps in one commit, of each query as many as are given; `step` is the first of them."""
+        return self._push(
+            [(query, query.reader.rows(part)) for query, part in self._parts(values)], step, position
+        )
 
     def _parts(self, values: Any) -> Iterator[tuple[Query, Any]]:
         if self._alone:
             yield self._queries[0], values
             return
-        if not isinstance(values, Mapping) or set(values) != {query.name for query in self._queries}:
+        known = {query.name for query in self._queries}
+        if not isinstance(values, Mapping) or not values or not known.issuperset(values):
             raise InvalidInput(
-                "values of several queries are a mapping with the name of each; name all of them."
+                "values of several queries are a mapping from the names of some of them; name them."
             )
         for query in self._queries:
-            yield query, values[query.name]
+            if query.name in values:
+                yield query, values[query.name]
 
     def _check_open(self) -> None:
         if self._closed:
             raise SessionClosed(self._closed)
 
-    def _push(self, matrices: list[Matrix], step: int | None, position: Position) -> Any:
-        count = len(matrices[0])
-        if any(len(matrix) != count for matrix in matrices):
-            raise InvalidInput("all queries release the same steps; push as many rows for each.")
+    def _push(
+        self, rows: list[tuple[Query, Matrix]], step: Steps, position: Position, single: int | None = None
+    ) -> Any:
         with self._turns.one():
             self._check_open()
-            first = self.step + 1 if step is None else whole("step", step)
+            pushes = [Push(query, matrix, _first(query, step)) for query, matrix in rows]
+            if isinstance(step, Mapping) and not {push.query.name for push in pushes}.issuperset(step):
+                raise InvalidInput(
+                    "a step was given for a query without values; name the same queries in both."
+                )
             place = self.position if position is None else _as_bytes(position)
-            for query in self._queries:
-                query.check_public(first, count)
+            for query, matrix, first in pushes:
+                query.check_public(first, len(matrix))
             self._closed = BUSY
-            made = self._made(matrices, first, place)
+            made = self._made(pushes, place)
             if made is None:
-                self._halt(first, first + count - 1, place)
+                self._halt([(query, first, len(matrix)) for query, matrix, first in pushes], place)
             commit, checked, released = made
             self._append(commit)
-            for query, fits in zip(self._queries, checked, strict=True):
-                query.account.apply(fits)
+            for push, fits in zip(pushes, checked, strict=True):
+                push.query.account.apply(fits)
             self.step, self.position = commit.last, place
             self._closed = ""
-            return released
+            self._attach_intervals(released, commit)
+            if single is not None:
+                released = {name: each[0] for name, each in released.items()}
+            return released[""] if self._alone else released
 
     def _made(
-        self, matrices: list[Matrix], first: int, position: bytes
-    ) -> tuple[Commit, list[Checked], Any] | None:
+        self, pushes: list[Push], position: bytes
+    ) -> tuple[Commit, list[Checked], dict[str, Any]] | None:
         """The commit of the next steps, and what is returned after it; None where anything failed.
 
         What was raised may tell of the data or of the noise, so nothing of it leaves.
         """
         try:
-            count = len(matrices[0])
-            outputs = [
-                query.advance(rows, first) for query, rows in zip(self._queries, matrices, strict=True)
-            ]
-            for query, output in zip(self._queries, outputs, strict=True):
-                output.check_shape(count, query.mechanism.outputs)
+            outputs = [query.advance(rows, first) for query, rows, first in pushes]
+            for push, output in zip(pushes, outputs, strict=True):
+                push.query.check_output(output, len(push.rows))
             checked = [
-                query.account.check(Charges(first, output.units, output.spans))
-                for query, output in zip(self._queries, outputs, strict=True)
+                push.query.account.check(Charges(push.first, output.units, output.spans))
+                for push, output in zip(pushes, outputs, strict=True)
             ]
             releases = arrays.encode(part for output in outputs for part in output.released)
+            charged = [(push.query, fits.charges) for push, fits in zip(pushes, checked, strict=True)]
+            after = {push.query.name: fits for push, fits in zip(pushes, checked, strict=True)}
+            charges = encoded(charged)
             commit = self._commit(
-                PUSHED, first, first + count - 1, encoded(checked), releases, position, self._state(checked)
+                PUSHED, *self._moved(charged), charges, releases, position, self._standing(after)
             )
-            return commit, checked, self._released(first, releases, [each.units for each in outputs])
+            # copies: what is returned is the caller's, and shared with no state
+            own = [
+                (query.scope.number, Charges(each.first, each.units.copy()), query.released)
+                for query, each in charged
+            ]
+            parts = iter([part.copy() for output in outputs for part in output.released])
+            return commit, checked, self._released(own, parts)
         except Exception:
             return None
 
-    def _halt(self, first: int, last: int, position: bytes) -> NoReturn:
+    def _moved(self, charged: list[tuple[Query, Charges]]) -> tuple[int, int]:
+        """The first and the last step by which charges move the session; none where all are of earlier steps."""
+        first = max(self.step + 1, min((charges.first for _, charges in charged), default=0))
+        return first, max([self.step, *(charges.last for _, charges in charged)])
+
+    def _halt(self, failed: list[tuple[Query, int, int]], position: bytes) -> NoReturn:
         """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
-        checked = [query.halted(first, last - first + 1) for query in self._queries]
-        self._append(self._commit(HALTED, first, last, encoded(checked), b"", position, b""))
+        checked = [(query, query.halted(first, count)) for query, first, count in failed]
+        charged = [(query, fits.charges) for query, fits in checked]
+        first, last = self._moved(charged)
+        for query, fits in checked:
+            query.account.apply(fits)
+        for query in self._queries:  # also those that were not pushed: nothing of any state is stored
+            query.fall_silent()
+        self._append(self._commit(HALTED, first, last, encoded(charged), b"", position, self._place()))
         self.step, self.position = last, position
-        self._closed = f"steps {first} to {last} failed after noise was drawn; open the log again to continue after them."
+        steps = ", ".join(sorted({f"{each.first} to {each.last}" for _, each in charged}))
+        self._closed = (
+            f"steps {steps} failed after noise was drawn; open the log again to continue after them."
+        )
         raise Halted(
-            f"steps {first} to {last} are charged and not released, because a mechanism failed after noise was drawn; "
+            f"steps {steps} are charged and not released, because a mechanism failed after noise was drawn; "
             "open the log again: it continues when their windows have passed."
         )
 
@@ -361,40 +588,161 @@ class Session:
         self.head = self._log.append(self.head, commit)
         self._number = commit.number + 1
 
-    def _state(self, checked: list[Checked]) -> bytes:
-        """What a commit keeps of all queries."""
-        return arrays.encode(
-            part for query, fits in zip(self._queries, checked, strict=True) for part in query.stored(fits)
-        )
+    def _standing(
+        self, after: Mapping[str, Checked] | None = None, events: Mapping[str, int] | None = None
+    ) -> bytes:
+        """What a commit keeps of all queries: as they are, or after charges or an event."""
+        fits = [(after or {}).get(query.name) or query.account.standing() for query in self._queries]
+        stored = [query.stored(each) for query, each in zip(self._queries, fits, strict=True)]
+        place = self._place([each.charges.last for each in fits], [count for _, count in stored], events)
+        return b"".join([place, *(state for state, _ in stored)])
 
-    def _standing(self) -> bytes:
-        """The same for a commit that charges nothing."""
-        return self._state([query.account.standing() for query in self._queries])
+    def _place(
+        self,
+        steps: Sequence[int] | None = None,
+        lengths: Sequence[int] | None = None,
+        events: Mapping[str, int] | None = None,
+    ) -> bytes:
+        """Where the description is, and of each query what `PLACE_FIELDS` says."""
+        place = np.zeros((len(self._queries) + 1, PLACE_FIELDS), dtype=np.int64)
+        place[0, 0] = self._described
+        for index, query in enumerate(self._queries):
+            step = query.step if steps is None else steps[index]
+            event = query.has_event or bool((events or {}).get(query.name))
+            read = step + (step == query.step and event)
+            place[index + 1] = step, query.silent_until, read, 0 if lengths is None else lengths[index]
+        return arrays.encode([place])
 
-    def _released(self, first: int, releases: bytes, units: list[Integers]) -> Any:
-        """What a commit has released, from its bytes: nothing that is returned is shared with a state."""
-        parts = iter(arrays.decode(releases))
-        found = {}
-        for query, charged in zip(self._queries, units, strict=True):
-            own = [next(parts) for _ in range(OUTPUTS + sum(_further(query.mechanism)))]
-            found[query.name] = _releases(query.mechanism, first, own, charged.copy())
-        return found[""] if self._alone else found
+    def _released(
+        self,
+        described: list[tuple[int, Charges, int]],
+        parts: Iterator[arrays.Array],
+    ) -> dict[str, Any]:
+        """What a commit has released, by query, from its charges and arrays, which nobody else has.
+
+        Queries that an amendment has ended are left out.
+        """
+        known = {query.scope.number: query for query in self._queries}
+        found: dict[str, Any] = {}
+        for scope, own_charges, count in described:
+            own = [next(parts) for _ in range(count)]
+            if scope in known:
+                query = known[scope]
+                found[query.name] = _releases(query, own_charges.first, own, own_charges.units)
+        return found
+
+    def _again(self, query: Query, charges: bytes, releases: bytes) -> Any:
+        """What a query has released with a commit, from its bytes."""
+        return self._released(_described_charges(charges), iter(arrays.decode(releases)))[query.name]
+
+    def _attach_intervals(self, released: Mapping[str, Any], commit: Commit) -> None:
+        """Give releases their intervals, which are worked out when somebody asks for them."""
+        for query in self._queries:
+            if query.history is not None and query.name in released:
+                again = partial(self._again, query, commit.charges, commit.releases)
+                query.history.follow(released[query.name], again)
 
     def releases(self, since: int = 1) -> Iterator[Any]:
-        """What was committed from a step on and is still in the log, one item per commit."""
+        """What was committed from a step on and is still in the log, one item per commit.
+
+        Queries that read late data are behind: their commits belong to the steps that the session had come to. Queries
+        that an amendment has ended are left out; read what they have released before it.
+        """
+        histories = {query.name: new_history(query.mechanism) for query in self._queries}
         for row in self._log.rows_since(since):
-            if row.kind == PUSHED and row.releases is not None:
-                yield self._released(row.first, row.releases, [units for units, _ in charges_of(row)])
+            found = self._released_by(row)
+            for name, history in histories.items():
+                if history is not None and name in found:
+                    query = next(each for each in self._queries if each.name == name)
+                    history.follow(found[name], partial(self._again, query, row.charges, row.releases or b""))
+            if found:
+                yield found[""] if self._alone else found
 
-    # the end -----------------------------------------------------------------------------------------------------
+    def released(self, row: Row) -> Any:
+        """What a commit of this log has released, without intervals; None where that was nothing, or is not kept."""
+        found = self._released_by(row)
+        return None if not found else found[""] if self._alone else found
 
-    def finish(self) -> None:
-        """End the stream for good: no session pushes to this log any more, and noise to come is dropped."""
+    def _released_by(self, row: Row) -> dict[str, Any]:
+        if row.releases is None or row.kind not in (PUSHED, FINISHED) or not row.charges:
+            return {}
+        return self._released(_described_charges(row.charges), iter(arrays.decode(row.releases)))
+
+    def event(self, name: str) -> None:
+        """Tell all queries of a public event, for example "intrusion": one commit, with what it costs.
+
+        What it costs is charged to the step in progress, the next one of each query.
+        """
+        told = str(name).encode()
         with self._turns.one():
             self._check_open()
             self._closed = BUSY
-            self._append(self._commit(FINISHED, self.step + 1, self.step, b"", b"", self.position, b""))
+            hearing = [query for query in self._queries if isinstance(query.mechanism, HearsEvents)]
+            made = self._event_made(hearing, str(name), told)
+            if made is None:
+                self._halt([(query, query.step + 1, 1) for query in hearing], self.position)
+            commit, units = made
+            self._append(commit)
+            for query, charged in zip(hearing, units, strict=True):
+                if charged:
+                    query.account.apply_event(charged)
+            self._closed = ""
+
+    def _event_made(self, hearing: list[Query], name: str, told: bytes) -> tuple[Commit, list[int]] | None:
+        """The commit of an event, and what it costs each query; None where anything failed."""
+        try:
+            units = [query.event(name) for query in hearing]
+            charges = encoded(
+                [
+                    (query, Charges(query.step + 1, np.array([each], dtype=np.int64)))
+                    for query, each in zip(hearing, units, strict=True)
+                ]
+            ) + arrays.encode([np.frombuffer(told, dtype=np.int8)])
+            state = self._standing(events=dict(zip([query.name for query in hearing], units, strict=True)))
+            return self._commit(EVENT, self.step + 1, self.step, charges, b"", self.position, state), units
+        except Exception:
+            return None
+
+    # the end -----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> Any:
+        """End the stream for good, and return what its end releases; None where nothing is left to say.
+
+        No session pushes to this log any more, and noise to come is dropped. What the end says is in `revised`: it has
+        0 steps of its own. For several queries it is a mapping of those that say something.
+        """
+        with self._turns.one():
+            self._check_open()
+            self._closed = BUSY
+            made = self._finish_made()
+            commit = self._last(b"", b"") if made is None else made[0]
+            self._append(commit)
             self._closed = ENDED
+            if made is None:
+                raise Halted(
+                    "the stream has ended; what its end releases could not be computed, and is dropped."
+                )
+            self._attach_intervals(made[1], commit)
+            return made[1].get("") if self._alone else made[1]
+
+    def _last(self, charges: bytes, releases: bytes) -> Commit:
+        """The last commit: no state."""
+        first = self.step + 1
+        return self._commit(FINISHED, first, self.step, charges, releases, self.position, self._place())
+
+    def _finish_made(self) -> tuple[Commit, dict[str, Any]] | None:
+        """The last commit, and what is returned after it; None where anything failed: that is never retried."""
+        try:
+            outputs = [(query, query.finish()) for query in self._queries]
+            said = [(query, output) for query, output in outputs if output is not None]
+            charges = encoded(
+                [(query, Charges(query.step + 1, np.zeros(0, dtype=np.int64))) for query, _ in said]
+            )
+            releases = arrays.encode(part for _, output in said for part in output.released)
+            found = self._released(_described_charges(charges), iter(arrays.decode(releases)))
+            return self._last(charges, releases), found
+        except Exception:
+            return None
 
     def close(self) -> None:
         """Close the log; what was committed stays."""
@@ -417,17 +765,169 @@ class Session:
         )
 
 
-def encoded(checked: list[Checked]) -> bytes:
-    """The charges of all queries."""
-    return arrays.encode(part for fits in checked for part in (fits.charges.units, fits.charges.spans))
+class Push(NamedTuple):
+    """What one query gets in a push."""
+
+    query: Query
+    rows: Matrix
+    first: int
 
 
-def charges_of(row: Row) -> list[tuple[arrays.Array, arrays.Array]]:
-    """Units and spans of every query, as a row has them."""
-    found = arrays.decode(row.charges)
-    if len(found) % 2:
-        raise LogDamaged(f"commit {row.number} has no charges that can be read; restore a backup.")
-    return list(zip(found[::2], found[1::2], strict=True))
+class Kept(NamedTuple):
+    """What the last commit of a log has, by the names of its queries."""
+
+    loaded: Loaded
+    book: Book
+    described: int  # the commit that has the book
+    steps: dict[str, int]
+    silent: dict[str, int]
+    read: dict[str, int]  # the last step that was charged: an event is charged to the step in progress
+    state: dict[str, list[arrays.Array]]
+    position: bytes
+
+
+def opened_log(log: Log | Path | str) -> Log:
+    """A log, or the one of a path or URL."""
+    if isinstance(log, Log):
+        return log
+    return PostgresLog(log) if isinstance(log, str) and is_url(log) else SQLiteLog(log)
+
+
+def plan_amendment(
+    queries: Mechanism | Mapping[str, Mechanism],
+    log: Log | Path | str,
+    *,
+    shares: Mapping[str, ExactLike] | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Amendment:
+    """What `Session(queries, log, shares=shares, amend=True)` would do: which queries are silent until when.
+
+    Nothing is written.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.core.log import MemoryLog
+    >>> log = MemoryLog()
+    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", w=24)), log).push_batch([[1], [2]])
+    >>> plan_amendment(Uniform(tg.WEvent(epsilon="1/2", w=24)), log)
+    Amendment(unchanged=(), begun={'': 26}, ended=())
+    """
+    _, description = _configured(queries, shares, current(), about)
+    if not isinstance(log, Log) and not is_url(log) and not Path(log).exists():
+        raise LogMismatch(f"{log} is not there, so there is nothing to amend; open it.")
+    opened = opened_log(log)
+    try:
+        loaded = opened.load()
+        if loaded is None:
+            raise LogMismatch("the log is empty, so there is nothing to amend; open it.")
+        kept = _kept(opened, loaded)
+        if description == kept.book.description:
+            return compare(kept.book, kept.book)
+        return compare(kept.book, amended(kept.book, description, loaded.row.last, kept.steps, kept.read))
+    finally:
+        if opened is not log:
+            opened.close()
+
+
+def _configured(
+    queries: Mechanism | Mapping[str, Mechanism],
+    shares: Mapping[str, ExactLike] | None,
+    source: Source,
+    about: Mapping[str, Any] | None,
+) -> tuple[list[Query], dict[str, Any]]:
+    """Queries that run with their shares, and their description."""
+    named: Mapping[str, Mechanism] = queries if isinstance(queries, Mapping) else {"": queries}
+    parts, fractions = divided(named, shares)
+    made = [Query(name, mechanism, source) for name, mechanism in parts.items()]
+    accounts = {query.name: query.account.describe() for query in made}
+    return made, described(not source.marked, parts, fractions, accounts, about or {})
+
+
+def _kept(log: Log, loaded: Loaded) -> Kept:
+    """The last commit, taken apart; its state is compared with its digest."""
+    if loaded.secret is None:
+        return _kept_in_rows(log, loaded)
+    position, state = unsealed(loaded.secret, loaded.row.secret_digest)
+    try:
+        place, *rest = arrays.decode(state)
+        described = int(place[0, 0])
+        book = Book.decoded(next(log.rows(described)).charges)
+        steps, silent, read, states = {}, {}, {}, {}
+        for scope, (step, quiet, charged, length) in zip(book.alive, place[1:].tolist(), strict=True):
+            steps[scope.name], silent[scope.name], read[scope.name] = step, quiet, charged
+            states[scope.name], rest = rest[:length], rest[length:]
+    except (ValueError, IndexError, StopIteration):
+        raise LogDamaged("the log's state is not one that Tidegate has written; restore a backup.") from None
+    return Kept(loaded, book, described, steps, silent, read, states, position)
+
+
+def _kept_in_rows(log: Log, loaded: Loaded) -> Kept:
+    """What a backup without its secret has: no state and no position, and how far each query has come."""
+    book, described, steps, read = Book({}, (), (), (), 0), 0, dict[str, int](), dict[str, int]()
+    for row in log.rows():
+        if row.kind in (OPENED, AMENDED):
+            book, described = Book.decoded(row.charges), row.number
+            steps = {scope.name: steps.get(scope.name, row.last) for scope in book.alive}
+            read = {name: max(step, read.get(name, 0)) for name, step in steps.items()}
+        elif row.kind in CHARGED:
+            names = {scope.number: scope.name for scope in book.alive}
+            for number, charges in charges_of(row):
+                read[names[number]] = charges.last
+                if row.kind != EVENT:
+                    steps[names[number]] = charges.last
+    silent = {scope.name: scope.first - 1 for scope in book.alive}
+    states: dict[str, list[arrays.Array]] = {name: [] for name in silent}
+    return Kept(loaded, book, described, steps, silent, read, states, b"")
+
+
+def new_history(mechanism: Mechanism) -> History | None:
+    """What gives its releases their intervals; None where it does not say how far values may be off."""
+    fold = mechanism.intervals() if isinstance(mechanism, KnowsErrors) else None
+    return None if fold is None else History(fold)
+
+
+def _first(query: Query, step: Steps) -> int:
+    """The first step that a query is pushed."""
+    given = step.get(query.name) if isinstance(step, Mapping) else step
+    return query.step + 1 if given is None else whole("step", given)
+
+
+def encoded(charged: list[tuple[Query, Charges]]) -> bytes:
+    """Charges: a table of scope, first step, steps and released arrays; then units and spans of each."""
+    table = [
+        (query.scope.number, charges.first, len(charges.units), query.released) for query, charges in charged
+    ]
+    parts = [np.array(table, dtype=np.int64).reshape(-1, TABLE_FIELDS)]
+    for _, charges in charged:
+        parts += [charges.units, charges.spans]
+    return arrays.encode(parts)
+
+
+def _described_charges(data: bytes) -> list[tuple[int, Charges, int]]:
+    """(scope, charges, released arrays) of every query that a commit is about."""
+    table, *found = arrays.decode(data) if data else [np.zeros((0, TABLE_FIELDS), dtype=np.int64)]
+    count = len(table)
+    if (
+        table.shape != (count, TABLE_FIELDS)
+        or table.dtype != np.int64
+        or len(found) not in (2 * count, 2 * count + 1)
+    ):
+        raise LogDamaged("a commit has no charges that can be read; restore a backup.")
+    result = []
+    for (scope, first, steps, released), units, spans in zip(
+        table.tolist(), found[0 : 2 * count : 2], found[1 : 2 * count : 2], strict=True
+    ):
+        if units.shape != (steps,) or spans.ndim != 2 or spans.shape[1] != SPAN_FIELDS:
+            raise LogDamaged("a commit does not have one charge per step; restore a backup.")
+        result.append((scope, Charges(first, units, spans), released))
+    return result
+
+
+def charges_of(row: Row) -> list[tuple[int, Charges]]:
+    """The charges of a row, by scope."""
+    return [(scope, charges) for scope, charges, _ in _described_charges(row.charges)]
 
 
 def _as_bytes(position: bytes | str | int) -> bytes:
@@ -439,9 +939,9 @@ def _further(mechanism: Mechanism) -> tuple[int, int]:
     return len(getattr(mechanism, "more", ())), len(getattr(mechanism, "revised", ()))
 
 
-def _releases(mechanism: Mechanism, first: int, parts: Sequence[arrays.Array], units: arrays.Array) -> Any:
+def _releases(query: Query, first: int, parts: Sequence[arrays.Array], units: arrays.Array) -> Any:
     values, status, source, scale, *further = parts
-    found = Releases(first, values, status, source, scale, units, unit_of(mechanism))
-    attach = getattr(mechanism, "attach", None)
-    more = _further(mechanism)[0]
+    found = Releases(first, values, status, source, scale, units, query.unit)
+    attach = getattr(query.mechanism, "attach", None)
+    more = _further(query.mechanism)[0]
     return found if attach is None else attach(found, further[:more], further[more:])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +25,7 @@ CREATE TABLE log (
     number INTEGER PRIMARY KEY, kind INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
     charges BLOB NOT NULL, releases BLOB, releases_digest BLOB NOT NULL, secret_digest BLOB NOT NULL, head BLOB NOT NULL
 );
-CREATE INDEX log_last ON log (last);
+CREATE INDEX log_head ON log (head);
 CREATE TABLE now (
     one INTEGER PRIMARY KEY CHECK (one = 1), head BLOB NOT NULL, device INTEGER, inode INTEGER, secret BLOB
 );
@@ -110,7 +111,7 @@ class SQLiteLog(Log):
         if head == NO_HEAD and columns[0] is None:
             return None
         row = Row(*columns)
-        if row.head != head or not isinstance(secret, bytes):
+        if row.head != head or not isinstance(secret, bytes | None):
             raise LogDamaged(f"the last commit of {self.path} is not there; restore a backup.")
         return Loaded(row, secret, (device, inode) == self._file)
 
@@ -134,20 +135,27 @@ class SQLiteLog(Log):
         return row.head
 
     def rows(self, number: int = 0) -> Iterator[Row]:
-        """All rows from a number on."""
-        return self._read("number >= ?", number)
+        """All rows from a number on, a block at a time."""
+        query = f"SELECT {COLUMNS} FROM log WHERE number >= ? ORDER BY number LIMIT {BLOCK}"
+        while block := self._reader.execute(query, (number,)).fetchall():
+            yield from map(Row._make, block)
+            number = block[-1][0] + 1
 
     def rows_since(self, step: int) -> Iterator[Row]:
         """The rows of commits that end at or after a step."""
-        return self._read("last >= ?", step)
+        (count,) = self._reader.execute("SELECT coalesce(max(number) + 1, 0) FROM log").fetchone()
+        # steps only grow, and numbers have no gaps: the primary key is index enough
+        return self.rows(bisect_left(range(count), step, key=self._last_step))
 
-    def _read(self, condition: str, least: int) -> Iterator[Row]:
-        """Rows in order, a block at a time."""
-        query = f"SELECT {COLUMNS} FROM log WHERE {condition} AND number > ? ORDER BY number LIMIT {BLOCK}"
-        after = -1
-        while block := self._reader.execute(query, (least, after)).fetchall():
-            yield from map(Row._make, block)
-            after = block[-1][0]
+    def _last_step(self, number: int) -> int:
+        found = self._reader.execute("SELECT last FROM log WHERE number = ?", (number,)).fetchone()
+        if found is None:
+            raise LogDamaged(f"commit {number} of {self.path} is not there; restore a backup.")
+        return int(found[0])
+
+    def has_head(self, head: bytes) -> bool:
+        """Whether a commit has this head."""
+        return bool(self._reader.execute("SELECT 1 FROM log WHERE head = ?", (head,)).fetchall())
 
     def forget_releases(self, number: int) -> None:
         """Drop releases before a number."""

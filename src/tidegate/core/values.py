@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,18 @@ from tidegate.structures.clamping import LARGEST, as_floats, most_units, saturat
 from tidegate.structures.kernels.grid import most_extreme, round_to_grid
 
 Matrix = npt.NDArray[np.int64]
+
+MISSING = np.iinfo(np.int64).min  # what stands for a reading that is missing; no value is so small
+
+
+class Reader(Protocol):
+    """What a session reads pushed values with."""
+
+    def row(self, values: Any) -> Matrix:
+        """One step, as a matrix of one row."""
+
+    def rows(self, values: Any) -> Matrix:
+        """Several steps."""
 
 
 class ValueReader:
@@ -30,6 +42,8 @@ class ValueReader:
         "refuse": values must lie on the grid. "nearest": they are rounded to it.
     clamp
         A public bound: values beyond it are cut, and what is no number counts as 0. None: such values are refused.
+    missing
+        Whether NaN is a reading that is missing, written as `MISSING`.
 
     Examples
     --------
@@ -43,8 +57,9 @@ class ValueReader:
         grid: Fraction = Fraction(1),
         rounding: str = "refuse",
         clamp: Fraction | None = None,
+        missing: bool = False,
     ) -> None:
-        self.columns, self.rounding, self.clamp = columns, rounding, clamp
+        self.columns, self.rounding, self.clamp, self.missing = columns, rounding, clamp, missing
         self.names: tuple[str, ...] | None = None  # of the first table that was pushed
         self._per_one, self._most = grid.denominator, most_units(grid)
 
@@ -93,6 +108,14 @@ class ValueReader:
         return array
 
     def _on_grid(self, array: npt.NDArray[Any]) -> Matrix:
+        if not self.missing or array.dtype.kind != "f":
+            return self._present(array)
+        gaps = np.isnan(array)
+        units = self._present(np.where(gaps, 0.0, array))
+        units[gaps] = MISSING
+        return units
+
+    def _present(self, array: npt.NDArray[Any]) -> Matrix:
         if self.clamp is not None:
             return saturated(array, self.clamp, Fraction(1, self._per_one))
         if array.dtype.kind in "bui":

@@ -1,25 +1,48 @@
-"""Recompute a log: every hash, every account, every silent step. A second reading, from rows that may be public."""
+"""Recompute a log: every hash, account, scope and silent step. A second reading, from rows that may be public."""
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Iterable
+from fractions import Fraction
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidegate.core import arrays
 from tidegate.core.account import Account
-from tidegate.core.charges import SPAN_FIELDS, Charges
-from tidegate.core.commit import FINISHED, HALTED, NO_HEAD, OPENED, PUSHED, RESTARTED, Row, head_of
-from tidegate.core.errors import AccountRefused, LogDamaged
+from tidegate.core.charges import Charges
+from tidegate.core.commit import (
+    AMENDED,
+    EVENT,
+    FINISHED,
+    HALTED,
+    NO_HEAD,
+    OPENED,
+    PUSHED,
+    RESTARTED,
+    Row,
+    head_of,
+)
+from tidegate.core.errors import AccountRefused, LogDamaged, LogMismatch
+from tidegate.core.parallel_account import ParallelAccount
+from tidegate.core.scope import Book, Scope, amended, begun
+from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.session import charges_of
 from tidegate.errors import InvalidParameter
+from tidegate.policy.swellfish import policy_from
 
-KINDS = (OPENED, PUSHED, HALTED, RESTARTED, FINISHED)
+KINDS = {
+    OPENED: "opened",
+    PUSHED: "pushed",
+    HALTED: "halted",
+    RESTARTED: "restarted",
+    FINISHED: "finished",
+    EVENT: "events",
+    AMENDED: "amended",
+}
 
 
 class Verification(NamedTuple):
@@ -35,6 +58,12 @@ class Verification(NamedTuple):
         How many commits were read, and the last step.
     head
         The hash of the last one that agrees.
+    checked
+        How many commits of each kind were recomputed, and of how many scopes the account.
+    counts
+        What they contain: charged steps, spans, and commits whose releases are there.
+    private
+        Whether the noise was fresh, as the log says. With fixed noise nothing is protected.
     """
 
     ok: bool
@@ -42,10 +71,95 @@ class Verification(NamedTuple):
     commits: int
     step: int
     head: bytes
+    checked: dict[str, int]
+    counts: Counts
+    private: bool
+
+    def __str__(self) -> str:
+        counted = ", ".join(f"{count} {what}" for what, count in self.checked.items() if count)
+        found = f"every hash, account, share and silent step of {self.commits} commits agrees ({counted})"
+        return f"{found}; the last step is {self.step}." if self.ok else self.reason
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What was checked, what was found, and what cannot be checked from rows: one sentence each."""
+        kinds, counts = self.checked, self.counts
+        if self.ok:
+            verdict = "The account holds: everything that was recomputed agrees."
+        else:
+            verdict = f"The account does NOT hold. First failure: {self.reason.rstrip('.')}."
+        found = [verdict]
+        if not self.ok:
+            found.append(f"The commits before it agree, {self.commits} in number. Nothing after it was read.")
+        found += [
+            f"Commits: {self.commits}. Each hash is that of its content and of the commit before it. "
+            f"The last step is {self.step}, and the head is {self.head.hex()[:16]}….",
+            f"Charges: {_many(counts.steps, 'charged step')}, {_many(counts.spans, 'span')} and "
+            f"{_many(kinds['events'], 'event')}. No window has spent more than its limit.",
+            f"Budget: {_many(kinds['scopes'], 'scope')} in {_many(kinds['opened'] + kinds['amended'], 'description')}. "
+            "In no window do the shares exceed the smallest budget in force.",
+        ]
+        if kinds["halted"] or kinds["restarted"]:
+            found.append(
+                f"Failures: {_many(kinds['halted'], 'halt')} and {_many(kinds['restarted'], 'restart')}. "
+                "Each halt charges all that was left, and nothing is charged until its windows have passed."
+            )
+        if kinds["amended"]:
+            found.append(
+                f"Amendments: {kinds['amended']}. Each begins its scopes where the budget allows it, and not before."
+            )
+        found.append(
+            f"Releases: {_many(counts.releases, 'commit')} with releases that have the hash in the chain; "
+            f"{_many(counts.dropped, 'commit')} whose releases were dropped."
+        )
+        found.append(
+            "Not checked: that the noise is as large as the charges say (see the proofs and the audit), and that no "
+            "newer copy of this log exists (compare the head with one that was kept elsewhere)."
+        )
+        if not self.private:
+            found.append(
+                "WARNING: this log was written with fixed noise, for tests. Nothing in it is protected."
+            )
+        return tuple(found)
+
+    def report(self) -> str:
+        """The sentences, one per line: less than a screen."""
+        return "\n".join(self.sentences)
+
+
+class Counts(NamedTuple):
+    """What the commits of a log contain.
+
+    Attributes
+    ----------
+    steps
+        Steps that were charged at least one unit, counted for every query.
+    spans
+        Spans that were begun.
+    releases, dropped
+        Commits whose releases are there, and those that were dropped after every sink had them.
+    """
+
+    steps: int = 0
+    spans: int = 0
+    releases: int = 0
+    dropped: int = 0
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 class Damaged(Exception):
     """A row does not agree; raised and caught here."""
+
+
+class Reading(NamedTuple):
+    """A scope that is alive, as its rows say."""
+
+    scope: Scope
+    account: Account
+    silent: float  # the last step that must not be charged
 
 
 def verify(rows: Iterable[Row]) -> Verification:
@@ -59,36 +173,18 @@ def verify(rows: Iterable[Row]) -> Verification:
     >>> from tidegate.core.session import Session
     >>> log = MemoryLog()
     >>> _ = Session(Uniform(tg.WEvent(epsilon="1", w=3)), log).push_batch([5, 0, 7, 2])
-    >>> verify(log.rows())[:4]
-    (True, '', 2, 4)
+    >>> print(verify(log.rows()))
+    every hash, account, share and silent step of 2 commits agrees (1 opened, 1 pushed, 1 scopes); the last step is 4.
     """
-    head, step, count = NO_HEAD, 0, 0
-    accounts: list[Account] = []
-    silent: list[float] = []  # of each query: the last step that must not be charged
-    finished = False
+    head, count, reader = NO_HEAD, 0, Reader()
     for row in rows:
         try:
-            _check_chain(row, head, count, finished)
-            if row.kind == OPENED:
-                accounts = _accounts(row)
-                silent = [0] * len(accounts)
-            elif row.kind in (PUSHED, HALTED):
-                _check_charges(row, accounts, step, silent)
-            elif (row.first, row.last) != (step + 1, step) or (row.kind == FINISHED and row.charges):
-                raise Damaged("charges steps although it only notes an event")
-            if row.kind == HALTED:
-                silent = [row.last + _steps(account) - 1 for account in accounts]
-                for account in accounts:
-                    account.end_spans()
-            elif row.kind == RESTARTED:
-                silent = _restarted(row, accounts, silent)
-        except (Damaged, LogDamaged, AccountRefused, InvalidParameter) as error:
-            return Verification(False, f"commit {count}: {error}", count, step, head)
-        head, step, count = row.head, row.last if row.kind != OPENED else 0, count + 1
-        finished = row.kind == FINISHED
-    if not count:
-        return Verification(False, "the log is empty.", 0, 0, head)
-    return Verification(True, "", count, step, head)
+            _check_chain(row, head, count, reader.finished)
+            reader.read(row)
+        except (Damaged, LogDamaged, LogMismatch, AccountRefused, InvalidParameter) as error:
+            return reader.found(f"commit {count}: {error}", count, head)
+        head, count = row.head, count + 1
+    return reader.found("" if count else "the log is empty.", count, head)
 
 
 def _check_chain(row: Row, head: bytes, count: int, finished: bool) -> None:
@@ -105,48 +201,169 @@ def _check_chain(row: Row, head: bytes, count: int, finished: bool) -> None:
         raise Damaged("the hash is not that of its content")
 
 
-def _accounts(row: Row) -> list[Account]:
-    """An account for each query of the description."""
-    try:
-        described = json.loads(row.charges)["accounts"].values()
-        return [Account(one["units"], one["window"], one["horizon"]) for one in described]
-    except (ValueError, KeyError, TypeError):
-        raise Damaged("the description of the queries cannot be read") from None
+class Reader:
+    """Where a log stands after some of its rows."""
 
+    def __init__(self) -> None:
+        self.alive: dict[int, Reading] = {}
+        self.book: Book
+        self.step, self.finished = 0, False
+        self.checked: dict[str, int] = {**dict.fromkeys(KINDS.values(), 0), "scopes": 0}
+        self.counts, self.private = Counts(), True
 
-def _check_charges(row: Row, accounts: list[Account], step: int, silent: list[float]) -> None:
-    found = charges_of(row)
-    if len(found) != len(accounts) or row.first <= step:
-        raise Damaged("the charges are not those of the queries, or of steps that are over")
-    for account, quiet, (units, spans) in zip(accounts, silent, found, strict=True):
-        if units.shape != (row.last - row.first + 1,) or spans.shape[1:] != (SPAN_FIELDS,):
-            raise Damaged("the charges do not have one number per step")
-        charges = Charges(row.first, units, spans)
-        # after a halt or a restart nothing is charged, and no span begins, until its windows have passed
-        hushed = int(min(max(0, quiet - row.first + 1), len(units)))
-        if units[:hushed].any() or (hushed and (spans[spans[:, 4] > 0, 2] < row.first + hushed).any()):
-            raise Damaged("charges a step that must be silent")
+    def found(self, reason: str, commits: int, head: bytes) -> Verification:
+        """What there is to say after so many commits."""
+        return Verification(
+            not reason, reason, commits, self.step, head, self.checked, self.counts, self.private
+        )
+
+    def read(self, row: Row) -> None:
+        """One more."""
+        if row.kind in (PUSHED, HALTED):
+            self._read_charges(row)
+        elif (row.first, row.last) != (self.step + 1, self.step):
+            raise Damaged("charges steps although it only notes an event")
+        if row.kind in (OPENED, AMENDED):
+            self._read_book(row)
+        elif row.kind == EVENT:
+            self._read_event(row)
+        elif row.kind == RESTARTED:
+            self._read_restart(row)
+        self.step, self.finished = row.last, row.kind == FINISHED
+        self.checked[KINDS[row.kind]] += 1
+        if row.kind in (PUSHED, FINISHED):
+            which = "dropped" if row.releases is None else "releases"
+            self.counts = self.counts._replace(**{which: getattr(self.counts, which) + 1})
+
+    def _read_book(self, row: Row) -> None:
+        """Every scope that it begins, and when, follows from what was there before."""
+        book = Book.decoded(row.charges)
+        try:
+            if row.kind == OPENED:
+                expected = begun(book.description)
+            else:
+                steps = {each.scope.name: each.account.step for each in self.alive.values()}
+                read = {
+                    each.scope.name: each.account.step + bool(getattr(each.account, "ahead", 0))
+                    for each in self.alive.values()
+                }
+                expected = amended(self.book, book.description, self.step, steps, read)
+            self._check_policies(book)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise Damaged("the description of the queries cannot be read") from None
+        if book != expected:
+            raise Damaged("the scopes do not follow from what was described before")
+        alive = {}
+        for scope in book.alive:
+            if scope.number in self.alive:
+                alive[scope.number] = self.alive[scope.number]
+                continue
+            account = self._account(book.description["queries"][scope.name]["account"])
+            named = [each for each in self.alive.values() if each.scope.name == scope.name]
+            account.step = named[0].account.step if named else self.step
+            alive[scope.number] = Reading(scope, account, scope.first - 1)
+            self.checked["scopes"] += 1
+        self.book, self.alive = book, alive
+        self.private = self.private and book.description.get("private") is True
+
+    def _account(self, described: Any) -> Account:
+        """A new account of a description."""
+        try:
+            return account_from(described)
+        except (ValueError, KeyError, TypeError):
+            raise Damaged("the description of the queries cannot be read") from None
+
+    def _check_policies(self, book: Book) -> None:
+        """Each query says that it runs with its amount of the budget, and has the windows of the log."""
+        for scope in book.alive:
+            described = book.description["queries"][scope.name]
+            policy = described["mechanism"].get("policy", {})
+            for kind, amount in zip(
+                ("epsilon", "rho", "delta"), (scope.amount[0], *scope.amount), strict=True
+            ):
+                if policy.get(kind) is not None and Fraction(policy[kind]) != amount:
+                    raise Damaged(f"the query {scope.name!r} runs with another budget than its share")
+            if (
+                "kind" not in described["account"]
+                and described["account"]["window"] != book.description["window"]
+            ):
+                raise Damaged(f"the query {scope.name!r} has other windows than the log")
+
+    def _read_charges(self, row: Row) -> None:
+        found = charges_of(row)
+        if len({scope for scope, _ in found}) != len(found) or not self.alive.keys() >= {
+            each for each, _ in found
+        }:
+            raise Damaged("the charges are not those of the queries")
+        first = max(self.step + 1, min((charges.first for _, charges in found), default=0))
+        last = max([self.step, *(charges.last for _, charges in found)])
+        if (row.first, row.last) != (first, last):
+            raise Damaged("the steps of the commit are not those of its charges")
+        for scope, charges in found:
+            self._check_charges(row.kind, self.alive[scope], charges)
         if row.kind == HALTED:
-            whole = account.fill(row.first + hushed, row.last).after_silence(hushed)
+            for scope, each in self.alive.items():
+                each.account.end_spans()
+                silent = max(each.silent, each.account.step + _steps(each.account) - 1)
+                self.alive[scope] = each._replace(silent=silent)
+
+    def _check_charges(self, kind: int, reading: Reading, charges: Charges) -> None:
+        _, account, silent = reading
+        first, units, spans = charges
+        # before a scope begins, and after a halt or a restart, nothing is charged, and no span begins
+        hushed = int(min(max(0, silent - first + 1), len(units)))
+        if units[:hushed].any() or (hushed and (spans[spans[:, 4] > 0, 2] < first + hushed).any()):
+            raise Damaged("charges a step that must be silent")
+        if kind == HALTED:
+            whole = account.fill(first + hushed, charges.last).after_silence(hushed)
             if any(not np.array_equal(*pair) for pair in zip(charges[1:], whole[1:], strict=True)):
                 raise Damaged("the halt does not charge all that was left")
         account.apply(account.check(charges))
+        # rows of accounts side by side are no spans, and one that begins with these charges was not known before
+        rows = [] if isinstance(account, ParallelAccount) else spans.tolist()
+        begins = {(law, ordinal) for law, ordinal, since, _, cost in rows if cost and since >= first}
+        counts = self.counts
+        self.counts = counts._replace(
+            steps=counts.steps + int(np.count_nonzero(units)), spans=counts.spans + len(begins)
+        )
+
+    def _read_event(self, row: Row) -> None:
+        for scope, (first, units, spans) in charges_of(row):
+            if scope not in self.alive or len(units) != 1 or units.dtype != np.int64 or len(spans):
+                raise Damaged("the event does not charge the step in progress of a query")
+            _, account, silent = self.alive[scope]
+            if first != account.step + 1 or (first <= silent and units[0]):
+                raise Damaged("the event does not charge the step in progress, or one that must be silent")
+            account.check_event(int(units[0]))
+            account.apply_event(int(units[0]))
+
+    def _read_restart(self, row: Row) -> None:
+        """Until when each query is silent now; those that begin anew have no spans any more."""
+        found = arrays.decode(row.charges)
+        if len(found) != 1 or found[0].dtype != np.int64 or found[0].shape != (len(self.book.alive),):
+            raise Damaged("the restart does not name a step for each query")
+        for scope, last in zip(self.book.alive, found[0].tolist(), strict=True):
+            each = self.alive[scope.number]
+            if last == each.silent:
+                continue
+            if last != each.account.step + _steps(each.account) - 1 or last < each.silent:
+                raise Damaged("the restart does not wait until its windows have passed")
+            each.account.end_spans()
+            self.alive[scope.number] = each._replace(silent=last)
 
 
 def _steps(account: Account) -> float:
     return math.inf if account.window is None else account.window
 
 
-def _restarted(row: Row, accounts: list[Account], silent: list[float]) -> list[float]:
-    """Until when each query is silent now; those that begin anew have no spans any more."""
-    found = arrays.decode(row.charges)
-    if len(found) != 1 or found[0].dtype != np.int64 or found[0].shape != (len(accounts),):
-        raise Damaged("the restart does not name a step for each query")
-    told = [float(last) for last in found[0].tolist()]
-    for account, last, before in zip(accounts, told, silent, strict=True):
-        if last == before:
-            continue
-        if last != row.last + _steps(account) - 1:
-            raise Damaged("the restart does not wait until its windows have passed")
-        account.end_spans()
-    return told
+def account_from(described: dict[str, Any]) -> Account:
+    """The account that `describe` described."""
+    units, window, horizon = (described[name] for name in ("units", "window", "horizon"))
+    kind = described.get("kind")
+    if kind == "secrets":
+        return SecretsAccount(policy_from(described["secrets"]), units)
+    if kind == "parallel":
+        return ParallelAccount(units, window, horizon, described["parts"])
+    if kind is not None:
+        raise Damaged(f"the account is of the kind {kind!r}, which is not known here")
+    return Account(units, window, horizon)

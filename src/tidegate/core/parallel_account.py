@@ -1,0 +1,139 @@
+"""Accounts side by side: for units that stay in one part of the columns, each part has the whole budget.
+
+A step costs each part what its own mechanism spends. `Charges.units` has the most of any part, for people to read; what
+is judged are rows of `Charges.spans`, one for each part and step: (part, 0, step, step, units). They are not spans
+here: a part is charged by steps alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tidegate.core.account import Account, Checked
+from tidegate.core.charges import SPAN_FIELDS, Charges, Integers
+from tidegate.core.errors import AccountRefused, Held
+
+
+def charges_of_parts(first: int, units: Integers) -> Charges:
+    """Charges of consecutive steps from their units, steps × parts.
+
+    Examples
+    --------
+    >>> charges = charges_of_parts(4, np.array([[1, 5]]))
+    >>> charges.units.tolist(), charges.spans.tolist()
+    ([5], [[0, 0, 4, 4, 1], [1, 0, 4, 4, 5]])
+    """
+    steps, parts = units.shape
+    rows = np.zeros((steps, parts, SPAN_FIELDS), dtype=np.int64)
+    rows[..., 0] = np.arange(parts)
+    rows[..., 2] = rows[..., 3] = first + np.arange(steps)[:, np.newaxis]
+    rows[..., 4] = units
+    return Charges(first, units.max(axis=1, initial=0), rows.reshape(-1, SPAN_FIELDS))
+
+
+class ParallelAccount(Account):
+    """An account for each part of the columns.
+
+    Parameters
+    ----------
+    limit, window, horizon
+        Of every part; see :class:`Account`.
+    parts
+        How many there are.
+
+    Examples
+    --------
+    >>> account = ParallelAccount(limit=8, window=4, horizon=None, parts=2)
+    >>> account.apply(account.check(charges_of_parts(1, np.array([[8, 0], [0, 8]]))))
+    >>> account.check(charges_of_parts(3, np.array([[0, 1]])))
+    Traceback (most recent call last):
+    ...
+    tidegate.core.errors.AccountRefused: column group 1: the charge of 1 units at step 3 is refused: steps 1 to 3 ...
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, limit: int, window: int, horizon: int | None, parts: int) -> None:
+        super().__init__(limit, window, horizon)
+        self.parts = [Account(limit, window, horizon) for _ in range(parts)]
+
+    def check(self, charges: Charges) -> Checked:
+        """Judge charges by the account of each part."""
+        units = self._units(charges)
+        for number, (part, own) in enumerate(
+            zip(self.parts, self._of_parts(charges.first, units), strict=True)
+        ):
+            part.step = self.step  # a log that is opened says where accounts stand
+            try:
+                part.check(own)
+            except AccountRefused as error:
+                raise error.of(f"column group {number}") from None
+        if charges.first <= self.step:
+            raise AccountRefused.order(charges.first, self.step)
+        return Checked(charges, 0, {}, {})
+
+    def apply(self, checked: Checked) -> None:
+        """Take over charges that were checked, and committed, last."""
+        charges = checked.charges
+        for part, own in zip(self.parts, self._of_parts(charges.first, self._units(charges)), strict=True):
+            part.step = self.step
+            part.load(own)
+        self.step = charges.last
+
+    def load(self, charges: Charges) -> None:
+        """Take over units that were committed before, for an account that is opened again."""
+        self.apply(Checked(charges, 0, {}, {}))
+
+    def remaining(self) -> int:
+        """Units that every part has left."""
+        return min(part.remaining() for part in self.parts)
+
+    def fill(self, first: int, last: int) -> Charges:
+        """All that is left to each part: what a halt charges."""
+        for part in self.parts:
+            part.step = self.step
+        return charges_of_parts(
+            first, np.stack([part.fill(first, last).units for part in self.parts], axis=1)
+        )
+
+    def held(self, step: int) -> list[Held]:
+        """What the fullest part holds in the window that ends at a step."""
+        parts = [part.held(step) for part in self._moved()]
+        return max(parts, key=lambda held: sum(each.units for each in held))
+
+    def first_fit(self, units: int, step: int) -> int | None:
+        """The first step at which every part may be charged so many units."""
+        found = [part.first_fit(units, step) for part in self._moved()]
+        return None if None in found else max(each for each in found if each is not None)
+
+    def _moved(self) -> list[Account]:
+        for part in self.parts:
+            part.step = self.step
+        return self.parts
+
+    def recent(self) -> Integers:
+        """The units of the last w steps, steps × parts."""
+        return np.stack([part.recent() for part in self.parts], axis=1)
+
+    def describe(self) -> dict[str, Any]:
+        """The public numbers of the account."""
+        return {"kind": "parallel", **super().describe(), "parts": len(self.parts)}
+
+    def _units(self, charges: Charges) -> Integers:
+        """Steps × parts. Rows of steps before the first one are left out: they were cut off."""
+        steps, parts = len(charges.units), len(self.parts)
+        rows = charges.spans[charges.spans[:, 2] >= charges.first]
+        units = rows[:, 4].reshape(-1, parts) if len(rows) % parts == 0 else np.zeros((0, parts))
+        expected = charges_of_parts(charges.last - len(units) + 1, units.astype(np.int64))
+        silent = steps - len(units)  # steps that cost nothing have no rows
+        if silent < 0 or not np.array_equal(expected.spans, rows) or charges.units[:silent].any():
+            raise AccountRefused("charges of parts are one row for each part of each step, in order.")
+        if not np.array_equal(expected.units, charges.units[silent:]):
+            raise AccountRefused("charges of parts say the most of any part.")
+        return np.concatenate([np.zeros((silent, parts), dtype=np.int64), units.astype(np.int64)])
+
+    @staticmethod
+    def _of_parts(first: int, units: Integers) -> list[Charges]:
+        return [Charges(first, np.ascontiguousarray(own)) for own in units.T]

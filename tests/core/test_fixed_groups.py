@@ -1,0 +1,149 @@
+"""Column groups of units that stay in one of them: accounts side by side."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tidegate import mechanisms as before
+from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
+from tidegate.core.charges import Charges
+from tidegate.core.errors import AccountRefused, Halted
+from tidegate.core.log import MemoryLog
+from tidegate.core.parallel_account import ParallelAccount, charges_of_parts
+from tidegate.core.session import Session
+from tidegate.core.verify import account_from, verify
+from tidegate.errors import InvalidParameter
+from tidegate.noise.entropy import install
+from tidegate.noise.fixed import FixedEntropy
+from tidegate.policy import WEvent
+from tidegate.releases import Status
+
+W = 6
+FIXED = WEvent(epsilon="2", w=W, mobility="fixed")
+KINDS: dict[Any, Any] = {
+    before.BudgetAbsorption: BudgetAbsorption,
+    before.BudgetDistribution: BudgetDistribution,
+}
+ROWS = np.array([[7 * step % 40, 3 * step, 0, 90 * (step % 17 == 5)] for step in range(1, 61)])
+
+
+def moved(old: Any) -> Any:
+    """The same configuration on the new core."""
+    return KINDS[type(old)](**{each.name: getattr(old, each.name) for each in fields(old)})
+
+
+@pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("changed", [{}, {"adjacency": "replace"}, {"horizon": 60}, {"w": 1}], ids=str)
+def test_each_group_releases_and_charges_what_it_did(kind: Any, changed: dict[str, Any]) -> None:
+    """In a batch, in odd batches, and with a new session per step; each group's windows have spent the same."""
+    named = {"epsilon": "2", "w": W, "mobility": "fixed", **changed}
+    old = kind(WEvent(**named), columns=4, groups=((0, 2), (1,), (3,)))
+    new, log = moved(old), MemoryLog()
+    with install(FixedEntropy("fixed")):
+        run = old.start()
+        expected, session = run.push_batch(ROWS), Session(new)
+        ways = {
+            "batch": [Session(new).push_batch(ROWS)],
+            "odd": [session.push_batch(ROWS[a:b]) for a, b in ((0, 1), (1, 8), (8, 31), (31, 33), (33, 60))],
+            "single": [Session(new, log).push_batch([row]) for row in ROWS],
+        }
+    for name in ("values", "status", "source", "scale", "units"):
+        for way, parts in ways.items():
+            found = np.concatenate([getattr(each, name) for each in parts])
+            assert np.array_equal(found, getattr(expected, name)), (way, name)
+    account = session._queries[0].account
+    assert isinstance(account, ParallelAccount)
+    if "horizon" not in changed:
+        for part, ledger in zip(account.parts, run.ledger.parts, strict=True):
+            assert part.remaining() == ledger.remaining(61) / ledger.unit
+    assert verify(log.rows()).ok
+    if (
+        changed.get("w") != 1 and kind is before.BudgetAbsorption
+    ):  # the sum of the most would not fit one account
+        spent = np.convolve(expected.units, np.ones(W, dtype=int))
+        assert spent.max() > new.units
+
+
+def test_a_part_that_overspends_is_refused() -> None:
+    """Each by itself; rows that are missing, doubled, out of order or not the most of any part are refused."""
+    account = ParallelAccount(8, 3, 20, 2)
+    account.apply(account.check(charges_of_parts(1, np.array([[8, 1], [0, 7]]))))
+    assert [part.remaining() for part in account.parts] == [0, 0]
+    account.check(charges_of_parts(4, np.array([[8, 1]])))
+    for units in ([[1, 0]], [[0, 1]], [[0, -1]]):
+        with pytest.raises(AccountRefused):
+            account.check(charges_of_parts(3, np.array(units)))
+    good = charges_of_parts(4, np.array([[2, 1], [1, 1]]))
+    account.check(good)
+    for bad in (
+        good._replace(spans=good.spans[:3]),
+        good._replace(spans=good.spans[::-1]),
+        good._replace(spans=np.concatenate([good.spans, good.spans])),
+        good._replace(units=good.units + 1),
+        good._replace(spans=good.spans[:0]),
+        Charges(2, good.units, good.spans),
+    ):
+        with pytest.raises(AccountRefused):
+            account.check(bad)
+    with pytest.raises(AccountRefused, match="horizon"):
+        account.check(charges_of_parts(20, np.zeros((2, 2), dtype=np.int64)))
+
+
+class Fails(BudgetAbsorption):
+    """Raises at one step, after its noise was drawn."""
+
+    def advance(self, state: Any, rows: Any, first: int, noise: Any) -> Any:
+        """Fail where a value is 13."""
+        found = super().advance(state, rows, first, noise)
+        if self.groups is not None and (rows == 13).any():
+            raise ValueError("13")
+        return found
+
+
+def test_a_failure_halts_all_groups() -> None:
+    """All that each of them has left is charged; then a window of silence."""
+    log, mechanism = MemoryLog(), Fails(FIXED, columns=4, groups=2)
+    session = Session(mechanism, log)
+    session.push_batch(ROWS[:9])
+    with pytest.raises(Halted):
+        session.push([1, 13, 1, 1])
+    assert verify(log.rows()).ok
+    status = Session(mechanism, log).push_batch(ROWS[:10]).status
+    assert (status == int(Status.SILENT)).tolist() == [True] * (W - 1) + [False] * (11 - W)
+    assert verify(log.rows()).ok
+
+
+@pytest.mark.parametrize("kind", list(KINDS.values()), ids=lambda kind: kind.__name__)
+def test_steps_that_are_passed_over(kind: Any) -> None:
+    """With new sessions in between."""
+    log, mechanism = MemoryLog(), kind(FIXED, columns=4, groups=2)
+    for place, step in enumerate([1, 2, 3, 5, 9, 10, 30, 31, 32, 33, 34, 35, 36, 90, 1000]):
+        session = session if place % 3 else Session(mechanism, log)  # noqa: F821
+        session.push(ROWS[place], step=step)
+    assert verify(log.rows()).ok
+    account = account_from(session._queries[0].account.describe())
+    assert isinstance(account, ParallelAccount)
+    assert len(account.parts) == 2
+
+
+def test_a_horizon_is_refused_in_public() -> None:
+    """The session stays open."""
+    session = Session(
+        BudgetAbsorption(WEvent(epsilon="2", w=W, mobility="fixed", horizon=20), columns=4, groups=2)
+    )
+    session.push_batch(ROWS[:18])
+    with pytest.raises(AccountRefused, match="horizon"):
+        session.push_batch(ROWS[:3])
+    assert len(session.push_batch(ROWS[:2])) == 2
+
+
+@pytest.mark.parametrize("kind", list(KINDS.values()), ids=lambda kind: kind.__name__)
+def test_the_printed_calibration_is_refused(kind: Any) -> None:
+    """Groups of moving units with a budget each are not private."""
+    with pytest.raises(InvalidParameter, match="calibration"):
+        kind(WEvent(epsilon="2", w=W), columns=4, groups=2, calibration="paper")
