@@ -13,6 +13,7 @@ from tidegate._mechanisms.counters.tree import every_step
 from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.intervals import ByLaw, Fold
 from tidegate.mechanisms.counters import factorization as configured
 from tidegate.mechanisms.counters import toeplitz
 from tidegate.mechanisms.counters.kernels import factorization as loop
@@ -155,3 +156,8 @@ class Factorization(configured.Factorization):
         """The standard deviation of every step's sum, for bands."""
         spread: Floats = np.sqrt(np.cumsum(self.response(self.length) ** 2)) * self.noise_deviation
         return spread
+
+    def intervals(self) -> Fold:
+        """Every value is the truth and noise."""
+        assert self.law is not None
+        return ByLaw(self.outputs, self.law)

@@ -12,6 +12,7 @@ from tidegate._mechanisms.counters.tree import every_step
 from tidegate.core.charges import Charges, Integers
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.intervals import ByLaw, Fold
 from tidegate.mechanisms.counters import sliding_window_tree as configured
 from tidegate.mechanisms.counters.kernels import sliding_window as loop
 from tidegate.mechanisms.run import summable
@@ -111,3 +112,8 @@ class SlidingWindowTree(configured.SlidingWindowTree):
         spread, young = self.deviations[at % self.window], at < self.window
         spread[young] = self.first_deviations[at[young]]
         return spread
+
+    def intervals(self) -> Fold:
+        """Every value is the truth and noise."""
+        assert self.law is not None
+        return ByLaw(self.outputs, self.law)

@@ -13,6 +13,7 @@ from tidegate.core.arrays import Array, rebuilt
 from tidegate.core.charges import Charges, Integers
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.intervals import ByLaw, Fold
 from tidegate.mechanisms.counters import tree as configured
 from tidegate.mechanisms.counters.kernels.tree import Shape, Tree, count_on_tree
 from tidegate.mechanisms.run import summable
@@ -161,6 +162,11 @@ class TreeCounter(configured.TreeCounter):
     def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
         """Count every step."""
         return every_step(first, *state.trees.count(rows, noise.source))
+
+    def intervals(self) -> Fold:
+        """Every value is the truth and noise."""
+        assert self.law is not None
+        return ByLaw(self.outputs, self.law)
 
 
 def every_step(first: int, values: Floats, deviations: Floats) -> Output:

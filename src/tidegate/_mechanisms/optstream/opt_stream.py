@@ -6,58 +6,76 @@ Every step is released at once, from the samples so far, and again when its peri
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from tidegate._mechanisms.optstream.periods import Periods, Revised
 from tidegate.core.arrays import Array
 from tidegate.core.charges import NO_SPANS, Charges, Integers
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.errors import InvalidParameter
+from tidegate.intervals import Fold, Sampled
 from tidegate.mechanisms.optstream import opt_stream as configured
 from tidegate.mechanisms.optstream.feature_fit import fit_features
 from tidegate.mechanisms.optstream.kernels import periods as loop
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler
 from tidegate.mechanisms.optstream.periods import CAUSAL
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
+from tidegate.mechanisms.run import summable
 from tidegate.noise import laplace, variance_laplace
 from tidegate.noise.entropy import Source
 from tidegate.noise.laws import SharedLaw, exact_units, most_live
-from tidegate.releases import Status
 
 # positions in `State.numbers`
 COUNT = 0  # samples of this period
 BEGAN = 1  # whether there was a sample before it
 HAS_CURVE = 2  # whether the period before has a curve
-TORN = 3  # whether the beginning of this period was not seen, so that it gets no curve
+TORN = 3  # whether steps of this period were not seen, so that it gets no curve
 DRAWN = 4  # samples with shared noise so far: where noise is found
-NUMBERS = 5
+LAST = 5  # the last step that was released, or may not be released any more
+NUMBERS = 6
 
-SAMPLES, PERIODS = 0, 1  # the laws of spans: shared samples, and what a period costs as a whole
+SAMPLES = 0  # the law of spans that samples share; `periods.PERIODS` is the other one
 
 
 class Sampler:
-    """Adaptive sample times: the raw steps since the last sample, and the noisy threshold of the period. SECRET."""
+    """Adaptive sample times: the raw steps since the last sample, and the noisy threshold of the period. SECRET.
 
-    def __init__(self, mechanism: OptStream) -> None:
-        self.mechanism = mechanism
-        self.chooser = L1Sampler(mechanism.sampling, mechanism.columns)
+    Parameters
+    ----------
+    mechanism
+        Whose rule it follows.
+    columns
+        The columns whose scores are added up.
+    groups
+        How many times so many columns there are, each with samples of its own.
+    """
+
+    def __init__(self, mechanism: OptStream, columns: int, groups: int = 1) -> None:
+        self.mechanism, self.columns, self.groups = mechanism, columns, groups
+        self.chooser = L1Sampler(mechanism.sampling, columns, groups)
 
     def stored(self) -> tuple[Array, ...]:
         """Its memory, and the raw steps, padded to a period."""
         kept = self.chooser.state()
-        segment = np.zeros((self.mechanism.window, self.mechanism.columns), dtype=np.int64)
+        segment = np.zeros((self.groups * self.mechanism.window, self.columns), dtype=np.int64)
         segment[: len(kept["segment"])] = kept["segment"]
         return kept["sampler"], segment
 
     def loaded(self, stored: Iterator[Array]) -> Self:
         """The same from what was stored."""
-        found = type(self)(self.mechanism)
+        found = type(self)(self.mechanism, self.columns, self.groups)
         found.chooser.restore({"sampler": next(stored), "segment": next(stored)})
         return found
+
+    def forget(self) -> None:
+        """Drop the raw steps: nothing is chosen until the next period."""
+        self.chooser = L1Sampler(self.mechanism.sampling, self.columns, self.groups)
 
 
 class State(NamedTuple):
@@ -76,12 +94,27 @@ class State(NamedTuple):
     law: Any  # SECRET: what samples share; empty where each has noise of its own
 
 
+class Steps(NamedTuple):
+    """What is filled in for some steps of one period."""
+
+    first: int
+    rows: Matrix
+    values: Floats  # known at the step itself, in grid units
+    source: Integers  # the last measured step
+    chosen: Any  # which of them are samples
+
+
 @dataclass(frozen=True)
-class OptStream(configured.OptStream):
+class OptStream(Periods, configured.OptStream):
     """Measure k steps of every period; :class:`tidegate.mechanisms.OptStream` has parameters and privacy."""
 
-    more: ClassVar[tuple[str, ...]] = ("ended",)  # of each step: how many steps became final with it
-    revised: ClassVar[tuple[str, ...]] = ("values", "status", "source", "scale")  # of these steps
+    def validate(self) -> None:
+        """Refuse the printed scales, which are not private; then check the parameters."""
+        if self.calibration != "sound":
+            raise InvalidParameter(
+                "calibration", self.calibration, "'sound': printed scales are not private", "leave it out"
+            )
+        super().validate()
 
     # what a session asks -----------------------------------------------------------------------------------------
 
@@ -108,76 +141,78 @@ class OptStream(configured.OptStream):
         """Nothing was measured; a period that has begun before `first` gets no curve."""
         k, d, w = self.sample_count, self.columns, self.window
         numbers = np.zeros(NUMBERS, dtype=np.int64)
-        numbers[TORN] = int((first - 1) % w > 0)
+        numbers[TORN], numbers[LAST] = int((first - 1) % w > 0), first - 1
         return State(
             numbers,
             np.zeros((k, d)),
             np.zeros(k, dtype=np.int64),
             np.zeros(d),
-            np.zeros((self.sum_count, d), dtype=np.int64),
+            np.zeros((self.sum_count, self.measured_columns), dtype=np.int64),
             np.zeros((2, d)),
             np.zeros(2, dtype=np.int64),
             np.zeros(w, dtype=np.bool_),
             np.zeros((w if CAUSAL[self.causal] == loop.LAST_PERIOD else 0, d)),
-            Sampler(self) if self.adaptive else (),
+            self._sampler() if self.adaptive else (),
             () if self.shared is None else self.shared.start(),
         )
 
+    def _sampler(self) -> Sampler:
+        return Sampler(self, self.columns)
+
+    @cached_property
+    def period_charges(self) -> tuple[int, Integers]:
+        """What a period costs as a whole, and what each of its steps costs."""
+        return self.charges(self.sample_times)
+
     def public(self, state: State, first: int, count: int) -> Charges:
         """Steps and periods cost the same, whatever the data are."""
-        span, steps = self.charges(self.sample_times)
-        position = (first - 1) % self.window
-        units = np.resize(np.roll(steps, -position), count)
-        if state.numbers[TORN] and self.adaptive:
-            units[: self.window - position] = 0  # nothing is measured of this period any more
-        begins = np.arange(first + (1 - first) % self.window, first + count, self.window)
-        spans = [
-            [PERIODS, (step - 1) // self.window, step, self._last(step), span]
-            for step in begins.tolist()
-            if span
-        ]
-        return Charges(first, units, np.array(spans, dtype=np.int64).reshape(-1, 5))
+        charges = self.charged(first, count, *self.period_charges)
+        if self.adaptive and self._torn(state, first):
+            charges.units[: self.window - (first - 1) % self.window] = 0  # nothing is measured any more
+        return charges
 
-    def _last(self, step: int) -> int:
-        """The last step of the period that begins at a step."""
-        end = step + self.window - 1
-        return end if self.policy.horizon is None else min(end, self.policy.horizon)
+    def _torn(self, state: State, first: int) -> bool:
+        """Whether the period of a step has begun and was not seen as a whole."""
+        inside = (first - 1) % self.window > 0
+        return inside and bool(state.numbers[TORN] or state.numbers[LAST] != first - 1)
 
     def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
         """Algorithm 2 for the steps of one period after the other."""
-        count, w, charges = len(rows), self.window, self.public(state, first, len(rows))
-        values, source = np.empty(rows.shape), np.zeros(count, dtype=np.int64)
-        chosen, spans = np.zeros(count, dtype=np.bool_), [charges.spans]
-        revised, finals = np.zeros(count, dtype=np.int64), []
+        count, w, source = len(rows), self.window, noise.source
+        charges = self.public(state, first, count)
+        values, at = np.empty((count, self.columns)), np.zeros(count, dtype=np.int64)
+        chosen, spans, finals = np.zeros(count, dtype=np.bool_), [charges.spans], []
         start = 0
         while start < count:
             period, position = divmod(first + start - 1, w)
             part = slice(start, min(count, start + w - position))
+            steps = Steps(first + start, rows[part], values[part], at[part], chosen[part])
             if position == 0:
-                self._open(state, noise.source, period)
-            shown, paid = self._sample_and_perturb(
-                state, rows[part], first + start, chosen[part], noise.source
-            )
-            spans.append(paid)
-            self._causal(state, first + start, chosen[part], shown, values[part], source[part])
-            if position + len(rows[part]) == w:
-                final = self._close(state, w)
-                revised[part.stop - 1] = len(final[0])
-                finals.append((period * w + 1, *final))
+                self._open(state, source, period)
+            elif self._torn(state, steps.first):
+                self._tear(state, period)
+            spans.append(self._release(state, steps, source))
+            state.numbers[LAST] = first + part.stop - 1
+            if position + len(steps.rows) == w:
+                finals += self._close(state, w)
             start = part.stop
-        grid = float(Fraction(self.grid))
         return Output(
-            values * grid,
-            np.where(chosen, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED)),
-            source,
-            np.where(source > 0, self.shown_scale, 0.0),
+            self._nodes(values * float(Fraction(self.grid))),
+            self.status_of(chosen, first),
+            at,
+            np.where(at > 0, self.shown_scale, 0.0),
             charges.units,
             np.concatenate(spans),
-            (revised,),
-            self._final(finals),
+            revised=tuple(self.together(finals)),
         )
 
-    # the four steps of Algorithm 2 -------------------------------------------------------------------------------
+    def finish(self, state: State, last: int, noise: Draws) -> Output | None:
+        """The final values of a period that the end of the stream cuts short, from what is known of it."""
+        length = int(state.numbers[LAST]) % self.window
+        finals = self._close(state, length) if length else []
+        return self.at_the_end(finals[0] if finals else None)
+
+    # the periods -------------------------------------------------------------------------------------------------
 
     def _open(self, state: State, source: Source, period: int) -> None:
         """Begin a period: its sums are their noise."""
@@ -185,63 +220,124 @@ class OptStream(configured.OptStream):
         numbers[COUNT] = numbers[TORN] = 0
         state.sampled[:] = False
         if self.sum_count:
-            cells = (1, self.sum_count * self.columns)
+            cells = (1, state.sums.size)
             state.sums[:] = laplace(source, "sums", period, self.sum_scales, cells).reshape(state.sums.shape)
         if self.adaptive:
             state.sampler.chooser.begin(source, period)
             if self.shared is not None:  # a radius of its own
-                for kept, new in zip(_arrays(state.law), _arrays(self.shared.start()), strict=True):
-                    kept[...] = new
+                self.shared.renew(state.law)
 
-    def _sample_and_perturb(
-        self, state: State, rows: Matrix, first: int, chosen: Any, source: Source
-    ) -> tuple[Floats, Integers]:
-        """Choose the samples among some steps of a period and add noise; they, and the spans that pay for it."""
-        numbers, period, position = state.numbers, (first - 1) // self.window, (first - 1) % self.window
-        torn, end = bool(numbers[TORN]), position + len(rows)
+    def _tear(self, state: State, period: int) -> None:
+        """Steps were passed over: the period gets no curve, and if its times are adaptive, no further sample."""
+        numbers = state.numbers
+        if (numbers[LAST] - 1) // self.window != period:  # none of this period's samples was seen
+            numbers[COUNT], state.sampled[:] = 0, False
+        numbers[TORN], state.sums[:] = 1, 0
+        if self.adaptive:
+            state.sampler.forget()
+
+    def _release(self, state: State, steps: Steps, source: Source) -> Integers:
+        """Some steps of one period at once: sample and perturb; the spans that pay for it."""
+        measured = self._measured(steps.rows)
+        self._sample(state, steps, measured, source)
+        shown, spans = self._perturb(state, steps, measured, source)
+        self._causal(state, steps, shown)
+        return spans
+
+    def _close(self, state: State, length: int) -> list[Revised]:
+        """The final values of the first steps of a period: reconstruct and optimise; none where it is torn."""
+        numbers, count = state.numbers, int(state.numbers[COUNT])
+        finals = []
+        if not numbers[TORN]:
+            curve = self._reconstruct(state, length)
+            final = self._optimise(state, *curve)
+            if len(state.curve) and length == self.window:
+                state.curve[:], numbers[HAS_CURVE] = final, 1
+            finals = [self._final(state, final)]
+        if count:
+            state.before[:], numbers[BEGAN] = state.points[count - 1], 1
+        return finals
+
+    def _final(self, state: State, final: Floats) -> Revised:
+        """Final values as they are released."""
+        length, last = len(final), int(state.numbers[LAST])
+        values, chosen = self._nodes(final * float(Fraction(self.grid))), state.sampled[:length]
+        return self.final(last - length + 1, values, chosen, self.period_charges[1])
+
+    # the four steps of Algorithm 2 -------------------------------------------------------------------------------
+
+    def _sample(self, state: State, steps: Steps, measured: Matrix, source: Source) -> None:
+        """1. Choose the samples: at public times, or where the line from the last one strays from the stream."""
+        position = (steps.first - 1) % self.window
+        end = position + len(steps.rows)
         if not self.adaptive:
-            times = np.array(self.sample_times, dtype=np.int64) - 1
-            chosen[times[(times >= position) & (times < end)] - position] = True
-        elif not torn:  # else what was chosen before is not known
-            chosen[:] = state.sampler.chooser.choose(source, first, rows)[:, 0]
-        at, count, spans = np.flatnonzero(chosen), int(numbers[COUNT]), NO_SPANS
-        shape, number = (len(at), self.columns), period * self.sample_count + count
+            steps.chosen[:] = self._is_sample[position:end]
+        elif not state.numbers[TORN]:  # else what was chosen before is not known
+            steps.chosen[:] = state.sampler.chooser.choose(source, steps.first, self._watched(measured))[:, 0]
+        state.sampled[position:end] = steps.chosen
+
+    @cached_property
+    def _is_sample(self) -> Any:
+        """Which steps of a period are samples, where that is public."""
+        found = np.zeros(self.window, dtype=np.bool_)
+        found[np.array(self.sample_times, dtype=np.int64) - 1] = True
+        return found
+
+    def _perturb(
+        self, state: State, steps: Steps, measured: Matrix, source: Source
+    ) -> tuple[Floats, Integers]:
+        """2. Add noise to the samples, and let the noisy sums grow; the samples, and the spans that pay for them."""
+        numbers, (period, position) = state.numbers, divmod(steps.first - 1, self.window)
+        at, count, spans = np.flatnonzero(steps.chosen), int(state.numbers[COUNT]), NO_SPANS
+        number = period * self.sample_count + count
         if self.shared is None:
+            shape = (len(at), self.measured_columns)
             drawn = laplace(source, "samples", number, self.sample_scales, shape)
         elif self.adaptive:  # the period has paid
-            drawn, _ = self.shared.measure(state.law, source, "samples", number, first + at)
+            drawn, _ = self.shared.measure(state.law, source, "samples", number, steps.first + at)
         else:
-            drawn, spans = self.shared.measure(state.law, source, "samples", int(numbers[DRAWN]), first + at)
-        shown = (rows[at] + drawn).astype(np.float64)
+            begin = int(numbers[DRAWN])
+            drawn, spans = self.shared.measure(state.law, source, "samples", begin, steps.first + at)
+        shown = self._leaves(measured[at] + drawn)
         state.points[count : count + len(at)] = shown
         state.times[count : count + len(at)] = position + 1 + at
         numbers[COUNT] += len(at)
         numbers[DRAWN] += len(at)
-        state.sampled[position:end] = chosen
-        if self.sum_count and not torn:
-            loop.add_to_sums(rows, position, self.tree.labels, state.sums)
+        if self.sum_count and not numbers[TORN]:
+            loop.add_to_sums(summable(measured, self.window), position, self.tree.labels, state.sums)
         return shown, spans
 
-    def _close(self, state: State, length: int) -> tuple[Floats, Any]:
-        """Reconstruct and optimise: the curve of a period through its samples, fitted to its sums; and its samples."""
-        numbers, count = state.numbers, int(state.numbers[COUNT])
-        points, torn = state.points[:count], bool(numbers[TORN])
-        before = state.before if numbers[BEGAN] or not count else points[0]
-        final = np.empty((0, self.columns))
-        if not torn:
-            known = np.concatenate([before[np.newaxis], points])[np.newaxis]
-            curve, variances, precisions = self._reconstruction(tuple(state.times[:count].tolist()), length)
-            sums = state.sums[np.newaxis].astype(np.float64)
-            fitted = fit_features(self.tree, curve, variances, precisions, known, sums, self.nonnegative)
-            final = fitted.reshape(length, -1)
-            if len(state.curve):
-                state.curve[:], numbers[HAS_CURVE] = final, 1
-        if count:
-            state.before[:], numbers[BEGAN] = points[-1], 1
-        return final, state.sampled[: len(final)].copy()
+    def _reconstruct(self, state: State, length: int) -> tuple[Floats, Reconstruction, Floats, Floats]:
+        """3. Draw a curve through the samples: its points, their weights at each step, and what to trust how much."""
+        count = int(state.numbers[COUNT])
+        points = state.points[:count]
+        before = state.before if state.numbers[BEGAN] or not count else points[0]
+        return np.concatenate([before[np.newaxis], points]), *self._weights(
+            tuple(state.times[:count].tolist()), length
+        )
+
+    def _optimise(
+        self, state: State, known: Floats, curve: Reconstruction, variances: Floats, precisions: Floats
+    ) -> Floats:
+        """4. Fit the curve to the noisy sums, weighted (Algorithm 4); steps × columns."""
+        sums = self._leaves(state.sums)
+        return self._fitted(known, curve, variances, precisions, sums, self.nonnegative)
+
+    def _fitted(
+        self,
+        known: Floats,
+        curve: Reconstruction,
+        variances: Floats,
+        precisions: Floats,
+        sums: Floats,
+        nonnegative: bool,
+    ) -> Floats:
+        one = (known[np.newaxis], sums[np.newaxis])  # period
+        fitted: Floats = fit_features(self.tree, curve, variances, precisions, *one, nonnegative)[0]
+        return fitted
 
     @cached_property
-    def _reconstruction(self) -> Any:
+    def _weights(self) -> Any:
         """The curve through samples at given times, the variances of its steps, and the precisions of the sums."""
 
         def found(times: tuple[int, ...], length: int) -> tuple[Reconstruction, Floats, Floats]:
@@ -257,37 +353,44 @@ class OptStream(configured.OptStream):
 
         return lru_cache(maxsize=4)(found)
 
-    # what is released --------------------------------------------------------------------------------------------
+    # what is known at once ---------------------------------------------------------------------------------------
 
-    def _causal(
-        self, state: State, first: int, chosen: Any, shown: Floats, values: Floats, source: Integers
-    ) -> None:
+    def _causal(self, state: State, steps: Steps, shown: Floats) -> None:
         """What is known of each step at the step itself."""
-        mode, known = CAUSAL[self.causal], bool(state.numbers[HAS_CURVE])
-        recent = (shown, state.recent, state.recent_steps)
-        curves = state.curve[np.newaxis]
         loop.causal_values(
-            first, self.window, chosen, *recent, mode, curves, known, self.nonnegative, values, source
+            steps.first,
+            self.window,
+            steps.chosen,
+            shown,
+            state.recent,
+            state.recent_steps,
+            CAUSAL[self.causal],
+            state.curve[np.newaxis],
+            bool(state.numbers[HAS_CURVE]),
+            self.nonnegative,
+            steps.values,
+            steps.source,
         )
 
-    def _final(self, finals: list[tuple[int, Floats, Any]]) -> tuple[Array, ...]:
-        """Values, statuses, sources and scales of the steps whose period ended."""
-        grid, values, status, source = float(Fraction(self.grid)), [], [], []
-        for first, leaves, chosen in finals:
-            steps = np.arange(first, first + len(leaves))
-            last = np.maximum.accumulate(np.where(chosen, steps, 0))
-            # before the first sample of its period a step rests on later ones
-            source.append(np.where(last >= first, last, first + len(leaves) - 1))
-            status.append(np.where(chosen, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED)))
-            values.append(leaves * grid)
-        found = np.concatenate([np.empty((0, self.columns)), *values])
-        return (
-            found,
-            np.concatenate([np.zeros(0, dtype=np.int8), *status]),
-            np.concatenate([np.zeros(0, dtype=np.int64), *source]),
-            np.full(len(found), self.shown_scale),
-        )
+    # columns are measured as they are; a hierarchy measures nodes ------------------------------------------------
 
+    def _measured(self, rows: Matrix) -> Matrix:
+        """What is measured of each step."""
+        return rows
 
-def _arrays(law: Any) -> tuple[Array, ...]:
-    return (law.numbers, law.ahead, *law.inner)
+    def _watched(self, measured: Matrix) -> Matrix:
+        """What adaptive times depend on."""
+        return measured
+
+    def _leaves(self, noisy: Matrix) -> Floats:
+        """Noisy measurements as estimates of the columns."""
+        return noisy.astype(np.float64)
+
+    def intervals(self) -> Fold:
+        """A walk since the last sample or between two, and what final values have corrected."""
+        law = replace(self.measured_law, rounded=self.rounded_by)
+        return Sampled(self.outputs, law, self.law, self.window, fitted=bool(self.features), apart=False)
+
+    def _nodes(self, values: Floats) -> Floats:
+        """What is released, from the columns."""
+        return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
@@ -14,12 +14,15 @@ from tidegate.core.arrays import Array
 from tidegate.core.charges import NO_SPANS, Charges, Integers
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.errors import InvalidParameter
+from tidegate.intervals import Fold, Smoothed
 from tidegate.mechanisms.pegasus import pegasus as configured
 from tidegate.mechanisms.pegasus.grouper import SMOOTHERS
 from tidegate.mechanisms.pegasus.kernels import grouper as loop
+from tidegate.mechanisms.pegasus.parameters import noise_left
 from tidegate.noise import laplace
 from tidegate.noise.laws import SharedLaw, exact_units, most_live
-from tidegate.releases import Status
+from tidegate.releases import Measured, Releases, Status
 from tidegate.structures.ordered import OrderedSets
 
 BLOCK = 1 << 13  # cells that are handled at once: their noise stays in the cache
@@ -81,14 +84,24 @@ class State(NamedTuple):
     perturber: Any  # SECRET: the law that the Perturber's steps share; empty for Laplace noise
 
 
+def refuse_closed_snapshots(snapshots: str) -> None:
+    """Every commit stores the open groups; closing them each time would leave no groups."""
+    if snapshots != "open":
+        raise InvalidParameter(
+            "snapshots", snapshots, "'open': a log holds open groups", "leave it out, and protect the log"
+        )
+
+
 @dataclass(frozen=True)
 class PeGaSus(configured.PeGaSus):
     """Perturb, group, smooth; :class:`tidegate.mechanisms.PeGaSus` has parameters and privacy."""
 
-    more: ClassVar[tuple[str, ...]] = (
-        "noisy",
-        "groups",
-    )  # released besides: measurements, and first steps of groups
+    more: ClassVar[tuple[str, ...]] = ("noisy", "groups")  # measurements, and first steps of groups
+
+    def validate(self) -> None:
+        """Refuse what a session cannot promise; then check the parameters."""
+        refuse_closed_snapshots(self.snapshots)
+        super().validate()
 
     @cached_property
     def shared(self) -> SharedLaw | None:
@@ -157,3 +170,14 @@ class PeGaSus(configured.PeGaSus):
             spans,
             (noisy, begun),
         )
+
+    def attach(self, releases: Releases, more: Any, revised: Any) -> Releases:
+        """Releases with what they were smoothed from, for readers."""
+        noisy, begun = more
+        releases.measured = Measured(noisy, begun, (begun > 0).astype(np.int64))
+        return releases
+
+    def intervals(self) -> Fold:
+        """Less noise in larger groups, and what smoothing a group has flattened."""
+        left = noise_left(self.smoothing, shared=self.shares_noise)
+        return Smoothed(self.outputs, replace(self.measured_law, rounded=self.rounded_by), left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from tidegate.core.charges import NO_SPANS, Charges, Integers
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.intervals import Fold, Held
 from tidegate.mechanisms.kernels.values import hold
 from tidegate.mechanisms.plain import sample as configured
 from tidegate.noise.laws import SharedLaw, exact_units, most_live
@@ -93,3 +94,8 @@ class Sample(configured.Sample):
             self._units(first, count),
             spans,
         )
+
+    def intervals(self) -> Fold:
+        """Values stay until the next measurement."""
+        assert self.law is not None
+        return Held(self.outputs, replace(self.law, rounded=self.rounded_by), self.law)

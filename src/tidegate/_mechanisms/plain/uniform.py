@@ -12,6 +12,7 @@ import numpy as np
 from tidegate.core.charges import Charges, Integers
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.intervals import ByLaw, Fold
 from tidegate.mechanisms.kernels.values import add_noise
 from tidegate.mechanisms.plain import uniform as configured
 from tidegate.noise import laplace
@@ -89,3 +90,8 @@ class Uniform(configured.Uniform):
             units,
             spans,
         )
+
+    def intervals(self) -> Fold:
+        """Every value is the truth and noise."""
+        assert self.law is not None
+        return ByLaw(self.outputs, self.law)

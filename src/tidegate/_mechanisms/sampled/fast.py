@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -14,6 +14,7 @@ from tidegate.core.charges import NO_SPANS, Charges, Integers, Span, span_rows
 from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import DONE, Draws, draw_row
 from tidegate.errors import InvalidParameter
+from tidegate.intervals import Filtered, Fold, Held
 from tidegate.mechanisms.plain.blocks import blocks_met
 from tidegate.mechanisms.sampled import fast as configured
 from tidegate.mechanisms.sampled.kalman import Kalman, model
@@ -276,3 +277,8 @@ class Fast(configured.Fast):
         """The most measurements of so many steps."""
         windows = steps // self.policy.steps_charged + 1 if self.sliding else 1
         return min(steps, windows * self.measurements)
+
+    def intervals(self) -> Fold:
+        """A walk since the last measurement, whose noise the filter has lessened."""
+        law = replace(self.measured_law, rounded=self.rounded_by)
+        return (Filtered if self.filter else Held)(self.outputs, law, self.law)

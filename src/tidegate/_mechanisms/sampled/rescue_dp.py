@@ -15,6 +15,7 @@ from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import DONE, Draws, draw_row
 from tidegate.core.spent import Spent
 from tidegate.errors import InvalidParameter
+from tidegate.intervals import Filtered, Fold, Held
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.sampled import rescue_dp as configured
 from tidegate.mechanisms.sampled.grouping import Grouping
@@ -24,6 +25,7 @@ from tidegate.mechanisms.sampled.kernels.kalman import ESTIMATE, FIELDS, Model
 from tidegate.mechanisms.sampled.kernels.pid import Control, feedback, rescue_interval
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.mechanisms.sampled.rescue_run import CONTROL
+from tidegate.noise import Law
 
 FRESH, APPROXIMATED = 1, 2  # as in `releases.Status`
 NO_RING: Integers = np.zeros(0, dtype=np.int64)  # at user level, where nothing returns
@@ -272,3 +274,8 @@ class RescueDP(configured.RescueDP):
         if self.policy.window is not None:
             spent.step = first + len(rows) - 1
         return out
+
+    def intervals(self) -> Fold:
+        """A walk since the last measurement, whose noise the filter has lessened."""
+        law = Law("laplace", float(Fraction(self.grid)), self.rounded_by)
+        return (Filtered if self.filter else Held)(self.outputs, law, self.law)

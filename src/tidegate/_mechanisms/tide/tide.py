@@ -23,6 +23,7 @@ from tidegate.compiled import lean
 from tidegate.core.charges import SPAN_FIELDS, Charges, Integers
 from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import DONE, Draws, draw_row
+from tidegate.intervals import Fold, Modelled
 from tidegate.mechanisms.kernels.loops import largest
 from tidegate.mechanisms.tide import tide as configured
 from tidegate.mechanisms.tide.kernels.loop import (
@@ -67,6 +68,7 @@ from tidegate.mechanisms.tide.kernels.loop import (
 )
 from tidegate.mechanisms.tide.kernels.loop import STAIRS as RAMP
 from tidegate.mechanisms.tide.schedule import replan
+from tidegate.noise import Law
 from tidegate.releases import ClassDeviations, Releases, Status
 from tidegate.structures.kernels.smoothing import WIDER, smooth
 from tidegate.structures.kernels.state_space import UNSEEN, phase_at
@@ -175,6 +177,7 @@ class Released(NamedTuple):
     spent: Any
     deviation: Any
     classes: Any
+    measured: Any  # of steps that were measured; else NaN
 
 
 class Revised(NamedTuple):
@@ -472,6 +475,8 @@ def follow(
                 shown[column] = (max(shown[column], 0.0) if constants.nonnegative else shown[column]) * grid
             for column in range(out.classes.shape[1]):
                 out.classes[index, column] = book.kind[column]
+            for column in range(columns):
+                out.measured[index, column] = measured[column] * grid if fresh else np.nan
         if keep:
             at = step % keep
             kept.units[at] = out.spent[index] if index >= 0 else 0
@@ -573,11 +578,12 @@ class Bound:
 class Tide(configured.Tide):
     """Measure some steps precisely and follow a model; :class:`tidegate.mechanisms.Tide` has parameters and privacy."""
 
-    more: ClassVar[tuple[str, ...]] = ("spent", "deviation", "classes")
+    more: ClassVar[tuple[str, ...]] = ("spent", "deviation", "classes", "measured")
     """Further arrays with one row per step.
 
     spent: units of the step and of spans that begin there. deviation: of each class of columns. classes: of each column;
-    empty where every column is a class.
+    empty where every column is a class. measured: what the model was given, NaN where nothing was measured; intervals are
+    learnt from it.
     """
     revised: ClassVar[tuple[str, ...]] = (*Revised._fields, "ends")
     """Arrays with one row per smoothed step, most of them earlier than the batch: as `Output` and `more` have them, and
@@ -665,6 +671,7 @@ class Tide(configured.Tide):
             np.zeros(count, dtype=np.int64),
             np.empty((count, bound.tracker.classes)),
             self._empty_classes(count),
+            np.empty(rows.shape),
         )
         passed = first - 1 - int(state.plan[STEP])
         revised = self._empty_revised(self._revised_room(first, count, passed))
@@ -691,7 +698,9 @@ class Tide(configured.Tide):
         if count:
             ahead.settle()
         known = self._known(revised, int(bound.numbers[REVISED]), np.iinfo(np.int64).max)
-        return output._replace(spans=out.spans, more=(out.spent, out.deviation, out.classes), revised=known)
+        return output._replace(
+            spans=out.spans, more=(out.spent, out.deviation, out.classes, out.measured), revised=known
+        )
 
     def _pass_over(self, state: State, passed: int) -> Iterator[int]:
         """How many steps to predict, one after the other, until so many are passed over: of a long gap only the ends."""
@@ -754,7 +763,7 @@ class Tide(configured.Tide):
         ends = np.minimum((-(-parts[0] // max(1, self.block)) + 1) * self.block, step)
         return *parts, ends
 
-    def finish(self, state: State) -> tuple[Any, ...]:
+    def finish(self, state: State, last: int, noise: Draws) -> Output:
         """Smoothed values of the last steps, whose delay is not over, as far as they can be known now."""
         block, keep, step = self.block, 2 * self.block, int(state.plan[STEP])
         found, count = self._empty_revised(keep), 0
@@ -763,12 +772,15 @@ class Tide(configured.Tide):
             count = revise(step, keep, 0, self.constants[:], state.book[:], season, state.kept[:], found[:])
         done = (step // block - 1) * block if block and step >= keep else 0
         known = found.steps[:count] > done
-        return self._known(Revised(*(part[:count][known] for part in found)), int(known.sum()), step)
+        revised = self._known(Revised(*(part[:count][known] for part in found)), int(known.sum()), step)
+        deviation, measured = np.zeros((0, found.deviation.shape[1])), np.zeros((0, self.outputs))
+        more = (np.zeros(0, dtype=np.int64), deviation, self._empty_classes(0), measured)
+        return empty_output(0, self.outputs)._replace(more=more, revised=revised)
 
     def attach(self, releases: Releases, more: Any, revised: Any) -> Releases:
         """Releases with deviations and smoothed values, for readers."""
-        spent, deviation, classes = more
-        return Releases(
+        spent, deviation, classes, measured = more
+        found = Releases(
             releases.first_step,
             releases.values,
             releases.status,
@@ -779,6 +791,8 @@ class Tide(configured.Tide):
             revised=self.smoothed(revised, releases.unit),
             deviation=_deviations(deviation, classes),
         )
+        found.readings = measured
+        return found
 
     def smoothed(self, revised: Any, unit: Fraction) -> Releases | None:
         """Smoothed values for readers; consecutive steps, and silent where steps were passed over."""
@@ -799,6 +813,11 @@ class Tide(configured.Tide):
             ends=ends, deviation=_deviations(deviation, classes),
         )  # fmt: skip
 
+    def intervals(self) -> Fold:
+        """The model has released how much it deviates, and its measurements say whether that holds of each column."""
+        law = Law(self.noise_kind, float(Fraction(self.grid)), self.rounded_by)
+        return Modelled(self.outputs, law)
+
 
 def _spread(part: Any, rows: Integers, count: int) -> Any:
     """An array with its rows at these places; there is nothing at the others."""
@@ -809,7 +828,7 @@ def _spread(part: Any, rows: Integers, count: int) -> Any:
 
 def _deviations(deviation: Any, classes: Any) -> ClassDeviations:
     """One for each column; the classes of columns change now and then."""
-    if not classes.shape[1]:
+    if not classes.size:  # no classes, or no steps
         return ClassDeviations(deviation, [(0, np.arange(deviation.shape[1]))])
     begins = [0, *(np.flatnonzero((classes[1:] != classes[:-1]).any(axis=1)) + 1).tolist()]
     return ClassDeviations(deviation, [(begin, classes[begin].astype(np.int64)) for begin in begins])

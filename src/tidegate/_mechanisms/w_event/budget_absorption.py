@@ -85,10 +85,21 @@ def absorb(
 class BudgetAbsorption(Publishing, configured.BudgetAbsorption):
     """Give every step the same share; :class:`tidegate.mechanisms.BudgetAbsorption` has parameters and privacy."""
 
-    def begin(self, first: int) -> State:
+    def begin_one(self, first: int) -> State:
         """Nothing was published: l is the step before, and n_l = 1."""
         tests = () if self.shared is None else self.shared.start()
         return State(np.array([first - 1, 1]), self.nothing_published(first), tests)
+
+    def offered(self, state: State, step: int) -> int:
+        """The shares that were left to this step, as units."""
+        latest, taken = state.memory.tolist()
+        shares = int(shares_offered(step, latest, taken, self.window))
+        return shares * (self.shares[2] // self.window) if shares else -1
+
+    def note(self, state: State, step: int, amount: int) -> None:
+        """l and n_l."""
+        if amount:
+            state.memory[:] = step, amount // (self.shares[2] // self.window)
 
     def run(
         self,

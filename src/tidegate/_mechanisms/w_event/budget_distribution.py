@@ -82,14 +82,31 @@ def distribute(
 class BudgetDistribution(Publishing, configured.BudgetDistribution):
     """Spend half of what is left; :class:`tidegate.mechanisms.BudgetDistribution` has parameters and privacy."""
 
-    def begin(self, first: int) -> State:
+    def begin_one(self, first: int) -> State:
         """Nothing was published."""
         tests = () if self.shared is None else self.shared.start()
         return State(Spent(self.window), self.nothing_published(first), tests)
 
-    def resume(self, state: State, step: int, recent: Integers) -> None:
+    def resume(self, state: Any, step: int, recent: Integers) -> None:
         """Publications of the last window, from its charges: a step that published paid more than its test."""
-        state.spent.fill(step, np.maximum(recent - self.shares[1], 0))
+        if self.parts:
+            for (_, one), own, units in zip(self.parts, state, recent.T, strict=True):
+                one.resume(own, step, units)
+            return
+        spent = state.rule.spent if self.pan_private else state.spent
+        spent.fill(step, np.maximum(recent - self.fixed_units, 0))
+
+    def offered(self, state: State, step: int) -> int:
+        """Half of what the window has left."""
+        state.spent.move_to(step)
+        ring, total = state.spent.ring, state.spent.total
+        return (self.shares[2] - int(total[0] - ring[step % self.window])) // 2
+
+    def note(self, state: State, step: int, amount: int) -> None:
+        """What the last w steps have published."""
+        spent, at = state.spent, step % self.window
+        spent.total[0] += amount - spent.ring[at]
+        spent.ring[at], spent.step = amount, step
 
     def run(
         self,

@@ -5,17 +5,22 @@ The budget rule of each, and its loop over steps, stand in a file of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tidegate._mechanisms.w_event import fixed_groups, pan_private
 from tidegate.compiled import lean
+from tidegate.core.account import Account
 from tidegate.core.charges import NO_SPANS, Charges, Integers
 from tidegate.core.mechanism import Matrix, Output, empty_output
+from tidegate.core.parallel_account import ParallelAccount
 from tidegate.core.rows import Draws, RowNoise
+from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.intervals import Fold, Held
 from tidegate.mechanisms.w_event import publishing as configured
 from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN
 from tidegate.noise import laplace
@@ -127,6 +132,59 @@ class Publishing(configured.Publishing):
 
     more: ClassVar[tuple[str, ...]] = ()
 
+    def validate(self) -> None:
+        """Refuse the printed calibration: no account can hold it."""
+        super().validate()
+        if self.calibration != "sound":
+            raise InvalidParameter("calibration", self.calibration, "'sound'", "leave it out")
+
+    @cached_property
+    def parts(self) -> list[tuple[Integers, Any]]:
+        """Column groups that have budgets of their own, and what runs on them; empty where units move."""
+        return fixed_groups.instances(self) if self.independent else []
+
+    def account(self) -> Account:
+        """One account; for units that stay in their column group, one for each."""
+        limits = self.units, self.window, self.policy.horizon
+        return ParallelAccount(*limits, len(self.parts)) if self.parts else Account(*limits)
+
+    def begin(self, first: int) -> Any:
+        """Nothing was published."""
+        if self.pan_private:
+            return pan_private.begin(self, first)
+        return tuple(one.begin_one(first) for _, one in self.parts) if self.parts else self.begin_one(first)
+
+    def begin_one(self, first: int) -> Any:
+        """The same for columns that have one account."""
+        raise NotImplementedError
+
+    # pan-private ones ask for these step by step
+
+    def offered(self, state: Any, step: int) -> int:
+        """Units that a publication at this step would cost; −1: the step is nullified."""
+        raise NotImplementedError
+
+    def note(self, state: Any, step: int, amount: int) -> None:
+        """Remember what a step has published; 0: nothing."""
+        raise NotImplementedError
+
+    @cached_property
+    def fixed_units(self) -> int:
+        """What every step costs: its test, and what is kept for an intrusion that nobody notices."""
+        return self.shares[1] + self.reserve
+
+    @cached_property
+    def grid_step(self) -> float:
+        """The grid as a number."""
+        return float(Fraction(self.grid))
+
+    def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
+        """An announced intrusion costs what a publication of the open step costs, once for each step."""
+        if name != "intrusion" or not self.pan_private:
+            raise InvalidInput(f"event {name!r} is unknown; a pan-private mechanism knows 'intrusion'.")
+        units = pan_private.intruded(self, state, noise)
+        return Charges(step, np.array([units], dtype=np.int64)) if units else None
+
     @cached_property
     def shared(self) -> SharedLaw | None:
         """The law that the tests of a window share; None where each has its own noise."""
@@ -142,8 +200,8 @@ class Publishing(configured.Publishing):
 
     @property
     def noise_in_state(self) -> bool:
-        """Only what tests share."""
-        return self.shared is not None
+        """What tests share; and the cells of an open step, where there are any."""
+        return self.shared is not None or self.pan_private is not None
 
     @property
     def regroups_every(self) -> int:
@@ -180,10 +238,20 @@ class Publishing(configured.Publishing):
 
     def public(self, state: Any, first: int, count: int) -> Charges:
         """Every step is tested, whatever the data are."""
-        return Charges(first, np.full(count, self.shares[1], dtype=np.int64))
+        if self.pan_private:
+            pan_private.check_step(state, first)
+        if self.parts:
+            return fixed_groups.public(self.parts, state, first, count)
+        return Charges(first, np.full(count, self.fixed_units, dtype=np.int64))
 
     def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
         """Release steps; column groups change between them, at public times."""
+        if self.pan_private:
+            return pan_private.advance(self, state, rows, first, noise)
+        if self.parts:
+            groups = range(len(self.parts))
+            draws = noise.bound(state, lambda: [noise.part(f"group {group}: ") for group in groups])
+            return fixed_groups.advance(self.parts, state, rows, first, draws)
         output, spans, every = empty_output(len(rows), self.columns), [NO_SPANS], self.regroups_every
         length = len(rows) if self.measure.name in BUILT_IN else 1
         start = 0
@@ -243,3 +311,8 @@ class Publishing(configured.Publishing):
             members = group_of == group
             source[group], scales[group] = oldest[members].max(), widest[members].max()
         squares[:], since[0] = 0, step
+
+    def intervals(self) -> Fold:
+        """Values stay until the next measurement."""
+        assert self.law is not None
+        return Held(self.outputs, replace(self.law, rounded=self.rounded_by), self.law)
