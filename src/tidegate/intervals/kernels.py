@@ -1,0 +1,194 @@
+"""The compiled loop over steps of values that stay until the next measurement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.compiled import lean
+
+# rows of the state of a walk
+SQUARES = 0  # Σ of squared movements, less what noise explains
+GAPS = 1  # Σ of the steps that they took
+COUNT = 2  # how many they are
+VALUE = 3  # what was last measured
+STEP = 4  # and when; 0 before anything was
+VARIANCE = 5  # and the variance of its noise
+DRIFT = 6  # Σ of movements with their signs
+DIFFERENCES = 7  # Σ of squared movements
+SIZES = 8  # Σ of the sizes of measured values
+WALK = 9
+
+REMEMBERED = 1.0 - 1.0 / 32.0  # of a walk's sums after each movement: a stream that grows moves more and more
+
+# statuses
+FRESH = 1
+PARTIAL = 5
+
+
+@lean
+def follow(
+    state: Any,
+    values: Any,
+    status: Any,
+    first: int,
+    variances: Any,
+    subtracts: bool,
+    partial: bool,
+    trace: Any,
+) -> None:
+    """Learn from the steps that were measured; `trace` gets the state after each step, unless it is empty.
+
+    Of a step that measured some columns those count that changed, and noise explains nothing of them: its scale is the
+    largest of several.
+    """
+    squares, gaps, count = state[SQUARES], state[GAPS], state[COUNT]
+    last, at, noise = state[VALUE], state[STEP], state[VARIANCE]
+    traced = trace.shape[1] > 0
+    for index in range(values.shape[0]):
+        fresh = status[index] == FRESH
+        some = partial and status[index] == PARTIAL
+        if fresh or some:
+            step, variance = first + index, variances[index]
+            for column in range(values.shape[1]):
+                value = values[index, column]
+                if fresh or value != (values[index - 1, column] if index > 0 else last[column]):
+                    if at[column] > 0:
+                        moved = value - last[column]
+                        explained = variance + noise[column] if subtracts and fresh else 0.0
+                        for row in (SQUARES, GAPS, COUNT, DRIFT, DIFFERENCES, SIZES):
+                            state[row, column] *= REMEMBERED
+                        squares[column] += moved * moved - explained
+                        gaps[column] += step - at[column]
+                        count[column] += 1.0
+                        state[DRIFT, column] += moved
+                        state[DIFFERENCES, column] += moved * moved
+                        state[SIZES, column] += abs(last[column])
+                    last[column], at[column], noise[column] = value, step, variance
+        if traced:
+            for row in range(trace.shape[0]):
+                for column in range(values.shape[1]):
+                    trace[row, index, column] = state[row, column]
+
+
+# rows of the state of a model, of each column
+FRESH_ERRORS = 0  # at measured steps: Σ of the squared errors that measurements show
+FRESH_CLAIMED = 1  # Σ of what the model claimed
+FRESH_COUNT = 2  # of their weights; all sums fade
+AHEAD_ERRORS = 3  # the same one step ahead, where the step before a measurement was not measured
+AHEAD_CLAIMED = 4
+AHEAD_COUNT = 5
+FOLLOWED = 6  # Σ of changes of values times surprises: how much of a surprise values follow
+SURPRISES = 7  # Σ of squared surprises
+LAST_VALUE = 8
+LAST_CLAIMED = 9
+LAST_KNOWN = 10  # 0: nothing was released yet; 1: without a measurement; 2: with one
+AWAY = 11  # Σ of what measurements are beyond values, by precision
+AWAY_SQUARES = 12
+PRODUCTS = 13  # Σ of products of two such differences that follow each other
+LAST_AWAY = 14
+PRECISION = 15  # Σ of the weights of means
+MODEL = 16
+
+# what is known after each step
+FRESH_FACTOR = 0  # times what the model claims that the error of a measured step is, as measurements show it
+AHEAD_FACTOR = 1  # the same of a step that is not measured
+GAIN = 2
+SLOW = 3  # the variance of errors that stay from one measurement to the next, beyond what a filter leaves
+LASTING = 4  # the square of the mean error, as far as it is no chance
+SEEN = 5  # measurements that tell, in numbers of such as the last one
+LEARNT = 6
+
+FADE = 1.0 - 1.0 / 64.0
+
+
+@lean
+def follow_model(
+    state: Any, values: Any, readings: Any, fresh: Any, claimed: Any, variances: Any, least: float, out: Any
+) -> None:
+    """Compare a model with its measurements; `out` gets what is known after each step, unless it is empty.
+
+    A measurement y = x + n and a value v that follows a part K of it differ by n − (v − x), so that
+    E(v − x)² = E(y − v)² − R + 2·K·R for noise of variance R. K is the regression of changes on surprises. Measurements
+    have very different noise, and count by their precision; `least` is a variance that none of them is better than.
+    """
+    for index in range(values.shape[0]):
+        noise = variances[index]
+        for column in range(values.shape[1]):
+            value, claim = values[index, column], claimed[index, column]
+            precision = 1.0 / (noise + claim + least)
+            weight = precision * precision
+            if fresh[index]:
+                reading = readings[index, column]
+                if state[LAST_KNOWN, column] > 0:
+                    surprise = reading - state[LAST_VALUE, column]
+                    state[FOLLOWED, column] *= FADE
+                    state[SURPRISES, column] *= FADE
+                    state[FOLLOWED, column] += weight * (value - state[LAST_VALUE, column]) * surprise
+                    state[SURPRISES, column] += weight * surprise * surprise
+                    if state[LAST_KNOWN, column] == 1:
+                        state[AHEAD_ERRORS, column] *= FADE
+                        state[AHEAD_CLAIMED, column] *= FADE
+                        state[AHEAD_COUNT, column] *= FADE
+                        state[AHEAD_ERRORS, column] += weight * (surprise * surprise - noise)
+                        state[AHEAD_CLAIMED, column] += weight * state[LAST_CLAIMED, column]
+                        state[AHEAD_COUNT, column] += weight
+                gain = 1.0
+                if state[SURPRISES, column] > 0.0:
+                    gain = min(max(state[FOLLOWED, column] / state[SURPRISES, column], 0.0), 1.0)
+                state[FRESH_ERRORS, column] *= FADE
+                state[FRESH_CLAIMED, column] *= FADE
+                state[FRESH_COUNT, column] *= FADE
+                away = reading - value
+                for row in (AWAY, AWAY_SQUARES, PRODUCTS, PRECISION):
+                    state[row, column] *= FADE
+                state[AWAY, column] += precision * away
+                state[AWAY_SQUARES, column] += weight * away * away
+                state[PRECISION, column] += precision
+                state[PRODUCTS, column] += weight * away * state[LAST_AWAY, column]
+                state[LAST_AWAY, column] = away
+                shown = away * away - noise + 2.0 * min(gain * noise, claim)
+                state[FRESH_ERRORS, column] += weight * shown
+                state[FRESH_CLAIMED, column] += weight * claim
+                state[FRESH_COUNT, column] += weight
+            state[LAST_VALUE, column], state[LAST_CLAIMED, column] = value, claim
+            if state[FRESH_COUNT, column] > 0.0:
+                state[LAST_KNOWN, column] = 2.0 if fresh[index] else 1.0
+            if out.shape[1] > 0:
+                count = state[FRESH_COUNT, column]
+                gain = 1.0
+                if state[SURPRISES, column] > 0.0:
+                    gain = min(max(state[FOLLOWED, column] / state[SURPRISES, column], 0.0), 1.0)
+                # sums over weights are means; how many measurements like the last one they are worth
+                many, ahead = count / weight, state[AHEAD_COUNT, column] / weight
+                shown = (max(state[FRESH_ERRORS, column], 0.0) / weight + noise) / (many + 1.0)
+                mean = state[FRESH_CLAIMED, column] / count if count > 0.0 else 0.0
+                out[FRESH_FACTOR, index, column] = max(1.0, shown / mean) if mean > 0.0 else 1.0
+                factor = out[FRESH_FACTOR, index, column] if ahead < 1.0 else 1.0
+                if state[AHEAD_COUNT, column] > 0.0:
+                    shown = (max(state[AHEAD_ERRORS, column], 0.0) / weight + noise) / (ahead + 1.0)
+                    mean = state[AHEAD_CLAIMED, column] / state[AHEAD_COUNT, column]
+                    factor = max(factor, shown / mean) if mean > 0.0 else factor
+                out[AHEAD_FACTOR, index, column] = factor
+                out[GAIN, index, column] = gain
+                out[SEEN, index, column] = many
+                out[SLOW, index, column] = 0.0
+                out[LASTING, index, column] = 0.0
+                if count > 0.0:
+                    out[SLOW, index, column] = max(state[PRODUCTS, column] / count, 0.0)
+                    bias = state[AWAY, column] / state[PRECISION, column]
+                    chance = state[AWAY_SQUARES, column] / state[PRECISION, column] ** 2
+                    out[LASTING, index, column] = max(bias * bias - chance, 0.0)
+
+
+@lean
+def add_up(own: Any, shared: Any, carry: Any, lasting: Any, length: int, out: Any) -> None:
+    """The variance of the sum of the last `length` steps: `along` is its covariance with the shared part of the last."""
+    for step in range(own.shape[0]):
+        for column in range(own.shape[1]):
+            total, along, same = 0.0, 0.0, 0.0
+            for at in range(max(0, step - length + 1), step + 1):
+                along *= carry[at, column]
+                total += own[at, column] + shared[at, column] * (shared[at, column] + 2.0 * along)
+                along += shared[at, column]
+                same += lasting[at, column]
+            out[step, column] = total + same * same

@@ -1,0 +1,114 @@
+"""Values of a model that releases how much it deviates, compared with its measurements."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+
+from tidegate.intervals.fold import Errors, Learning, State
+from tidegate.intervals.kernels import (
+    AHEAD_FACTOR,
+    FRESH_FACTOR,
+    GAIN,
+    LASTING,
+    LEARNT,
+    MODEL,
+    SEEN,
+    SLOW,
+    follow_model,
+)
+from tidegate.noise.law import AnyLaw
+from tidegate.releases import Radii, Releases, Values
+
+FEW = 8.0  # measurements from which on the scatter of counts is not assumed but seen
+NOWHERE = np.zeros((LEARNT, 0, 0))
+
+
+class Modelled(Learning):
+    """What the model claims, and more where its measurements say that it is further off.
+
+    A model of many columns has one deviation for columns of similar size, and some of them are further off than the
+    others. The measurements of each column tell: E(v − x)² = E(y − v)² − R + 2·K·R, where K is the part of a surprise
+    that values follow. Where this is more than what was claimed, intervals are wider by as much; so they
+    are where measurements lie on one side of the values for long. While there are few
+    measurements a count is taken to scatter around its level by chance, and noise may hide an error of its size.
+
+    Parameters
+    ----------
+    columns, law
+        As for every fold.
+    """
+
+    law: AnyLaw
+
+    def __init__(self, columns: int, law: AnyLaw) -> None:
+        super().__init__(columns, law, None, MODEL)
+
+    def _follow(self, state: State, releases: Releases, out: Values) -> None:
+        assert releases.readings is not None
+        follow_model(
+            state,
+            releases.values,
+            releases.readings,
+            releases.fresh,
+            self._claimed(releases),
+            self.law.variance(releases.scale),
+            self.law.grid**2,
+            out,
+        )
+
+    def _claimed(self, releases: Releases) -> Values:
+        deviation = releases.deviation
+        assert deviation is not None
+        return np.where(np.isfinite(deviation), deviation, 0.0) ** 2
+
+    def learn(self, state: State, releases: Releases) -> State:
+        """Compare measurements with values."""
+        after = state.copy()
+        self._follow(after, releases, NOWHERE)
+        return after
+
+    def _parts(self, state: State, releases: Releases) -> tuple[Values, Values]:
+        """The variance of the error of each value, and what was learnt."""
+        learnt = np.empty((LEARNT, *releases.values.shape))
+        self._follow(state.copy(), releases, learnt)
+        claimed, fresh = self._claimed(releases), releases.fresh[:, np.newaxis]
+        factor = np.where(fresh, learnt[FRESH_FACTOR], np.maximum(learnt[AHEAD_FACTOR], learnt[FRESH_FACTOR]))
+        chance = self.law.grid * np.abs(releases.values) * np.where(fresh, (1 - learnt[GAIN]) ** 2, 1.0)
+        found = np.maximum(claimed * factor, chance * np.minimum(FEW / np.maximum(learnt[SEEN], 1.0), 1.0))
+        found = np.maximum(found, claimed + learnt[LASTING])
+        known = np.isfinite(np.asarray(releases.deviation))
+        return np.where(known, found, np.inf), learnt
+
+    def radius(self, state: State, releases: Releases, confidence: float) -> Values:
+        """As wide as a Gaussian of that variance."""
+        variance, _ = self._parts(state, releases)
+        return np.where(
+            np.isnan(releases.values),
+            np.nan,
+            NormalDist().inv_cdf(0.5 + confidence / 2) * np.sqrt(variance),
+        )
+
+    def errors(self, state: State, releases: Releases) -> Errors:
+        """The level that a filter tracks is off by K·R, and fades by K with each measurement; all else is scatter.
+
+        Differences of measurements and values that follow each other are uncorrelated where a filter suits the stream;
+        their covariance is the variance of errors that stay.
+        """
+        variance, learnt = self._parts(state, releases)
+        gain, slow = learnt[GAIN], learnt[SLOW]
+        level = np.minimum(gain * self.law.variance(releases.scale)[:, np.newaxis], variance)
+        lasting = np.minimum(learnt[LASTING], variance)
+        slow = np.minimum(
+            np.maximum(slow - lasting, 0.0), np.where(np.isfinite(variance), variance - level, 0.0)
+        )
+        shared = level + slow
+        fades = 1 - gain * level / np.where(shared > 0, shared, 1.0)
+        carry = np.where(releases.fresh[:, np.newaxis], fades, 1.0)
+        own = np.where(np.isfinite(variance), np.maximum(variance - shared - lasting, 0.0), 0.0)
+        return Errors(own, shared, carry, lasting)
+
+    def revised(self, state: State, revised: Releases) -> Radii | None:
+        """As the model claims."""
+        return None

@@ -1,0 +1,163 @@
+"""Intervals as a fold over releases: the half-widths of before, in batches, one by one, and resumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.core.test_same_as_before import LENGTH, examples, moved, stream
+
+from tidegate import WEvent
+from tidegate import mechanisms as before
+from tidegate._mechanisms.pegasus.pegasus import PeGaSus
+from tidegate._mechanisms.plain.sample import Sample
+from tidegate._mechanisms.plain.uniform import Uniform
+from tidegate._mechanisms.sampled.fast import Fast
+from tidegate._mechanisms.tide.tide import Tide
+from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.core.session import Session
+from tidegate.intervals import Errors, Filtered, Held, ratio_bounds, sum_radius, sum_variance
+from tidegate.noise.entropy import install
+from tidegate.noise.fixed import FixedEntropy
+from tidegate.releases import Releases
+from tiers import thinned
+
+CONFIDENCE = (0.5, 0.9)
+# the old sums of squares were added up in another order
+DIFFERENT_ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def half_widths(releases: Releases, confidence: float) -> Any:
+    """One for each value."""
+    found = releases.radius(confidence)
+    assert found is not None
+    return np.broadcast_to(found, releases.values.shape)
+
+
+def folded(mechanism: Any, parts: list[Releases]) -> Any:
+    """The state after all parts, each of which gets its intervals."""
+    fold = mechanism.intervals()
+    state = fold.begin()
+    for part in parts:
+        state = fold.attach(state, part)
+        assert state.shape == fold.begin().shape  # public
+    return state
+
+
+@pytest.mark.parametrize("old", thinned(examples(), 4), ids=lambda old: type(old).__name__)
+def test_in_batches_one_by_one_and_as_before(old: Any) -> None:
+    """Half-widths do not depend on how steps were pushed, and are those of before but for two intended differences.
+
+    What a stream moves is learnt from its last 32 movements, and counts more where the stream has grown: before, all
+    movements counted alike, and intervals of growing streams were too narrow. And Filtered values know it, too.
+    """
+    new, rows = moved(old), stream(LENGTH, old.columns)
+    with install(FixedEntropy("same")):
+        expected = old.start().push_batch(rows)
+        batch = Session(new).push_batch(rows)
+        session = Session(new)
+        singles = [session.push_batch([row]) for row in rows]
+    whole, one_by_one = folded(new, [batch]), folded(new, singles)
+    assert np.allclose(whole, one_by_one, equal_nan=True)
+    fold, fresh = new.intervals(), np.broadcast_to(batch.fresh[:, np.newaxis], batch.values.shape)
+    same = fresh if isinstance(fold, Held) else np.ones_like(fresh)
+    for confidence in CONFIDENCE:
+        before_, now = half_widths(expected, confidence), half_widths(batch, confidence)
+        narrow = np.concatenate([half_widths(each, confidence) for each in singles])
+        assert np.allclose(narrow, now, **DIFFERENT_ROUNDING, equal_nan=True)
+        assert np.array_equal(np.isfinite(before_), np.isfinite(now))
+        if not isinstance(fold, Filtered):
+            assert np.allclose(now[same], before_[same], **DIFFERENT_ROUNDING, equal_nan=True)
+    errors = batch.radii.errors()
+    assert all(part.shape == batch.values.shape for part in errors)
+    assert not any((part < 0).any() for part in errors)
+    if expected.revised is not None and old.revises:
+        assert batch.revised is not None
+        assert np.array_equal(expected.revised.values, batch.revised.values)
+        assert np.array_equal(expected.revised.ends, batch.revised.ends)
+        assert np.array_equal(
+            np.isfinite(half_widths(batch.revised, 0.9)), np.isfinite(half_widths(expected.revised, 0.9))
+        )
+
+
+def test_tide_claims_at_least_what_it_did() -> None:
+    """Its measurements may say that it is further off; values and deviations are those of before."""
+    old = before.Tide(WEvent(epsilon="1", w=8), columns=2)
+    new, rows = Tide(old.policy, columns=2), stream(LENGTH, 2)
+    with install(FixedEntropy("same")):
+        expected, batch = old.start().push_batch(rows), Session(new).push_batch(rows)
+        session = Session(new)
+        singles = [session.push_batch([row]) for row in rows]
+    folded(new, [batch])
+    folded(new, singles)
+    now = half_widths(batch, 0.9)
+    assert np.array_equal(batch.deviation, expected.deviation)
+    assert (now >= half_widths(expected, 0.9) * (1 - 1e-12)).all()
+    assert np.allclose(np.concatenate([half_widths(each, 0.9) for each in singles]), now)
+    assert np.array_equal(np.isnan(batch.readings[:, 0]), ~batch.fresh)
+
+
+def test_resumed_from_a_state() -> None:
+    """The second half after the state of the first is the same as both at once."""
+    new = moved(before.BudgetAbsorption(WEvent(epsilon="1", w=4), columns=3))
+    with install(FixedEntropy("same")):
+        whole = Session(new).push_batch(stream(LENGTH, 3))
+        session = Session(new)
+        halves = [session.push_batch(stream(LENGTH, 3)[part]) for part in (slice(0, 31), slice(31, None))]
+    folded(new, [whole])
+    fold = new.intervals()
+    fold.attach(fold.attach(fold.begin(), halves[0]).copy(), halves[1])
+    assert np.allclose(half_widths(halves[1], 0.9), half_widths(whole, 0.9)[31:])
+
+
+@pytest.mark.parametrize("kind", [Uniform, Sample, BudgetAbsorption, PeGaSus, Tide, Fast])
+def test_small_counts_and_their_sums(kind: Any) -> None:
+    """Of columns that are too small to be seen: steps, and sums of 30 steps whose errors are correlated."""
+    rows = np.random.default_rng(3).poisson(np.geomspace(0.1, 2, 10), (300, 10))
+    mechanism = kind(WEvent(epsilon="1", w=7), columns=10)
+    with install(FixedEntropy("small counts")):
+        releases = Session(mechanism).push_batch(rows)
+    folded(mechanism, [releases])
+    radius = half_widths(releases, 0.9)
+    known = np.isfinite(radius)
+    held = np.abs(releases.values - rows) <= radius
+    assert held[known].mean() >= 0.86
+    assert min(held[known[:, c], c].mean() for c in range(10)) >= 0.8
+    wide = sum_radius(releases.radii.errors(), 30, 0.9)[29::30]
+    off = (releases.values - rows).reshape(10, 30, 10).sum(axis=1)
+    assert (np.abs(off) <= wide)[np.isfinite(wide)].mean() >= 0.86
+
+
+def test_parts_of_errors_add_up() -> None:
+    """Independent, repeated, fading and lasting errors; of fewer steps at the beginning."""
+    one, none = np.ones((6, 1)), np.zeros((6, 1))
+    assert sum_variance(Errors(one, none, none, none), 3).ravel().tolist() == [1, 2, 3, 3, 3, 3]
+    assert sum_variance(Errors(none, one, one, none), 3).ravel().tolist() == [1, 4, 9, 9, 9, 9]
+    assert sum_variance(Errors(none, none, none, one), 3).ravel().tolist() == [1, 4, 9, 9, 9, 9]
+    half = sum_variance(Errors(none, one, one / 2, none), 3)[-1, 0]
+    assert half == 3 + 2 * (0.5 + 0.5 + 0.25)
+    low, high = ratio_bounds(np.array([5.0]), np.array([1.0]), np.array([1.0]), np.array([2.0]))
+    assert low[0] == -np.inf
+    assert high[0] == np.inf
+
+
+def test_steps_that_are_passed_over() -> None:
+    """A gap between releases is a gap between measurements."""
+    mechanism = moved(before.Sample(WEvent(epsilon="1", w=4)))
+    session = Session(mechanism)
+    parts = [session.push_batch([[40]], step=step) for step in (1, 2, 9, 11)]
+    folded(mechanism, parts)
+    width = [float(half_widths(part, 0.9)[0, 0]) for part in parts]
+    assert width[2] == width[0] < width[1]
+    assert width[3] > width[2]
+
+
+def test_nothing_to_fold() -> None:
+    """No steps, no change."""
+    mechanism = moved(before.Sample(WEvent(epsilon="1", w=4)))
+    nothing = Session(mechanism).push_batch(np.zeros((1, 1), dtype=np.int64))
+    fold = mechanism.intervals()
+    state = fold.attach(fold.begin(), nothing)
+    assert not fold.begin().any()
+    assert state.any()
