@@ -1,0 +1,660 @@
+"""The loop: blocks of closed steps in, one commit each, releases to every sink.
+
+    process(block):  stage → push (the commit) → on_committed → the source may forget the block
+
+Whatever is interrupted before the commit has left no trace. Whatever comes after it is done again at the next start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidegate.config import Config, Queries
+from tidegate.core.commit import FINISHED, Row
+from tidegate.core.errors import LogMismatch
+from tidegate.core.log import Log
+from tidegate.core.mechanism import Finishes, unit_of
+from tidegate.core.postgres_log import PostgresLog
+from tidegate.core.scope import part_of
+from tidegate.core.session import Session
+from tidegate.core.sqlite_log import SQLiteLog
+from tidegate.core.verify import Verification, verify
+from tidegate.errors import InvalidParameter, without_secrets
+from tidegate.ingest import Intake, Several, StepBlock
+from tidegate.ingest.aggregate import valued
+from tidegate.ingest.query import MISSING
+from tidegate.pipeline.archive import Archives
+from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
+from tidegate.pipeline.errors import LogUnavailable
+from tidegate.pipeline.logs import open_log
+from tidegate.pipeline.mechanisms import on_core
+from tidegate.pipeline.numbered import BEGINNING, ReleaseReader, State, no_releases_after
+from tidegate.pipeline.outputs import (
+    NullSink,
+    answer_sinks,
+    archive_previous_outputs,
+    configured_sink,
+    layout_of,
+    placed,
+    receipt_path,
+)
+from tidegate.pipeline.receipts import LogIsOlder, Origin, Receipt, Written
+from tidegate.pipeline.released import Released
+from tidegate.pipeline.spool import Mark, Spool
+from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.clock import check_clock, check_closed
+
+SYNC_EVERY = 1.0  # seconds between two checkpoints of the sinks
+SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
+MARK_EVERY = 1000  # releases between two places from which old ones are read
+RETRY_EVERY = 1.0  # seconds between two attempts at a sink that cannot be reached
+SIDES = ("", "-wal", "-shm")  # endings of a log's files
+
+Position = dict[str, Any]
+
+
+class Staged(NamedTuple):
+    """What a commit is made from: the values of every query, and where the source continues."""
+
+    values: dict[str, Any]
+    position: bytes
+
+
+class Pipeline:
+    """A stream at work; see `open_pipeline`.
+
+    Parameters
+    ----------
+    queries
+        The checked configuration.
+    log
+        Its log, open.
+    observers
+        Who watches each query.
+    """
+
+    def __init__(self, queries: Queries, log: Log, observers: Mapping[str, Observer] | None = None) -> None:
+        self.queries, self.log = queries, log
+        self._made = next(log.rows(), None) is None  # by this process
+        self.editions = queries.editions  # each in the order in which ingest has its queries side by side
+        self.parts: list[Config] = [part for edition in self.editions for part in edition]
+        self.observers = {part.name: (observers or {}).get(part.name, NullObserver()) for part in self.parts}
+        self.mechanisms = {part.name: on_core(part.mechanism) for part in self.parts}  # with their shares
+        self.session = _session(
+            {part.name: part_of(self.mechanisms[part.name], 1 / part.share) for part in self.parts},
+            log,
+            queries,
+        )
+        self.identity = next(log.rows()).head.hex()
+        self.spool = Spool(log, queries.ledger)
+        self.archives = Archives(log, self.spool, _folder(queries.first), queries.first.run.keep)
+        self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}
+        self._checkpoint: dict[str, State] = self.spool.note("readers") or {}
+        self.readers = {part.name: self._reader(part.name, self._checkpoint) for part in self.parts}
+        self._next = min(reader.commit for reader in self.readers.values())
+        self._marks: dict[int, list[Mark]] = {}  # of each scope: those that are not stored yet
+        self._marked = {
+            name: self.spool.last_mark(reader.scope.number) for name, reader in self.readers.items()
+        }
+        self.released = {part.name: Released(self, part) for part in self.parts}
+        for _ in self._read_commits():
+            pass  # what was committed before this start: sinks are asked first what they lack
+        self.sinks: dict[str, list[SinkState]] = {part.name: [] for part in self.parts}
+        self._left: list[Receipt] = []  # of outputs that the stream has left
+        self._synced = time.monotonic()
+
+    # where it stands ---------------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """The last step that was committed."""
+        return self.session.step
+
+    @property
+    def position(self) -> Position | None:
+        """What the intake continues from; None at the very beginning."""
+        steps = [self.session.steps[edition[0].name] for edition in self.editions]
+        if self.session.position:
+            found: Position = json.loads(self.session.position)
+        else:
+            # of a restored backup the position is lost: the source is read again, and steps that are over are ignored
+            found = {"step": steps[-1], "source": self.spool.note("begin")}
+            if not any(steps) and found["source"] is None:
+                return None
+        return {**found, "editions": steps[:-1]} if len(steps) > 1 else found
+
+    @property
+    def states(self) -> Iterator[tuple[str, SinkState]]:
+        """The sinks of all queries."""
+        return ((name, state) for name, states in self.sinks.items() for state in states)
+
+    @property
+    def backlogs(self) -> list[dict[str, Any]]:
+        """Of each sink, how many committed releases it lacks, and whether it can be reached."""
+        return [
+            {
+                "name": without_secrets(state.sink.name),
+                "backlog": max(0, self.readers[name].number - state.sent),
+                "reached": not state.waits,
+            }
+            for name, state in self.states
+        ]
+
+    @property
+    def together(self) -> str:
+        """What this stream and earlier ones of its outputs cost together; empty if there were none."""
+        found = (state.receipt.together for _, state in self.states if state.receipt is not None)
+        return max(found, key=len, default="")
+
+    def _reader(self, name: str, states: Mapping[str, State]) -> ReleaseReader:
+        mechanism, configured, scope = (
+            self.mechanisms[name],
+            self.queries.part(name).mechanism,
+            self.session.scopes[name],
+        )
+        state = states.get(name)
+        if state is None or state["scope"] != scope.number:  # nothing of this scope was read there
+            state = {**BEGINNING, "commit": min((each["commit"] for each in states.values()), default=0)}
+        return ReleaseReader(
+            name,
+            scope,
+            mechanism,
+            masks=partial(self.spool.gaps, columns=mechanism.columns) if name in self._gappy else None,
+            withholds=configured.statistic == "steps",
+            state=state,
+        )
+
+    def _sink_key(self, name: str, sink: str) -> str:
+        """By which the spool knows a sink: numbers of releases begin again with each scope."""
+        return f"{name}/{self.session.scopes[name].number}/{sink}"
+
+    # sinks -------------------------------------------------------------------------------------------------------
+
+    def open_sinks(self, *, follow: bool = False, new_stream: bool = False, sink: bool = True) -> None:
+        """Open the configured sinks, and send them whatever was committed before this start; see `open_pipeline`."""
+        known = self.spool.sinks()
+        beside = {part.name: (part, partial(self.chunks, part.name)) for part in self.parts}
+        for part in self.parts:
+            since = self.session.scopes[part.name].first - 1
+            part = placed(part, since)
+            layout = layout_of(
+                part,
+                since,
+                self.identity[:12],
+                unit_of(self.mechanisms[part.name]),
+                revised=part.mechanism.revises,
+            )
+
+            def noted(name: str, query: str = part.name) -> dict[str, Any] | None:
+                return known.get(self._sink_key(query, name), (0, None))[1]
+
+            found = configured_sink(part, layout, noted, follow=follow) if sink else NullSink()
+            path = receipt_path(part, found, self._path, listed=self.queries.listed)
+            found.remembers["receipt"] = self._relative(path)
+            states = [SinkState(found, Receipt(path, self._origin))]
+            states += [SinkState(each) for each in answer_sinks(part, layout, beside)]
+            self.sinks[part.name] = states
+        self._left = self._left_receipts(known)
+        self._compare_receipts()
+        states = [state for _, state in self.states]
+        archive_previous_outputs(states, new_stream=new_stream, begun=self.step > 0)
+        for name, state in self.states:
+            number, position = known.get(self._sink_key(name, state.sink.name), (0, None))
+            state.sent = state.confirmed = state.sink.resume(number, position)
+            if state.sent > self.readers[name].number:
+                raise LogIsOlder(
+                    f"{state.sink.name} has {state.sent:,} releases of this stream and the log has "
+                    f"{self.readers[name].number:,}: it is an older copy that has forgotten what was spent; put the "
+                    "newest copy back."
+                )
+        self.send()
+        for _, state in self.states:
+            if not state.waits:
+                state.sink.settled()
+        if self.step:
+            self._note_receipts()
+
+    @property
+    def _path(self) -> Path | None:
+        return self.log.path if isinstance(self.log, SQLiteLog) else None
+
+    @property
+    def _origin(self) -> Origin:
+        policy = self.queries.policy
+        return Origin.of(self.identity, self.queries.fingerprint, policy.budget, policy.window)
+
+    def _relative(self, path: Path) -> str:
+        """A receipt's place from the log's folder on, so that both may be moved together."""
+        return str(path.absolute()) if self._path is None else os.path.relpath(path.resolve(), self._home)
+
+    @property
+    def _home(self) -> Path:
+        return Path() if self._path is None else self._path.resolve().parent
+
+    def _left_receipts(self, known: Mapping[str, tuple[int, Position]]) -> list[Receipt]:
+        present = {state.receipt.path.resolve() for _, state in self.states if state.receipt is not None}
+        places = {
+            (self._home / position["receipt"]).resolve()
+            for _, position in known.values()
+            if "receipt" in position
+        }
+        found = [Receipt(path, self._origin) for path in sorted(places - present) if path.exists()]
+        return [receipt for receipt in found if receipt.matches]
+
+    def _compare_receipts(self) -> None:
+        """Refuse a log that an output knows to be an older copy."""
+        for receipt in self._left:
+            receipt.refuse_older(self.log, str(receipt.path))
+        for _, state in self.states:
+            if state.receipt is None:
+                continue
+            state.receipt.refuse_older(self.log, state.sink.name)
+            if self.spool.note("restored") and not state.receipt.matches:
+                raise LogIsOlder(
+                    f"the log is a backup that was restored, and the receipt {state.receipt.path} of its output, which "
+                    "would show whether it is the newest, is missing; put the receipt back, or restore again with a head."
+                )
+        self.spool.put_note("restored", None)
+
+    def _note_receipts(self) -> None:
+        """Remember in every receipt how far the log has got, before anything of it leaves."""
+        written = Written(self.step, self._next - 1, self.session.head.hex())
+        for receipt in (*self._left, *(state.receipt for _, state in self.states)):
+            if receipt is not None:
+                receipt.note(written)
+
+    def chunks(self, name: str, after: int = 0) -> Iterator[Chunk]:
+        """Committed releases of a query after a number, in order; also those that were archived."""
+        mark = self.spool.mark(self.session.scopes[name].number, number=after)
+        known = [{}, self.archives.readers, self._checkpoint, {} if mark is None else {name: mark.state}]
+        begins = (self._reader(name, states) for states in known)
+        reader = max((each for each in begins if each.number <= after), key=lambda each: each.number)
+        for row in self.archives.rows(reader.commit):
+            chunk = reader.read(row, self.session.released(row)).after(after)
+            if len(chunk):
+                yield chunk
+
+    def send(self) -> None:
+        """Send every sink what it lacks."""
+        if self.step:
+            self._note_receipts()
+        for name, state in self.states:
+            state.send(
+                no_releases_after(self.readers[name].number), partial(self.chunks, name), self.observers[name]
+            )
+
+    # the loop ----------------------------------------------------------------------------------------------------
+
+    def drive(self, intake: Intake) -> None:
+        """Release every block of an intake, until it ends."""
+        intake.keeper, intake.began = self.spool, self.begin
+        for block in intake:
+            edition = self.editions[-1 - block.later]
+            self.process(
+                edition, intake.query.apart(block) if isinstance(intake.query, Several) else (block,)
+            )
+            intake.commit(block.position)
+            self.housekeeping()
+
+    def begin(self, position: Position) -> None:
+        """Remember where in its source the stream begins, before any record of it counts."""
+        self.spool.put_note("begin", position["source"])
+
+    def process(self, edition: Sequence[Config], blocks: Sequence[StepBlock]) -> None:
+        """Release a block of every query of an edition: commit, then send.
+
+        Where the missing readings change, a new commit begins.
+        """
+        step = self.session.steps[edition[0].name]
+        if blocks[0].first_step != step + 1:
+            raise LogMismatch(
+                f"the next step is {step + 1} and the source has step {blocks[0].first_step}; give it the position of "
+                "this stream."
+            )
+        for part in _cuts(blocks):
+            staged = self.stage(edition, blocks, part)
+            try:
+                self.session.push_batch(staged.values, position=staged.position)
+            except sqlite3.OperationalError as error:  # the disk is full, say: an outside failure
+                raise LogUnavailable(
+                    f"the log {without_secrets(self.queries.ledger)} cannot be written ({error}); nothing of this block "
+                    "has left: make room, and start again."
+                ) from None
+            self.on_committed()
+
+    def stage(self, edition: Sequence[Config], blocks: Sequence[StepBlock], part: slice) -> Staged:
+        """The values of some steps, with something public where readings are missing."""
+        values: dict[str, Any] = {}
+        for config, block in zip(edition, blocks, strict=True):
+            own, name = block[part], config.name
+            if name in self._gappy:
+                self.spool.put_gaps(name, own.first_step, own.missing)
+            if own.missing is None:
+                values[name] = own.values
+            else:
+                held = self.readers[name].gaps.held
+                # a sum has nothing in the place of a reading that is missing
+                stands = held if config.mechanism.statistic == "steps" else np.zeros_like(held)
+                values[name] = own.filled(slice(0, len(own)), stands)
+        return Staged(values, json.dumps(self._after(blocks[0], part.stop)).encode())
+
+    def _after(self, block: StepBlock, count: int) -> Position:
+        """Where the source continues when so many steps of a block are committed."""
+        last, before = block.first_step + count - 1, self.position or {"step": 0, "source": None}
+        if block.later:  # an early edition: its records are still needed for the last one
+            return {"step": before["step"], "source": before["source"] or block.position["source"]}
+        if last < block.last_step:  # the rest of the block is read again, from where it began
+            return {"step": last, "source": before["source"]}
+        return block.position
+
+    def on_committed(self) -> None:
+        """Send what was committed."""
+        for chunks in self._read_commits():
+            self._note_receipts()
+            for name, chunk in chunks.items():
+                for state in self.sinks[name]:
+                    state.send(chunk, partial(self.chunks, name), self.observers[name])
+                self.observers[name].released(chunk)
+        self.spool.forget(self.session.steps[self.editions[-1][0].name])
+
+    def _read_commits(self) -> Iterator[dict[str, Chunk]]:
+        """The releases of every commit that was not read yet."""
+        for row in self.archives.rows(self._next):
+            released = self.session.released(row)
+            found = {name: reader.read(row, released) for name, reader in self.readers.items()}
+            self._next = row.number + 1
+            for name, reader in self.readers.items():
+                if reader.number - self._marked[name] >= MARK_EVERY:
+                    mark = Mark(reader.number, reader.step, reader.state)
+                    self._marks.setdefault(reader.scope.number, []).append(mark)
+                    self._marked[name] = reader.number
+            yield found
+
+    def housekeeping(self) -> None:
+        """From time to time: a checkpoint of the sinks, and an archive of what they all have."""
+        if time.monotonic() - self._synced >= SYNC_EVERY:
+            self.checkpoint()
+        if self.archives.due(self.step):
+            self.checkpoint()
+            self.archive()
+
+    def checkpoint(self) -> None:
+        """Let sinks make sure of what they took, and note it."""
+        self._synced = time.monotonic()
+        confirmed = {}
+        for name, state in self.states:
+            found = state.confirm()
+            if found is not None:
+                confirmed[self._sink_key(name, state.sink.name)] = found
+        complete = all(state.confirmed == self.readers[name].number for name, state in self.states)
+        readers = {name: reader.state for name, reader in self.readers.items()} if complete else None
+        marks, self._marks = self._marks, {}
+        self.spool.checkpoint(confirmed, readers, marks)
+        self._checkpoint = readers or self._checkpoint
+
+    def archive(self, keep: int | None = None) -> Path | None:
+        """Move releases that every sink has confirmed into an archive; None where there is nothing to move."""
+        for _, state in self.states:
+            if state.sink.whole:
+                raise InvalidParameter(
+                    "archives", state.sink.name, "used with outputs that only grow", state.sink.whole
+                )
+        safe = {
+            name: min((state.confirmed for state in states), default=self.readers[name].number)
+            for name, states in self.sinks.items()
+        }
+        readers = {name: self._reader(name, self.archives.readers) for name in self.readers}
+        window = self.queries.policy.window or 1
+
+        def read(row: Row) -> bool:
+            """Whether a commit may go: every sink has its releases."""
+            released = self.session.released(row)
+            return all(reader.read(row, released).last <= safe[name] for name, reader in readers.items())
+
+        return self.archives.move(
+            read,
+            lambda: {name: reader.state for name, reader in readers.items()},
+            self.step,
+            max(window, keep or 0),
+        )
+
+    def finish(self, stopped: threading.Event | None = None) -> None:
+        """Wait until every sink has everything, and note that.
+
+        Parameters
+        ----------
+        stopped
+            Set when the process was asked to end: a sink that cannot be reached then gets a few seconds, and what it
+            lacks at the next start.
+        """
+        self._end()
+        asked: float | None = None
+        while any(state.waits for _, state in self.states):
+            if stopped is not None and stopped.is_set():
+                asked = asked or time.monotonic()
+                if time.monotonic() - asked >= SHUTDOWN:
+                    break
+            time.sleep(RETRY_EVERY)
+            self.send()
+        for name, state in self.states:
+            state.sink.finish(self.chunks(name) if state.sink.whole else ())
+        self.checkpoint()
+
+    def _end(self) -> None:
+        """After the last step of all, some mechanisms have a last word on earlier ones."""
+        last, finishes = (
+            self.queries.first.steps.count,
+            any(isinstance(each, Finishes) for each in self.mechanisms.values()),
+        )
+        loaded = self.log.load()
+        if (
+            finishes
+            and self.session.steps[self.editions[-1][0].name] == last
+            and loaded is not None
+            and loaded.row.kind != FINISHED
+        ):
+            self.session.finish()
+            self.on_committed()
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing was ever released from the log, by this process or by one that has fenced it."""
+        loaded = self.log.load()
+        return self.step == 0 and (loaded is None or loaded.row.head == self.session.head)
+
+    def verify(self) -> Verification:
+        """Recompute the whole log, with the releases that it has."""
+        return verify(self.archives.rows())
+
+    def close(self) -> None:
+        """Close sinks, spool and log; of a stream that has released nothing, outputs are as they were before."""
+        unused = self.unused
+        for _, state in self.states:
+            if unused:
+                state.on_rollback()
+            state.close()
+        for receipt in self._left:
+            receipt.close()
+        # records of a broker may be in the spool only
+        remove = unused and self._made and not (self.spool.note("begin") or self.spool.note("client"))
+        if remove and isinstance(self.log, PostgresLog):
+            self.spool.remove_log(self.session.head)
+        self.spool.close()
+        self.session.close()
+        self.log.close()
+        if remove and self._path is not None:  # nothing was released, and nothing stays behind
+            remove_file(self._path)
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_pipeline(
+    queries: Queries,
+    *,
+    follow: bool = False,
+    observers: Mapping[str, Observer] | None = None,
+    sink: bool = True,
+    new_stream: bool = False,
+    backfill: bool = False,
+    clock: Callable[[], float] | None = None,
+) -> Pipeline:
+    r"""Open the stream of a configuration: begun if it is new, else resumed at its last commit.
+
+    Parameters
+    ----------
+    queries
+        The checked configuration, with one query or several.
+    follow
+        Whether steps close by the clock, which some sinks must know.
+    observers
+        Who watches each query.
+    sink
+        Whether the configured sinks get the releases; a service may have readers only.
+    new_stream
+        Accept that an output has releases of an earlier stream, whose budget adds to this one's.
+    backfill
+        Accept that more steps close at once than `catch_up` allows.
+    clock
+        Public time in seconds since 1970.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from tidegate.config import parse_queries
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> home = pathlib.Path(folder.name)
+    >>> _ = (home / "events.csv").write_text("time,device\n60,a\n90,b\n4000,a\n")
+    >>> queries = parse_queries('''
+    ... [source]
+    ... location = "events.csv"
+    ... time = "time"
+    ... unit = "device"
+    ... [steps]
+    ... start = "1970-01-01T00:00"
+    ... length = "1h"
+    ... count = 2
+    ... [protect]
+    ... epsilon = "1"
+    ... window = 2
+    ... [mechanism]
+    ... name = "Uniform"
+    ... [sink]
+    ... location = "released.csv"
+    ... ''', home / "stream.toml")
+    >>> with open_pipeline(queries) as pipeline:
+    ...     pipeline.drive(queries.open(pipeline.position))
+    ...     pipeline.finish()
+    >>> len((home / "released.csv").read_text().splitlines())
+    3
+    >>> folder.cleanup()
+    """
+    log = open_log(queries.ledger)
+    made, pipeline = log.load() is None, None
+    try:
+        pipeline = Pipeline(queries, log, observers)
+        now, first = (clock or time.time)(), queries.first
+        if follow:
+            check_clock(first.steps, pipeline.step, now, most=first.steps_keys.catch_up, backfill=backfill)
+        elif not first.source.complete:
+            for edition in pipeline.editions:  # each has its own lateness
+                check_closed(edition[0].steps, pipeline.session.steps[edition[0].name], now)
+        pipeline.open_sinks(follow=follow, new_stream=new_stream, sink=sink)
+    except BaseException:
+        if pipeline is not None:
+            pipeline.close()
+        elif made and log.load() is None and isinstance(log, SQLiteLog):
+            log.close()
+            remove_file(log.path)
+        log.close()
+        raise
+    return pipeline
+
+
+def remove_file(path: Path) -> None:
+    """Remove a log's file, from which nothing was ever released."""
+    for ending in SIDES:
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+
+
+def _session(mechanisms: Mapping[str, Any], log: Log, queries: Queries) -> Session:
+    """The session of a configuration; a sentence names what differs from the one that the log was begun with."""
+    about = about_of(queries)
+    try:
+        return Session(mechanisms, log, shares=queries.shares, about=about)
+    except LogMismatch:
+        row = next(log.rows(), None)
+        changed = None if row is None else difference(_about_in(row), about)
+        if changed is None:
+            raise
+        key, before, now = changed
+    raise LogMismatch(
+        f"the stream was begun with {key} = {_short(before)} and the configuration now says {_short(now)}; put it "
+        "back, amend the stream, or begin a new one with another log, whose budget adds to this one's."
+    )
+
+
+def about_of(queries: Queries) -> dict[str, Any]:
+    """What makes each query what it is, besides its mechanism."""
+    said = {part.name: {**part.describe(), "read": _read_from(part)} for part in queries.parts}
+    found: dict[str, Any] = json.loads(json.dumps(said, sort_keys=True))
+    return found
+
+
+def _read_from(part: Config) -> dict[str, Any]:
+    """The columns of the input that a query reads."""
+    return {"column": part.schema.column, "value": part.schema.value if valued(part.query) else None}
+
+
+def _about_in(row: Row) -> dict[str, Any]:
+    return {name: query["about"] for name, query in json.loads(row.charges)["description"]["queries"].items()}
+
+
+def difference(before: Any, now: Any, key: str = "") -> tuple[str, Any, Any] | None:
+    """The first key in which two descriptions differ, and both values; None where they agree.
+
+    Examples
+    --------
+    >>> difference({"steps": {"length": 60}}, {"steps": {"length": 90}})
+    ('steps.length', 60, 90)
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        # what people have written comes first; the law of the noise follows from the others
+        names = sorted({*before, *now}, key=lambda name: (name == "noise", name))
+        found = (difference(before.get(name), now.get(name), f"{key}.{name}".lstrip(".")) for name in names)
+        return next((each for each in found if each is not None), None)
+    return None if before == now else (key, before, now)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _cuts(blocks: Sequence[StepBlock]) -> Iterator[slice]:
+    """The parts of a block throughout which the same readings are missing, of every query."""
+    count, cuts = len(blocks[0]), {0}
+    for block in blocks:
+        if block.missing is not None:
+            changes = (block.missing[1:] != block.missing[:-1]).any(axis=1)
+            cuts |= set((np.flatnonzero(changes) + 1).tolist())
+    edges = [*sorted(cuts), count]
+    yield from (slice(begin, end) for begin, end in pairwise(edges))
+
+
+def _folder(config: Config) -> Path | None:
+    return None if config.run.archives is None else Path(config.locate(config.run.archives))

@@ -1,0 +1,126 @@
+"""What a query has released, for those who read: reports, tables, cards, the service. Any thread may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tidegate.config import Config
+from tidegate.core.commit import EVENT, HALTED, PUSHED
+from tidegate.core.mechanism import HasAccount, Mechanism, unit_of
+from tidegate.core.scope import Scope
+from tidegate.core.secrets_account import SecretsAccount
+from tidegate.core.session import charges_of
+from tidegate.pipeline.numbered import ReleaseReader
+from tidegate.pipeline.spending import Spending, window_units
+from tidegate.runtime.chunks import Chunk, Integers
+
+if TYPE_CHECKING:
+    from tidegate.pipeline.pipeline import Pipeline
+
+CHARGED = (PUSHED, HALTED, EVENT)
+
+
+class Released:
+    """The releases of one query, and what they have spent.
+
+    Parameters
+    ----------
+    pipeline
+        The stream.
+    config
+        The query.
+    """
+
+    def __init__(self, pipeline: Pipeline, config: Config) -> None:
+        self._pipeline, self.config, self.name = pipeline, config, config.name
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What releases, with its share of the budget."""
+        return self._pipeline.mechanisms[self.name]
+
+    @property
+    def scope(self) -> Scope:
+        """Its part of the budget, and the first step that it reads."""
+        return self._pipeline.session.scopes[self.name]
+
+    @property
+    def _reader(self) -> ReleaseReader:
+        return self._pipeline.readers[self.name]
+
+    @property
+    def number(self) -> int:
+        """The number of the last release."""
+        return self._reader.number
+
+    @property
+    def step(self) -> int:
+        """The last step that was committed."""
+        return self._pipeline.session.steps[self.name]
+
+    @property
+    def unit(self) -> Fraction:
+        """What a unit of its charges is worth, in ε or ρ."""
+        return unit_of(self.mechanism)
+
+    @property
+    def units(self) -> int:
+        """Units that a window may spend."""
+        return self.mechanism.units
+
+    @property
+    def adds(self) -> bool:
+        """Whether the charges of a window add up; secrets have accounts of their own."""
+        mechanism = self.mechanism
+        return not (isinstance(mechanism, HasAccount) and isinstance(mechanism.account(), SecretsAccount))
+
+    def chunks(self, after: int = 0) -> Iterator[Chunk]:
+        """Releases with a greater number, in order; also those that were archived."""
+        return self._pipeline.chunks(self.name, after)
+
+    def between(self, first: int, last: int) -> Iterator[Chunk]:
+        """Releases in order, among which are all of some steps; as few others as can be."""
+        steps = np.arange(max(first, self.scope.first), min(last, self._reader.step) + 1)
+        if not len(steps):
+            return
+        wanted = self._reader.revisions_of(steps)
+        waiting, left = np.ones(len(steps), dtype=np.bool_), len(steps)
+        mark = self._pipeline.spool.mark(self.scope.number, step=int(steps[0]))
+        for chunk in self.chunks(0 if mark is None else mark.number):
+            inside = (chunk.step >= steps[0]) & (chunk.step <= steps[-1])
+            if inside.any():
+                yield chunk
+            at = chunk.step[inside] - steps[0]
+            seen = np.unique(at[waiting[at] & (chunk.revision[inside] >= wanted[at])])
+            waiting[seen] = False
+            left -= len(seen)
+            if not left:  # the last word on each step was said
+                return
+
+    def spent_by(self, steps: Integers) -> Integers:
+        """What the window that ends at each of some steps, which are in order, was charged, in units."""
+        if not len(steps):
+            return np.zeros(0, dtype=np.int64)
+        window, scope = self.mechanism.policy.window, self.scope
+        first = 1 if window is None else max(1, int(steps[0]) - window + 1)
+        mark = self._pipeline.spool.mark(scope.number, step=first)
+        spending = Spending(self.mechanism, () if mark is None else mark.state["spans"])
+        charges = []
+        for row in self._pipeline.log.rows(0 if mark is None else mark.state["commit"]):
+            own = dict(charges_of(row)).get(scope.number) if row.kind in CHARGED else None
+            if own is None:
+                continue
+            if own.first > steps[-1]:
+                break
+            charges.append(own)
+            spending.read(own)
+        return window_units(charges, spending.spans, steps, window)
+
+    @property
+    def spent(self) -> int:
+        """Units that the last window has spent."""
+        return int(self.spent_by(np.array([self.step]))[0]) if self.step else 0

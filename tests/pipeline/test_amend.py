@@ -1,0 +1,73 @@
+"""Amendments: what continues, what is silent for how long, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.pipeline.streams import release, settings, shop
+
+from tidegate.core.errors import LogMismatch
+from tidegate.core.scope import Amendment
+from tidegate.ingest import blocks as blocks_module
+from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.amend import amend, plan
+from tidegate.pipeline.backup import verify_file
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight blocks per stream."""
+    monkeypatch.setattr(blocks_module, "BLOCK_STEPS", 5)
+
+
+def steps_of(path: Path) -> list[int]:
+    """The steps of a CSV file, in order."""
+    return [int(line.split(",")[1]) for line in path.read_text().splitlines()[1:]]
+
+
+def test_a_changed_query_begins_again_and_the_others_continue(tmp_path: Path) -> None:
+    """It waits for a window, and has an output of its own; the plan says so and writes nothing."""
+    release(settings(tmp_path, shop(tmp_path)), blocks=4)
+    before = (tmp_path / "tidegate.ledger").read_bytes()
+    other = settings(tmp_path, shop(tmp_path), ('clip = ["0", "20"]', 'clip = ["0", "10"]'))
+    with pytest.raises(LogMismatch, match="amend"):
+        open_pipeline(other)
+    expected = Amendment(unchanged=("orders",), begun={"revenue": 26}, ended=())
+    assert plan(other) == expected
+    assert (tmp_path / "tidegate.ledger").read_bytes() == before
+    assert amend(other) == expected
+    assert release(other).step == 40
+    assert steps_of(tmp_path / "out-orders.csv") == list(range(1, 41))
+    assert steps_of(tmp_path / "out-revenue.csv") == list(range(1, 21))
+    assert steps_of(tmp_path / "out-revenue.from-26.csv") == list(range(26, 41))
+    assert verify_file(tmp_path / "tidegate.ledger").ok
+    (tmp_path / "out-revenue.from-26.csv").unlink()
+    release(other)  # made again from the log
+    assert steps_of(tmp_path / "out-revenue.from-26.csv") == list(range(26, 41))
+
+
+def test_a_cut_of_the_budget_silences_all_queries(tmp_path: Path) -> None:
+    """For a window."""
+    release(settings(tmp_path, shop(tmp_path)), blocks=4)
+    less = settings(tmp_path, shop(tmp_path), ('epsilon = "1"', 'epsilon = "1/2"'))
+    assert plan(less).begun == {"orders": 26, "revenue": 26}
+    amend(less)
+    release(less)
+    assert steps_of(tmp_path / "out-orders.from-26.csv") == list(range(26, 41))
+
+
+def test_what_is_never_amended(tmp_path: Path) -> None:
+    """The clock and the unit; and nothing while an output lacks releases."""
+    release(settings(tmp_path, shop(tmp_path)), blocks=4)
+    for before, after in (('length = "1h"', 'length = "2h"'), ('unit = "unit"', 'unit = "amount"')):
+        with pytest.raises(LogMismatch, match="cannot be amended"):
+            plan(settings(tmp_path, shop(tmp_path), (before, after)))
+    queries = settings(tmp_path, shop(tmp_path))
+    with open_pipeline(queries) as running:
+        intake = queries.open(running.position)
+        block = next(iter(intake))
+        running.process(running.editions[0], intake.query.apart(block))  # type: ignore[union-attr]
+        intake.close()
+    with pytest.raises(LogMismatch, match="lack releases"):
+        plan(settings(tmp_path, shop(tmp_path), ('clip = ["0", "20"]', 'clip = ["0", "10"]')))
