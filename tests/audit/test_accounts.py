@@ -84,7 +84,7 @@ def test_accounts_of_shared_noise_replay(mechanism: Mechanism) -> None:
     releases = mechanism.start().push_batch(
         np.repeat(BIG * np.arange(1, steps + 1)[:, None], mechanism.columns, 1)
     )
-    found = accounts._window_losses(mechanism, releases)
+    found = accounts.window_losses(mechanism, releases)
     assert found is not None
     assert 0.9 <= found[1].max() / float(mechanism.policy.budget.total) <= 1 + 1e-9
 

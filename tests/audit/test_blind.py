@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.audit import blind, patching
+from tests.audit.patching import Edit
 
-from tidegate.audit import blind, patching
-from tidegate.audit.patching import Edit
 from tidegate.errors import InvalidInput
 
 HALVED = """

@@ -123,8 +123,8 @@ VALUES = [
 ]
 LENGTHY = (  # what computes for seconds by design, or goes on until it is stopped: everything before it is tried
     *("tidegate.plan:make_plan", "tidegate.plan.target:reach", "tidegate.cli.preview:run_preview"),
-    *("tidegate.audit.auditor:audit", "tidegate.repro.own_data:compare", "tidegate.repro.runner:run_all"),
-    *("tidegate.repro.runner:again", "tidegate.datasets.streams:campus", "tidegate.web.demo:run_demo"),
+    *("tidegate.audit.auditor:audit", "tidegate.bench.own_stream:compare"),
+    *("tidegate.datasets.streams:campus", "tidegate.web.demo:run_demo"),
     "tidegate.web:serve",
 )
 

@@ -23,8 +23,7 @@ import mutate
 import select_tests
 import switches
 from mutate import Mutant
-
-from tidegate.audit import patching
+from tests.audit import patching
 
 RESULTS = Path(__file__).with_name("outcomes.jsonl")
 EXPLAINED = Path(__file__).with_name("explained.toml")

@@ -31,8 +31,7 @@ import select_tests
 from _pytest.runner import runtestprotocol
 from hypothesis import Phase, settings
 from mutate import PACKAGE, Mutant
-
-from tidegate.audit import patching
+from tests.audit import patching
 
 SWITCH = "__tidegate_mutant__"
 ROOMS = ("tests/mechanisms", "tests/ledger", "tests/noise")

@@ -78,23 +78,7 @@ def replay(
 
     Every stream is pushed as a batch and step by step, and more often as long as there is time.
     """
-    time = np.arange(steps)
-    shapes = [
-        np.zeros(steps, dtype=np.int64),
-        BIG * (time + 1),
-        np.where(time % 3 == 2, BIG * (1 + time // 3), BIG * (time // 3)),
-        np.where(time < steps // 2, 0, BIG * (time + 1)),
-    ]
-    rests = range(1, min(mechanism.policy.window or 2, 9))  # rest, then as many publications as there can be
-    shapes += [np.where(time % (3 * quiet) < quiet, 0, BIG * (time + 1)) for quiet in rests]
-    columns = mechanism.columns
-    streams = [np.repeat(shape[:, np.newaxis], columns, axis=1) for shape in shapes]
-    if columns > 1:  # columns that move one after the other
-        streams += [
-            np.stack([np.roll(shape, 2 * at) for at in range(columns)], axis=1) for shape in shapes[2:]
-        ]
-        streams.append(BIG * np.stack([(time + at) // columns for at in range(columns)], axis=1))
-    streams.append(_irregular(steps, columns))
+    streams = replayed_streams(mechanism, steps)
     # a ledger that refuses nothing may be written after the fact
     worst = asked_first(mechanism, streams[1][:WATCHED]) if mechanism.enforced else None
     where = streams[1][:WATCHED]
@@ -120,6 +104,28 @@ def replay(
     return worst, where
 
 
+def replayed_streams(mechanism: Mechanism, steps: int) -> list[npt.NDArray[np.int64]]:
+    """Streams that publish often, rarely and in bursts."""
+    time = np.arange(steps)
+    shapes = [
+        np.zeros(steps, dtype=np.int64),
+        BIG * (time + 1),
+        np.where(time % 3 == 2, BIG * (1 + time // 3), BIG * (time // 3)),
+        np.where(time < steps // 2, 0, BIG * (time + 1)),
+    ]
+    rests = range(1, min(mechanism.policy.window or 2, 9))  # rest, then as many publications as there can be
+    shapes += [np.where(time % (3 * quiet) < quiet, 0, BIG * (time + 1)) for quiet in rests]
+    columns = mechanism.columns
+    streams = [np.repeat(shape[:, np.newaxis], columns, axis=1) for shape in shapes]
+    if columns > 1:  # columns that move one after the other
+        streams += [
+            np.stack([np.roll(shape, 2 * at) for at in range(columns)], axis=1) for shape in shapes[2:]
+        ]
+        streams.append(BIG * np.stack([(time + at) // columns for at in range(columns)], axis=1))
+    streams.append(_irregular(steps, columns))
+    return streams
+
+
 def _irregular(steps: int, columns: int) -> npt.NDArray[np.int64]:
     """Columns that jump now and then, each at times of its own."""
     choose = chooser("irregular")
@@ -131,7 +137,7 @@ def _larger(one: Problem, other: Problem) -> bool:
     return np.isfinite(one.loss) and (not np.isfinite(other.loss) or one.loss > other.loss)
 
 
-def _window_losses(mechanism: Mechanism, releases: Releases) -> tuple[Floats, Floats] | None:
+def window_losses(mechanism: Mechanism, releases: Releases) -> tuple[Floats, Floats] | None:
     """What each step has to be charged at least, and what the window that ends at each step has lost."""
     found = shared.losses(mechanism, releases)
     if found is None:
@@ -147,7 +153,7 @@ def _window_losses(mechanism: Mechanism, releases: Releases) -> tuple[Floats, Fl
 
 
 def _replayed(mechanism: Mechanism, releases: Releases) -> Problem | None:
-    found = _window_losses(mechanism, releases)
+    found = window_losses(mechanism, releases)
     if found is None:
         return None
     losses, sums = found
@@ -221,7 +227,7 @@ def _booked(run: Run, releases: Releases) -> Problem | None:
     shown = int(releases.units[-window:].sum()) * releases.unit
     if isinstance(run.mechanism.policy.budget, Approximate):
         return None
-    losses = _window_losses(run.mechanism, releases)
+    losses = window_losses(run.mechanism, releases)
     last = run.step
     try:
         booked = run.ledger.spent(max(1, last - window + 1), last)

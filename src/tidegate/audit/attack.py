@@ -20,6 +20,7 @@ from tidegate.audit.intrusions import Intruded
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.racing import Race
 from tidegate.audit.search import Effort
+from tidegate.audit.session_courses import SESSION_COURSES
 from tidegate.audit.subjects import Configured, Failure, Stopwatch, Subject
 from tidegate.audit.verdicts import CLEAN, Finding
 from tidegate.mechanisms.mechanism import Mechanism
@@ -95,7 +96,7 @@ def attack(
         mechanism, testers=("replay", "exact"), steps=steps, seconds=seconds / 20, error=error, name=name
     )
     worst.angle = "account"
-    if worst.outcome == CLEAN and mechanism.enforced:
+    if worst.outcome == CLEAN and mechanism.enforced and not hasattr(mechanism, "advance"):
         worst = charges.attack(mechanism, worst)
     if worst.outcome != CLEAN:
         return worst
@@ -229,9 +230,9 @@ def _ranked(looked: list[_Looked]) -> list[_Looked]:
 def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
     """All angles: lengths from one step to more than two cycles, courses of a run, intruders."""
     usual = min(usual, levels.longest(mechanism))
-    if isinstance(mechanism, Publishing) and mechanism.pan_private:
-        yield from _intruders(mechanism, usual)
     plain = Configured(mechanism)
+    if isinstance(mechanism, Publishing) and mechanism.pan_private and not plain.on_core:
+        yield from _intruders(mechanism, usual)
     every = levels.lengths(mechanism, usual)
     for steps in every:
         yield Angle(
@@ -240,7 +241,8 @@ def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
             steps,
             _share(steps, usual, every, mechanism.independent_period),
         )
-    for course in (*COURSES, *([WITH_GAPS] if takes_gaps(mechanism) else [])):
+    runs = (*COURSES, *([WITH_GAPS] if not plain.on_core and takes_gaps(mechanism) else []))
+    for course in SESSION_COURSES if plain.on_core else runs:
         steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)
         yield Angle(course.name, Configured(mechanism, course=course), steps)
     if plain.way == "loop":  # the loop alone was sampled above

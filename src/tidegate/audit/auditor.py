@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidegate.audit import accounts, bounds, exact, levels, models, neighbours
+from tidegate.audit import accounts, bounds, exact, levels, models, neighbours, session_accounts
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort, FailureAt, Found, Progress, Search
 from tidegate.audit.subjects import Configured, Subject, subject
@@ -110,7 +110,8 @@ def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: flo
 def _replay(looked: Subject, steps: int, seconds: float) -> Finding | None:
     assert isinstance(looked, Configured)
     try:
-        problem, stream = accounts.replay(looked.mechanism, steps, seconds)
+        replay = session_accounts.replay if looked.on_core else accounts.replay
+        problem, stream = replay(looked.mechanism, steps, seconds)
     except Exception:
         return None  # the statistical tester reports failures, with the pair
     if problem is None:
@@ -125,7 +126,8 @@ def _exact(
 ) -> Finding | None:
     """Enumerate the program of a known algorithm, or the one that the subject brings along."""
     program: exact.Program | None = getattr(looked, "program", None)
-    if program is None and isinstance(looked, Configured) and looked.policy == looked.mechanism.policy:
+    own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy
+    if program is None and own and isinstance(looked, Configured) and not looked.on_core:
         program = models.model_of(looked.mechanism)
     budget = looked.policy.budget
     if program is None or not isinstance(budget, Pure):

@@ -1,6 +1,6 @@
 """What is audited: a mechanism or any callable stream → stream, and the cheapest honest way to run it often.
 
-Every transcript is one of a run of its own, and all of them are independent. Four ways, from the fastest:
+Every transcript is one of a run of its own, and all of them are independent. Five ways, from the fastest:
 
 columns
     Mechanisms that treat columns alike and independently: one run on many copies of the columns is as many
@@ -11,6 +11,8 @@ periods
 loop
     Budget Distribution and Budget Absorption: their own compiled loop, started afresh for each run
     (`tidegate.audit.publishing`).
+direct
+    Mechanisms of the core: `begin` and `advance` for each run, without a log; courses open sessions.
 restart
     Anything else: ``start()`` and one batch for each run, or one call of a callable.
 """
@@ -33,6 +35,7 @@ from tidegate.audit.copies import places, widened
 from tidegate.audit.courses import AT_ONCE, MARKS, Course, laid_out, visible
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.publishing import PublishingReplicas
+from tidegate.audit.session_courses import IN_SESSION, direct_transcripts
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Policy
@@ -244,12 +247,18 @@ class Configured:
     policy, name
         What is claimed, and the name for the verdict, where they are not the mechanism's.
     course
-        What happens to a run.
+        What happens to a run; by default one batch. A mechanism of the core runs in sessions.
     """
 
     def __init__(
-        self, mechanism: Mechanism, policy: Policy | None = None, name: str = "", course: Course = AT_ONCE
+        self,
+        mechanism: Mechanism,
+        policy: Policy | None = None,
+        name: str = "",
+        course: Course | None = None,
     ) -> None:
+        self.on_core = hasattr(mechanism, "advance")
+        course = course or (IN_SESSION if self.on_core else AT_ONCE)
         self.mechanism = mechanism
         self.policy = policy or mechanism.policy
         self.columns = mechanism.columns
@@ -258,7 +267,10 @@ class Configured:
         self._wide = widened(mechanism, 2)
         self._replicas = PublishingReplicas.of(mechanism) if plain else None
         self.way = "columns" if self._wide is not None else "loop" if self._replicas else "restart"
-        self._period = mechanism.independent_period if self.way == "restart" and plain else 0
+        # a session costs ten times as much as what it runs: without courses that need one, the mechanism is called itself
+        self._direct = course is IN_SESSION and self.way == "restart"
+        periodic = self.way == "restart" and course in (AT_ONCE, IN_SESSION)
+        self._period = mechanism.independent_period if periodic else 0
         self._cache: dict[int, Mechanism] = {}
         self._layouts: dict[int, Layout] = {}
         self._lengths: dict[int, int] = {}
@@ -272,6 +284,8 @@ class Configured:
                 return self._by_periods(stream, count)
             if self._replicas is not None:
                 return self._replicas.sample(stream, count)
+            if self._direct and self.layout(len(stream)).shown:
+                return direct_transcripts(self.mechanism, stream, count)
             return self._by_restart(stream, count, late)
         except Failure:
             raise
@@ -335,10 +349,9 @@ class Configured:
         pieces = []
         for start in range(0, count, most):
             copies = min(most, count - start)
-            seen = visible(
-                self.mechanism.start().push_batch(np.tile(stream, (copies, 1))),
-                marks=self.layout(len(stream)).shown > 0,
-            )
+            (released,) = self.course.drive(self.mechanism, np.tile(stream, (copies, 1)))
+            assert isinstance(released, Releases)
+            seen = visible(released, marks=self.layout(len(stream)).shown > 0)
             pieces.append(seen.reshape(copies, -1))
         return np.concatenate(pieces)
 

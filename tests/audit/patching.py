@@ -80,9 +80,17 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
     return source
 
 
+def _package() -> Path:
+    """The folder of the package."""
+    found = importlib.util.find_spec("tidegate")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
+
+
 def path_of(module: str) -> Path:
     """The file of a module of this package, without importing it."""
-    package = Path(__file__).resolve().parent.parent
+    package = _package()
     plain = package.joinpath(*module.split(".")[1:])
     return plain / "__init__.py" if plain.is_dir() else plain.with_suffix(".py")
 
@@ -114,7 +122,7 @@ def own_cache(modules: Iterable[str], folder: Path) -> str:
 
 def _callers(module: str) -> set[str]:
     """A module of kernels and all that import it, by whatever way."""
-    package = Path(__file__).resolve().parent.parent
+    package = _package()
     paths = [*package.glob("**/kernels.py"), *package.glob("**/kernels/*.py")]
     texts = {
         ".".join(("tidegate", *path.relative_to(package).with_suffix("").parts)): path.read_text(

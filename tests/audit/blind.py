@@ -1,6 +1,6 @@
 """The blind test: mutants of shipped code that somebody wrote who has not seen the attack, and how many it catches.
 
-``python -m tidegate.audit.blind tests/audit/blind.toml`` runs all of them, two at a time, and prints the rate with its
+``python -m tests.audit.blind tests/audit/blind.toml`` runs all of them, two at a time, and prints the rate with its
 interval; ``make blind`` does so for every ``blind*.toml`` there. ``--page docs/audit.md`` also puts the table into that
 page, which is begun where there is none. ``--check`` only tries whether every edit can be made, ``--only TEXT`` takes the
 mutants whose names contain a text, and ``--unchanged`` attacks the same configurations without any edit: nothing may be
@@ -54,12 +54,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.audit import patching
-from tidegate.audit.patching import Edit
+from tests.audit import patching
+from tests.audit.patching import Edit
+
 from tidegate.errors import InvalidInput
 
 ERROR = 1e-6 / 40  # of each mutant: an accusation must mean something here too
 SECONDS = 55.0  # of processor time, of the attack on one mutant
+ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 900.0  # seconds after which a process is given up
 BEGIN, END = "<!-- blind test -->\n", "<!-- end of the blind test -->\n"
 HAND = "<!-- by hand -->\n"  # what stands between it and the end of the section is kept
@@ -109,7 +111,7 @@ def read(path: Path | str) -> list[Mutant]:
         with Path(path).open("rb") as file:
             entries = tomllib.load(file).get("mutant", [])
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput(f"{path} cannot be read as TOML ({error}); see tidegate.audit.blind.") from None
+        raise InvalidInput(f"{path} cannot be read as TOML ({error}); see tests.audit.blind.") from None
     found = [_mutant(entry, number) for number, entry in enumerate(entries, 1)]
     names = [mutant.name for mutant in found]
     double = sorted({name for name in names if names.count(name) > 1})
@@ -129,7 +131,7 @@ def _mutant(entry: dict[str, Any], number: int) -> Mutant:
     missing = sorted({"name", "why", "audit"} - set(entry))
     if unknown or missing:
         what = f"has the unknown field {unknown[0]!r}" if unknown else f"lacks {missing[0]!r}"
-        raise InvalidInput(f"mutant {number} {what}; see tidegate.audit.blind for the format.")
+        raise InvalidInput(f"mutant {number} {what}; see tests.audit.blind for the format.")
     plain: dict[str, Any] = {
         name: entry[name] for name in ("module", "find", "replace", "function") if name in entry
     }
@@ -228,9 +230,10 @@ def run(
 
 def _in_a_process(path: Path, mutant: Mutant, seconds: float, unchanged: bool) -> Result:
     begun = time.monotonic()
-    command = [sys.executable, "-m", "tidegate.audit.blind", str(path), "--child", mutant.name]
+    command = [sys.executable, "-m", "tests.audit.blind", str(path), "--child", mutant.name]
     command += ["--seconds", str(seconds), *(["--unchanged"] if unchanged else [])]
     environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory(prefix="tidegate-blind-") as folder:
         if patching.touches_kernels(mutant.edits) and not unchanged:
             # machine code of a mutant is nobody else's
@@ -336,9 +339,7 @@ def kept_section(page: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the blind test; 0 unless the file is wrong, or something unchanged was accused."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tidegate.audit.blind", description=__doc__.split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.audit.blind", description=__doc__.split("\n")[0])
     parser.add_argument("file", type=Path, help="the mutants, as TOML")
     parser.add_argument("--page", type=Path, help="a Markdown page whose section is written anew")
     parser.add_argument(
