@@ -166,21 +166,21 @@ bench: $(BENCH)
 
 # TIDEGATE_DATA names the folder of public files (docs/tasks/public_data.md); what is missing is skipped. SMALL=1 has too few runs to judge a claim.
 repro: $(TEST)
-	@$(BIN)/tidegate repro run --results build/repro $(if $(SMALL),--small)
-	@$(BIN)/tidegate repro report --results build/repro --page build/repro.md --pictures repro
+	@$(BIN)/python -m experiments run --results build/repro $(if $(SMALL),--small)
+	@$(BIN)/python -m experiments report --results build/repro --page build/repro.md --pictures repro
 
 audit: $(TEST)
-	@$(BIN)/python -m tidegate.audit.table docs/audit.md
+	@$(BIN)/python -m tests.audit.table docs/audit.md
 
 # blind.toml belongs to docs/audit.md, blind_second.toml to docs/audit_second.md, and so on
 blind: $(TEST)
 	@for set in $(sort $(wildcard tests/audit/blind*.toml)); do \
-	    page="docs/audit$${set#tests/audit/blind}"; $(BIN)/python -m tidegate.audit.blind "$$set" --page "$${page%.toml}.md" || exit 1; \
+	    page="docs/audit$${set#tests/audit/blind}"; $(BIN)/python -m tests.audit.blind "$$set" --page "$${page%.toml}.md" || exit 1; \
 	done
 
 # Outside of CI. It goes on where it was stopped: tests/mutants/outcomes.jsonl has what is known already.
 mutants: $(TEST)
-	@$(BIN)/python tests/mutants --count 400 --page docs/mutants.md
+	@PYTHONPATH=. $(BIN)/python tests/mutants --count 400 --page docs/mutants.md
 
 # Outside of CI. It goes on where it was stopped: build/campaign.jsonl has what is known already.
 MINUTES ?= 1440

@@ -28,8 +28,8 @@ ELSEWHERE = {
         "open_streams",
     },  # open_stream
     "tidegate.web": {"Service", "serve"},  # docs/service.md
+    "tidegate.pipeline": {"Pipeline"},  # open_pipeline
     "tidegate.spark": {"follow", "release"},  # docs/engines.md
-    "tidegate.repro": {"Experiment", "Judgement", "Outcome", "experiments"},  # CONTRIBUTING, docs/repro.md
 }
 
 

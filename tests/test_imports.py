@@ -14,7 +14,8 @@ import tidegate
 
 # what extras bring: a module may lack one of these, and nothing else
 OPTIONAL = {
-    "confluent_kafka", "opendp", "paho", "pandas", "psycopg", "pyarrow", "pyspark", "starlette", "statsmodels", "uvicorn",
+    "confluent_kafka", "dp_accounting", "opendp", "paho", "pandas", "psycopg", "py4j",
+    "pyarrow", "pyspark", "starlette", "statsmodels", "uvicorn",
     "httptools", "uvloop", "zstandard",
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from tidegate.compiled import kernel_sources
 from tidegate.testing import proofs
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = sorted((ROOT / "src").glob("**/*.py"))
+SOURCES = sorted((ROOT / "src" / "tidegate").glob("**/*.py"))
 
 # Sample data is public and seeded; a process has a key for hashing, so that ids cannot be crafted to collide; all else
 # draws from the one door.

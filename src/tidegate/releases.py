@@ -167,12 +167,12 @@ class _Published:
 
     def radius(self, confidence: float = 0.9) -> Values | None:
         """Half the widths of `interval`, one or one a column for each step; None where no interval is known."""
+        if self.radii is not None:
+            return self.radii(confidence)
         if (deviation := self.deviation) is not None:
             # around Laplace noise a Gaussian interval covers nearly the same at 90 %
             found: Values = NormalDist().inv_cdf(0.5 + confidence / 2) * deviation
             return found
-        if self.radii is not None:
-            return self.radii(confidence)
         return None if self.law is None else self._radius_by(self.law, confidence)
 
     def _radius_by(self, law: NoiseLaw, confidence: float) -> Values:
@@ -352,6 +352,8 @@ class Releases(_Published):
         For each step the step at which its values became known, where they are revised values; else None.
     deviation, measured, law, radii
         As in :class:`Release`, T × d.
+    readings
+        The measurements that a model was given, NaN at steps without one, where it has released them; else None.
     names
         The names of the columns, where the run knows them; else None.
 
@@ -367,8 +369,8 @@ class Releases(_Published):
     """
 
     __slots__ = (
-        "_deviation", "_source", "delay", "ends", "first_step", "law", "measured", "names", "radii", "revised", "scale",
-        "status", "unit", "units", "values",
+        "_deviation", "_source", "delay", "ends", "first_step", "law", "measured", "names", "radii", "readings",
+        "revised", "scale", "status", "unit", "units", "values",
     )  # fmt: skip
 
     def __init__(
@@ -401,6 +403,7 @@ class Releases(_Published):
         self.ends = ends
         self.law = None
         self.radii = None
+        self.readings: Values | None = None
         self.names: tuple[str, ...] | None = None
 
     @classmethod

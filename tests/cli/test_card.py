@@ -324,12 +324,18 @@ def test_a_file_that_is_no_record_is_not_replaced(configured, tmp_path, capsys) 
 
 
 def test_the_card_as_json_is_that_of_release(configured, capsys) -> None:
-    """One query is an object, several are one by their names; the record can be had as JSON, too."""
+    """One card for several queries, what is particular to each by its name; the record can be had as JSON, too."""
     path = configured(CASES["shop"] + ABOUT)
     assert main(["card", str(path)]) == 0
     shown = json.loads(capsys.readouterr().out)
     parts = parse_queries(CASES["shop"] + ABOUT).parts
-    assert shown == {"queries": {part.name: json.loads(json.dumps(card(part))) for part in parts}}
+    assert (shown["title"], shown["privacy"]["epsilon"]) == ("Campus: who is where", "1")
+    assert "1-differentially private" in shown["privacy"]["guarantee"]
+    assert any(words.endswith(", a year") for words in shown["privacy"]["lifetimes"])
+    for part in parts:
+        own, alone = shown["queries"][part.name], json.loads(json.dumps(card(part)))
+        assert (own["data_product"], own["mechanism"]) == (alone["data_product"], alone["mechanism"])
+        assert own["privacy"]["max_change"] == alone["privacy"]["max_change"]
     assert main(["card", str(path), "--registry", "--json"]) == 0
     assert faults(json.loads(capsys.readouterr().out), RULES) == []
 

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tidegate.bench import measure, own_stream
 from tidegate.cli import main
 from tidegate.mechanisms import catalogue, chosen, find, installed
 from tidegate.policy import WEvent
-from tidegate.repro import across, own_data
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def test_bench_refuses_in_one_sentence(wrong, tmp_path, capsys):
 def test_values_on_a_grid():
     """The error is in the unit of the values, whatever the grid."""
     values = np.full((200, 1), 12.34)
-    found = own_data.compare(
+    found = own_stream.compare(
         values, chosen("Uniform"), epsilons=["1"], windows=[4], max_change="0.5", grid="0.01", runs=6
     )
     error = next(row["error"] for row in found.rows if row["statistic"] == "at once")
@@ -204,14 +204,14 @@ def test_bench_as_published_tunes_nothing(hours, capsys):
 
 def test_fast_as_published_runs_on_blocks():
     """The w-event paper runs FAST with half of ε on disjoint blocks; the default of Tidegate is another one."""
-    (found,) = across.published(catalogue()["Fast"], WEvent(epsilon="1", w=24), 1, 100)
-    assert "blocks = true" in own_data.parameters(found)
-    assert "noise = laplace" in own_data.parameters(found)
+    (found,) = measure.published(catalogue()["Fast"], WEvent(epsilon="1", w=24), 1, 100)
+    assert "blocks = true" in own_stream.parameters(found)
+    assert "noise = laplace" in own_stream.parameters(found)
 
 
 def test_bench_runs_as_often_as_it_was_asked_to(hours, capsys, monkeypatch):
     """Also where runs take longer than the benchmark of all streams waits; one run has no interval and is refused."""
-    monkeypatch.setattr("tidegate.repro.across.SECONDS", 0.0)
+    monkeypatch.setattr("tidegate.bench.measure.SECONDS", 0.0)
     for more in ((), ("--as-published",)):
         _, rows = rows_of(hours, capsys, "--runs", "9", *more)
         assert {row["runs"] for row in rows.values()} == {9}
@@ -254,9 +254,9 @@ def test_nothing_is_timed_before_it_was_warmed_up(monkeypatch):
     """A first run on a few steps is in no time and in no error."""
     seen = []
     monkeypatch.setattr(
-        across, "errors", lambda mechanism, truth: seen.append(len(truth)) or {"at once": (1.0, 1.0)}
+        measure, "errors", lambda mechanism, truth: seen.append(len(truth)) or {"at once": (1.0, 1.0)}
     )
     took: list[float] = []
-    found = across.repeated(None, np.ones((500, 1), dtype=np.int64), 2, 2, np.inf, took)
-    assert seen == [across.WARM_UP, 500, 500]
+    found = measure.repeated(None, np.ones((500, 1), dtype=np.int64), 2, 2, np.inf, took)
+    assert seen == [measure.WARM_UP, 500, 500]
     assert (len(took), found["at once"].shape) == (2, (2, 2))

@@ -19,8 +19,8 @@ def test_from_events_to_releases(tmp_path: Path, capsys: pytest.CaptureFixture[s
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.startswith("Released 12 steps × 2 columns")
     for words in (
-        "Guarantee",
-        "4 consecutive steps",
+        "Protected",
+        "any 4 hours, with ε = 1",
         "ledger verified: 12 steps",
         "out.csv",
         "not for others",
@@ -47,7 +47,7 @@ def test_standard_output_holds_releases_only(tmp_path: Path, capsys: pytest.Capt
     assert main(["release", str(tmp_path / "tidegate.toml")]) == 0
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 13
-    assert "Guarantee" in shown.err
+    assert "Protected" in shown.err
 
 
 def test_report(tmp_path: Path) -> None:
@@ -61,7 +61,13 @@ def test_report(tmp_path: Path) -> None:
     assert "<script" not in text
     assert re.findall(r"(?:src|href)=\"(?!#|data:image/png)[^\"]*\"", text) == []
     assert "url(" not in text
-    for words in ("What is promised", "What was released", "What it cost", "What was measured", "ledger"):
+    for words in (
+        "What is promised",
+        "<section class=released",
+        "What it cost",
+        "What was measured",
+        "ledger",
+    ):
         assert words in text
     assert "<h2>How wrong" not in text
 
@@ -186,7 +192,16 @@ def test_a_stream_that_is_stopped_before_its_first_step_says_so(capsys: pytest.C
     """Nothing was released, and nothing was released before."""
     from tidegate.cli.release import show
 
-    facts = {"steps": 0, "steps_now": 0, "seconds": 1.0, "columns": ["a"], "guarantee": "", "ledger": ""}
+    facts = {
+        "in_one_line": "",
+        "answers": [],
+        "steps": 0,
+        "steps_now": 0,
+        "seconds": 1.0,
+        "columns": ["a"],
+        "guarantee": "",
+        "ledger": "",
+    }
     show({**facts, "sink": "out.csv", "ledger_file": "out.ledger"}, aside=False, inside=False)
     assert "Nothing yet" in capsys.readouterr().out
 

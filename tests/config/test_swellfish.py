@@ -70,7 +70,7 @@ def test_a_stream_of_secrets_from_a_file(folder: Path) -> None:
         stream.finish()
         verdict = stream.store.verify()
         assert verdict.ok
-        write_report(folder / "report.html", config, stream.store, verdict)
+        write_report(folder / "report.html", [config], [stream.store], verdict)
     released = pl.read_csv(folder / "released.csv", infer_schema_length=None)
     assert released["scale"][4 * 21] > 2 * released["scale"][4 * 12]
     with open_stream(read_config(folder / "tidegate.toml")) as stream:

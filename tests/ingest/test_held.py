@@ -5,9 +5,13 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.ingest import Columns, Query
+from tidegate.ingest import Columns, Query, Schema, several
 from tidegate.ingest.aggregate import Matrix, needed, step_vectors
 from tidegate.ingest.held import Held
+from tidegate.ingest.keeping import packed, unpacked
+from tidegate.ingest.schema import TextUnits
+from tidegate.ingest.several import Several
+from tidegate.ingest.times import TimeReader
 
 batches = st.lists(st.lists(st.integers(1, 6), max_size=4), max_size=20)
 
@@ -94,3 +98,56 @@ def test_repeats_of_one_unit_take_no_room() -> None:
         held.add(rows, np.ones(10_000, dtype=np.int64), {})
         largest = max(largest, len(held))
     assert largest <= 4 * 5 * query.most
+
+
+WITHOUT_UNITS = [
+    Query(aggregate="count", columns=Columns(("a", "b", "c"))),
+    Query(aggregate="sum", columns=Columns(("a", "b", "c")), clip=("-5", "5")),
+    Query(aggregate="mean", columns=Columns(("a", "b", "c")), clip=("-5", "5")),
+]
+
+
+@given(st.sampled_from(WITHOUT_UNITS), st.lists(st.lists(events, max_size=8), max_size=10))
+def test_records_without_units_are_merged(
+    query: Query, found: list[list[tuple[int, int, str, int, int]]]
+) -> None:
+    """The vectors are those of all records, also after rows were put away, and one row per step and column is held."""
+    held = Held(lambda rows, numbers: needed(query, rows, numbers))
+    for batch in found:
+        rows, numbers = rows_of(query, batch)
+        rows, numbers = held.add(rows.drop("unit"), numbers, {})
+        for step, entry in packed(rows, numbers):
+            assert unpacked(entry).equals(rows.filter(numbers == step))
+    assert len(held) <= 2 * 3 * 4
+    pieces, _ = held.close(3, None)
+    rows, numbers = rows_of(query, [event for batch in found for event in batch])
+    whole, _ = step_vectors(query, rows.drop("unit"), numbers, 1, 3, finite=False)
+    if pieces:
+        frame = pl.concat([piece for piece, _ in pieces])
+        kept, _ = step_vectors(query, frame, np.concatenate([n for _, n in pieces]), 1, 3, finite=False)
+        np.testing.assert_array_equal(kept, whole)
+
+
+def test_records_without_units_take_no_room() -> None:
+    """A million records of two queries beside each other: what is held does not grow with them."""
+    schema = Schema(time="time", column="column", value="value")
+    query = Several(((schema, WITHOUT_UNITS[0]), (schema, WITHOUT_UNITS[1])))
+    held = Held(lambda rows, numbers: several.needed(query, rows, numbers))
+    rng = np.random.default_rng(1)
+    total = np.zeros(6, dtype=np.int64)
+    for _ in range(50):
+        frame = pl.DataFrame(
+            {
+                "time": rng.integers(0, 10**6, 10_000),
+                "column": rng.choice(["a", "b", "c"], 10_000),
+                "value": rng.integers(-9, 9, 10_000),
+            }
+        )
+        rows = several.read_rows(query, frame, schema, TimeReader("nanoseconds"), TextUnits())
+        steps = np.ones(len(rows), dtype=np.int64)
+        total += several.step_vectors(query, rows, steps, 1, 1)[0][0]
+        held.add(rows, steps, {})
+        assert len(held) <= 12
+    pieces, _ = held.close(1, None)
+    frame, steps = pl.concat([rows for rows, _ in pieces]), np.concatenate([at for _, at in pieces])
+    np.testing.assert_array_equal(several.step_vectors(query, frame, steps, 1, 1)[0][0], total)

@@ -27,6 +27,8 @@ from tests.runtime.helpers import Targets, listening_broker
 
 from tiers import slow
 
+# a program that tests start, with no examples: without Spark it cannot be imported
+collect_ignore = [] if importlib.util.find_spec("pyspark") else ["spark_worker.py"]
 Require = Callable[[str, str], None]
 SILENT = logging.getLogger("tests.silent")
 SILENT.addHandler(logging.NullHandler())

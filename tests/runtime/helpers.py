@@ -138,13 +138,18 @@ class Worker:
     Parameters
     ----------
     script
-        What it runs: a file beside this one.
+        What it runs: a file, from the folder of this one on.
     """
 
     def __init__(self, script: str) -> None:
-        command = [sys.executable, str(Path(__file__).with_name(script))]
+        command = [sys.executable, str(Path(__file__).parent / script)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._line() == "ready"
+        try:
+            assert self._line() == "ready"
+        except BaseException:
+            self.process.kill()
+            self.process.communicate()
+            raise
 
     def _line(self) -> str:
         assert self.process.stdout is not None

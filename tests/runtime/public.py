@@ -27,8 +27,9 @@ from tidegate.runtime.amend import told_of
 from tidegate.runtime.archives import Archives
 from tidegate.runtime.card import write_card
 from tidegate.runtime.chunks import Chunk, joined
+from tidegate.runtime.numbers import write_table
 from tidegate.runtime.pulse import Pulse
-from tidegate.runtime.report import write_report
+from tidegate.runtime.report import released_numbers, write_report
 from tidegate.runtime.streams import archives_of
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.web import Service, Settings
@@ -175,10 +176,11 @@ def surface(queries: Queries, *, live: bool = False) -> Surface:
         found["head"] = "{}:{}".format(*streams.ledger.head).encode()
         found["verdict"] = str(verdict).encode()
         with closing(Archives(archives_of(streams.queries.first))) as archives:
-            for config, stream in zip(streams.queries.parts, streams.streams, strict=True):
-                place = folder / f"report-{config.name}.html"
-                write_report(place, config, stream.store, verdict, history=history, archives=archives)
-                write_card(folder / f"card-{config.name}.json", config, history)
+            stores = [stream.store for stream in streams.streams]
+            parts = streams.queries.parts
+            write_report(folder / "report.html", parts, stores, verdict, history=history, archives=archives)
+            write_table(folder / "table.csv", released_numbers(parts, stores, archives))
+            write_card(folder / "card.json", parts, history)
     for pattern in MADE:
         found |= {path.name: _MOMENT.sub(b"", path.read_bytes()) for path in sorted(folder.rglob(pattern))}
     service = Service([queries], Settings(clock=lambda: AFTER, backfill=True, tokens=folder / "tokens"))

@@ -203,7 +203,7 @@ def test_the_report_of_given_input_says_what_was_not_done(tmp_path: Path) -> Non
     config = given(tmp_path, "Uniform", hours=48)
     release(config)
     with open_stream(config) as stream:
-        write_report(tmp_path / "report.html", config, stream.store, stream.store.ledger.verify())
+        write_report(tmp_path / "report.html", [config], [stream.store], stream.store.ledger.verify())
     text = (tmp_path / "report.html").read_text()
     assert "No reading at all: silent." in text
     assert "which readings are missing is public" in text

@@ -159,11 +159,13 @@ def test_the_commands_know_several_queries(tmp_path: Path, capsys: pytest.Captur
     done = json.loads(capsys.readouterr().out)
     assert [query["name"] for query in done["queries"]] == ["orders", "customers", "revenue"]
     assert (done["steps"], done["releases"], done["fullest_window"]) == (20, 60, "1")
-    report = (tmp_path / "report-orders.html").read_text(encoding="utf-8")
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "One account" in report
     assert "customers has 0.25 of the budget" in report
-    card = json.loads((tmp_path / "card-revenue.json").read_text(encoding="utf-8"))
-    assert (card["privacy"]["epsilon"], card["privacy"]["share_of_the_budget"]) == ("1", "0.5")
+    assert [f'id="released-{name}"' in report for name in ("orders", "customers", "revenue")] == [True] * 3
+    card = json.loads((tmp_path / "card.json").read_text(encoding="utf-8"))
+    assert card["privacy"]["epsilon"] == "1"
+    assert card["queries"]["revenue"]["privacy"]["share_of_the_budget"] == "0.5"
     assert main(["ledger", "verify", str(tmp_path / "tidegate.ledger"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["releases"] == 60
     edited(tmp_path, ("count = 20", "count = 30"), ('clip = ["0", "200"]', 'clip = ["0", "100"]'))
@@ -175,7 +177,7 @@ def test_the_commands_know_several_queries(tmp_path: Path, capsys: pytest.Captur
         "revenue": "begins anew",
     }
     assert main(["release", str(file), "--report", places[0]]) == 0
-    report = (tmp_path / "report-revenue.html").read_text(encoding="utf-8")
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Amended from step 21 on" in report
     assert "straddle" in report
 
@@ -195,7 +197,7 @@ def test_what_was_promised_before_an_amendment_is_said(
     said = " ".join(capsys.readouterr().out.split())
     assert "Amended from step 21 on" in said
     assert ("What was released before was promised something else." in said) == other
-    report = (tmp_path / "report-revenue.html").read_text(encoding="utf-8")
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "</span>silent<td>" in report
     assert "were missing" not in report
 
@@ -483,8 +485,8 @@ def test_a_smaller_budget_is_said_of_later_steps_only(
     assert facts["fullest_window"] == "1"
     assert main(["ledger", "verify", str(tmp_path / "tidegate.ledger")]) == 0
     assert words in capsys.readouterr().out
-    assert words in (tmp_path / "report-orders.html").read_text(encoding="utf-8")
-    history = json.loads((tmp_path / "card-orders.json").read_text(encoding="utf-8"))["privacy"]["history"]
+    assert words in (tmp_path / "report.html").read_text(encoding="utf-8")
+    history = json.loads((tmp_path / "card.json").read_text(encoding="utf-8"))["privacy"]["history"]
     assert any(sentence.startswith("Amended from step 21 on: ε = 0.25") for sentence in history)
     assert any("with ε = 0.25, steps 1 to 20" in sentence for sentence in history)  # a quarter of 1
 

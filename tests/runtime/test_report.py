@@ -19,7 +19,7 @@ from tidegate.ingest import StepBlock
 from tidegate.runtime import open_stream
 from tidegate.runtime.accuracy import Accuracy
 from tidegate.runtime.card import card
-from tidegate.runtime.pictures import _grid, averages, bins_of, moved, png
+from tidegate.runtime.pictures import SMALL, _grid, averages, bins_of, moved, png
 from tidegate.runtime.report import _chosen, write_report
 from tidegate.runtime.wording import Words
 
@@ -47,7 +47,7 @@ def test_the_first_lines_say_who_how_long_and_how_far_off(tmp_path: Path) -> Non
     laplace = 'name = "Uniform"\nnoise = "laplace"\n'
     text = text_of(tmp_path, ('name = "Uniform"\n', laplace), ("[sink]", ABOUT + "\n[sink]"))
     assert "<h1>Walruses &lt;here&gt;</h1>" in text
-    half = float(re.search(r"<strong>± ([\d.]+) walruses</strong>", text)[1])  # type: ignore[index]
+    half = float(re.search(r"<strong>±&nbsp;([\d.]+) walruses</strong>", text)[1])  # type: ignore[index]
     assert abs(half - 4 * math.log(10)) < 0.6  # scale w·Δ/ε = 4, on a grid of 1
     assert "any walrus, any 4 hours" in text
     assert "published by The harbour" in text
@@ -149,7 +149,7 @@ def test_a_year_of_hours_in_20_columns_is_small(tmp_path: Path) -> None:
 
         stream.drive([StepBlock(1, values, Fraction(1), {"step": 8760, "source": None})])
         stream.finish()
-        write_report(tmp_path / "report.html", config, stream.store, stream.store.verify())
+        write_report(tmp_path / "report.html", [config], [stream.store], stream.store.verify())
     text = (tmp_path / "report.html").read_text()
     assert len(text.encode()) <= 400_000
     assert text.count("data:image/png;base64") == 20
@@ -337,7 +337,7 @@ def test_pieces_of_pictures() -> None:
 @pytest.mark.parametrize("most", [0.004, 0.7, 3.0, 99.0, 5e3, 9.9e4, 1.4e5, 7e5, 1.6e6, 3.5e8, 2e9, 7e11])
 def test_numbers_at_the_left_have_room(most: float) -> None:
     """No label is longer than seven characters, and each says the number at which it stands."""
-    found = re.findall(r'y="([\d.]+)" text-anchor="end">(-?[\d,.]+)( [kMG])?<', _grid(-most / 9, most))
+    found = re.findall(r'y="([\d.]+)" text-anchor="end">(-?[\d,.]+)( [kMG])?<', _grid(-most / 9, most, SMALL))
     assert len(found) > 1
     for y, shown, size in found:
         assert len(shown + size) <= 7

@@ -335,3 +335,26 @@ def test_the_page_has_the_words_of_about(chromium: Any, tmp_path: Path) -> None:
         assert "One walrus counts in at most 1 column in one week." in shown
         chromium.get(address)
         until(lambda: "Harbour" in chromium.find_element("id", "streams").text)
+
+
+def test_a_window_without_visible_values_says_so(chromium: Any, tmp_path: Path) -> None:
+    """Zeros alone are no narrow band; one value brings the chart back. The promise is one line, and whole behind it."""
+    with served([finite(tmp_path)]) as (address, service):
+        settled(service)
+        chromium.get(f"{address}/view/hall")
+        until(lambda: chromium.execute_script("return globalThis.tidegate?.sorted.length > 3"))
+        chart = "return document.querySelector('#stage .chart').classList.contains('hidden')"
+        press = "document.querySelector('[data-range=all]').click();"
+        set_to = "for (const row of tidegate.sorted) row.values = row.values.map(() => {});" + press
+        chromium.execute_script(set_to.format(0))
+        until(lambda: "No value is visible" in chromium.find_element("id", "unseen").text)
+        assert chromium.execute_script(chart)
+        chromium.execute_script(set_to.format(5))
+        until(lambda: not chromium.execute_script(chart))
+        assert chromium.find_element("id", "unseen").text == ""
+        promise = chromium.find_element("id", "guarantee").text
+        assert promise.startswith("Protected: any ")
+        assert "all year: ε = " in promise
+        assert "differentially private" not in promise  # but in what is folded
+        whole = chromium.execute_script("return document.querySelector('#guarantee details').textContent")
+        assert "differentially private" in whole

@@ -40,7 +40,6 @@ COMMANDS = {
     "serve": "Serve streams over HTTP, or manage tokens.",
     "ledger": "Look at a ledger, verify it, back it up, put it back or prune it.",
     "new": "Skeletons of your own mechanisms.",
-    "repro": "The papers' experiments: what is claimed, and what the sound implementation gives.",
     "datasets": "Sample streams: make one, or load a public one that you have downloaded.",
 }
 COMPLETION = "_TIDEGATE_COMPLETE"  # a shell that asks how a word goes on sets it
@@ -111,13 +110,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         The exit code: 0 done, 1 an unexpected failure, 2 bad input, 130 interrupted.
     """
+    return run_app(app, "tidegate", arguments)
+
+
+def run_app(commands: typer.Typer, name: str, arguments: Sequence[str] | None = None) -> int:
+    """Run commands of any program of this project by the rules of `main`."""
     try:
         check_system()
         if COMPLETION in os.environ:
             import_module("typer.completion").completion_init()
-        code = app(
-            args=None if arguments is None else list(arguments), prog_name="tidegate", standalone_mode=False
-        )
+        given = None if arguments is None else list(arguments)
+        code = commands(args=given, prog_name=name, standalone_mode=False)
         if code == 130:  # newer typer turns an interruption into this code, older ones into Abort
             return _fail("interrupted.", 130)
         return code if isinstance(code, int) else 0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tidegate.repro.own_data import Comparison
+    from tidegate.bench.own_stream import Comparison
 
 EXAMPLE = "Example: tidegate bench counts.csv --public --epsilon 0.1,1 --window 24 --season 24 --out compared"
 
@@ -63,11 +63,11 @@ def bench(
     benchmark of docs/repro.md. True values are read and errors are printed without noise: unless the data are public,
     what comes out is for the inside only, and says so.
     """
+    from tidegate.bench.own_stream import INSIDE, compare
     from tidegate.cli.progress import stages
     from tidegate.errors import InvalidInput, InvalidParameter
     from tidegate.exact import whole
     from tidegate.mechanisms import chosen
-    from tidegate.repro.own_data import INSIDE, compare
 
     runs, steps = whole("runs", runs, least=2), whole("steps", steps)  # one run has no interval
     windows = [_window(word) for word in _words("window", window)]

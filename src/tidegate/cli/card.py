@@ -32,7 +32,7 @@ def card(
     from tidegate.config import read_queries
     from tidegate.config.places import check_output
     from tidegate.errors import InvalidParameter
-    from tidegate.runtime.card import card as facts
+    from tidegate.runtime.card import card_of_all
     from tidegate.runtime.plain_yaml import to_yaml
     from tidegate.runtime.registry import history_of, registry_record, write_record
 
@@ -43,9 +43,7 @@ def card(
     queries = read_queries(config, follow=True)
     history = history_of(queries)
     if not registry:
-        cards = {part.name: facts(part, history) for part in queries.parts}
-        found = {"queries": cards} if queries.listed else cards[queries.first.name]
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(card_of_all(queries.parts, history), indent=2, ensure_ascii=False))
         return
     record = registry_record(queries, history)
     if out is not None:

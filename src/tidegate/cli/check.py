@@ -32,6 +32,7 @@ def check(
     """
     from tidegate.config import read_queries
     from tidegate.errors import TidegateError, without_secrets
+    from tidegate.runtime.wording import Words
 
     found: list[tuple[str, bool, str]] = []
 
@@ -48,7 +49,8 @@ def check(
 
     def read() -> str:
         settings.append(read_queries(config, follow=follow))
-        return settings[0].guarantee
+        words = Words(settings[0].first)
+        return f"protected is {words.in_one_line} (`tidegate explain` has all of it)."
 
     if attempt("configuration", read):
         attempt("source", lambda: _source(settings[0]))

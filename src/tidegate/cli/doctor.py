@@ -24,6 +24,7 @@ NEEDED = (
     "matplotlib",
 )
 OPTIONAL = {  # part of the package: what it needs, and for what
+    "accounting": (("dp-accounting",), "charges of a log recomputed by a second program"),
     "forecast": (("statsmodels",), "forecasts of released values"),
     "frames": (("pandas", "pyarrow"), "releases as pandas and Arrow tables"),
     "mqtt": (("paho-mqtt",), "events from an MQTT broker"),

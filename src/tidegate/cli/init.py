@@ -181,6 +181,7 @@ def init(
             "write --count 168",
         )
     aggregate = what["aggregate"] or "distinct"
+    _check_columns(columns, chosen, aggregate, queries)
     known = {name: answer for name, answer in {**chosen, **given}.items() if answer is not None}
     known["categories"] = _list(known.get("categories", ""))
     for name in ("count", "window"):
@@ -255,6 +256,31 @@ def in_words(config: Config, wrong: float) -> str:
     counted = Words(config).counted
     what = f" {counted}" if counted else f", in the unit of {value},"
     return f"A released value will be off by {most} {shown}{what} on average; `tidegate plan` says what would help."
+
+
+def _check_columns(
+    columns: Mapping[str, str],
+    chosen: Mapping[str, Any],
+    aggregate: str,
+    queries: Sequence[Mapping[str, str]],
+) -> None:
+    """Refuse a statistic of numbers without a column of numbers, and one by category without the category's column."""
+    from tidegate.errors import InvalidParameter
+    from tidegate.naming import listed
+
+    there = f"a column of the input: {listed(list(columns))}"
+    for keys in queries or ({"aggregate": aggregate, "columns": ""},):
+        of = f"--query name={keys['name']}" if "name" in keys else ""
+        kind, value = keys.get("aggregate", ""), keys.get("value") or chosen["value"]
+        if queries and kind in NUMBERS and kind != "given" and value is None:
+            raise InvalidParameter("value", None, f"{there}, for {of}", "write value= and its name")
+        if queries and keys.get("columns") and not (keys.get("column") or chosen["column"]):
+            raise InvalidParameter("column", None, f"{there}, for {of}", "write column= and its name")
+        if kind in NUMBERS and kind != "given" and columns.get(value or "") == "text":
+            numbers = [name for name, type_ in columns.items() if type_ not in ("text", "time")]
+            raise InvalidParameter(
+                "value", value, "a column of numbers", f"write one of {listed(numbers) or 'another input'}"
+            )
 
 
 def _who(columns: list[str]) -> tuple[str, str]:

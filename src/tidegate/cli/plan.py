@@ -29,7 +29,7 @@ def plan(
         ),
     ] = None,
     query: Annotated[
-        str | None, typer.Option(help="Which of several queries of the configuration the plan is for.")
+        str | None, typer.Option(help="Which of several queries the plan is for; a line for each by default.")
     ] = None,
     target: Annotated[
         str | None,
@@ -92,6 +92,16 @@ def plan(
     from tidegate.runtime.files import PNG, check_earlier
 
     whole("delay", delay, least=0)
+    if config is not None and query is None and _several(config):
+        if target is not None or picture is not None or released is not None:
+            raise InvalidParameter(
+                "query",
+                None,
+                "one of several for a target, a picture or a file",
+                "write --query with its name",
+            )
+        plan_of_all(config, level, delay, as_json=as_json)
+        return
     if picture is not None:
         check_earlier("picture", picture, "picture", PNG)
     if picture is not None and quick:
@@ -164,6 +174,59 @@ def plan(
         if picture is not None:
             typer.echo(f"The picture is in {picture}.")
         typer.echo(following("tidegate", "init", "events.csv") if config is None else release_of(config))
+
+
+def _several(config: Path) -> bool:
+    """Whether a configuration has several queries."""
+    from tidegate.config import read_queries
+
+    queries = read_queries(config, follow=True)
+    return queries.listed and len(queries.parts) > 1 and not queries.first.edition
+
+
+def plan_of_all(file: Path, level: float | None, delay: int, *, as_json: bool) -> None:
+    """A line for each of several queries: its share of the budget, what is recommended, and the error of that."""
+    from tidegate.cli.progress import stages
+    from tidegate.config import read_queries
+    from tidegate.exact import show
+    from tidegate.mechanisms import chosen
+    from tidegate.plan import Description, make_plan
+    from tidegate.plan.predict import number, percent
+
+    queries = read_queries(file, follow=True)
+    found: dict[str, Any] = {}
+    said = True
+    with stages(len(chosen()) * len(queries.parts) + 2, quiet=as_json) as tell:
+        for part in queries.parts:
+            settings = read_settings(file, part.name)
+            weight, size = settings.count_weight, settings.level if level is None else level
+            stream: StreamModel
+            if settings.released is not None and level is None:
+                stream = read_profile(settings.released, settings.season, public=False)
+            else:
+                said = said and (level is not None or settings.level_is_said)
+                size = size if weight is None else size * weight
+                stream = Description(size, settings.columns, settings.season)
+            made = make_plan(settings.policy, stream, runs=1, curves=False, tell=tell, kinds=chosen())
+            if weight is not None:
+                made = made.of_means(size / weight)
+            found[part.name] = facts_of(made, delay) | {"share": show(part.share)}
+            found[part.name]["error_in_words"] = (
+                f"{number(made.best(delay=delay).absolute)}, {percent(made.best(delay=delay).relative)} of "
+                f"{made.part_of}"
+            )
+    if as_json:
+        typer.echo(json.dumps({"queries": found}, indent=2))
+        return
+    for name, facts in found.items():
+        typer.echo(
+            f"{name}, {facts['share']} of the budget: {facts['recommended']['mechanism']}, expected error "
+            f"{facts['error_in_words']}."
+        )
+    if not said:
+        typer.echo("How large values are is not known everywhere: say it with level in each [[query]].")
+    typer.echo(f"More of one: tidegate plan {file} --query {queries.first.name}")
+    typer.echo(release_of(file))
 
 
 class Settings(NamedTuple):

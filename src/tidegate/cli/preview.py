@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +15,7 @@ from tidegate.cli.options import Machine
 from tidegate.cli.progress import release_of
 
 if TYPE_CHECKING:
-    from tidegate.config import Config
+    from tidegate.config import Config, Queries
     from tidegate.ingest import StepBlock
 
 EXAMPLE = "Example: tidegate preview tidegate.toml --level 300 --report preview.html"
@@ -25,7 +25,7 @@ LONGEST = 2_000  # steps that are made up where the stream has no end
 def preview(
     config: Annotated[Path, typer.Argument(help="The configuration.")],
     query: Annotated[
-        str | None, typer.Option(help="Which of several queries of the configuration is shown.")
+        str | None, typer.Option(help="Which of several queries is shown; all by default.")
     ] = None,
     level: Annotated[
         float | None,
@@ -45,102 +45,170 @@ def preview(
     import shutil
     import tempfile
 
+    from tidegate.config import read_queries
     from tidegate.config.places import check_output
-    from tidegate.config.queries import read_query
+    from tidegate.config.queries import Queries, read_query
     from tidegate.errors import InvalidParameter
     from tidegate.plan.predict import number
     from tidegate.runtime.accuracy import likely_level
     from tidegate.runtime.files import check_report
 
-    settings = read_query(config, query)
-    if settings.query.learn is not None:
+    queries = read_queries(config)
+    if query is not None or queries.first.edition:  # editions of a step show the same numbers several times
+        part = read_query(config, query)
+        queries = Queries((part,), part.policy, listed=False)
+    if any(part.query.learn is not None for part in queries.parts):
         raise InvalidParameter(
             "clip",
             "learn",
             "two bounds for a preview, which makes up sums and no single values",
             'write clip = ["0", "100"] in a copy',
         )
-    check_output("report", report, [settings])
+    check_output("report", report, queries.parts)
     check_report(report)
-    likely, said = likely_level(settings)
-    size = likely if level is None else level
+    likely = [likely_level(part) for part in queries.parts]
+    sizes = [size if level is None else level for size, _ in likely]
     folder = Path(tempfile.mkdtemp(prefix="tidegate-preview-"))
     try:
-        done = run_preview(settings, size, folder, report)
+        done = run_preview(queries, sizes, folder, report)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if as_json:
         typer.echo(json.dumps(done, indent=2, ensure_ascii=False))
         return
-    of = "records of each mean" if settings.query.aggregate == "mean" else "a value"
-    typer.echo(f"Made up {done['steps']:,} steps with about {number(size)} {of}, and released them.")
-    if done["in_words"]:
-        typer.echo(f"{done['in_words']}.")
-    if level is None and not said:
-        typer.echo("How large values really are is not known: say it with --level.")
+    if queries.listed:
+        typer.echo(f"Made up {done['steps']:,} steps of {len(queries.parts)} statistics, and released them.")
+        for part, size in zip(queries.parts, sizes, strict=True):
+            words = done["queries"][part.name]["in_words"]
+            typer.echo(
+                f"{part.name}, about {number(size)}: {words}." if words else f"{part.name}: no interval."
+            )
+    else:
+        of = "records of each mean" if queries.first.query.aggregate == "mean" else "a value"
+        typer.echo(f"Made up {done['steps']:,} steps with about {number(sizes[0])} {of}, and released them.")
+        if done["in_words"]:
+            typer.echo(f"{done['in_words']}.")
+    if level is None and not all(said for _, said in likely):
+        how = "in each [[query]] with level" if queries.listed else "with --level"
+        typer.echo(f"How large values really are is not known: say it {how}.")
     typer.echo(f"The report is in {report}. Nothing was read, and nothing was spent.")
     typer.echo(release_of(config))
 
 
-def run_preview(config: Config, level: float, folder: Path, report: Path) -> dict[str, Any]:
+def run_preview(queries: Queries, levels: Sequence[float], folder: Path, report: Path) -> dict[str, Any]:
     """Release made-up steps into a folder that goes away, and write the report."""
     import numpy as np
 
-    from tidegate.runtime import open_stream
     from tidegate.runtime.accuracy import accuracy
-    from tidegate.runtime.chunks import joined, latest
-    from tidegate.runtime.report import write_report
-    from tidegate.runtime.wording import Words
+    from tidegate.runtime.report import released_numbers, write_report
+    from tidegate.runtime.streams import open_streams
+    from tidegate.runtime.wording import Words, title_of_all
 
-    made = replace(
+    title = f"Made up: {title_of_all(queries.parts)}"
+    made = replace(queries, parts=tuple(_made(part, folder, title) for part in queries.parts))
+    blocks = dict(zip((part.name for part in made.parts), made_up(made.parts, levels), strict=True))
+    truth = [
+        part.query.exact_answers(
+            np.concatenate([block.units for block in blocks[part.name]]) / part.query.ticks
+        )
+        for part in made.parts
+    ]
+    with open_streams(made) as streams:
+        if made.listed:
+            for together in zip(*(blocks[part.name] for part in made.parts), strict=True):
+                for stream, chunk in zip(
+                    streams.streams, streams.take(streams.streams, together), strict=True
+                ):
+                    stream.send(chunk)
+        else:
+            streams.drive(blocks[made.first.name])
+        streams.finish()
+        stores = [stream.store for stream in streams.streams]
+        write_report(report, made.parts, stores, streams.verify(), made_up=truth)
+        numbers = released_numbers(made.parts, stores)
+    facts = {}
+    for part, each, true in zip(made.parts, numbers, truth, strict=True):
+        found = accuracy(part, each.newest)
+        errors = np.abs(each.answers - true[: len(each.newest)])
+        facts[part.name] = {
+            "columns": list(part.query.answer_labels),
+            "mean_absolute_error": round(float(np.nanmean(errors)), 4),
+            "half_width": None if found is None else found.half,
+            "in_words": "" if found is None else Words(part).accuracy(found),
+        }
+    own = {"queries": facts} if made.listed else facts[made.first.name]
+    return {
+        "steps": len(numbers[0].newest),
+        **own,
+        "report": str(report),
+        "guarantee": made.guarantee,
+    }
+
+
+def _made(config: Config, folder: Path, title: str) -> Config:
+    """A configuration whose source, ledger and files are in another folder."""
+    return replace(
         config,
         path=folder / config.path.name,
         source=replace(config.source, complete=True),  # made up, so that no clock need close anything
         protect=replace(config.protect, ledger=None),
-        sink=replace(config.sink, location="released.csv", format="csv", receipt=None, revisions="auto"),
+        sink=replace(
+            config.sink,
+            location=f"{config.name or 'released'}.csv",
+            format="csv",
+            receipt=None,
+            revisions="auto",
+        ),
+        answers=tuple(
+            replace(answer, location=f"answer-{answer.name}{Path(answer.location).suffix}")
+            for answer in config.answers
+        ),
         steps=config.steps if config.steps.count else replace(config.steps, count=LONGEST),
-        about=replace(config.about, title=f"Made up: {Words(config).title}"),
+        about=replace(config.about, title=title),
     )
-    blocks = list(made_up(made, level))
-    truth = made.query.exact_answers(np.concatenate([block.units for block in blocks]) / made.query.ticks)
-    with open_stream(made) as stream:
-        stream.drive(blocks)
-        stream.finish()
-        newest = latest(joined(stream.store.chunks(), made.query.width))
-        found = accuracy(made, newest)
-        errors = np.abs(made.query.answers(newest.values) - truth[: len(newest)])
-        write_report(report, made, stream.store, stream.store.verify(), made_up=truth)
-    return {
-        "steps": len(newest),
-        "columns": list(made.query.answer_labels),
-        "mean_absolute_error": round(float(np.nanmean(errors)), 4),
-        "half_width": None if found is None else found.half,
-        "in_words": "" if found is None else Words(made).accuracy(found),
-        "report": str(report),
-        "guarantee": str(made.guarantee),
-    }
 
 
-def made_up(config: Config, level: float) -> Iterator[StepBlock]:
-    """Steps with days, weeks and a rest, around a level."""
+def made_up(parts: Sequence[Config], levels: Sequence[float]) -> list[list[StepBlock]]:
+    """Steps with days, weeks and a rest, around a level, for each query; together they contradict nothing."""
     import numpy as np
 
     from tidegate.config.auto import steps_of_a_day
+    from tidegate.config.relations import relations, signs
     from tidegate.ingest import StepBlock
     from tidegate.noise import install
     from tidegate.noise.fixed import FixedEntropy
     from tidegate.plan import Description
+    from tidegate.queries.relations import adjusted
     from tidegate.runtime.accuracy import step_seconds
 
-    query = config.query
-    season = steps_of_a_day(step_seconds(config))
-    described = Description(level=level, columns=len(query.columns), season=season)
-    steps = min(config.steps.count or LONGEST, 20_000)
+    season = steps_of_a_day(step_seconds(parts[0]))
+    steps = min(parts[0].steps.count or LONGEST, 20_000)
     with install(FixedEntropy("preview")):  # makes up a stream and protects nobody
-        values = described.sample(steps, 0)
-    units = values * query.ticks
-    if query.aggregate == "mean":  # as many records, whose values are in the middle of the clip
-        units = np.concatenate([values * 0, values * query.count_weight], axis=1)
-    for begin in range(0, steps, 1_000):
-        part = units[begin : begin + 1_000]
-        yield StepBlock(begin + 1, part, Fraction(query.grid), {"step": begin + len(part), "source": None})
+        values = [
+            Description(level=level, columns=len(part.query.columns), season=season).sample(steps, number)
+            for number, (part, level) in enumerate(zip(parts, levels, strict=True))
+        ]
+    known = relations(parts)
+    if known:
+        nonnegative = [sign for part in parts for sign in signs(part)]
+        together = np.floor(adjusted(np.concatenate(values, axis=1).astype(np.float64), known, nonnegative))
+        ends = np.cumsum([value.shape[1] for value in values])
+        values = np.split(together.astype(np.int64), ends[:-1], axis=1)
+    found = []
+    for part, value in zip(parts, values, strict=True):
+        query = part.query
+        units = value * query.ticks
+        if query.aggregate == "mean":  # as many records, whose values are in the middle of the clip
+            units = np.concatenate([value * 0, value * query.count_weight], axis=1)
+        found.append(
+            [
+                StepBlock(
+                    begin + 1,
+                    np.ascontiguousarray(units[begin : begin + 1_000]),
+                    Fraction(query.grid),
+                    {"step": min(begin + 1_000, steps), "source": None},
+                )
+                for begin in range(0, steps, 1_000)
+            ]
+        )
+    return found

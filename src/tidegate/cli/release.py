@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidegate.runtime import Stream, Streams
 
 RECENT = 20_000  # releases by which accuracy is judged
+MOST_FILES, MOST_QUERIES = 6, 4  # that a summary names
 GRACE = 3  # seconds without a broker that are not worth a word
 UNKNOWN_COST = "what the earlier releases have cost adds to this stream's budget"
 NOTHING_COUNTED = "No record fell into these steps: check start, zone and columns."
@@ -48,6 +49,13 @@ def release(
     card: Annotated[
         Path | None, typer.Option(help="Write the card of the deployment here, as JSON for registries.")
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the newest numbers of all queries here, as one CSV: released, adjusted where they contradict "
+            "each other, and whether they are withheld."
+        ),
+    ] = None,
     compare_truth: Annotated[
         bool,
         typer.Option("--compare-truth", help="Show true errors in the report, which then must stay inside."),
@@ -62,6 +70,9 @@ def release(
     backfill: Annotated[
         bool,
         typer.Option("--backfill", help="Close more steps at once than catch_up in [steps] allows."),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print the guarantee, all assumptions and every file.")
     ] = False,
     as_json: Machine = False,
 ) -> None:
@@ -100,13 +111,14 @@ def release(
         )
     if compare_truth and report is None:
         raise InvalidParameter("compare-truth", True, "used with --report", "write --report report.html")
-    _check_outputs(queries, report, card)
+    _check_outputs(queries, report, card, table)
     begun = time.perf_counter()
     done = run_release(
         queries,
         live=live,
         quiet=as_json,
         report=report,
+        table=table,
         compare_truth=compare_truth,
         begin_anew=begin_anew,
         backfill=backfill,
@@ -115,17 +127,15 @@ def release(
     if card is not None:
         from tidegate.runtime.card import write_card
 
-        cards = [beside(card, part, queries) for part in queries.parts]
-        for place, part in zip(cards, queries.parts, strict=True):
-            write_card(place, part, done["history"])
-        done["card"] = ", ".join(map(str, cards))
+        write_card(card, queries.parts, done["history"])
+        done["card"] = str(card)
     done["seconds"] = round(time.perf_counter() - begun, 3)
     # what is said must not mix with what is released
     aside = settings.sink.location == "-"
     if as_json:
         typer.echo(json.dumps(done, indent=2), err=aside)
     else:
-        show(done, aside=aside, inside=compare_truth)
+        show(done, aside=aside, inside=compare_truth, verbose=verbose)
         if report is None and done["steps"]:
             typer.echo("\n" + release_of(config, *(["--until", "now"] if until else [])), err=aside)
         elif "://" not in done["ledger_file"]:
@@ -134,26 +144,23 @@ def release(
         raise typer.Exit(1)
 
 
-def _check_outputs(queries: Queries, report: Path | None, card: Path | None) -> None:
-    """Refuse reports and cards that would replace anything else, before anything is charged."""
+def _check_outputs(queries: Queries, report: Path | None, card: Path | None, table: Path | None) -> None:
+    """Refuse reports, cards and tables that would replace anything else, before anything is charged."""
     from tidegate.config.places import check_output
     from tidegate.errors import InvalidParameter
     from tidegate.runtime.card import check_card
     from tidegate.runtime.files import check_report
+    from tidegate.runtime.numbers import check_table
 
-    if report is not None and card is not None and report.resolve() == card.resolve():
-        raise InvalidParameter("card", str(card), "another file than the report", "name another")
-    for name, path, check in (("report", report, check_report), ("card", card, check_card)):
+    outputs = (("report", report, check_report), ("card", card, check_card), ("table", table, check_table))
+    seen: dict[Path, str] = {}
+    for name, path, check in outputs:
         if path is None:
             continue
-        for place in (beside(path, part, queries) for part in queries.parts):
-            check_output(name, place, queries.parts)
-            check(place)
-
-
-def beside(path: Path, config: Config, queries: Queries) -> Path:
-    """A file for each of several queries."""
-    return path.with_name(f"{path.stem}-{config.name}{path.suffix}") if queries.listed else path
+        if (other := seen.setdefault(path.resolve(), name)) != name:
+            raise InvalidParameter(name, str(path), f"another file than the {other}", "name another")
+        check_output(name, path, queries.parts)
+        check(path)
 
 
 def run_release(
@@ -162,6 +169,7 @@ def run_release(
     live: bool,
     quiet: bool,
     report: Path | None = None,
+    table: Path | None = None,
     compare_truth: bool = False,
     begin_anew: bool = False,
     backfill: bool = False,
@@ -187,7 +195,7 @@ def run_release(
         ) as streams:
             queries, before = streams.queries, streams.step
             config = queries.first
-            if report is not None:
+            if report is not None or table is not None:
                 with closing(Archives(archives_of(config))) as archives:
                     archives.check(streams.ledger)
             if system_notice():
@@ -214,23 +222,30 @@ def run_release(
             verdict = streams.check() if report is None else streams.verify()  # a report is about all steps
             history = told_of(streams.ledger)
             done = _summary(streams, before, verdict) | {"history": history}
+            stores = [stream.store for stream in streams.streams]
             if report is not None:
                 watcher.stage("writing the report")
                 from tidegate.runtime.report import write_report
 
-                reports = [beside(report, config, queries) for config in queries.parts]
                 with closing(Archives(archives_of(config))) as archives:
-                    for place, config, stream in zip(reports, queries.parts, streams.streams, strict=True):
-                        write_report(
-                            place,
-                            config,
-                            stream.store,
-                            verdict,
-                            compare_truth=compare_truth,
-                            history=history,
-                            archives=archives,
-                        )
-                done["report"] = ", ".join(map(str, reports))
+                    write_report(
+                        report,
+                        queries.parts,
+                        stores,
+                        verdict,
+                        compare_truth=compare_truth,
+                        history=history,
+                        archives=archives,
+                    )
+                done["report"] = str(report)
+            if table is not None:
+                watcher.stage("writing the table")
+                from tidegate.runtime.numbers import write_table
+                from tidegate.runtime.report import released_numbers
+
+                with closing(Archives(archives_of(config))) as archives:
+                    write_table(table, released_numbers(queries.parts, stores, archives))
+                done["table"] = str(table)
     if not (live or quiet or before or intake.counted) and done["steps"] and sys.stderr.isatty():
         # a function of raw records: for the owner's eyes, and in no file, status or exit code
         typer.echo(NOTHING_COUNTED, err=True)
@@ -297,6 +312,7 @@ def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
     from tidegate.errors import without_secrets
     from tidegate.exact import show as exactly
     from tidegate.runtime.learnt import learnt_clip, learnt_nothing, released_by
+    from tidegate.runtime.wording import Words
 
     queries = streams.queries
     first, listed = queries.first, queries.listed
@@ -309,6 +325,10 @@ def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
         "sink": sinks[0],
         "ledger_file": without_secrets(queries.ledger),
         "guarantee": queries.guarantee,
+        "in_one_line": Words(first).in_one_line,
+        "answers": [
+            without_secrets(part.locate(answer.location)) for part in queries.parts for answer in part.answers
+        ],
         "assumptions": list(queries.assumptions),
         "ledger": str(verdict),
         "ledger_ok": bool(verdict.ok),
@@ -367,7 +387,7 @@ def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
     }
 
 
-def show(done: dict[str, Any], *, aside: bool, inside: bool) -> None:
+def show(done: dict[str, Any], *, aside: bool, inside: bool, verbose: bool = False) -> None:
     """The summary for people, on stderr where releases are on stdout; a report may have to stay inside."""
     from rich.console import Console
 
@@ -384,25 +404,16 @@ def show(done: dict[str, Any], *, aside: bool, inside: bool) -> None:
         words = f"Released {now:,} more steps × {columns}, {steps:,} in all, in {done['seconds']:.1f} s."
     else:
         words = f"Nothing new: all {steps:,} steps of this stream were released before."
-    console.print(words + "\n")
     facts = facts_table()
-    facts.add_row("Guarantee", done["guarantee"])
+    facts.add_row("Protected", done["in_one_line"])
+    if verbose:
+        facts.add_row("Guarantee", done["guarantee"])
     for sentence in done.get("history", ()):
         if sentence.startswith("Amended"):
             facts.add_row("", sentence)
-    for assumption in done.get("assumptions", ()):
+    for assumption in done.get("assumptions", ()) if verbose else ():
         facts.add_row("Assumes", assumption)
-    off = done.get("accuracy")
-    if off:
-        facts.add_row("Accuracy", off["in_words"])
-        if off["bounded"]:
-            facts.add_row("Bounded", off["bounded"])
-        for number, remedy in enumerate(off["what_would_help"]):
-            facts.add_row("" if number else "Would help", remedy)
-    for query in done.get("queries", ()):
-        off = query["accuracy"]
-        words = "" if not off else f"{off['in_words']}. {off['bounded']}".rstrip()
-        facts.add_row(query["name"], f"{query['share']} of the budget, {query['mechanism']}. {words}")
+    _show_accuracy(facts, done, verbose=verbose)
     for warning in done.get("warnings", ()):
         facts.add_row("Warning", warning)
     facts.add_row("Ledger", done["ledger"])
@@ -413,14 +424,60 @@ def show(done: dict[str, Any], *, aside: bool, inside: bool) -> None:
             "Earlier", f"this is not the first stream of this sink: {done['together_with_earlier']}"
         )
     files = [query["sink"] for query in done.get("queries", ())] or [done["sink"]]
-    for number, name in enumerate(files):
-        facts.add_row("" if number else "Files", "standard output" if name == "-" else name)
-    facts.add_row(
-        "", f"{done['ledger_file']}  (keep it: it holds the account and the state, and is not for others)"
-    )
+    files = ["standard output" if name == "-" else name for name in files]
+    kept = f"{done['ledger_file']}  (keep it: it holds the account and the state, and is not for others)"
+    report = what = None
     if "report" in done:
         what = "not for publication: it shows true values" if inside else "open it in a browser"
-        facts.add_row("", f"{done['report']}  ({what})")
-    if "card" in done:
-        facts.add_row("", done["card"])
-    console.print(facts)
+        report = f"{done['report']}  ({what})"
+    others = [done[name] for name in ("table", "card") if name in done]
+    if verbose:
+        listed = [*files, *done["answers"], *others, *([report] if report else []), kept]
+    else:
+        answers = done["answers"]
+        listed = [_few([*files, *answers, *others]), *([report] if report else []), kept]
+    for number, name in enumerate(listed):
+        facts.add_row("" if number else "Files", name)
+    if verbose:
+        console.print(words + "\n")
+        console.print(facts)
+        return
+    console.print(words)
+    # one line each, on whatever terminal: what is longer is in the report, in `explain` and behind --verbose
+    for label, value in rows_of(facts):
+        console.print(f"{label:<10} {value}".rstrip(), no_wrap=True, overflow="ignore", crop=False)
+
+
+def rows_of(facts: Any) -> list[tuple[str, str]]:
+    """The cells of a table of facts."""
+    labels, values = (list(column.cells) for column in facts.columns)
+    return [(str(label), str(value)) for label, value in zip(labels, values, strict=True)]
+
+
+def _few(names: list[str]) -> str:
+    """Files in one line: those in the folder of the first by their names."""
+    if len(names) > MOST_FILES:
+        return f"{', '.join(names[:MOST_FILES])} and {len(names) - MOST_FILES} more (--verbose)"
+    return ", ".join(names)
+
+
+def _show_accuracy(facts: Any, done: dict[str, Any], *, verbose: bool) -> None:
+    """How far the numbers are off: one line for each query, more of it where it is asked for."""
+    off = done.get("accuracy")
+    if off:
+        facts.add_row("Accuracy", off["in_words"])
+        if off["bounded"]:
+            facts.add_row("Bounded", off["bounded"])
+        helpful = off["what_would_help"] if verbose else ["; ".join(off["what_would_help"])]
+        for number, remedy in enumerate(filter(None, helpful)):
+            facts.add_row("" if number else "Would help", remedy)
+    queries = done.get("queries", ())
+    for query in queries if verbose else queries[:MOST_QUERIES]:
+        off = query["accuracy"]
+        words = "" if not off else off["in_words"]
+        if verbose:
+            bounded = "" if not off else off["bounded"]
+            words = f"{query['share']} of the budget, {query['mechanism']}. {words}. {bounded}".rstrip()
+        facts.add_row(query["name"], words)
+    if len(queries) > MOST_QUERIES and not verbose:
+        facts.add_row("", f"and {len(queries) - MOST_QUERIES} more statistics (--verbose)")

@@ -24,6 +24,7 @@ from tidegate.config.keys import (
     StepsKeys,
 )
 from tidegate.config.secrets import expanded
+from tidegate.config.withhold import Withhold
 from tidegate.ingest import Intake, Query, Schema, Several, Steps, open_source
 from tidegate.ingest.editions import EditionsIntake
 from tidegate.ingest.query import MISSING
@@ -57,6 +58,8 @@ class Config:
         What they mean.
     about
         Words for people.
+    withhold
+        Which numbers are too uncertain to be shown; None where all are.
     run
         How it is run and watched.
     name, share, whole
@@ -92,6 +95,7 @@ class Config:
     policy: Policy
     mechanism: Mechanism
     about: AboutKeys = field(default_factory=AboutKeys)
+    withhold: Withhold | None = None
     run: RunKeys = field(default_factory=RunKeys)
     name: str = ""
     share: Fraction = Fraction(1)

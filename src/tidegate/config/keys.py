@@ -484,6 +484,23 @@ class AboutKeys:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishKeys:
+    """How released numbers are shown. Nothing here changes a number, what it costs, or what is made from it."""
+
+    withhold: str | None = key(
+        'Numbers that are too uncertain to read are shown as withheld in report and table: "relative error > 50%". The '
+        "relative error is half the width of the interval at 90 %, divided by the released number or by floor, whichever "
+        "is larger. Withheld numbers are counted; releases, sums, windows and alarms use all of them.",
+        default=None,
+    )
+    floor: str = key(
+        "The smallest number that a relative error is taken of, in the unit of the values.",
+        kind="exact",
+        default="1",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunKeys:
     """How a stream is run and watched. Nothing here changes a number, and everything may change at any start."""
 
@@ -588,6 +605,7 @@ SECTIONS: dict[str, type[Any]] = {
     "mechanism": MechanismKeys,
     "sink": SinkKeys,
     "about": AboutKeys,
+    "publish": PublishKeys,
     "run": RunKeys,
 }
 LISTED: dict[str, type[Any]] = {"query": ListedQueryKeys}  # sections that may be there several times

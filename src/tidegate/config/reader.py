@@ -29,6 +29,7 @@ from tidegate.config.keys import (
     required,
 )
 from tidegate.config.secrets import holds_secret
+from tidegate.config.withhold import read_withhold
 from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
 from tidegate.exact import exact, whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
@@ -374,6 +375,7 @@ class FileReader:
             policy=policy,
             mechanism=mechanism,
             about=sections["about"],
+            withhold=self.make("publish", lambda: read_withhold(sections["publish"])),
             run=sections["run"],
         )
 

@@ -383,9 +383,9 @@ def listed_query(given: Mapping[str, str], columns: Mapping[str, str] = MappingP
             continue
         if key not in LISTED:
             known = ", ".join(("most", *LISTED))
-            raise InvalidParameter(
-                "query", key, f"made of {known}", "write for example name=orders aggregate=count"
-            )
+            near = nearest(key, ("most", *LISTED))
+            remedy = f"did you mean {near!r}?" if near else "write for example name=orders aggregate=count"
+            raise InvalidParameter("query", key, f"made of {known}", remedy)
         if key in ("column", "value") and columns:
             check_name(key, text, columns)
         value = [part.strip() for part in text.split(",") if part.strip()] if LISTED[key] else text

@@ -26,6 +26,7 @@ from tidegate.structures.grid import nearest_units
 Matrix = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 _NOTHING = np.zeros(0, dtype=np.int64)
+RECORDS = "records"  # for how many records a row stands that was merged
 
 
 def read_rows(
@@ -213,8 +214,22 @@ def step_vectors(
             columns = frozen(np.where(_bounded(query, rows, at), columns, np.int32(-1)))
         if query.learn is not None:
             return query.bins.counted(at, columns, values, steps=count), None
-        kernels.add_records(at, columns, values, query.weight, also, out)
+        if RECORDS in rows.columns:
+            _add_merged(at, columns, values, rows[RECORDS].to_numpy(), query.weight, also, out)
+        else:
+            kernels.add_records(at, columns, values, query.weight, also, out)
     return expanded(query, out, missing)
+
+
+def _add_merged(
+    at: Matrix, columns: Any, values: Matrix, records: Matrix, weight: int, also: int, out: Matrix
+) -> None:
+    """Add rows that stand for several records each."""
+    counts = columns >= 0
+    at, columns, records = at[counts], columns[counts], records[counts]
+    np.add.at(out, (at, columns), values[counts] if len(values) else records * weight)
+    if also:
+        np.add.at(out, (at, out.shape[1] // 2 + columns), records * also)
 
 
 def expanded(query: Query, out: Matrix, missing: Mask | None) -> tuple[Matrix, Mask | None]:
@@ -239,11 +254,12 @@ def _bounded(query: Query, rows: pl.DataFrame, steps: Matrix) -> Mask:
 def needed(query: Query, rows: pl.DataFrame, steps: Matrix) -> tuple[pl.DataFrame, Matrix]:
     """The rows without which the vectors of their steps would be others, whatever rows may still come.
 
-    Of a unit that is at most `most` rows in a step, of a given reading the last one, of records that are units of their
-    own all. So what is held of open steps is bounded by the number of units, and not by how much one of them sends.
+    Of a unit that is at most `most` rows in a step, of a given reading the last one. Records that are units of their own
+    are merged: one row per step and column, which says for how many it stands. So what is held of open steps is bounded
+    by the number of units or columns, and not by how much is sent. Only while a clip is learned all records are held.
     """
     if query.aggregate != "given" and "unit" not in rows.columns:
-        return rows, steps
+        return (rows, steps) if query.learn is not None else _merged(rows, steps)
     if not never_decreases(steps):
         order = np.argsort(steps, kind="stable")
         rows, steps = rows[order], steps[order]
@@ -253,3 +269,23 @@ def needed(query: Query, rows: pl.DataFrame, steps: Matrix) -> tuple[pl.DataFram
     else:
         kept = _bounded(query, rows, steps)
     return (rows, steps) if kept.all() else (rows.filter(kept), steps[kept])
+
+
+def with_records(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows that say for how many records each stands; those that do not say it stand for one."""
+    if RECORDS in rows.columns:
+        return rows
+    return rows.with_columns(pl.lit(1, dtype=pl.Int64).alias(RECORDS))
+
+
+def _merged(rows: pl.DataFrame, steps: Matrix) -> tuple[pl.DataFrame, Matrix]:
+    """Records that are units of their own, as one row per step and column: their number, and the sum of their values."""
+    rows = with_records(rows)
+    sums = [pl.col(name).sum() for name in ("value", RECORDS) if name in rows.columns]
+    found = (
+        rows.with_columns(pl.Series("step", steps))
+        .group_by("step", "column", maintain_order=True)
+        .agg(pl.col("time").min(), *sums)
+        .sort("step", maintain_order=True)
+    )
+    return found.select(rows.columns), found["step"].to_numpy()

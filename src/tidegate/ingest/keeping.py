@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from tidegate.ingest.aggregate import Matrix
+from tidegate.ingest.aggregate import RECORDS, Matrix
 from tidegate.ingest.sources.source import Arrivals
 
 _HEAD = struct.Struct("<BI")  # which columns there are, and how many rows
-_VALUE, _UNIT = 1, 2
+_VALUE, _UNIT, _RECORDS = 1, 2, 4
 _MOST_ROWS = 2**18  # of one entry, so that none is too large for a database
 
 
@@ -52,9 +52,12 @@ def packed(rows: pl.DataFrame, numbers: Matrix) -> Iterator[tuple[int, bytes]]:
 
 def _packed(rows: pl.DataFrame) -> bytes:
     flags = _VALUE * ("value" in rows.columns) | _UNIT * ("unit" in rows.columns)
+    flags |= _RECORDS * (RECORDS in rows.columns)
     parts = [_HEAD.pack(flags, len(rows)), _bytes(rows["time"], "<i8"), _bytes(rows["column"], "<i4")]
     if flags & _VALUE:
         parts.append(_bytes(rows["value"], "<i8"))
+    if flags & _RECORDS:
+        parts.append(_bytes(rows[RECORDS], "<i8"))
     if flags & _UNIT:
         units = [unit.encode() for unit in rows["unit"].cast(pl.String).to_list()]
         parts.append(np.array([len(unit) for unit in units], dtype="<u4").tobytes())
@@ -77,6 +80,8 @@ def unpacked(content: bytes) -> pl.DataFrame:
     places = pl.Series(column("<i4"), dtype=pl.Int32)
     if flags & _VALUE:
         parts["value"] = pl.Series(column("<i8"), dtype=pl.Int64)
+    if flags & _RECORDS:
+        parts[RECORDS] = pl.Series(column("<i8"), dtype=pl.Int64)
     if flags & _UNIT:
         ends = np.cumsum(column("<u4"), dtype=np.int64).tolist()
         begins = [0, *ends[:-1]]
@@ -87,7 +92,13 @@ def unpacked(content: bytes) -> pl.DataFrame:
 
 def _in_order(flags: int) -> list[str]:
     """The columns as ingest orders them."""
-    wanted = {"time": True, "unit": flags & _UNIT, "value": flags & _VALUE, "column": True}
+    wanted = {
+        "time": True,
+        "unit": flags & _UNIT,
+        "value": flags & _VALUE,
+        "column": True,
+        RECORDS: flags & _RECORDS,
+    }
     return [name for name, there in wanted.items() if there]
 
 

@@ -172,9 +172,13 @@ def needed(query: Counted, rows: pl.DataFrame, steps: Matrix) -> tuple[pl.DataFr
     for number, (each, own, numbers) in enumerate(query.split(rows, steps)):
         if len(own):
             kept, at = aggregate.needed(each, own, numbers)
-            parts.append((query.together(number, kept).select(rows.columns), at))
+            parts.append((query.together(number, kept), at))
     if not parts:
         return rows[:0], steps[:0]
+    if any(aggregate.RECORDS in kept.columns for kept, _ in parts):
+        parts = [(aggregate.with_records(kept), at) for kept, at in parts]
+    order = [name for name in (*rows.columns, aggregate.RECORDS) if name in parts[0][0].columns]
+    parts = [(kept.select(list(dict.fromkeys(order))), at) for kept, at in parts]
     return pl.concat([kept for kept, _ in parts], rechunk=True), np.concatenate([at for _, at in parts])
 
 

@@ -21,7 +21,7 @@ from tidegate.policy import Approximate, Budget, ZeroConcentrated
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_earlier
 from tidegate.runtime.learnt import learnt_clip, released_by
-from tidegate.runtime.wording import Words, budget_in_words
+from tidegate.runtime.wording import Words, budget_in_words, title_of_all
 from tidegate.version import __version__
 
 NOT_STATED = "not stated"
@@ -124,15 +124,50 @@ def card(config: Config, history: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
+def card_of_all(parts: Sequence[Config], history: Sequence[str] = ()) -> dict[str, Any]:
+    """One card for all queries of a stream: what is promised of all, then what is particular to each, by its name."""
+    if len(parts) == 1:
+        return card(parts[0], history)
+    cards = {part.name: card(part, history) for part in parts}
+    first = cards[parts[0].name]
+    own = ("max_change", "most_contributions_a_step", "share_of_the_budget")
+    privacy = {
+        name: value for name, value in first["privacy"].items() if name not in (*own, "query", "assumptions")
+    }
+    clauses = dict.fromkeys(clause for each in cards.values() for clause in each["privacy"]["assumptions"])
+    return {
+        "title": title_of_all(parts),
+        "publisher": first["publisher"],
+        "contact": first["contact"],
+        "privacy": {
+            **privacy,
+            "guarantee": f"All queries together: {parts[0].promise.budget} for "
+            f"{parts[0].policy.unit().partition(':')[0]} ({parts[0].policy.name}).",
+            "assumptions": list(clauses),
+        },
+        "model": first["model"],
+        "queries": {
+            name: {
+                "data_product": each["data_product"],
+                "privacy": {key: each["privacy"][key] for key in own if key in each["privacy"]},
+                "mechanism": each["mechanism"],
+                "implementation": {"fingerprint": each["implementation"]["fingerprint"]},
+            }
+            for name, each in cards.items()
+        },
+        "implementation": {key: first["implementation"][key] for key in ("name", "version")},
+    }
+
+
 def check_card(path: Path) -> None:
     """Refuse to replace a file that is no card."""
     check_earlier("card", path, "card", b'{\n  "title"')
 
 
-def write_card(path: Path, config: Config, history: Sequence[str] = ()) -> None:
-    """Write the card as JSON; an earlier card is replaced, and nothing else."""
+def write_card(path: Path, parts: Sequence[Config], history: Sequence[str] = ()) -> None:
+    """Write the card of all queries as JSON; an earlier card is replaced, and nothing else."""
     check_card(path)
-    text = json.dumps(card(config, history), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(card_of_all(parts, history), indent=2, ensure_ascii=False) + "\n"
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

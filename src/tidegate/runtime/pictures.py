@@ -30,8 +30,7 @@ RELEASED, TRUE, LIMIT, QUIET, FAINT, INK = (
 STATUS = {
     number: f"var(--{name})" for number, name in enumerate(("released", "s2", "noisy", "s4", "s5", "card"), 1)
 }
-WIDE, TALL = 500, 130  # of a small picture, in its own units
-LEFT, RIGHT, TOP, BOTTOM = 44, 6, 6, 18  # margins within it
+RIGHT, TOP, BOTTOM = 6, 6, 18  # margins within a picture
 MOST_POINTS = 240  # of a line; longer streams are drawn as averages of neighbouring steps
 MOST_HOVERS = 60
 MOST_DATES = 4
@@ -40,6 +39,37 @@ DAY = 86_400  # seconds
 SPACES = (1, 5, 15, 60, 300, 900, 1_800, 3_600, 10_800, 21_600, 43_200, DAY, 2 * DAY, 7 * DAY, 14 * DAY)
 SHADES = 48
 Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How large a picture is, in its own units.
+
+    Parameters
+    ----------
+    wide, tall
+        All of it.
+    left
+        The margin for numbers.
+    """
+
+    wide: int
+    tall: int
+    left: int
+
+    @property
+    def width(self) -> int:
+        """Of what is drawn."""
+        return self.wide - self.left - RIGHT
+
+    @property
+    def height(self) -> int:
+        """Of what is drawn."""
+        return self.tall - TOP - BOTTOM
+
+
+SMALL = Frame(500, 130, 44)  # one of several pictures side by side
+LARGE = Frame(860, 240, 48)  # the one picture of a statistic, as wide as the page
 
 
 class Times(Protocol):
@@ -90,28 +120,28 @@ def meant(value: float, half: float = math.nan) -> str:
     return about(value if math.isnan(power) else round(value * power) / power)
 
 
-def draw_line(times: Times, one: Series) -> str:
+def draw_line(times: Times, one: Series, frame: Frame = SMALL) -> str:
     """A line in its band, with the truth behind it if it is known."""
     bins = bins_of(len(times), MOST_POINTS)
     values, low, high = (averages(part, bins) for part in (one.values, one.low, one.high))
     truth = None if one.truth is None else averages(one.truth, bins)
     parts = [values, low, high] if truth is None else [values, low, high, truth]
     least, most = _range(parts)
-    across = _across(len(bins))
-    up = _up(least, most)
-    marks = [_grid(least, most), _dates(times)]
+    across, up = _across(len(bins), frame), _up(least, most, frame)
+    marks = [_grid(least, most, frame), _dates(times, frame)]
     if np.isfinite(low).any():
         marks.append(f'<path d="{_band(across, up(low), up(high))}" fill="{RELEASED}" fill-opacity=".2"/>')
     if truth is not None:
         marks.append(f'<path d="{_path(across, up(truth))}" fill="none" stroke="{TRUE}" stroke-width="1.6"/>')
     marks.append(
-        f'<path d="{_path(across, up(values))}" fill="none" stroke="{RELEASED}" stroke-width="1.2"/>'
+        f'<path d="{_path(across, up(values))}" fill="none" stroke="{RELEASED}" stroke-width="1.2" '
+        f'stroke-linecap="round"/>'
     )
-    marks.append(_hovers(times, bins, values, (high - low) / 2))
-    return _svg(WIDE, TALL, marks, f"{one.name}: released values over time, with their band")
+    marks.append(_hovers(times, bins, values, (high - low) / 2, frame=frame))
+    return _svg(frame.wide, frame.tall, marks, f"{one.name}: released values over time, with their band")
 
 
-def draw_heat(times: Times, one: Series, day: int) -> str:
+def draw_heat(times: Times, one: Series, day: int, frame: Frame = SMALL) -> str:
     """A day a column, an hour a row, darker for more."""
     first = _place_in_day(times[0], day)
     days = -(-(first + len(one.values)) // day)
@@ -122,19 +152,22 @@ def draw_heat(times: Times, one: Series, day: int) -> str:
     shade = np.clip((grid - least) / max(most - least, 1e-12) * (SHADES - 1), 0, SHADES - 1)
     indices = np.where(np.isfinite(grid), np.rint(np.nan_to_num(shade)) + 1, 0).astype(np.uint8)
     image = base64.b64encode(png(indices, _palette())).decode()
-    width, height = WIDE - LEFT - RIGHT, TALL - TOP - BOTTOM
+    width, height = frame.width, frame.height
     marks = [
-        f'<image x="{LEFT}" y="{TOP}" width="{width}" height="{height}" preserveAspectRatio="none" '
+        f'<image x="{frame.left}" y="{TOP}" width="{width}" height="{height}" preserveAspectRatio="none" '
         f'style="image-rendering:pixelated" href="data:image/png;base64,{image}"/>'
     ]
     for hour, words in ((0, "0:00"), (day // 2, "12:00")):
         at = TOP + height * (hour + 0.5) / day + 3
-        marks.append(f'<text x="{LEFT - 4}" y="{at:.0f}" text-anchor="end">{words}</text>')
+        marks.append(f'<text x="{frame.left - 4}" y="{at:.0f}" text-anchor="end">{words}</text>')
     bins = bins_of(len(times), MOST_HOVERS)
     halves = averages((one.high - one.low) / 2, bins)
-    marks += [_dates(times), _hovers(times, bins, averages(one.values, bins), halves)]
+    marks += [_dates(times, frame), _hovers(times, bins, averages(one.values, bins), halves, frame=frame)]
     return _svg(
-        WIDE, TALL, marks, f"{one.name}: released values, a day a column, an hour a row, darker for more"
+        frame.wide,
+        frame.tall,
+        marks,
+        f"{one.name}: released values, a day a column, an hour a row, darker for more",
     )
 
 
@@ -164,22 +197,22 @@ def draw_budget(times: Times, spent: Values, limit: float, symbol: str) -> str:
     """The loss of the window up to each step against its limit."""
     bins = bins_of(len(times), MOST_POINTS)
     high = np.maximum.reduceat(spent, bins)
-    across, up = _across(len(bins)), _up(0.0, 1.15 * limit)
+    across, up = _across(len(bins), SMALL), _up(0.0, 1.15 * limit, SMALL)
     line = up(np.array([limit]))[0]
     marks = [
-        _grid(0.0, 1.15 * limit),
-        _dates(times),
+        _grid(0.0, 1.15 * limit, SMALL),
+        _dates(times, SMALL),
         f'<path d="{_band(across, up(np.zeros(len(bins))), up(high))}" fill="{RELEASED}" fill-opacity=".25"/>',
         f'<path d="{_path(across, up(high))}" fill="none" stroke="{RELEASED}" stroke-width="1.2"/>',
-        f'<path d="M{LEFT} {line:.1f}H{WIDE - RIGHT}" stroke="{LIMIT}" stroke-dasharray="6 4"/>',
+        f'<path d="M{SMALL.left} {line:.1f}H{SMALL.wide - RIGHT}" stroke="{LIMIT}" stroke-dasharray="6 4"/>',
         _hovers(times, bins, high, np.full(len(bins), np.nan), np.max),
     ]
-    return _svg(WIDE, TALL, marks, f"{symbol} of the window up to each step, and its limit")
+    return _svg(SMALL.wide, SMALL.tall, marks, f"{symbol} of the window up to each step, and its limit")
 
 
 def draw_status(times: Times, status: npt.NDArray[np.int8]) -> str:
     """A strip with the colour of each step."""
-    width, count = WIDE - LEFT - RIGHT, len(status)
+    width, count = SMALL.width, len(status)
     begins = np.concatenate([[0], np.flatnonzero(np.diff(status)) + 1])
     if len(begins) > MOST_POINTS:  # finer than a screen: the first status of each part stands for it
         begins = bins_of(count, MOST_POINTS)
@@ -187,19 +220,19 @@ def draw_status(times: Times, status: npt.NDArray[np.int8]) -> str:
     marks = []
     for value, colour in STATUS.items():
         bars = [
-            f"M{LEFT + width * begin / count:.1f} 4h{across:.1f}v14h{-across:.1f}z"
+            f"M{SMALL.left + width * begin / count:.1f} 4h{across:.1f}v14h{-across:.1f}z"
             for begin, across in zip(begins, width * (ends - begins) / count, strict=True)
             if status[begin] == value
         ]
         if bars:
             marks.append(f'<path d="{"".join(bars)}" fill="{colour}"/>')
-    marks.append(_dates(times, below=30))
-    return _svg(WIDE, 40, marks, "how the values of each step came about")
+    marks.append(_dates(times, SMALL, below=30))
+    return _svg(SMALL.wide, 40, marks, "how the values of each step came about")
 
 
 def draw_odds(epsilon: float, before: Sequence[float] = (0.1, 0.5, 0.9)) -> str:
     """By how much the releases can move a suspicion: three suspicions, and the range in which each stays."""
-    width, rows = WIDE - 140, []
+    width, rows = SMALL.wide - 140, []
     for index, suspicion in enumerate(before):
         least, most = moved(suspicion, -epsilon), moved(suspicion, epsilon)
         at, y = 110 + width * suspicion, 16 + 24 * index
@@ -215,7 +248,7 @@ def draw_odds(epsilon: float, before: Sequence[float] = (0.1, 0.5, 0.9)) -> str:
         f'<text x="{110 + width * part:.0f}" y="{high + 8}" text-anchor="middle">{part:.0%}</text>'
         for part in (0, 0.5, 1)
     ]
-    return _svg(WIDE, high + 14, rows, "how far the releases can move a suspicion")
+    return _svg(SMALL.wide, high + 14, rows, "how far the releases can move a suspicion")
 
 
 def moved(suspicion: float, epsilon: float) -> float:
@@ -292,14 +325,12 @@ def _range(parts: Sequence[Values]) -> tuple[float, float]:
     return (least, most) if most > least else (least - 1, most + 1)
 
 
-def _across(count: int) -> Values:
-    width = WIDE - LEFT - RIGHT
-    return LEFT + (np.arange(count) + 0.5) * width / count
+def _across(count: int, frame: Frame) -> Values:
+    return frame.left + (np.arange(count) + 0.5) * frame.width / count
 
 
-def _up(least: float, most: float):  # type: ignore[no-untyped-def]
-    height = TALL - TOP - BOTTOM
-    return lambda values: TOP + height * (1 - (values - least) / (most - least))
+def _up(least: float, most: float, frame: Frame):  # type: ignore[no-untyped-def]
+    return lambda values: TOP + frame.height * (1 - (values - least) / (most - least))
 
 
 def _path(across: Values, up: Values) -> str:
@@ -310,6 +341,8 @@ def _path(across: Values, up: Values) -> str:
             found.append(f"{pen}{x:.0f} {y:.1f}")
             pen = "L"
         else:
+            if pen == "L" and found[-1].startswith("M"):  # alone between gaps: a dot
+                found.append("h.01")
             pen = "M"
     return "".join(found)
 
@@ -326,18 +359,18 @@ def _band(across: Values, low: Values, high: Values) -> str:
     return "".join(found)
 
 
-def _grid(least: float, most: float) -> str:
+def _grid(least: float, most: float, frame: Frame) -> str:
     """A few round numbers on the left."""
     size = 10 ** math.floor(math.log10(max(most - least, 1e-12)))
     step = next(size * part for part in (0.2, 0.5, 1, 2, 5) if (most - least) / (size * part) <= 4.5)
-    up, found = _up(least, most), []
+    up, found = _up(least, most, frame), []
     at = math.ceil(least / step) * step
     while at <= most + 1e-9 * step:
         y = float(up(at))
         shown = _short(at, step, max(abs(least), abs(most)))
         found.append(
-            f'<path d="M{LEFT} {y:.1f}H{WIDE - RIGHT}" stroke="{FAINT}"/>'
-            f'<text x="{LEFT - 4}" y="{y + 4:.1f}" text-anchor="end">{shown}</text>'
+            f'<path d="M{frame.left} {y:.1f}H{frame.wide - RIGHT}" stroke="{FAINT}"/>'
+            f'<text x="{frame.left - 4}" y="{y + 4:.1f}" text-anchor="end">{shown}</text>'
         )
         at += step
     return "".join(found)
@@ -352,17 +385,18 @@ def _short(value: float, step: float, largest: float) -> str:
     return f"{value:,.{decimals}f}{letter}"
 
 
-def _dates(times: Times, below: int = TALL - 4) -> str:
+def _dates(times: Times, frame: Frame, below: int | None = None) -> str:
     """A few moments of the calendar under the picture, each where it stands."""
-    width, count = WIDE - LEFT - RIGHT, len(times)
+    width, count = frame.width, len(times)
+    below = frame.tall - 4 if below is None else below
     found = []
     for moment, words in calendar(times):
         after = bisect_right(range(count), moment, key=times.__getitem__)
         begin, end = times[max(after - 1, 0)], times[min(after, count - 1)]
         part = (moment - begin) / (end - begin) if end > begin else 0.0
-        x = LEFT + width * (after - 1 + part) / count
-        side = "middle" if x > LEFT + 30 else "start"  # there is a number at the left
-        if x < WIDE - 30:  # else its words would not fit
+        x = frame.left + width * (after - 1 + part) / count
+        side = "middle" if x > frame.left + 30 else "start"  # there is a number at the left
+        if x < frame.wide - 30:  # else its words would not fit
             found.append(
                 f'<text x="{x:.1f}" y="{below}" text-anchor="{side}">{words}</text>'
                 f'<path d="M{x:.1f} {below - 14}v4" stroke="{QUIET}"/>'
@@ -410,9 +444,10 @@ def _hovers(
     values: Values,
     halves: Values,
     of: Callable[[Values], float] = np.mean,
+    frame: Frame = SMALL,
 ) -> str:
     """What is said where a pointer rests: a few wide areas, each with one number of its part."""
-    width, count = WIDE - LEFT - RIGHT, len(bins)
+    width, count = frame.width, len(bins)
     size = -(-count // MOST_HOVERS)
     found = []
     for begin in range(0, count, size):
@@ -421,9 +456,9 @@ def _hovers(
         around = halves[begin : begin + size]
         near = float(np.nanmean(around)) if np.isfinite(around).any() else math.nan
         words = meant(float(of(known)), near) if len(known) else "none"
-        x, across = LEFT + width * begin / count, width * len(part) / count
+        x, across = frame.left + width * begin / count, width * len(part) / count
         found.append(
-            f'<rect x="{x:.0f}" y="{TOP}" width="{across:.1f}" height="{TALL - TOP - BOTTOM}">'
+            f'<rect x="{x:.0f}" y="{TOP}" width="{across:.1f}" height="{frame.height}">'
             f"<title>{_moment(times, int(bins[begin]))}: {words}</title></rect>"
         )
     return f'<g fill="none" pointer-events="all">{"".join(found)}</g>'

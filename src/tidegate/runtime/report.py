@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 import html
 import zoneinfo
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +21,18 @@ from tidegate.ledger import Verdict
 from tidegate.policy import Budget, ZeroConcentrated
 from tidegate.releases import Status
 from tidegate.runtime.accuracy import Accuracy, accuracy, step_seconds
+from tidegate.runtime.answered import answered
 from tidegate.runtime.archives import Archives
-from tidegate.runtime.card import card
+from tidegate.runtime.card import card_of_all
 from tidegate.runtime.chunks import Chunk, joined, latest
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_report, replacing
 from tidegate.runtime.learnt import learnt_clip, released_by
 from tidegate.runtime.left_out import LeftOut, left_out
+from tidegate.runtime.numbers import Numbers, numbers_of
 from tidegate.runtime.pictures import (
+    LARGE,
+    SMALL,
     Row,
     Series,
     draw_budget,
@@ -43,11 +48,12 @@ from tidegate.runtime.pictures import (
 from tidegate.runtime.store import Store
 from tidegate.runtime.style import STYLE
 from tidegate.runtime.truth import true_values
-from tidegate.runtime.wording import Words, about, budget_in_words, odds, several
+from tidegate.runtime.wording import Words, about, budget_in_words, odds, several, title_of_all
 from tidegate.version import __version__
 
 Values = npt.NDArray[np.float64]
 MOST_SHOWN = 20  # columns with a picture of their own
+MOST_WIDE = 3  # columns whose pictures are as wide as the page
 LONG_DAYS = 21  # from which on hours are drawn as heat maps
 MOST_ROWS = 288  # steps of a day that a heat map may have
 MEANING = {
@@ -62,75 +68,118 @@ MEANING = {
 
 
 @dataclass(frozen=True)
+class Statistic:
+    """One query of a report.
+
+    Parameters
+    ----------
+    config, store
+        The query, and what was released.
+    numbers
+        The newest release of every step, as people read it.
+    truth
+        The true answers, in an inside report or of a stream that was made up.
+    left
+        What bounding and clipping left out, in an inside report.
+    """
+
+    config: Config
+    store: Store
+    numbers: Numbers
+    truth: Values | None
+    left: LeftOut | None
+
+    @property
+    def newest(self) -> Chunk:
+        """The newest release of every step."""
+        return self.numbers.newest
+
+    @property
+    def found(self) -> Accuracy | None:
+        """How far its numbers are off."""
+        return accuracy(self.config, self.newest)
+
+
+@dataclass(frozen=True)
 class Page:
     """What a report is about.
 
     Parameters
     ----------
-    config
-        The stream.
-    newest
-        The newest release of every step.
-    truth
-        The true answers, in an inside report or of a stream that was made up.
-    left
-        What bounding and clipping left out, in an inside report.
+    statistics
+        All queries of the stream, in the order of the file.
     made_up
         Whether the stream was made up.
     history
         What the account is shared with, and how the stream was amended.
     """
 
-    config: Config
-    newest: Chunk
-    truth: Values | None
-    left: LeftOut | None
+    statistics: tuple[Statistic, ...]
     made_up: bool
     history: tuple[str, ...] = ()
 
     @property
+    def first(self) -> Statistic:
+        """The first of them; clock, words and budget of all can be asked of it."""
+        return self.statistics[0]
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several, each with a name."""
+        return len(self.statistics) > 1
+
+    @property
     def inside(self) -> bool:
         """Whether it must stay inside."""
-        return self.truth is not None and not self.made_up
+        return self.first.truth is not None and not self.made_up
+
+    def named(self, one: Statistic, words: str) -> str:
+        """The heading of something about one of them."""
+        return f"{words}: {html.escape(one.config.name)}" if self.several else words
 
 
 def write_report(
     path: Path,
-    config: Config,
-    store: Store,
+    configs: Sequence[Config],
+    stores: Sequence[Store],
     verdict: Verdict,
     *,
     compare_truth: bool = False,
-    made_up: Values | None = None,
+    made_up: Sequence[Values] | None = None,
     history: Sequence[str] = (),
     archives: Archives | None = None,
 ) -> None:
-    """Write the report of everything that was released so far.
+    """Write the report of everything that was released so far by all queries of a stream.
 
     Parameters
     ----------
     path
         The HTML file; it appears under its name when it is complete.
-    config, store
-        The stream.
+    configs, stores
+        The queries of the stream, and what was released of each.
     verdict
         What the ledger's verification said.
     compare_truth
         Add the true errors; the report says then, in its title and at its top, that it must stay inside.
     made_up
-        The answers of a stream that was made up, whose errors anybody may see.
+        The answers of a stream that was made up, whose errors anybody may see; one array for each query.
     history
         What the account is shared with, and how the stream was amended, a sentence each.
     archives
         Where archived releases are, if any were.
     """
     archives = archives or Archives()
-    width = len(config.query.labels)
-    newest = latest(joined(archives.chunks(store), width))
-    truth = true_values(config, len(newest)) if compare_truth else made_up
-    left = left_out(config, len(newest)) if compare_truth else None
-    page = Page(config, newest, truth, left, made_up is not None, tuple(history))
-    text = "".join(_page(page, store, verdict, archives))
+    numbers = released_numbers(configs, stores, archives)
+    statistics = []
+    for place, (config, store, each) in enumerate(zip(configs, stores, numbers, strict=True)):
+        steps = len(each.newest)
+        truth = true_values(config, steps) if compare_truth else None
+        if made_up is not None:
+            truth = made_up[place]
+        left = left_out(config, steps) if compare_truth else None
+        statistics.append(Statistic(config, store, each, truth, left))
+    page = Page(tuple(statistics), made_up is not None, tuple(history))
+    text = "".join(_page(page, verdict, archives))
     check_report(path)  # again, since much may have happened while the stream ran
     try:
         with replacing(path, 0o600 if compare_truth else 0o644) as file:
@@ -141,12 +190,25 @@ def write_report(
         ) from None
 
 
+def released_numbers(
+    configs: Sequence[Config], stores: Sequence[Store], archives: Archives | None = None
+) -> list[Numbers]:
+    """The newest numbers of all queries of a stream."""
+    archives = archives or Archives()
+    chunks = [
+        latest(joined(archives.chunks(store), len(config.query.labels)))
+        for config, store in zip(configs, stores, strict=True)
+    ]
+    return numbers_of(list(zip(configs, chunks, strict=True)))
+
+
 # the page ---------------------------------------------------------------------------------------------------
 
 
-def _page(page: Page, store: Store, verdict: Verdict, archives: Archives) -> Iterator[str]:
-    config, words = page.config, Words(page.config)
-    title = ("NOT FOR PUBLICATION: " if page.inside else "") + words.title
+def _page(page: Page, verdict: Verdict, archives: Archives) -> Iterator[str]:
+    """The numbers first, then what is promised, then what it cost."""
+    words = _title(page)
+    title = ("NOT FOR PUBLICATION: " if page.inside else "") + words
     yield f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     yield f"<style>{STYLE}</style></head><body><main>\n"
@@ -160,43 +222,44 @@ def _page(page: Page, store: Store, verdict: Verdict, archives: Archives) -> Ite
             '<p class="promise"><strong>Made up.</strong> No event was read for this page: the stream behind it was '
             "invented, and so are the true values that it shows.</p>\n"
         )
-    found = accuracy(config, page.newest)
-    yield f"<h1>{html.escape(words.title)}</h1>\n<p class=lead>{_headline(page, found)}</p>\n"
-    if words.bounds:
-        yield (
-            f"<p class=bounded><strong>Bounded values.</strong> {html.escape(words.bounds)} Every ± and band here "
-            "is about bounded values.</p>\n"
-        )
-    yield _noise(page, found)
-    yield _promise(config, verdict)
+    yield f"<h1>{html.escape(words)}</h1>\n<p class=lead>{_headline(page)}</p>\n"
+    for one in page.statistics:
+        yield from _released(page, one)
+    for one in page.statistics:
+        if one.truth is not None:
+            yield _errors(page, one)
+        if one.left is not None:
+            yield _left_out(page, one, one.left)
+    yield _promise(page, verdict)
     yield _history(page)
-    yield from _stream(page)
-    if page.truth is not None:
-        yield _errors(page)
-    if page.left is not None:
-        yield _left_out(page, page.left)
-    yield _budget(page, store, archives)
-    yield _status(page)
-    yield _card(config, page.history)
-    yield _footer(config, verdict)
+    yield _budget(page, archives)
+    for one in page.statistics:
+        yield _status(page, one)
+    yield _card(page)
+    yield _footer(page, verdict)
     yield "</main></body></html>\n"
 
 
-def _headline(page: Page, found: Accuracy | None) -> str:
-    config, newest, words = page.config, page.newest, Words(page.config)
-    steps, columns = len(newest), len(config.query.own_labels)
+def _title(page: Page) -> str:
+    words = Words(page.first.config)
+    return title_of_all([one.config for one in page.statistics]) if page.several else words.title
+
+
+def _headline(page: Page) -> str:
+    """What it is, from when to when, and the promise in one line."""
+    config, newest, words = page.first.config, page.first.newest, Words(page.first.config)
+    steps = len(newest)
     if not steps:
         return "Nothing has been released yet."
     begin, end = _moment(config, int(newest.step[0])), _moment(config, int(newest.step[-1]) + 1)
-    off = ""
-    if found:
-        off = f"<strong>± {html.escape(words.amount(found.half))}</strong> around {html.escape(words.spread(found))}. "
     by = f", published by {html.escape(config.about.publisher)}" if config.about.publisher else ""
+    many = len(page.statistics) if page.several else len(config.query.own_labels)
+    what = several(many, "statistic" if page.several else "column")
+    how = f", released by {released_by(config.mechanism)}" if not page.several else ""
     return (
-        f"{off}Protected: {html.escape(words.protected)}. {several(steps, 'step')} "
-        f"of {html.escape(words.span(1))} × {several(columns, 'column')}, from "
-        f"{begin:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} ({html.escape(config.steps.zone)}), "
-        f"released by {released_by(config.mechanism)}{by}.{_learnt(config)} {html.escape(words.edition)}".rstrip()
+        f"{several(steps, 'step')} of {html.escape(words.span(1))} × {what}, from "
+        f"{begin:%-d %B %Y, %H:%M} to {end:%-d %B %Y, %H:%M} ({html.escape(config.steps.zone)}){how}{by}.<br>"
+        f"Protected: {html.escape(words.in_one_line)}."
     )
 
 
@@ -210,12 +273,12 @@ def _learnt(config: Config) -> str:
     return f" Each value counts up to {found}, which was learnt from the first {config.query.learn.steps:,} steps."
 
 
-def _noise(page: Page, found: Accuracy | None) -> str:
+def _noise(one: Statistic, found: Accuracy | None) -> str:
     """Says so where the noise is larger than the numbers, and what would help."""
     if found is None or not (found.too_noisy or found.drowned):
         return ""
-    text = Words(page.config).accuracy(found)
-    helpful = Words(page.config).what_would_help(found)
+    text = Words(one.config).accuracy(found)
+    helpful = Words(one.config).what_would_help(found)
     items = "".join(f"<li>{html.escape(remedy)}</li>" for remedy in helpful)
     more = (
         f"<p>What would help, as a plan predicts it for values of {about(found.level)}:</p><ul>{items}</ul>"
@@ -227,12 +290,11 @@ def _noise(page: Page, found: Accuracy | None) -> str:
     which = (
         f"<p>Columns: {named}{f' and {rest:,} more' if rest > 0 else ''}.</p>" if not found.too_noisy else ""
     )
-    return (
-        f'<section class="noisy"><h2>Mind the noise</h2><p>{html.escape(text)}.</p>{which}{more}</section>\n'
-    )
+    return f"<div class=noisy><h3>Mind the noise</h3><p>{html.escape(text)}.</p>{which}{more}</div>\n"
 
 
-def _promise(config: Config, verdict: Verdict) -> str:
+def _promise(page: Page, verdict: Verdict) -> str:
+    config = page.first.config
     words, budget = Words(config), config.promise.budget
     kept = "kept" if verdict.ok else "BROKEN"
     factor = odds(budget)
@@ -250,15 +312,24 @@ def _promise(config: Config, verdict: Verdict) -> str:
         for name, lost in words.lifetimes()
     )
     return (
-        "<section><h2>What is promised</h2>\n"
+        "<section id=promised><h2>What is promised</h2>\n"
         f"<p class=promise><strong>{html.escape(words.protected[:1].upper() + words.protected[1:])}</strong>: "
         f"{html.escape(budget_in_words(budget))}.</p>{meaning}"
         "<p>Whoever is there for longer, or with more than one, is protected less:</p>"
         f"<table class=words><tr><th>who and how long<th>loss at most<th>a suspicion of 50% becomes{rows}</table>"
-        f"<p class=quiet>In full: {html.escape(str(config.promise))}</p>\n"
+        f"<details><summary>The guarantee in full</summary>{_in_full(page)}</details>\n"
         f'<p class="{"kept" if verdict.ok else "warning"}"><strong>{kept.capitalize()}.</strong> '
         f"{html.escape(str(verdict)[:1].upper() + str(verdict)[1:])}.</p></section>\n"
     )
+
+
+def _in_full(page: Page) -> str:
+    """The guarantee of each query, whole."""
+    sentences = [
+        f"{html.escape(one.config.name)}: " * page.several + html.escape(str(one.config.promise))
+        for one in page.statistics
+    ]
+    return "".join(f"<p class=quiet>{sentence}</p>" for sentence in sentences)
 
 
 def _history(page: Page) -> str:
@@ -276,48 +347,139 @@ def _suspicion(budget: Budget) -> str:
     return f"{after:.1%}" if after < 0.9995 else "over 99.9%"
 
 
-def _stream(page: Page) -> Iterator[str]:
-    config, newest, truth = page.config, page.newest, page.truth
-    labels = config.query.answer_labels
-    yield "<section><h2>What was released</h2>\n"
+def _released(page: Page, one: Statistic) -> Iterator[str]:
+    """The numbers of one query: what is counted and how far off, then its pictures, then answers made from it."""
+    config, numbers, newest, truth = one.config, one.numbers, one.newest, one.truth
+    labels, words, found = config.query.answer_labels, Words(config), one.found
+    what = words.statistic if not page.several else f"{words.statistic[:1].lower()}{words.statistic[1:]}"
+    named = f"{html.escape(config.name)}: " if page.several else ""
+    off = ""
+    if found:
+        off = (
+            f" <span class=off><strong>±&nbsp;{html.escape(words.amount(found.half))}</strong> around "
+            f"{html.escape(words.spread(found))}</span>"
+        )
+    place = f"released-{html.escape(config.name)}" if page.several else "released"
+    yield f'<section class=released id="{place}"><h2>{named}{html.escape(what)}{off}</h2>\n'
     if not len(newest):
         yield "<p>Nothing yet.</p></section>\n"
         return
-    answers = config.query.answers(newest.values)
+    low, high, answers = numbers.low, numbers.high, numbers.answers
     chosen, rest = _chosen(answers)
-    low, high = config.query.intervals(newest.values, newest.radius)
     known = np.isfinite(low)
     times, day = Moments(config, newest.step), _day(config)
     heat = truth is None and day is not None and len(newest) > LONG_DAYS * day
-    words = "Released values"
+    said = "Released values"
     if heat:
-        words += " as heat maps: a day a column, an hour a row"
+        said += " as heat maps: a day a column, an hour a row"
     if known.any() and not heat:
-        words += f", with the band in which nine of ten {_kind(config)} values lie"
+        said += f", with the band in which nine of ten {_kind(config)} values lie"
         if not known[~np.isnan(answers)].all():
-            words += " (there is none before anything was measured)"
+            said += " (there is none before anything was measured)"
     if truth is not None:
-        words += f", and the {_kind(config)} values, without noise, in grey"
+        said += f", and the {_kind(config)} values, without noise, in grey"
     if rest:
-        words += f". The {len(chosen)} columns with the largest released totals of {len(chosen) + rest:,}"
-    hint = "<span class=screen>Rest the pointer on a picture to read values.</span>"
-    yield f"<p>{words}. {hint}</p>\n" + _gaps(labels, answers[newest.status != Status.SILENT])
-    yield "<div class=many>\n"
+        said += f". The {len(chosen)} columns with the largest released totals of {len(chosen) + rest:,}"
+    wide = len(chosen) <= MOST_WIDE
+    yield "<div class=wide>\n" if wide else "<div class=many>\n"
+    frame = LARGE if wide else SMALL
+    drawn = numbers.drawn
+    hidden = " class=only" if len(labels) == 1 else ""  # one column has no name that says anything
     for column in chosen:
-        one = Series(
+        series = Series(
             labels[column],
-            answers[:, column],
+            drawn[:, column],
             low[:, column],
             high[:, column],
             None if truth is None else truth[:, column],
         )
-        picture = draw_heat(times, one, day) if heat and day is not None else draw_line(times, one)
-        more = f" <span class=quiet>({legend(one)})</span>" if heat else ""
-        yield (
-            f"<figure><figcaption><strong>{html.escape(one.name)}</strong>{more}</figcaption>{picture}"
-            f"{_table(rows_of(times, one))}</figure>\n"
+        picture = (
+            draw_heat(times, series, day, frame)
+            if heat and day is not None
+            else draw_line(times, series, frame)
         )
-    yield "</div></section>\n"
+        more = f" <span class=quiet>({legend(series)})</span>" if heat else ""
+        yield (
+            f"<figure><figcaption><strong{hidden}>{html.escape(series.name)}</strong>{more}</figcaption>{picture}"
+            f"{_table(rows_of(times, series))}</figure>\n"
+        )
+    yield "</div>\n"
+    hint = "<span class=screen>Rest the pointer on a picture to read values.</span>"
+    yield f"<p class=quiet>{said}. {html.escape(words.edition)} {_learnt(config).strip()} {hint}</p>\n"
+    if words.bounds:
+        yield (
+            f"<p class=bounded><strong>Bounded values.</strong> {html.escape(words.bounds)} Every ± and band here "
+            "is about bounded values.</p>\n"
+        )
+    yield _adjusted(page, one)
+    yield _withheld(one)
+    yield _gaps(labels, answers[newest.status != Status.SILENT])
+    yield _noise(one, found)
+    yield from _answers(page, one)
+    yield "</section>\n"
+
+
+def _adjusted(page: Page, one: Statistic) -> str:
+    """How many numbers were changed so that none contradicts another, and what was not changed."""
+    changed = one.numbers.changed & ~one.numbers.withheld  # what is not shown is not drawn
+    if not changed.any():
+        return ""
+    why = [*one.numbers.relations]
+    if (one.numbers.answers[changed] < 0).any():
+        why.append("no number is below 0")
+    return (
+        f"<p class=adjusted><strong>Adjusted.</strong> {int(changed.sum()):,} of {changed.size:,} numbers are drawn as "
+        f"the nearest ones with which {html.escape(', '.join(why))}. That costs no budget. Files keep what was "
+        "released, and bands, sums and windows are made from it.</p>\n"
+    )
+
+
+def _withheld(one: Statistic) -> str:
+    """How many numbers are not shown, by which rule, and how often intervals of the others hold."""
+    rule, withheld = one.config.withhold, one.numbers.withheld
+    if rule is None:
+        return ""
+    known = np.isfinite(one.numbers.answers)
+    text = (
+        f"<strong>Withheld.</strong> {int(withheld.sum()):,} of {int(known.sum()):,} numbers are too uncertain to "
+        f"be shown ({html.escape(str(rule))}). They were released and paid for, files have them, "
+        "and sums and windows use them."
+    )
+    if one.truth is not None:
+        low, high, truth = one.numbers.low, one.numbers.high, one.truth
+        sure = np.isfinite(low) & np.isfinite(truth) & known
+        held = (low <= truth) & (truth <= high)
+        shown = sure & ~withheld
+        if shown.any():
+            text += (
+                f" Intervals hold {held[shown].mean():.1%} of the {_kind(one.config)} values among shown numbers, and "
+                f"{held[sure].mean():.1%} among all."
+            )
+    return f"<p class=withheld>{text}</p>\n"
+
+
+def _answers(page: Page, one: Statistic) -> Iterator[str]:
+    """What standing questions say now: the newest rows of each, or its alarms."""
+    beside = {each.config.name: (each.config, each.store) for each in page.statistics}
+    for answer in one.config.answers:
+        said = answered(one.config, one.store, answer, beside)
+        what, rows = said.shown
+        body = "".join(
+            f"<tr><td>{_moment(one.config, row.about):%-d %B %Y, %H:%M}<td>{html.escape(row.column)}"
+            f"<td>{meant(row.value, (row.high - row.low) / 2)}"
+            f"<td>{meant(row.low, (row.high - row.low) / 2)}<td>{meant(row.high, (row.high - row.low) / 2)}"
+            f"<td>{html.escape(said.extras(row))}"
+            for row in rows
+        )
+        table = (
+            f"<table class=answer><tr><th>from<th>column<th>value<th>low<th>high<th>{body}</table>"
+            if rows
+            else ""
+        )
+        yield (
+            f"<div class=answered><h3>{html.escape(answer.name)}</h3><p>{html.escape(what)} All rows are in "
+            f"<code>{html.escape(answer.location)}</code>.</p>{table}</div>\n"
+        )
 
 
 def _kind(config: Config) -> str:
@@ -353,8 +515,8 @@ def _chosen(answers: Values) -> tuple[list[int], int]:
     return [int(column) for column in largest], width - MOST_SHOWN
 
 
-def _errors(page: Page) -> str:
-    truth, newest, config = page.truth, page.newest, page.config
+def _errors(page: Page, one: Statistic) -> str:
+    truth, newest, config = one.truth, one.newest, one.config
     assert truth is not None
     labels = config.query.answer_labels
     answers = config.query.answers(newest.values)
@@ -371,16 +533,16 @@ def _errors(page: Page) -> str:
     )
     aside = "" if page.made_up else " (not for publication)"
     return (
-        f"<section class=inside><h2>How wrong it is{aside}</h2>\n<table><tr><th>column"
+        f"<section class=inside><h2>{page.named(one, 'How wrong it is')}{aside}</h2>\n<table><tr><th>column"
         f"<th>mean {_kind(config)} value"
         f"<th>mean absolute error<th>relative<th>95 % of errors below{body}</table></section>\n"
     )
 
 
-def _left_out(page: Page, left: LeftOut) -> str:
+def _left_out(page: Page, one: Statistic, left: LeftOut) -> str:
     """What counts nowhere, as shares, and what follows from it."""
-    query = page.config.query
-    unit = html.escape(Words(page.config).unit)
+    query = one.config.query
+    unit = html.escape(Words(one.config).unit)
     rows = [
         ("dropped", left.dropped, "of all records: outside of the clock or of all columns, or incomplete"),
         (
@@ -392,25 +554,26 @@ def _left_out(page: Page, left: LeftOut) -> str:
     if query.clip is not None:
         rows.append(("clipped", left.clipped, "of all values: outside of the clip, which count as its end"))
     body = "".join(f"<tr><td>{name}<td>{share:.1%}<td>{meaning}" for name, share, meaning in rows)
-    far = _loss(page, left.unbounded) if left.unbounded is not None else ""
+    far = _loss(one, left.unbounded) if left.unbounded is not None else ""
     advice = (
         "<p>A larger <code>most</code> or a wider clip keeps more and needs more noise. Choosing them by this page is a "
         "choice made from data, which nothing here has paid for.</p>"
     )
     return (
-        f"<section class=inside><h2>What was left out (not for publication)</h2>\n<p>Of {left.records:,} records:</p>"
+        f"<section class=inside><h2>{page.named(one, 'What was left out')} (not for publication)</h2>\n"
+        f"<p>Of {left.records:,} records:</p>"
         f"<table class=words><tr><th>left out<th>share<th>of what, and why{body}</table>{far}{advice}</section>\n"
     )
 
 
-def _loss(page: Page, file: Values) -> str:
+def _loss(one: Statistic, file: Values) -> str:
     """How far bounded and released values are from those of the file, which no interval is about."""
-    query, newest = page.config.query, page.newest
+    query, newest = one.config.query, one.newest
     own = slice(len(query.own_labels))
     total = float(np.nansum(np.abs(file[:, own])))
-    if page.truth is None or not total:
+    if one.truth is None or not total:
         return ""
-    bounded, file = page.truth[:, own], file[:, own]
+    bounded, file = one.truth[:, own], file[:, own]
     off = float(np.nansum(np.abs(bounded - file))) / total
     seen = float(np.nansum(np.abs(query.answers(newest.values)[:, own] - file))) / total
     what = {"sum": "sums", "mean": "means"}.get(query.aggregate, "counts")
@@ -425,27 +588,49 @@ def _loss(page: Page, file: Values) -> str:
     )
 
 
-def _budget(page: Page, store: Store, archives: Archives) -> str:
-    config, newest = page.config, page.newest
+def _budget(page: Page, archives: Archives) -> str:
+    """What the window up to each step has cost, by all queries together, against its limit."""
+    config, newest = page.first.config, page.first.newest
     if not len(newest):
         return ""
-    ledger = store.account
-    window, unit = config.policy.window, store.unit
-    spent = archives.window_units(store, newest.step).astype(np.float64) * float(unit)
+    window, spent, limit = config.policy.window, np.zeros(len(newest)), 0.0
+    for one in page.statistics:
+        at = np.searchsorted(one.newest.step, newest.step)
+        same = at < len(one.newest)
+        same[same] = one.newest.step[at[same]] == newest.step[same]
+        units = archives.window_units(one.store, one.newest.step).astype(np.float64) * float(one.store.unit)
+        spent[same] += units[at[same]]
+        limit += float(one.store.unit * one.store.account.units)
+    ledger, unit = page.first.store.account, page.first.store.unit
     # under an (ε, δ) budget charges do not simply add: their number is what is limited
-    limit = float(unit * ledger.units)
     exactly = show(unit * ledger.units) if ledger.rule.adds else f"{ledger.units} charges"
+    if page.several:
+        limit = float(config.promise.budget.total)
+        exactly = show(config.promise.budget.total)
     symbol = "ρ" if isinstance(config.policy.budget, ZeroConcentrated) else "ε"
     where = "of all steps so far" if window is None else f"of the {several(window, 'step')} up to each step"
+    of_all = " of all statistics together" if page.several else ""
     picture = draw_budget(Moments(config, newest.step), spent, limit, symbol)
     return (
-        f"<section><h2>What it cost</h2>\n<p>The privacy loss {where}, which may never exceed {html.escape(exactly)} "
-        f"(dashed).</p>\n<figure class=small>{picture}</figure></section>\n"
+        f"<section><h2>What it cost</h2>\n<p>The privacy loss{of_all} {where}, which may never exceed "
+        f"{html.escape(exactly)} (dashed).</p>\n<figure class=small>{picture}</figure>{_shares(page)}</section>\n"
     )
 
 
-def _status(page: Page) -> str:
-    config, newest = page.config, page.newest
+def _shares(page: Page) -> str:
+    """Which part of the budget each of several queries has."""
+    if not page.several:
+        return ""
+    rows = "".join(
+        f"<tr><td>{html.escape(one.config.name)}<td>{show(one.config.share)}"
+        f"<td>{html.escape(budget_in_words(one.config.policy.budget))}<td>{released_by(one.config.mechanism)}"
+        for one in page.statistics
+    )
+    return f"<table class=words><tr><th>statistic<th>share<th>budget<th>released by{rows}</table>"
+
+
+def _status(page: Page, one: Statistic) -> str:
+    config, newest = one.config, one.newest
     if not len(newest):
         return ""
     counts = [(status, int((newest.status == status).sum())) for status in Status]
@@ -465,42 +650,54 @@ def _status(page: Page) -> str:
     if len(found) > 1:
         strip = f"<figure class=small>{draw_status(Moments(config, newest.step), newest.status)}</figure>"
     return (
-        "<section><h2>What was measured, and what was skipped</h2>\n"
+        f"<section><h2>{page.named(one, 'What was measured, and what was skipped')}</h2>\n"
         f"{strip}<table><tr><th>steps<th>number<th>share<th>meaning{body}</table>{more}</section>\n"
     )
 
 
-def _card(config: Config, history: Sequence[str]) -> str:
+def _card(page: Page) -> str:
     """The card of the deployment, which `release --card` writes as JSON."""
-    found = card(config, history)
-    rows = []
+    found = card_of_all([one.config for one in page.statistics], page.history)
+    rows = "".join(f"<tr><td>{html.escape(label)}<td>{html.escape(value)}" for label, value in _fields(found))
+    return (
+        "<section id=card><details><summary><h2>The card of this deployment</h2></summary>"
+        f"<table class=words><tr><th>field<th>value{rows}</table></details></section>\n"
+    )
+
+
+def _fields(found: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """The fields of a card, each in one line."""
     for name, value in found.items():
-        inner = value.items() if isinstance(value, dict) else [("", value)]
-        for key, part in inner:
+        if name == "queries":
+            for query, own in value.items():
+                yield from _fields(own, f"{query} ")
+            continue
+        for key, part in value.items() if isinstance(value, dict) else [("", value)]:
             if isinstance(part, dict):
                 part = "; ".join(f"{one}: {two}" for one, two in part.items())
             elif isinstance(part, list):
                 part = ", ".join(map(str, part[:MOST_SHOWN])) + (", …" if len(part) > MOST_SHOWN else "")
             if part not in (None, ""):
-                label = f"{name} {key}".strip().replace("_", " ")
-                rows.append(f"<tr><td>{html.escape(label)}<td>{html.escape(str(part))}")
-    return (
-        "<section><details><summary><h2>The card of this deployment</h2></summary>"
-        f"<table class=words><tr><th>field<th>value{''.join(rows)}</table></details></section>\n"
-    )
+                yield f"{before}{name} {key}".strip().replace("_", " "), str(part)
 
 
-def _footer(config: Config, verdict: Verdict) -> str:
+def _footer(page: Page, verdict: Verdict) -> str:
     now = datetime.datetime.now(datetime.UTC)
-    parameters = ", ".join(f"{name} = {value}" for name, value in config.parameters.items()) or "defaults"
-    chosen = config.about.chosen or "this is not stated"
+    each = " ".join(_mechanism(page, one) for one in page.statistics)
+    chosen = page.first.config.about.chosen or "this is not stated"
     return (
-        f"<footer><p>Mechanism {config.mechanism_keys.name} ({html.escape(parameters)}). "
-        f"{_bounding(config)} How the parameters were chosen: {html.escape(chosen)}. "
+        f"<footer><p>{each} How the parameters were chosen: {html.escape(chosen)}. "
         f"Head of the ledger: <code>{verdict.head[:16]}</code>, after {verdict.rows:,} rows; whoever holds a later "
         f"ledger can check that it continues this one.</p>\n"
         f"<p>Tidegate {__version__}, {now:%Y-%m-%d %H:%M} UTC.</p></footer>\n"
     )
+
+
+def _mechanism(page: Page, one: Statistic) -> str:
+    config = one.config
+    parameters = ", ".join(f"{name} = {value}" for name, value in config.parameters.items()) or "defaults"
+    named = f"{html.escape(config.name)}: " if page.several else ""
+    return f"{named}Mechanism {config.mechanism_keys.name} ({html.escape(parameters)}). {_bounding(config)}"
 
 
 def _bounding(config: Config) -> str:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.config import Config
+from tidegate.config.answer import Answer
 from tidegate.config.queries import ONLY, one
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerError, LedgerMismatch, without_secrets
 from tidegate.ingest import Intake, StepBlock
@@ -752,14 +753,6 @@ def answer_sinks(
     beside
         All queries with their stores, for questions about two of them.
     """
-
-    def other(name: str | None) -> Beside | None:
-        if name is None:
-            return None
-        found, releases = (beside or {})[name]
-        since = max(store.part.since, releases.part.since)
-        return Beside(releases.chunks, independent_noise(found), since=since)
-
     layout = layout_of(config, store, revised=False)
     return [
         AnswerFileSink(
@@ -768,10 +761,21 @@ def answer_sinks(
             layout.time,
             columns=config.mechanism.outputs,
             noise=independent_noise(config),
-            beside=other(answer.beside),
+            beside=beside_of(answer, store, beside),
         )
         for answer in config.answers
     ]
+
+
+def beside_of(
+    answer: Answer, store: Store, beside: Mapping[str, tuple[Config, Store]] | None
+) -> Beside | None:
+    """The releases of the other query that a question is about; None where there is none."""
+    if answer.beside is None:
+        return None
+    found, releases = (beside or {})[answer.beside]
+    since = max(store.part.since, releases.part.since)
+    return Beside(releases.chunks, independent_noise(found), since=since)
 
 
 def independent_noise(config: Config) -> str | None:

@@ -6,6 +6,7 @@ Everything here comes from the configuration and from what was released.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -41,6 +42,34 @@ class Words:
         }
         words = measured.get(query.aggregate, self.counted or "private releases")
         return f"{words[:1].upper()}{words[1:]}, every {self.step}"
+
+    @property
+    def statistic(self) -> str:
+        """What is published, with its unit in time: "Records per day"."""
+        query, value = self.config.query, self.config.schema.value
+        names = query.own_labels
+        measured = {
+            "sum": f"sum of {value}",
+            "mean": f"mean of {value}",
+            "quantile": f"{names[0] if len(names) == 1 else 'quantiles'} of {value}",
+        }
+        words = self.config.about.counted or measured.get(query.aggregate) or self.counted or "values"
+        so_far = ", all so far, after each " if self.config.mechanism.statistic != "steps" else " per "
+        return f"{words[:1].upper()}{words[1:]}{so_far}{self.step}"
+
+    @property
+    def in_one_line(self) -> str:
+        """Who is protected, for how long, how well, and what the most exposed unit loses in a year."""
+        budget = budget_in_words(self.config.promise.budget)
+        return f"{self.protected}, with {budget}{self.yearly}"
+
+    @property
+    def yearly(self) -> str:
+        """What somebody loses who is there all year, as the rest of a sentence; empty where a year is nothing longer."""
+        for who, lost in self.lifetimes():
+            if who.endswith(", a year"):
+                return f"; one that is there all year: {budget_in_words(lost)} at most"
+        return ""
 
     @property
     def unit(self) -> str:
@@ -201,6 +230,16 @@ class Words:
         if policy.window is None:
             return "the whole stream"
         return self.span(policy.window) if policy.window > 1 else f"one {self.step}"
+
+
+def title_of_all(parts: Sequence[Config]) -> str:
+    """The title of the report and the card of all queries of a stream."""
+    first = parts[0]
+    if first.about.title or first.path.stem not in ("tidegate", "stream") or len(parts) == 1:
+        return Words(first).title
+    *most, last = (part.name for part in parts)
+    names = f"{', '.join(most)} and {last}"
+    return f"{names[:1].upper()}{names[1:]}, every {Words(first).step}"
 
 
 def several(count: int, word: str) -> str:

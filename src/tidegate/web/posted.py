@@ -78,7 +78,7 @@ class PostedIntake(Intake):
         """The vectors of steps up to one: what was read ahead, then what came after it."""
         assert isinstance(self.source, SpoolSource)
         rows, _ = held.close(last, {})
-        rows += [self._accept(batch) for batch, _ in self.source.after(place, last)]
+        rows += [needed(self.query, *self._accept(batch)) for batch, _ in self.source.after(place, last)]
         yield from self._blocks(rows, last, {})
 
     def _fits(self, held: Held) -> bool:

@@ -285,6 +285,7 @@ def short(channel: Channel) -> dict[str, Any]:
         "title": channel.config.about.title,
         "publisher": channel.config.about.publisher,
         "every": Words(channel.config).step,
+        "promise": Words(channel.config).in_one_line,
         "state": channel.driver.state,
         "step": board.step,
         "number": board.number,

@@ -15,6 +15,8 @@ from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_record
 from tidegate.servers.kafka import TopicAddress, library
 
 RECORDS = 50_000  # read at once
+PORTION = 64  # records that are asked for at a time, so that a batch is not much larger than BYTES
+BYTES = 64 * 2**20  # of a batch, and of what waits in the client
 LARGEST_RECORD = 2**20  # bytes, unpacked; a larger one cannot be read
 ANSWER = 10.0  # seconds that the brokers may take for an answer
 NEW_PARTITIONS = 5.0  # seconds between two looks at how many there are
@@ -145,7 +147,7 @@ class KafkaSource(EventSource):
     def _assign(self, offsets: Offsets) -> None:
         if self._consumer is None:
             self._consumer = self.address.reader(
-                auto_offset_reset="error", fetch_wait_max_ms=100, queued_max_messages_kbytes=65_536
+                auto_offset_reset="error", fetch_wait_max_ms=100, queued_max_messages_kbytes=BYTES // 1024
             )
         place = self._library.TopicPartition
         self._consumer.assign([place(self.address.topic, one, offset) for one, offset in offsets.items()])
@@ -262,10 +264,21 @@ class KafkaSource(EventSource):
             offsets |= dict.fromkeys(added, 0)
             self._assign(offsets)
 
+    def _messages(self, seconds: float) -> Iterator[Any]:
+        """What comes within some seconds, up to a number of records and of bytes."""
+        until, records, size = time.monotonic() + seconds, 0, 0
+        while records < RECORDS and size < BYTES:
+            found = self._consumer.consume(PORTION, timeout=max(0.0, until - time.monotonic()))
+            yield from found
+            if len(found) < PORTION:
+                return
+            records += len(found)
+            size += sum(len(message) for message in found)
+
     def _take(self, offsets: Offsets, seconds: float, ends: Offsets | None = None) -> list[bytes | None]:
         """Records that have come, and how far that is; the end of a partition moves on past what is no record."""
         payloads: list[bytes | None] = []
-        for message in self._consumer.consume(RECORDS, timeout=seconds):
+        for message in self._messages(seconds):
             error, one, offset = message.error(), message.partition(), message.offset()
             if error is None:
                 if ends is None or offset < ends[one]:
@@ -280,6 +293,7 @@ class KafkaSource(EventSource):
                 self._lost(one)
                 offsets[one] = self._limits([one], first=True)[one]
                 self._assign(offsets)
+                return payloads  # what came behind it is read again from there
         return payloads
 
     def _read(self, payloads: Sequence[bytes | None], columns: Sequence[str]) -> pl.DataFrame:

@@ -76,6 +76,7 @@ function stage() {
   charts = [];
   drawn = seen.layout;
   at("stage").replaceChildren();
+  at("unseen").classList.add("hidden");
   at("readout").textContent = "";
   const single = seen.layout === "chart" && stream.facts.labels.length > 1;
   at("column-label").classList.toggle("hidden", !single);
@@ -101,6 +102,18 @@ function chart(from, to) {
   );
   charts[0].show(series, label);
   key(series.firsts);
+  unseen(series);
+}
+
+/** Says so where nothing but 0 was released in the time that is shown: a narrow band at 0 would look like knowledge. */
+function unseen(series) {
+  const nothing = series.seconds.length > 0 && series.values.every((value) => !value);
+  charts[0].element.classList.toggle("hidden", nothing);
+  at("key").classList.toggle("hidden", nothing);
+  at("unseen").classList.toggle("hidden", !nothing);
+  at("unseen").textContent = nothing
+    ? "No value is visible in this time: what was counted, if anything, is smaller than what can be told from 0."
+    : "";
 }
 
 function multiples(from, to) {
@@ -185,7 +198,8 @@ function explain() {
   const named = facts.title ? [facts.title, ...(facts.query ? [title(facts.query)] : [])].join(" · ") : title(stream.name);
   document.title = `${named} – live`;
   at("name").textContent = named;
-  at("guarantee").textContent = facts.guarantee;
+  const whole = make("details", {}, make("summary", {}, "The guarantee in full"), make("p", {}, facts.guarantee));
+  at("guarantee").replaceChildren(`Protected: ${facts.promise}.`, whole);
   at("queries").replaceChildren(...facts.queries.map((query) =>
     make("a", { href: `/view/${facts.stream}/${query}`, "aria-current": query === facts.query ? "page" : null }, title(query))));
   at("queries").classList.toggle("hidden", facts.queries.length < 2);

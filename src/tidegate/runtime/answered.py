@@ -1,0 +1,96 @@
+"""What standing questions say, for the report: the newest answers, or the alarms that were raised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.config import Config
+from tidegate.config.answer import Answer
+from tidegate.queries.standing import Row
+from tidegate.runtime.sinks.answers import asked
+from tidegate.runtime.store import Store
+from tidegate.runtime.stream import beside_of, independent_noise
+
+MOST_ROWS = 10  # of an answer that a report shows
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of one question.
+
+    Parameters
+    ----------
+    names
+        What is particular to the question, by the names of its columns.
+    steps
+        After how many steps it was answered.
+    newest
+        The rows of the last answer.
+    alarms
+        All rows that raise an alarm; None of a question that raises none.
+    """
+
+    names: tuple[str, ...]
+    steps: int
+    newest: tuple[Row, ...]
+    alarms: tuple[Row, ...] | None
+
+    @property
+    def shown(self) -> tuple[str, tuple[Row, ...]]:
+        """What there is to say, and the rows to show."""
+        if self.alarms is not None:
+            certain = sum(bool(row.more[self.names.index("certain")]) for row in self.alarms)
+            if not self.alarms:
+                return f"No alarm in {self.steps:,} steps.", ()
+            rows = self.alarms[-MOST_ROWS:]
+            more = f" The last {len(rows)} are below." if len(rows) < len(self.alarms) else ""
+            return (
+                f"{len(self.alarms):,} alarms in {self.steps:,} steps, {certain:,} of them beyond what noise explains."
+                + more,
+                rows,
+            )
+        if not self.newest:
+            return "No answer yet.", ()
+        rows = self.newest[:MOST_ROWS]
+        more = f", {len(rows)} of {len(self.newest):,} rows" if len(rows) < len(self.newest) else ""
+        return f"After the last step{more}.", rows
+
+    def extras(self, row: Row) -> str:
+        """What is particular to the question, in words."""
+        if self.alarms is not None:
+            certain = row.more[self.names.index("certain")]
+            return "certain" if certain else "noise may explain it"
+        return ", ".join(f"{name} {value}" for name, value in zip(self.names, row.more, strict=True))
+
+
+def answered(
+    config: Config, store: Store, answer: Answer, beside: Mapping[str, tuple[Config, Store]]
+) -> Answered:
+    """Ask a question of all releases of a query.
+
+    Parameters
+    ----------
+    config, store
+        The query and its releases; those that questions are made from are never archived.
+    answer
+        The question.
+    beside
+        All queries with their stores, for questions about two of them.
+    """
+    operator, other = answer.ask(), beside_of(answer, store, beside)
+    if other is not None:
+        other.begin()
+    noise, steps = independent_noise(config), 0
+    newest: tuple[Row, ...] = ()
+    alarming = "alarm" in operator.extras
+    alarms: list[Row] = []
+    for chunk in store.chunks():
+        for _, rows in asked(operator, chunk, noise, other):
+            if not rows:
+                continue
+            steps, newest = steps + 1, tuple(rows)
+            if alarming:
+                place = operator.extras.index("alarm")
+                alarms += [row for row in rows if row.more[place]]
+    return Answered(operator.extras, steps, newest, tuple(alarms) if alarming else None)
