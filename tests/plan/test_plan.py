@@ -120,7 +120,13 @@ def test_curves_fall_with_epsilon_and_rise_with_w():
 
 @pytest.mark.parametrize(
     "options",
-    [{"level": -1}, {"level": 1, "daily": 2}, {"level": 1, "memory": 1.0}, {"level": 1, "season": 1}],
+    [
+        {"level": -1},
+        {"level": 1, "daily": 2},
+        {"level": 1, "memory": 1.0},
+        {"level": 1, "season": 1},
+        {"level": 1, "columns": 2**64},
+    ],
 )
 def test_impossible_descriptions_are_refused(options):
     """Each number has its range."""
