@@ -500,3 +500,19 @@ def test_a_lock_that_was_removed_keeps_nobody_out(tmp_path, monkeypatch):
         monkeypatch.undo()
         with pytest.raises(LedgerBusy):
             SQLiteLedger(path, WEvent(epsilon="1", w=4), 4)
+
+
+def test_reading_beside_a_writer_keeps_its_locks(path):
+    """Who closes a file loses all locks on it: another program would take itself for the last, and remove the log."""
+    with SQLiteLedger(path, WEvent(epsilon="1", w=4), units=4) as ledger:
+        ledger.charge(1, 1)
+        log = Path(f"{path}-wal").stat().st_ino
+        with SQLiteLedger(path, read_only=True) as reader:
+            assert reader.rows == 1
+        look = (
+            f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('SELECT * FROM head'); c.close()"
+        )
+        subprocess.run([sys.executable, "-c", look], check=True)
+        assert Path(f"{path}-wal").stat().st_ino == log
+        ledger.charge(2, 1)
+    assert verify_file(path).ok

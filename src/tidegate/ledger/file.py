@@ -255,6 +255,8 @@ def mark_restored(connection: sqlite3.Connection, restored: bool = True) -> None
 
 def look(path: Path) -> None:
     """Refuse a file that is visibly no ledger, before SQLite touches it."""
+    if _written_here(path):
+        return  # closing any descriptor of a file drops every lock that this process has on it, those of SQLite too
     with path.open("rb") as stream:
         header = stream.read(100)
     if not header:
@@ -269,6 +271,15 @@ def look(path: Path) -> None:
         raise LedgerMismatch(
             f"{path} is a database but not a ledger; give the path of a ledger or of a new file."
         )
+
+
+def _written_here(path: Path) -> bool:
+    """Whether this process is the writer of a ledger: then it holds the lock beside it."""
+    try:
+        beside = Path(f"{path}.lock").stat()
+    except OSError:
+        return False
+    return any(os.path.samestat(os.fstat(descriptor), beside) for descriptor in _locks)
 
 
 def _only_name(path: Path) -> None:
