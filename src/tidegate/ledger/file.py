@@ -255,8 +255,6 @@ def mark_restored(connection: sqlite3.Connection, restored: bool = True) -> None
 
 def look(path: Path) -> None:
     """Refuse a file that is visibly no ledger, before SQLite touches it."""
-    if _written_here(path):
-        return  # closing any descriptor of a file drops every lock that this process has on it, those of SQLite too
     with path.open("rb") as stream:
         header = stream.read(100)
     if not header:
@@ -324,7 +322,9 @@ def _reader(path: Path) -> Connection:
 
 def connect(path: Path, *, read_only: bool) -> Connection:
     """Open an existing ledger file: WAL, and on disk before a commit returns."""
-    look(path)
+    # closing any descriptor of a file drops every lock that this process has on it, those of SQLite too
+    if not (read_only and _written_here(path)):
+        look(path)
     if read_only:
         connection = _reader(path)
     else:
