@@ -15,6 +15,10 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest import Intake
 from tidegate.ledger.published import signing_key
 from tidegate.pipeline import Pipeline, open_pipeline
+from tidegate.pipeline.archive import Archives
+from tidegate.pipeline.logs import LogReader
+from tidegate.pipeline.reading import Reading, archives_of
+from tidegate.pipeline.spool import Spool
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.journal import log
 from tidegate.web.channel import Channel
@@ -49,6 +53,39 @@ def areas_of(content: bytes | None) -> set[str]:
     features = [] if content is None else json.loads(content)["features"]
     named = (each.get("properties") for each in features if isinstance(each, dict))
     return {str(each.get("name")) for each in named if isinstance(each, dict)}
+
+
+class LogDoor:
+    """The log of a stream for reading, beside the pipeline that writes it; nothing of it is read before it is asked for.
+
+    Parameters
+    ----------
+    pipeline
+        The stream as it was opened: its queries and their scopes, which stay the same while it runs.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        queries, scopes = pipeline.queries, pipeline.session.scopes
+        self.log = LogReader(queries.ledger)
+        try:
+            self._spool = Spool(self.log, queries.ledger)
+            folder = archives_of(queries.first)
+            self.archives = Archives(self.log, self._spool, folder, queries.first.run.keep)
+            self._reading = Reading(pipeline.parts, pipeline.mechanisms, scopes, self._spool, self.archives)
+        except BaseException:
+            self.log.close()
+            raise
+        self.released = self._reading.released
+
+    def refresh(self) -> None:
+        """Read what was committed since."""
+        for _ in self._reading.commits():
+            pass
+
+    def close(self) -> None:
+        """Let go of the log."""
+        self._spool.close()
+        self.log.close()
 
 
 class Driver:
@@ -86,7 +123,7 @@ class Driver:
         self._intake: Intake | None = None
         self._pipeline: Pipeline | None = None
         self._reading = threading.Lock()
-        self._reader: Reader | None = None
+        self._door: LogDoor | None = None
         self._open()
 
     @property
@@ -113,11 +150,12 @@ class Driver:
         """
         # standard output is no place for the releases of a service that logs
         sink = self.config.sink.location != "-"
-        pipeline = self._pipeline = open_pipeline(
+        pipeline = open_pipeline(
             self.queries, follow=self.live, sink=sink, backfill=self.backfill, clock=self.clock
         )
+        self._pipeline = self._opened = pipeline
         try:
-            self._close_reader()  # a log from which nothing was released was removed, and is another one now
+            self._close_door()  # a log from which nothing was released was removed, and is another one now
             if not self.channels:
                 self.key = signing_key(self.config.path.with_suffix(".key"))
                 self.channels = {
@@ -132,23 +170,24 @@ class Driver:
             raise
 
     @contextmanager
-    def reader(self) -> Iterator[Reader]:
+    def reader(self) -> Iterator[LogDoor]:
         """The log for reading, opened once; one reader at a time."""
         with self._reading:
-            if self._reader is None:
-                self._reader = open_reader(self.queries)
+            if self._door is None:
+                self._door = LogDoor(self._opened)
             try:
-                yield self._reader
+                self._door.refresh()
+                yield self._door
             except TidegateError:
-                self._reader.close()  # for example because a server has gone away
-                self._reader = None
+                self._door.close()  # for example because a server has gone away
+                self._door = None
                 raise
 
-    def _close_reader(self) -> None:
+    def _close_door(self) -> None:
         with self._reading:
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
+            if self._door is not None:
+                self._door.close()
+                self._door = None
 
     def unless_stopped(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """The same releases, until the service is asked to stop: nobody waits for a reader then."""
@@ -180,7 +219,7 @@ class Driver:
             self._thread.join(STOPPING)
         else:
             self._close()
-        self._close_reader()
+        self._close_door()
 
     @property
     def ended(self) -> bool:
