@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -117,26 +117,35 @@ class Archives:
         return self._log.rows(number)
 
     def rows(self, number: int = 0) -> Iterator[Row]:
-        """All rows from a number on, with their releases wherever these are."""
-        if number < self.commit and self.folder is not None:
-            yield from self._archived(number)
-            number = self.commit
-        yield from self._log.rows(number)
+        """All rows from a number on, with their releases wherever these are; also while others are being archived."""
+        content: dict[int, Row] = {}
+        known: list[tuple[range, Path]] = []
+        lost = False  # whether the last row was in no archive
+        for row in self._log.rows(number):
+            if row.releases is not None or self.folder is None:
+                yield row
+                continue
+            if row.number not in content:
+                found = _with_commit(known, row.number)
+                if found is None and not lost:  # it may have been archived since
+                    known = self._ranges()
+                    found = _with_commit(known, row.number)
+                content = {} if found is None else {each.number: each for each in read_archive(found)}
+                lost = found is None
+            yield whole(row, content.get(row.number))
 
-    def _archived(self, number: int) -> Iterator[Row]:
+    def _ranges(self) -> list[tuple[range, Path]]:
+        """The commits that each archive has."""
         assert self.folder is not None
-        ranges = []
+        found = []
         for path in sorted(self.folder.glob(f"*{ENDING}")):
             first, last = (int(edge) for edge in path.name.removesuffix(ENDING).split("-"))
-            ranges.append((range(first, last + 1), path))
-        content: dict[int, Row] = {}
-        for row in self._log.rows(number):
-            if row.number >= self.commit:
-                return
-            if row.releases is None and row.number not in content:
-                found = next((path for numbers, path in ranges if row.number in numbers), None)
-                content = {} if found is None else {each.number: each for each in read_archive(found)}
-            yield row if row.releases is not None else whole(row, content.get(row.number))
+            found.append((range(first, last + 1), path))
+        return found
+
+
+def _with_commit(archives: Iterable[tuple[range, Path]], number: int) -> Path | None:
+    return next((path for numbers, path in archives if number in numbers), None)
 
 
 def read_archive(path: Path) -> Iterator[Row]:
