@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -96,7 +97,7 @@ class Archives:
     def _write(self, rows: list[Row]) -> Path:
         """A file with some rows, on disk before it has its name."""
         assert self.folder is not None
-        path = self.folder / f"{rows[0].number:012d}-{rows[-1].number:012d}{ENDING}"
+        path = self.folder / f"{self._stream}-{rows[0].number:012d}-{rows[-1].number:012d}{ENDING}"
         fresh = unused_name(path)
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
@@ -134,12 +135,17 @@ class Archives:
                 lost = found is None
             yield whole(row, content.get(row.number))
 
+    @cached_property
+    def _stream(self) -> str:
+        """The beginning of its archives' names: several logs may share a folder."""
+        return next(iter(self._log.rows())).head.hex()[:12]
+
     def _ranges(self) -> list[tuple[range, Path]]:
         """The commits that each archive has."""
         assert self.folder is not None
         found = []
-        for path in sorted(self.folder.glob(f"*{ENDING}")):
-            first, last = (int(edge) for edge in path.name.removesuffix(ENDING).split("-"))
+        for path in sorted(self.folder.glob(f"{self._stream}-*{ENDING}")):
+            first, last = (int(edge) for edge in path.name.removesuffix(ENDING).split("-")[1:])
             found.append((range(first, last + 1), path))
         return found
 

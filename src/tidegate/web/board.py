@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
-from tidegate.ledger.published import Transcript
+from tidegate.pipeline.published import Transcript
 from tidegate.runtime.chunks import Chunk, joined, newest
 from tidegate.web.alarms import Alarms
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from tidegate.clock.steps import PublicClock
 from tidegate.config import Config, Queries
+from tidegate.core.commit import Row
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest import Intake
-from tidegate.ledger.published import signing_key
 from tidegate.pipeline import Pipeline, open_pipeline
 from tidegate.pipeline.archive import Archives
 from tidegate.pipeline.logs import LogReader
+from tidegate.pipeline.published import signing_key
 from tidegate.pipeline.reading import Reading, archives_of
 from tidegate.pipeline.spool import Spool
 from tidegate.runtime.chunks import Chunk
@@ -66,6 +67,7 @@ class LogDoor:
 
     def __init__(self, pipeline: Pipeline) -> None:
         queries, scopes = pipeline.queries, pipeline.session.scopes
+        self.identity = pipeline.identity
         self.log = LogReader(queries.ledger)
         try:
             self._spool = Spool(self.log, queries.ledger)
@@ -81,6 +83,11 @@ class LogDoor:
         """Read what was committed since."""
         for _ in self._reading.commits():
             pass
+
+    @property
+    def last(self) -> Row:
+        """The last commit that was read."""
+        return next(self.log.rows(self._reading.next - 1))
 
     def close(self) -> None:
         """Let go of the log."""
