@@ -22,7 +22,9 @@ from tidegate.errors import InvalidParameter
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import mechanisms as mechanisms_module
 from tidegate.pipeline import open_pipeline, pipeline
-from tidegate.pipeline.backup import back_up, check_heads, head_of, read_head, restore, rows_of, verify_file
+from tidegate.pipeline.backup import back_up, restore, verify_file
+from tidegate.pipeline.heads import check_heads, head_of, read_head
+from tidegate.pipeline.logs import rows_of
 from tidegate.pipeline.receipts import LogIsOlder
 from tidegate.runtime.errors import AnotherStream, SinkError, SinkUnavailable
 from tidegate.runtime.sinks.text import TextFileSink
@@ -326,7 +328,7 @@ def test_a_backup_that_nothing_vouches_for_is_refused(stream: Queries, tmp_path:
 def test_published_heads(stream: Queries, tmp_path: Path) -> None:
     """JSON or text; of another log, or of a commit that is gone, they are refused."""
     release(stream, blocks=2)
-    log, published = Path(stream.ledger), head_of(Path(stream.ledger))
+    log, published = Path(stream.ledger), head_of(rows_of(Path(stream.ledger)), stream.ledger)
     assert (published["step"], published["commit"]) == (10, 2)
     head = read_head(f"{published['commit']}:{published['head']}")
     check_heads(rows_of(log), [head], "the log")

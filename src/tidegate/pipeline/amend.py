@@ -20,7 +20,7 @@ from tidegate.core.scope import Amendment, part_of
 from tidegate.core.session import Session, plan_amendment
 from tidegate.pipeline.logs import open_log
 from tidegate.pipeline.mechanisms import on_core
-from tidegate.pipeline.pipeline import about_of, difference
+from tidegate.pipeline.reading import about_of, difference
 from tidegate.pipeline.spool import Spool
 
 FIXED = ("steps", "unit")  # of what is said about a query

@@ -17,6 +17,7 @@ from tidegate.core.commit import Row
 from tidegate.core.errors import LogDamaged
 from tidegate.core.log import Log
 from tidegate.errors import InvalidParameter
+from tidegate.pipeline.logs import LogReader
 from tidegate.pipeline.numbered import State
 from tidegate.pipeline.spool import Spool
 from tidegate.runtime.files import unused_name
@@ -42,7 +43,9 @@ class Archives:
         How many of the last steps stay in the log; by default 1,000, and always a window.
     """
 
-    def __init__(self, log: Log, spool: Spool, folder: Path | None, keep: int | None = None) -> None:
+    def __init__(
+        self, log: Log | LogReader, spool: Spool, folder: Path | None, keep: int | None = None
+    ) -> None:
         if folder is not None and not folder.is_dir():
             raise InvalidParameter("archives", str(folder), "a folder that exists", "make it")
         self._log, self._spool, self.folder = log, spool, folder
@@ -86,6 +89,7 @@ class Archives:
         self.commit, self.step, self.readers = rows[-1].number + 1, rows[-1].last, after
         # the note comes first: a crash between the two leaves releases in both places, which does no harm
         self._spool.put_note("archived", {"commit": self.commit, "step": self.step, "readers": after})
+        assert isinstance(self._log, Log)
         self._log.forget_releases(self.commit)
         return path
 
@@ -107,6 +111,10 @@ class Archives:
         finally:
             fresh.unlink(missing_ok=True)
         return path
+
+    def charged(self, number: int = 0) -> Iterator[Row]:
+        """All rows from a number on; their releases may be in archives."""
+        return self._log.rows(number)
 
     def rows(self, number: int = 0) -> Iterator[Row]:
         """All rows from a number on, with their releases wherever these are."""

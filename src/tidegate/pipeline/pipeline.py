@@ -32,14 +32,13 @@ from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter, without_secrets
 from tidegate.ingest import Intake, Several, StepBlock
-from tidegate.ingest.aggregate import valued
 from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
 from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.logs import open_log
 from tidegate.pipeline.mechanisms import on_core
-from tidegate.pipeline.numbered import BEGINNING, ReleaseReader, State, no_releases_after
+from tidegate.pipeline.numbered import no_releases_after
 from tidegate.pipeline.outputs import (
     NullSink,
     answer_sinks,
@@ -49,8 +48,8 @@ from tidegate.pipeline.outputs import (
     placed,
     receipt_path,
 )
+from tidegate.pipeline.reading import Reading, about_of, archives_of, difference, other_configuration
 from tidegate.pipeline.receipts import LogIsOlder, Origin, Receipt, Written
-from tidegate.pipeline.released import Released
 from tidegate.pipeline.spool import Mark, Spool
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.clock import check_clock, check_closed
@@ -98,16 +97,15 @@ class Pipeline:
         )
         self.identity = next(log.rows()).head.hex()
         self.spool = Spool(log, queries.ledger)
-        self.archives = Archives(log, self.spool, _folder(queries.first), queries.first.run.keep)
+        self.archives = Archives(log, self.spool, archives_of(queries.first), queries.first.run.keep)
         self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}
-        self._checkpoint: dict[str, State] = self.spool.note("readers") or {}
-        self.readers = {part.name: self._reader(part.name, self._checkpoint) for part in self.parts}
-        self._next = min(reader.commit for reader in self.readers.values())
+        self.reading = Reading(self.parts, self.mechanisms, self.session.scopes, self.spool, self.archives)
+        self.readers, self.released = self.reading.readers, self.reading.released
+        self.chunks = self.reading.chunks
         self._marks: dict[int, list[Mark]] = {}  # of each scope: those that are not stored yet
         self._marked = {
             name: self.spool.last_mark(reader.scope.number) for name, reader in self.readers.items()
         }
-        self.released = {part.name: Released(self, part) for part in self.parts}
         for _ in self._read_commits():
             pass  # what was committed before this start: sinks are asked first what they lack
         self.sinks: dict[str, list[SinkState]] = {part.name: [] for part in self.parts}
@@ -156,24 +154,6 @@ class Pipeline:
         """What this stream and earlier ones of its outputs cost together; empty if there were none."""
         found = (state.receipt.together for _, state in self.states if state.receipt is not None)
         return max(found, key=len, default="")
-
-    def _reader(self, name: str, states: Mapping[str, State]) -> ReleaseReader:
-        mechanism, configured, scope = (
-            self.mechanisms[name],
-            self.queries.part(name).mechanism,
-            self.session.scopes[name],
-        )
-        state = states.get(name)
-        if state is None or state["scope"] != scope.number:  # nothing of this scope was read there
-            state = {**BEGINNING, "commit": min((each["commit"] for each in states.values()), default=0)}
-        return ReleaseReader(
-            name,
-            scope,
-            mechanism,
-            masks=partial(self.spool.gaps, columns=mechanism.columns) if name in self._gappy else None,
-            withholds=configured.statistic == "steps",
-            state=state,
-        )
 
     def _sink_key(self, name: str, sink: str) -> str:
         """By which the spool knows a sink: numbers of releases begin again with each scope."""
@@ -269,21 +249,10 @@ class Pipeline:
 
     def _note_receipts(self) -> None:
         """Remember in every receipt how far the log has got, before anything of it leaves."""
-        written = Written(self.step, self._next - 1, self.session.head.hex())
+        written = Written(self.step, self.reading.next - 1, self.session.head.hex())
         for receipt in (*self._left, *(state.receipt for _, state in self.states)):
             if receipt is not None:
                 receipt.note(written)
-
-    def chunks(self, name: str, after: int = 0) -> Iterator[Chunk]:
-        """Committed releases of a query after a number, in order; also those that were archived."""
-        mark = self.spool.mark(self.session.scopes[name].number, number=after)
-        known = [{}, self.archives.readers, self._checkpoint, {} if mark is None else {name: mark.state}]
-        begins = (self._reader(name, states) for states in known)
-        reader = max((each for each in begins if each.number <= after), key=lambda each: each.number)
-        for row in self.archives.rows(reader.commit):
-            chunk = reader.read(row, self.session.released(row)).after(after)
-            if len(chunk):
-                yield chunk
 
     def send(self) -> None:
         """Send every sink what it lacks."""
@@ -370,10 +339,7 @@ class Pipeline:
 
     def _read_commits(self) -> Iterator[dict[str, Chunk]]:
         """The releases of every commit that was not read yet."""
-        for row in self.archives.rows(self._next):
-            released = self.session.released(row)
-            found = {name: reader.read(row, released) for name, reader in self.readers.items()}
-            self._next = row.number + 1
+        for found in self.reading.commits():
             for name, reader in self.readers.items():
                 if reader.number - self._marked[name] >= MARK_EVERY:
                     mark = Mark(reader.number, reader.step, reader.state)
@@ -401,7 +367,7 @@ class Pipeline:
         readers = {name: reader.state for name, reader in self.readers.items()} if complete else None
         marks, self._marks = self._marks, {}
         self.spool.checkpoint(confirmed, readers, marks)
-        self._checkpoint = readers or self._checkpoint
+        self.reading.checkpoint = readers or self.reading.checkpoint
 
     def archive(self, keep: int | None = None) -> Path | None:
         """Move releases that every sink has confirmed into an archive; None where there is nothing to move."""
@@ -414,12 +380,12 @@ class Pipeline:
             name: min((state.confirmed for state in states), default=self.readers[name].number)
             for name, states in self.sinks.items()
         }
-        readers = {name: self._reader(name, self.archives.readers) for name in self.readers}
+        readers = {name: self.reading.reader(name, self.archives.readers) for name in self.readers}
         window = self.queries.policy.window or 1
 
         def read(row: Row) -> bool:
             """Whether a commit may go: every sink has its releases."""
-            released = self.session.released(row)
+            released = self.reading.released_by(row)
             return all(reader.read(row, released).last <= safe[name] for name, reader in readers.items())
 
         return self.archives.move(
@@ -601,48 +567,11 @@ def _session(mechanisms: Mapping[str, Any], log: Log, queries: Queries) -> Sessi
         changed = None if row is None else difference(_about_in(row), about)
         if changed is None:
             raise
-        key, before, now = changed
-    raise LogMismatch(
-        f"the stream was begun with {key} = {_short(before)} and the configuration now says {_short(now)}; put it "
-        "back, amend the stream, or begin a new one with another log, whose budget adds to this one's."
-    )
-
-
-def about_of(queries: Queries) -> dict[str, Any]:
-    """What makes each query what it is, besides its mechanism."""
-    said = {part.name: {**part.describe(), "read": _read_from(part)} for part in queries.parts}
-    found: dict[str, Any] = json.loads(json.dumps(said, sort_keys=True))
-    return found
-
-
-def _read_from(part: Config) -> dict[str, Any]:
-    """The columns of the input that a query reads."""
-    return {"column": part.schema.column, "value": part.schema.value if valued(part.query) else None}
+    raise other_configuration(*changed)
 
 
 def _about_in(row: Row) -> dict[str, Any]:
     return {name: query["about"] for name, query in json.loads(row.charges)["description"]["queries"].items()}
-
-
-def difference(before: Any, now: Any, key: str = "") -> tuple[str, Any, Any] | None:
-    """The first key in which two descriptions differ, and both values; None where they agree.
-
-    Examples
-    --------
-    >>> difference({"steps": {"length": 60}}, {"steps": {"length": 90}})
-    ('steps.length', 60, 90)
-    """
-    if isinstance(before, dict) and isinstance(now, dict):
-        # what people have written comes first; the law of the noise follows from the others
-        names = sorted({*before, *now}, key=lambda name: (name == "noise", name))
-        found = (difference(before.get(name), now.get(name), f"{key}.{name}".lstrip(".")) for name in names)
-        return next((each for each in found if each is not None), None)
-    return None if before == now else (key, before, now)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _cuts(blocks: Sequence[StepBlock]) -> Iterator[slice]:
@@ -654,7 +583,3 @@ def _cuts(blocks: Sequence[StepBlock]) -> Iterator[slice]:
             cuts |= set((np.flatnonzero(changes) + 1).tolist())
     edges = [*sorted(cuts), count]
     yield from (slice(begin, end) for begin, end in pairwise(edges))
-
-
-def _folder(config: Config) -> Path | None:
-    return None if config.run.archives is None else Path(config.locate(config.run.archives))
