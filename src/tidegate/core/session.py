@@ -329,6 +329,11 @@ class Session:
         """The last step of each query."""
         return {query.name: query.step for query in self._queries}
 
+    @property
+    def spent(self) -> dict[str, int]:
+        """What the last window of each query has spent, in units, as its account knows it."""
+        return {query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries}
+
     # opening -----------------------------------------------------------------------------------------------------
 
     @property
