@@ -21,7 +21,7 @@ from tidegate.exact import show
 from tidegate.pipeline.history import Ended, ended_scopes, newest_of_all
 from tidegate.pipeline.reading import books_of, history_of
 from tidegate.pipeline.released import Released
-from tidegate.policy import Budget, ZeroConcentrated
+from tidegate.policy import Approximate, Budget, ZeroConcentrated
 from tidegate.releases import Status
 from tidegate.runtime.accuracy import Accuracy, accuracy, step_seconds
 from tidegate.runtime.answered import answered
@@ -345,11 +345,11 @@ def _in_full(page: Page) -> str:
 
 
 def _history(page: Page) -> str:
-    """Which queries share the account, and what the stream was before it was amended."""
+    """How the budget is shared, and what the stream was before it was amended."""
     if not page.history:
         return ""
     items = "".join(f"<li>{html.escape(sentence)}" for sentence in page.history)
-    return f"<section><h2>One account</h2>\n<ul>{items}</ul></section>\n"
+    return f"<section><h2>How the budget is shared, and amendments</h2>\n<ul>{items}</ul></section>\n"
 
 
 def _suspicion(budget: Budget) -> str:
@@ -425,7 +425,8 @@ def _released(page: Page, one: Statistic) -> Iterator[str]:
         )
     yield _adjusted(page, one)
     yield _withheld(one)
-    yield _gaps(labels, answers[newest.status != Status.SILENT])
+    yield _silent(one)
+    yield _gaps(labels, _read(one))
     yield _noise(one, found)
     yield from _answers(page, one)
     yield "</section>\n"
@@ -670,10 +671,14 @@ def _budget(page: Page, spending: Spending) -> str:
     symbol = "ρ" if isinstance(budget, ZeroConcentrated) else "ε"
     where = "of all steps so far" if window is None else f"of the {several(window, 'step')} up to each step"
     of_all = " of all statistics together" if page.several else ""
+    units = page.first.released.units
+    # under an (ε, δ) budget charges do not simply add: their number is what is limited
+    counted = isinstance(budget, Approximate) and units > 1 and not page.several
+    exactly = several(units, "charge") if counted else show(budget.total)
     picture = draw_budget(Moments(config, spending.steps), spending.spent, spending.limit, symbol)
     return (
         f"<section><h2>What it cost</h2>\n<p>The privacy loss{of_all} {where}, which may never exceed "
-        f"{html.escape(show(budget.total))} (dashed).</p>\n<figure class=small>{picture}</figure>{_shares(page)}"
+        f"{html.escape(exactly)} (dashed).</p>\n<figure class=small>{picture}</figure>{_shares(page)}"
         "</section>\n"
     )
 
@@ -776,6 +781,24 @@ def _bounding(config: Config) -> str:
     if query.aggregate == "distinct":
         return f"Each unit counts once in a column, and in at most {several(query.most, 'column')} a step."
     return f"Each unit counts at most {several(query.most, 'time')} a step."
+
+
+def _silent(one: Statistic) -> str:
+    """How many steps say nothing."""
+    silent = int((one.newest.status == Status.SILENT).sum())
+    if not silent:
+        return ""
+    return (
+        f"<p>{several(silent, 'step')} of {len(one.newest):,} {'is' if silent == 1 else 'are'} silent.</p>\n"
+    )
+
+
+def _read(one: Statistic) -> Values:
+    """The numbers of all steps that are not silent; what the query did not count before an amendment is no gap."""
+    newest, answers = one.newest, one.numbers.answers
+    before = newest.step < one.released.scope.first
+    new = before.any() & np.isnan(answers[before]).all(axis=0)
+    return np.where(before[:, np.newaxis] & new, 0.0, answers)[newest.status != Status.SILENT]
 
 
 def _gaps(labels: tuple[str, ...], answers: Values) -> str:
