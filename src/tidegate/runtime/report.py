@@ -798,7 +798,8 @@ def _read(one: Statistic) -> Values:
     newest, answers = one.newest, one.numbers.answers
     before = newest.step < one.released.scope.first
     new = before.any() & np.isnan(answers[before]).all(axis=0)
-    return np.where(before[:, np.newaxis] & new, 0.0, answers)[newest.status != Status.SILENT]
+    found: Values = np.where(before[:, np.newaxis] & new, 0.0, answers)
+    return found[newest.status != Status.SILENT]
 
 
 def _gaps(labels: tuple[str, ...], answers: Values) -> str:
