@@ -336,6 +336,11 @@ class Session:
             query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries
         }
 
+    @property
+    def remaining(self) -> dict[str, int]:
+        """What the next step of each query may be charged, in units."""
+        return {query.name: query.account.remaining() for query in self._queries}
+
     # opening -----------------------------------------------------------------------------------------------------
 
     @property

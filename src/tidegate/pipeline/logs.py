@@ -9,16 +9,18 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tidegate.core.commit import Row
+from tidegate.core.commit import AMENDED, OPENED, Row
 from tidegate.core.errors import LogDamaged, LogMismatch
 from tidegate.core.log import Log
 from tidegate.core.postgres_log import Address, Connection, PostgresLog, is_url
+from tidegate.core.scope import Book
 from tidegate.core.sqlite_log import APPLICATION, BLOCK, COLUMNS, SQLiteLog
 from tidegate.errors import check_scheme
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.servers.postgres import SCHEMES
 
 ROWS = f"SELECT {COLUMNS} FROM log WHERE number >= ? ORDER BY number LIMIT {BLOCK}"
+BOOKS = (OPENED, AMENDED)
 EARLIER = 0x54494445  # what SQLite knows the ledgers of version 0 by
 
 
@@ -86,6 +88,14 @@ class LogReader:
             while block := self._database.execute(ROWS, (number,)).fetchall():
                 yield from map(Row._make, block)
                 number = block[-1][0] + 1
+
+    def books(self) -> list[tuple[int, Book]]:
+        """(commit, book) of the beginning and of every amendment."""
+        if self._log is not None:
+            found = [(row.number, row.charges) for row in self._log.rows() if row.kind in BOOKS]
+        else:
+            found = self.run(f"SELECT number, charges FROM log WHERE kind IN {BOOKS} ORDER BY number")
+        return [(number, Book.decoded(charges)) for number, charges in found]
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """What a statement finds in a file, in the tables beside the commits; nothing where these are not there."""
@@ -190,7 +200,7 @@ def refuse_earlier(path: Path) -> None:
             f"a new log may read the same stream from step {step + int(window)} on, else both budgets add up"
         )
     raise LogMismatch(
-        f"{path} is a ledger of version 0, which is not continued; name a new file as log in [protect]: {after}."
+        f"{path} is a ledger of version 0, which is not continued; name a new file as ledger in [protect]: {after}."
     )
 
 

@@ -145,7 +145,7 @@ class StreamReader:
             self.archives = Archives(
                 self.log, self._spool, archives_of(queries.first), queries.first.run.keep
             )
-            self.books = books_of(self.log.rows())
+            self.books = self.log.books()
             if not self.books:
                 raise LogMismatch(f"the log {self.log.shown} has no commit yet; start the stream first.")
             book = self.books[-1][1]
