@@ -12,7 +12,8 @@ from tidegate.core.scope import Amendment
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import amend, plan
-from tidegate.pipeline.backup import verify_file
+from tidegate.pipeline.backup import verify_log
+from tidegate.pipeline.logs import rows_of
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_a_changed_query_begins_again_and_the_others_continue(tmp_path: Path) ->
     assert steps_of(tmp_path / "out-orders.csv") == list(range(1, 41))
     assert steps_of(tmp_path / "out-revenue.csv") == list(range(1, 21))
     assert steps_of(tmp_path / "out-revenue.from-26.csv") == list(range(26, 41))
-    assert verify_file(tmp_path / "tidegate.ledger").ok
+    assert verify_log(rows_of(tmp_path / "tidegate.ledger")).ok
     (tmp_path / "out-revenue.from-26.csv").unlink()
     release(other)  # made again from the log
     assert steps_of(tmp_path / "out-revenue.from-26.csv") == list(range(26, 41))

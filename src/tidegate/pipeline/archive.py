@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -96,7 +97,7 @@ class Archives:
     def _write(self, rows: list[Row]) -> Path:
         """A file with some rows, on disk before it has its name."""
         assert self.folder is not None
-        path = self.folder / f"{rows[0].number:012d}-{rows[-1].number:012d}{ENDING}"
+        path = self.folder / f"{self._stream}-{rows[0].number:012d}-{rows[-1].number:012d}{ENDING}"
         fresh = unused_name(path)
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
@@ -117,26 +118,40 @@ class Archives:
         return self._log.rows(number)
 
     def rows(self, number: int = 0) -> Iterator[Row]:
-        """All rows from a number on, with their releases wherever these are."""
-        if number < self.commit and self.folder is not None:
-            yield from self._archived(number)
-            number = self.commit
-        yield from self._log.rows(number)
-
-    def _archived(self, number: int) -> Iterator[Row]:
-        assert self.folder is not None
-        ranges = []
-        for path in sorted(self.folder.glob(f"*{ENDING}")):
-            first, last = (int(edge) for edge in path.name.removesuffix(ENDING).split("-"))
-            ranges.append((range(first, last + 1), path))
+        """All rows from a number on, with their releases wherever these are; also while others are being archived."""
         content: dict[int, Row] = {}
+        known: list[tuple[range, Path]] = []
+        lost = False  # whether the last row was in no archive
         for row in self._log.rows(number):
-            if row.number >= self.commit:
-                return
-            if row.releases is None and row.number not in content:
-                found = next((path for numbers, path in ranges if row.number in numbers), None)
+            if row.releases is not None or self.folder is None:
+                yield row
+                continue
+            if row.number not in content:
+                found = _with_commit(known, row.number)
+                if found is None and not lost:  # it may have been archived since
+                    known = self._ranges()
+                    found = _with_commit(known, row.number)
                 content = {} if found is None else {each.number: each for each in read_archive(found)}
-            yield row if row.releases is not None else whole(row, content.get(row.number))
+                lost = found is None
+            yield whole(row, content.get(row.number))
+
+    @cached_property
+    def _stream(self) -> str:
+        """The beginning of its archives' names: several logs may share a folder."""
+        return next(iter(self._log.rows())).head.hex()[:12]
+
+    def _ranges(self) -> list[tuple[range, Path]]:
+        """The commits that each archive has."""
+        assert self.folder is not None
+        found = []
+        for path in sorted(self.folder.glob(f"{self._stream}-*{ENDING}")):
+            first, last = (int(edge) for edge in path.name.removesuffix(ENDING).split("-")[1:])
+            found.append((range(first, last + 1), path))
+        return found
+
+
+def _with_commit(archives: Iterable[tuple[range, Path]], number: int) -> Path | None:
+    return next((path for numbers, path in archives if number in numbers), None)
 
 
 def read_archive(path: Path) -> Iterator[Row]:

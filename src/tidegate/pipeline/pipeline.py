@@ -13,6 +13,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
@@ -38,7 +40,7 @@ from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
 from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
 from tidegate.pipeline.errors import LogUnavailable
-from tidegate.pipeline.logs import LogReader, open_log
+from tidegate.pipeline.logs import LogReader, log_exists, open_log
 from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import no_releases_after
 from tidegate.pipeline.outputs import (
@@ -620,6 +622,39 @@ def open_pipeline(
         log.close()
         raise
     return pipeline
+
+
+def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | None:
+    """Archive what every sink has, of a stream that is not running; the archive, or None where nothing can go.
+
+    Parameters
+    ----------
+    queries
+        The checked configuration.
+    folder
+        Where archives are: the one that `archives` in [run] names, so that whoever reads finds them.
+    keep
+        How many of the last steps stay; by default 1,000, and always a window.
+    """
+    named = archives_of(queries.first)
+    if named is not None and named.resolve() != folder.resolve():
+        raise InvalidParameter(
+            "archives", str(folder), "the folder that [run] names, where releases are looked for", f"give {named}"
+        )
+    if not log_exists(queries.ledger):
+        raise LogMismatch(f"there is no log {without_secrets(queries.ledger)}; start the stream first.")
+    run = replace(queries.first.run, archives=str(folder.absolute()), keep=keep or queries.first.run.keep)
+    queries = replace(queries, parts=tuple(replace(part, run=run) for part in queries.parts))
+    log = open_log(queries.ledger)
+    with Pipeline(queries, log) as pipeline:
+        pipeline.open_sinks(follow=queries.first.source.follow)
+        pipeline.checkpoint()
+        found = pipeline.archive(keep)
+    if found is not None and isinstance(log, SQLiteLog):
+        with closing(sqlite3.connect(log.path, isolation_level=None)) as database:
+            database.execute("PRAGMA secure_delete = ON")
+            database.execute("VACUUM")
+    return found
 
 
 def remove_file(path: Path) -> None:
