@@ -31,9 +31,9 @@ def verify_file(path: Path, archives: Path | None = None) -> Verification:
     """Recompute a log, and with a folder of archives also the releases that were moved there."""
     archived = {}
     for file in sorted(archives.glob(f"*{ENDING}")) if archives is not None else ():
-        archived.update({row.number: row for row in read_archive(file)})
+        archived.update({row.head: row for row in read_archive(file)})  # of other logs, too
     return verify(
-        row if row.releases is not None else whole(row, archived.get(row.number)) for row in rows_of(path)
+        row if row.releases is not None else whole(row, archived.get(row.head)) for row in rows_of(path)
     )
 
 
