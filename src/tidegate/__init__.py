@@ -77,10 +77,10 @@ if TYPE_CHECKING:
         runtime,
         testing,
     )
+    from tidegate.core.session import open as open
     from tidegate.ledger.budget import Budget
     from tidegate.policy import Event, Guarantee, Swellfish, User, WEvent
     from tidegate.releases import Release, Releases, Status
-    from tidegate.core.session import open as open
 
 
 if not TYPE_CHECKING:  # or any name would pass

@@ -21,10 +21,10 @@ from tidegate.core.sqlite_log import PRIVATE
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline import spool
-from tidegate.pipeline.archive import ENDING, read_archive, sync_path, whole
+from tidegate.pipeline.archive import ENDING, read_archive, whole
 from tidegate.pipeline.heads import Head, check_heads
 from tidegate.pipeline.logs import connect_reading, rows_of
-from tidegate.runtime.files import unused_name
+from tidegate.runtime.files import sync_path, unused_name
 
 SIDES = ("", "-wal", "-shm", "-journal")
 
