@@ -332,7 +332,9 @@ class Session:
     @property
     def spent(self) -> dict[str, int]:
         """What the last window of each query has spent, in units, as its account knows it."""
-        return {query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries}
+        return {
+            query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries
+        }
 
     # opening -----------------------------------------------------------------------------------------------------
 
