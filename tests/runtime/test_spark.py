@@ -261,9 +261,8 @@ def test_a_frame_that_cannot_be_read_is_one_sentence(spark: Any, tmp_path: Path)
     good = bad.where("time <> 'noon'")
     with open_pipeline(queries) as first:
         release(queries, good)  # a second worker
-        (edition,), (block,) = first.editions, queries.open(follow=False)
         with pytest.raises(Fenced):
-            first.process(edition, [block])
+            first.session.push_batch({"query": np.zeros((3, 2))})
 
 
 # streams --------------------------------------------------------------------------------------------------------
