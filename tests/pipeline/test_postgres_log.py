@@ -75,7 +75,7 @@ def test_a_refused_start_leaves_no_log(
         with pytest.raises(InvalidParameter):
             open_pipeline(queries)
     assert not log_exists(url)
-    with pytest.raises(InvalidParameter, match="new-stream"):
+    with pytest.raises(InvalidParameter, match="begin-anew"):
         open_pipeline(queries, new_stream=True)
     assert not log_exists(url)
     release(queries, blocks=2)

@@ -10,37 +10,73 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
+from tidegate.core.commit import Row
 from tidegate.core.errors import LogDamaged
 from tidegate.core.sqlite_log import PRIVATE
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline import spool
-from tidegate.pipeline.archive import ENDING, read_archive, sync_path, whole
+from tidegate.pipeline.archive import ENDING, read_archive, whole
 from tidegate.pipeline.heads import Head, check_heads
-from tidegate.pipeline.logs import rows_of
-from tidegate.runtime.files import unused_name
+from tidegate.pipeline.logs import connect_reading, rows_of
+from tidegate.runtime.files import sync_path, unused_name
 
 SIDES = ("", "-wal", "-shm", "-journal")
 
 
-def verify_file(path: Path, archives: Path | None = None) -> Verification:
-    """Recompute a log, and with a folder of archives also the releases that were moved there."""
-    archived = {}
-    for file in sorted(archives.glob(f"*{ENDING}")) if archives is not None else ():
-        archived.update({row.head: row for row in read_archive(file)})  # of other logs, too
-    return verify(
-        row if row.releases is not None else whole(row, archived.get(row.head)) for row in rows_of(path)
-    )
+class Copied(NamedTuple):
+    """A copy that was made and verified.
+
+    Attributes
+    ----------
+    path
+        Where it is.
+    found
+        What was found when it was recomputed.
+    made
+        Whether it was made now; else the folder had it already.
+    """
+
+    path: Path
+    found: Verification
+    made: bool = True
+
+    @property
+    def head(self) -> Head:
+        """The commit that it ends at."""
+        return Head(self.found.commits - 1, self.found.head.hex())
+
+
+def verify_log(rows: Iterable[Row], archives: Iterable[Path] = ()) -> Verification:
+    """Recompute a log, and with archives, or folders of them, also the releases that were moved there."""
+    files = [
+        file
+        for place in archives
+        for file in (sorted(place.glob(f"*{ENDING}")) if place.is_dir() else [place])
+    ]
+    return verify(_whole_rows(rows, files))
+
+
+def _whole_rows(rows: Iterable[Row], files: Sequence[Path]) -> Iterator[Row]:
+    """Rows with their releases, from one archive at a time; those of other logs are passed over."""
+    begins = {file: next(read_archive(file), None) for file in files}
+    content: dict[bytes, Row] = {}
+    for row in rows:
+        if row.releases is None and row.head not in content:
+            begun = [file for file, first in begins.items() if first is not None and first.head == row.head]
+            content = {each.head: each for each in read_archive(begun[0])} if begun else content
+        yield row if row.releases is not None else whole(row, content.get(row.head))
 
 
 # copies ----------------------------------------------------------------------------------------------------------
 
 
-def back_up(log: Path, place: Path, *, secrets: bool = False) -> Verification:
+def back_up(log: Path, place: Path, *, secrets: bool = False) -> Copied:
     """Copy a log, also while its stream runs.
 
     Parameters
@@ -48,7 +84,7 @@ def back_up(log: Path, place: Path, *, secrets: bool = False) -> Verification:
     log
         Its file.
     place
-        A new file.
+        A new file, or a folder, in which copies are named by their last commit.
     secrets
         Whether state, position and spooled records are in it. Noise to come is not used from a copy in any case, and
         whoever reads the file reads raw counts.
@@ -56,7 +92,7 @@ def back_up(log: Path, place: Path, *, secrets: bool = False) -> Verification:
     return _copied(log, place, restored=False, secrets=secrets)
 
 
-def restore(copy: Path, place: Path, heads: Sequence[Head] = ()) -> Verification:
+def restore(copy: Path, place: Path, heads: Sequence[Head] = ()) -> Copied:
     """Put a backup in the place of a log that is lost, if it has every commit that somebody remembers.
 
     Parameters
@@ -72,16 +108,14 @@ def restore(copy: Path, place: Path, heads: Sequence[Head] = ()) -> Verification
     return _copied(copy, place, restored=not heads, secrets=True)
 
 
-def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Verification:
-    for ending in SIDES:  # a write-ahead log that a lost file has left would be applied to the new one
-        beside = place.with_name(place.name + ending)
-        if beside.exists() or beside.is_symlink():
-            raise InvalidParameter("file", str(beside), "a name that nothing has yet", "move it away")
-    fresh = unused_name(place)
+def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Copied:
+    if not place.is_dir():
+        _refuse_taken(place)
+    fresh = unused_name(place / source.name if place.is_dir() else place)
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
     try:
         with (
-            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as reader,
+            closing(connect_reading(source)) as reader,
             closing(sqlite3.connect(fresh, isolation_level=None)) as writer,
         ):
             reader.backup(writer)
@@ -91,9 +125,14 @@ def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Veri
                 _strip(writer)
             if restored:
                 writer.execute("INSERT OR REPLACE INTO notes VALUES (0, 'restored', 'true')")
-        found = verify_file(fresh)
+        found = verify_log(rows_of(fresh))
         if not found.ok:
             raise LogDamaged(f"{source} does not verify, and no copy of it was made: {found.reason}")
+        if place.is_dir():
+            place = place / f"{source.stem}.{found.commits - 1:012d}{source.suffix}"
+            if place.is_file() and verify_log(rows_of(place)).head == found.head:
+                return Copied(place, found, made=False)
+            _refuse_taken(place)
         sync_path(fresh)
         os.link(fresh, place)  # never over a file that has the name
         sync_path(place.parent)
@@ -102,7 +141,15 @@ def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Veri
     finally:
         for ending in SIDES:
             fresh.with_name(fresh.name + ending).unlink(missing_ok=True)
-    return found
+    return Copied(place, found)
+
+
+def _refuse_taken(place: Path) -> None:
+    """Refuse a name that is taken; a write-ahead log that a lost file has left would be applied to the new one."""
+    for ending in SIDES:
+        beside = place.with_name(place.name + ending)
+        if beside.exists() or beside.is_symlink():
+            raise InvalidParameter("file", str(beside), "a name that nothing has yet", "move it away")
 
 
 def _strip(database: sqlite3.Connection) -> None:

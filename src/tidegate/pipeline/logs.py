@@ -9,22 +9,25 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tidegate.core.commit import Row
+from tidegate.core.commit import AMENDED, OPENED, Row
 from tidegate.core.errors import LogDamaged, LogMismatch
 from tidegate.core.log import Log
 from tidegate.core.postgres_log import Address, Connection, PostgresLog, is_url
+from tidegate.core.scope import Book
 from tidegate.core.sqlite_log import APPLICATION, BLOCK, COLUMNS, SQLiteLog
 from tidegate.errors import check_scheme
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.servers.postgres import SCHEMES
 
 ROWS = f"SELECT {COLUMNS} FROM log WHERE number >= ? ORDER BY number LIMIT {BLOCK}"
+BOOKS = (OPENED, AMENDED)
 EARLIER = 0x54494445  # what SQLite knows the ledgers of version 0 by
 
 
 def open_log(location: str) -> Log:
     """The log at a location, open for writing; it is made if it is not there."""
     if is_url(location):
+        refuse_earlier_in_database(location)
         return PostgresLog(location)
     check_scheme("log", location, SCHEMES)
     path = Path(location)
@@ -86,6 +89,14 @@ class LogReader:
             while block := self._database.execute(ROWS, (number,)).fetchall():
                 yield from map(Row._make, block)
                 number = block[-1][0] + 1
+
+    def books(self) -> list[tuple[int, Book]]:
+        """(commit, book) of the beginning and of every amendment."""
+        if self._log is not None:
+            found = [(row.number, row.charges) for row in self._log.rows() if row.kind in BOOKS]
+        else:
+            found = self.run(f"SELECT number, charges FROM log WHERE kind IN {BOOKS} ORDER BY number")
+        return [(number, Book.decoded(charges)) for number, charges in found]
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """What a statement finds in a file, in the tables beside the commits; nothing where these are not there."""
@@ -183,14 +194,44 @@ def refuse_earlier(path: Path) -> None:
             step = int(database.execute("SELECT step FROM head").fetchone()[0])
     except (sqlite3.Error, ValueError, TypeError, KeyError):
         pass  # what it was is clear in any case
+    raise _earlier(str(path), window, step)
+
+
+def refuse_earlier_in_database(url: str) -> None:
+    """The same of a ledger in PostgreSQL, which had a schema of its own."""
+    address = Address(url)
+    with closing(Connection(address)) as connection:
+        schema = f'"{address.name}"'
+        found = connection.all("SELECT to_regclass(%s)::text", (f"{schema}.checkpoint",))
+        if found[0][0] is None:
+            return
+        window = connection.all(f"SELECT value FROM {schema}.meta WHERE name = 'window'")
+        step = connection.all(f"SELECT step FROM {schema}.head")
+    raise _earlier(
+        address.shown, int(window[0][0]) or None if window else None, int(step[0][0]) if step else 0
+    )
+
+
+def _earlier(shown: str, window: int | None, step: int) -> LogMismatch:
     if window is None:
         after = "at user level its budget does not return, so both budgets add up"
     else:
-        after = (
-            f"a new log may read the same stream from step {step + int(window)} on, else both budgets add up"
-        )
-    raise LogMismatch(
-        f"{path} is a ledger of version 0, which is not continued; name a new file as log in [protect]: {after}."
+        after = f"a new log may read the same stream from step {step + window} on, else both budgets add up"
+    return LogMismatch(
+        f"{shown} is a ledger of version 0, which is not continued; name a new one as ledger in [protect]: {after}."
+    )
+
+
+def replication(url: str) -> str:
+    """What a failover of a log's server could forget, in words; empty where it has no replicas, or waits for them."""
+    with closing(Connection(Address(url))) as connection:
+        replicas = int(connection.all("SELECT count(*) FROM pg_stat_replication")[0][0])
+        waits = connection.all("SHOW synchronous_standby_names")[0][0] != ""
+    if waits or not replicas:
+        return ""
+    return (
+        f"its server has {replicas} {'replica' if replicas == 1 else 'replicas'} and commits do not wait for one, so "
+        "that a failover may forget charges; set synchronous_standby_names"
     )
 
 

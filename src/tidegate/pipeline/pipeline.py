@@ -13,6 +13,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.config import Config, Queries
-from tidegate.core.commit import FINISHED, Row
+from tidegate.core.commit import FINISHED, Row, head_of
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
 from tidegate.core.mechanism import Finishes, unit_of
@@ -31,12 +34,13 @@ from tidegate.core.session import Session
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter, without_secrets
+from tidegate.exact import show
 from tidegate.ingest import Intake, Several, StepBlock
 from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
 from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
 from tidegate.pipeline.errors import LogUnavailable
-from tidegate.pipeline.logs import open_log
+from tidegate.pipeline.logs import LogReader, log_exists, open_log
 from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import no_releases_after
 from tidegate.pipeline.outputs import (
@@ -48,7 +52,14 @@ from tidegate.pipeline.outputs import (
     placed,
     receipt_path,
 )
-from tidegate.pipeline.reading import Reading, about_of, archives_of, difference, other_configuration
+from tidegate.pipeline.reading import (
+    Reading,
+    about_of,
+    archives_of,
+    difference,
+    history_of,
+    other_configuration,
+)
 from tidegate.pipeline.receipts import LogIsOlder, Origin, Receipt, Written
 from tidegate.pipeline.spool import Mark, Spool
 from tidegate.runtime.chunks import Chunk
@@ -57,6 +68,7 @@ from tidegate.runtime.clock import check_clock, check_closed
 SYNC_EVERY = 1.0  # seconds between two checkpoints of the sinks
 SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
 MARK_EVERY = 1000  # releases between two places from which old ones are read
+SHORT = 10_000  # commits that are recomputed at the end of a start
 RETRY_EVERY = 1.0  # seconds between two attempts at a sink that cannot be reached
 SIDES = ("", "-wal", "-shm")  # endings of a log's files
 
@@ -108,6 +120,9 @@ class Pipeline:
         }
         for _ in self._read_commits():
             pass  # what was committed before this start: sinks are asked first what they lack
+        self.placed = {
+            part.name: part for part in self.parts
+        }  # with outputs of their own where they were amended
         self.sinks: dict[str, list[SinkState]] = {part.name: [] for part in self.parts}
         self._left: list[Receipt] = []  # of outputs that the stream has left
         self._synced = time.monotonic()
@@ -150,6 +165,38 @@ class Pipeline:
         ]
 
     @property
+    def behind(self) -> list[str]:
+        """The sinks that lack releases, because they cannot be reached."""
+        return [without_secrets(state.sink.name) for _, state in self.states if state.waits]
+
+    @property
+    def releases(self) -> int:
+        """How many releases of all queries were committed."""
+        return sum(reader.number for reader in self.readers.values())
+
+    @property
+    def budget(self) -> dict[str, str]:
+        """What a window may spend, what the last one has spent, and what is left for the next step: of all queries."""
+        units = {name: each.unit for name, each in self.released.items()}
+
+        def worth(counted: Mapping[str, int]) -> Fraction:
+            return sum((units[name] * count for name, count in counted.items()), Fraction(0))
+
+        adds = all(each.adds for each in self.released.values())
+        most = {name: each.units for name, each in self.released.items()}
+        return {
+            "limit": show(self.queries.policy.budget.total if adds else worth(most)),
+            "spent_in_last_window": show(worth(self.session.spent)),
+            "remaining_for_next_step": show(worth(self.session.remaining)),
+        }
+
+    @property
+    def history(self) -> list[str]:
+        """How the budget is shared and how the stream was amended, a sentence each."""
+        with LogReader(self.queries.ledger) as log:
+            return history_of([book for _, book in log.books()])
+
+    @property
     def together(self) -> str:
         """What this stream and earlier ones of its outputs cost together; empty if there were none."""
         found = (state.receipt.together for _, state in self.states if state.receipt is not None)
@@ -165,9 +212,10 @@ class Pipeline:
         """Open the configured sinks, and send them whatever was committed before this start; see `open_pipeline`."""
         known = self.spool.sinks()
         beside = {part.name: (part, partial(self.chunks, part.name)) for part in self.parts}
-        for part in self.parts:
-            since = self.session.scopes[part.name].first - 1
-            part = placed(part, since)
+        begins = {name: scope.first - 1 for name, scope in self.session.scopes.items()}
+        self.placed = {part.name: placed(part, begins) for part in self.parts}
+        for part in self.placed.values():
+            since = begins[part.name]
             layout = layout_of(
                 part,
                 since,
@@ -183,7 +231,7 @@ class Pipeline:
             path = receipt_path(part, found, self._path, listed=self.queries.listed)
             found.remembers["receipt"] = self._relative(path)
             states = [SinkState(found, Receipt(path, self._origin))]
-            states += [SinkState(each) for each in answer_sinks(part, layout, beside)]
+            states += [SinkState(each) for each in answer_sinks(part, layout, beside, begins)]
             self.sinks[part.name] = states
         self._left = self._left_receipts(known)
         self._compare_receipts()
@@ -439,6 +487,32 @@ class Pipeline:
         loaded = self.log.load()
         return self.step == 0 and (loaded is None or loaded.row.head == self.session.head)
 
+    def check(self) -> tuple[bool, str]:
+        """Whether the log on disk is what this process has written, and what was compared, in words.
+
+        A short log is recomputed as a whole. Of a long one the hashes of the last commits are, so that a start that ends
+        soon takes as long however old the stream is; `tidegate ledger verify` recomputes all of it.
+        """
+        if self.reading.next <= SHORT:
+            found = self.verify()
+            return found.ok, str(found)
+        with LogReader(self.queries.ledger) as log:
+            head, last = None, b""
+            for row in log.rows(self.reading.next - SHORT):
+                digests = (row.charges, row.releases_digest, row.secret_digest)
+                if head is not None and head_of(head, row[:4], *digests) != row.head:
+                    return (
+                        False,
+                        f"the hash of commit {row.number} is not that of its content; restore a backup.",
+                    )
+                head = last = row.head
+        if last != self.session.head:
+            return False, "the log on disk is not what this process has written; restore a backup."
+        return True, (
+            f"the hashes of the last {SHORT:,} of {self.reading.next:,} commits agree (`tidegate ledger verify` "
+            f"recomputes all); the last step is {self.step}."
+        )
+
     def verify(self) -> Verification:
         """Recompute the whole log, with the releases that it has."""
         return verify(self.archives.rows())
@@ -549,6 +623,42 @@ def open_pipeline(
         log.close()
         raise
     return pipeline
+
+
+def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | None:
+    """Archive what every sink has, of a stream that is not running; the archive, or None where nothing can go.
+
+    Parameters
+    ----------
+    queries
+        The checked configuration.
+    folder
+        Where archives are: the one that `archives` in [run] names, so that whoever reads finds them.
+    keep
+        How many of the last steps stay; by default 1,000, and always a window.
+    """
+    named = archives_of(queries.first)
+    if named is not None and named.resolve() != folder.resolve():
+        raise InvalidParameter(
+            "archives",
+            str(folder),
+            "the folder that [run] names, where releases are looked for",
+            f"give {named}",
+        )
+    if not log_exists(queries.ledger):
+        raise LogMismatch(f"there is no log {without_secrets(queries.ledger)}; start the stream first.")
+    run = replace(queries.first.run, archives=str(folder.absolute()), keep=keep or queries.first.run.keep)
+    queries = replace(queries, parts=tuple(replace(part, run=run) for part in queries.parts))
+    log = open_log(queries.ledger)
+    with Pipeline(queries, log) as pipeline:
+        pipeline.open_sinks(follow=queries.first.source.follow)
+        pipeline.checkpoint()
+        found = pipeline.archive(keep)
+    if found is not None and isinstance(log, SQLiteLog):
+        with closing(sqlite3.connect(log.path, isolation_level=None)) as database:
+            database.execute("PRAGMA secure_delete = ON")
+            database.execute("VACUUM")
+    return found
 
 
 def remove_file(path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -70,6 +71,7 @@ class Reading:
         self.readers = {name: self.reader(name, self.checkpoint) for name in self.parts}
         self.next = min(reader.commit for reader in self.readers.values())
         self.released = {name: Released(self, part) for name, part in self.parts.items()}
+        self._publish_clips()
 
     def reader(self, name: str, states: Mapping[str, State]) -> ReleaseReader:
         """A new reader of a query, which continues where a state of it stands."""
@@ -93,7 +95,15 @@ class Reading:
             released = releases_of(row, self._by_scope)
             found = {name: reader.read(row, released) for name, reader in self.readers.items()}
             self.next = row.number + 1
+            self._publish_clips()
             yield found
+
+    def _publish_clips(self) -> None:
+        """Let queries know where their values are clipped, once that is released: answers depend on it."""
+        for name, part in self.parts.items():
+            learning, clip = part.query.learn, self.readers[name].clip
+            if learning is not None and learning.clip is None and clip is not None:
+                learning.clip = round(Fraction(clip) / Fraction(part.query.grid))
 
     def released_by(self, row: Row) -> dict[str, Any] | None:
         """What a commit has released, by query."""
@@ -135,7 +145,7 @@ class StreamReader:
             self.archives = Archives(
                 self.log, self._spool, archives_of(queries.first), queries.first.run.keep
             )
-            self.books = books_of(self.log.rows())
+            self.books = self.log.books()
             if not self.books:
                 raise LogMismatch(f"the log {self.log.shown} has no commit yet; start the stream first.")
             book = self.books[-1][1]
@@ -223,9 +233,7 @@ def books_of(rows: Iterable[Row]) -> list[tuple[int, Book]]:
 def history_of(books: Sequence[Book]) -> list[str]:
     """How the budget is shared and how the stream was amended, a sentence each; nothing of one query that never was."""
     last = books[-1]
-    found: list[str] = []
-    if len(last.alive) > 1 or len(books) > 1:
-        found = [_shared(last, scope) for scope in last.alive]
+    found = [_shared(last, scope) for scope in last.alive] if len(last.alive) > 1 else []
     for before, after in pairwise(books):
         found.append(_amended(before, after))
     if len(books) > 1:
@@ -234,23 +242,37 @@ def history_of(books: Sequence[Book]) -> list[str]:
 
 
 def _shared(book: Book, scope: Scope) -> str:
+    share = show(Fraction(book.description["queries"][scope.name]["share"]))
     kind = "ρ" if "rho" in book.description["budget"] else "ε"
-    share = book.description["queries"][scope.name]["share"]
     return f"{scope.name} has {share} of the budget: {kind} = {show(scope.amount[0])} in every window."
 
 
 def _amended(before: Book, after: Book) -> str:
-    made = compare(before, after)
-    since = after.budgets[-1][0] if after.budgets[-1] not in before.budgets else None
-    words = [
-        f"{name} released by {after.description['queries'][name]['mechanism'].get('mechanism', 'its mechanism')} from "
-        f"step {first:,} on"
-        for name, first in made.begun.items()
-    ]
+    made, several = compare(before, after), len(after.alive) > 1 or len(before.alive) > 1
+    words = [_begun(after, name, first, several=several) for name, first in made.begun.items()]
     words += [f"{name} ended" for name in made.ended]
-    if since is not None:
-        words.append(f"another budget from step {since:,} on")
+    since, budget = after.budgets[-1]
+    if budget != before.budgets[-1][1]:
+        words.append(
+            f"the budget is {_budget(after)} from step {since:,} on, where it was {_budget(before)} before"
+        )
     return f"Amended: {'; '.join(words) or 'nothing that is released'}."
+
+
+def _begun(book: Book, name: str, first: int, *, several: bool) -> str:
+    mechanism = book.description["queries"][name]["mechanism"].get("mechanism", "its mechanism")
+    stopped = max((scope.last or 0 for scope in book.ended if scope.name == name), default=first - 1)
+    silent = first - 1 - stopped
+    quiet = "" if silent <= 0 else f", after {silent:,} silent step{'' if silent == 1 else 's'}"
+    return f"{name if several else 'the query'} is released by {mechanism} from step {first:,} on{quiet}"
+
+
+def _budget(book: Book) -> str:
+    written = book.description["budget"]
+    kind = "epsilon" if "epsilon" in written else "rho"
+    delta = Fraction(written["delta"])
+    more = f", δ = {show(delta)}" if delta else ""
+    return f"{'ε' if kind == 'epsilon' else 'ρ'} = {show(Fraction(written[kind]))}{more}"
 
 
 # whether a log belongs to a configuration ------------------------------------------------------------------------

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tidegate.config import Config
-from tidegate.core.commit import EVENT, HALTED, PUSHED
+from tidegate.core.commit import EVENT, HALTED, PUSHED, Row
 from tidegate.core.mechanism import HasAccount, Mechanism, unit_of
 from tidegate.core.scope import Scope
 from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.session import charges_of
-from tidegate.pipeline.numbered import ReleaseReader
+from tidegate.ingest.query import MISSING
+from tidegate.pipeline.numbered import Masks, ReleaseReader
 from tidegate.pipeline.spending import Spending, window_units
 from tidegate.runtime.chunks import Chunk, Integers
 
@@ -86,6 +88,15 @@ class Released:
     def chunks(self, after: int = 0) -> Iterator[Chunk]:
         """Releases with a greater number, in order; also those that were archived."""
         return self._reading.chunks(self.name, after)
+
+    def rows(self, number: int = 0) -> Iterator[Row]:
+        """The rows of the log from a number on, with their releases, also those that were archived."""
+        return self._reading.archives.rows(number)
+
+    def masks(self, columns: int) -> Masks | None:
+        """Which readings of this query are missing; None where none ever is."""
+        missing = self.config.query.fill == MISSING
+        return partial(self._reading.spool.gaps, columns=columns) if missing else None
 
     def between(self, first: int, last: int) -> Iterator[Chunk]:
         """Releases in order, among which are all of some steps; as few others as can be."""
