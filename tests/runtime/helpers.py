@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from tidegate.config import Config, parse_config
+from tidegate.config.queries import one
 from tidegate.ingest import StepBlock
-from tidegate.runtime import Stream, open_stream
+from tidegate.pipeline import Pipeline, open_pipeline
 
 Targets = Callable[[], str]  # makes a new place for a ledger
 TEXT = """\
@@ -83,16 +85,13 @@ def settings(folder: Path, *changes: tuple[str, str]) -> Config:
     return parse_config(text, folder / "tidegate.toml")
 
 
-def release(config: Config, **more: Any) -> Stream:
+def release(config: Config, **more: Any) -> Pipeline:
     """Release everything; returns the closed stream."""
-    with open_stream(config, **more) as stream:
-        intake = config.open(stream.store.progress.position)
-        try:
-            stream.drive(intake)
-            stream.finish()
-        finally:
-            intake.close()
-    return stream
+    queries = one(config)
+    with open_pipeline(queries, **more) as pipeline, closing(queries.open(pipeline.position)) as intake:
+        pipeline.drive(intake)
+        pipeline.finish()
+    return pipeline
 
 
 def blocks(values: np.ndarray, first: int = 1, size: int = 1) -> list[StepBlock]:
