@@ -17,6 +17,8 @@ from typing import Any
 from tests.runtime.helpers import TEXT as STREAM
 
 from tidegate.config import Config, Queries, parse_config, parse_queries
+from tidegate.core.verify import Verification, verify
+from tidegate.pipeline.logs import LogReader
 from tidegate.web import Service, Settings
 from tidegate.web.service import Server, listen, server_config
 from waiting import LIMIT, until
@@ -122,6 +124,12 @@ def served(configs: Sequence[Config | Queries], **settings: Any) -> Iterator[tup
 def settled(service: Service, name: str = "hall") -> None:
     """Wait until a finite stream has ended."""
     until(lambda: service.drivers[name].state == "ended")
+
+
+def verified(location: str | Path) -> Verification:
+    """What a second reading of a log has found."""
+    with LogReader(str(location)) as log:
+        return verify(log.rows())
 
 
 class Process:

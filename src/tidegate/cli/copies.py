@@ -66,9 +66,7 @@ def restore(
     ledger: Annotated[Path, typer.Argument(help="The ledger's file, where there must be none.")],
     head: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A head kept outside: a receipt, a published head, or what `ledger head` printed."
-        ),
+        typer.Option(help="A head kept outside: a receipt, a published head, or what `ledger head` printed."),
     ] = None,
     as_json: Machine = False,
 ) -> None:

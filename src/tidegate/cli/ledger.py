@@ -130,7 +130,9 @@ def _print(facts: dict[str, Any]) -> None:
         table.add_row("" if number else "Earlier", words)
     for name, query in facts["queries"].items():
         share = f", {query['amount']} of every window" if len(facts["queries"]) > 1 else ""
-        table.add_row("Query", f"{name or 'the only one'}: {query['mechanism']}{share}, step {query['step']:,}")
+        table.add_row(
+            "Query", f"{name or 'the only one'}: {query['mechanism']}{share}, step {query['step']:,}"
+        )
     for number, sentence in enumerate(each for each in facts["history"] if each.startswith("Amended")):
         table.add_row("" if number else "History", sentence)
     table.add_row("Commits", f"{facts['commits']:,} up to step {facts['step']:,}")

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,7 @@ from tidegate.cli.progress import following, release_of
 from tidegate.cli.tables import facts_table
 
 if TYPE_CHECKING:
-    from tidegate.config import Config, Queries
+    from tidegate.config import Queries
     from tidegate.ingest import Intake
     from tidegate.pipeline import Pipeline, Released
 

@@ -987,3 +987,29 @@ def releases_of(row: Row, queries: Mapping[int, tuple[str, Mechanism]]) -> dict[
             name, mechanism = queries[scope]
             found[name] = _releases(mechanism, unit_of(mechanism), charges.first, own, charges.units)
     return found or None
+
+
+def open(
+    queries: Mechanism | Mapping[str, Mechanism],
+    log: Log | Path | str | None = None,
+    *,
+    shares: Mapping[str, ExactLike] | None = None,
+    head: bytes | None = None,
+    amend: bool = False,
+    about: Mapping[str, Any] | None = None,
+) -> Session:
+    """Open the session of a mechanism, or of several by name; see :class:`Session`.
+
+    Examples
+    --------
+    >>> import tempfile, tidegate as tg
+    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> mechanism = Uniform(tg.WEvent(epsilon="1", w=24))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for count in (12, 7):  # two processes, one after the other
+    ...         with tg.open(mechanism, f"{folder}/visits.ledger") as session:
+    ...             release = session.push([count])
+    >>> release.step
+    2
+    """
+    return Session(queries, log, head, shares=shares, amend=amend, about=about)

@@ -21,7 +21,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.pipeline.logs import LogReader
 from tidegate.pipeline.numbered import State
 from tidegate.pipeline.spool import Spool
-from tidegate.runtime.files import unused_name
+from tidegate.runtime.files import sync_path, unused_name
 
 ENDING = ".releases"
 LEAST = 1000  # steps that stay in the log at least, if nothing else is said
@@ -176,12 +176,3 @@ def whole(row: Row, archived: Row | None) -> Row:
             f"an archive has other releases of commit {row.number} than the log; restore it from a backup."
         )
     return row._replace(releases=archived.releases)
-
-
-def sync_path(path: Path) -> None:
-    """Make sure that a file, or the names in a folder, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -21,10 +21,10 @@ from tidegate.core.sqlite_log import PRIVATE
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline import spool
-from tidegate.pipeline.archive import ENDING, read_archive, sync_path, whole
+from tidegate.pipeline.archive import ENDING, read_archive, whole
 from tidegate.pipeline.heads import Head, check_heads
 from tidegate.pipeline.logs import connect_reading, rows_of
-from tidegate.runtime.files import unused_name
+from tidegate.runtime.files import sync_path, unused_name
 
 SIDES = ("", "-wal", "-shm", "-journal")
 
@@ -54,11 +54,23 @@ class Copied(NamedTuple):
 
 def verify_log(rows: Iterable[Row], archives: Iterable[Path] = ()) -> Verification:
     """Recompute a log, and with archives, or folders of them, also the releases that were moved there."""
-    archived = {}
-    for place in archives:
-        for file in sorted(place.glob(f"*{ENDING}")) if place.is_dir() else [place]:
-            archived.update({row.number: row for row in read_archive(file)})
-    return verify(row if row.releases is not None else whole(row, archived.get(row.number)) for row in rows)
+    files = [
+        file
+        for place in archives
+        for file in (sorted(place.glob(f"*{ENDING}")) if place.is_dir() else [place])
+    ]
+    return verify(_whole_rows(rows, files))
+
+
+def _whole_rows(rows: Iterable[Row], files: Sequence[Path]) -> Iterator[Row]:
+    """Rows with their releases, from one archive at a time; those of other logs are passed over."""
+    begins = {file: next(read_archive(file), None) for file in files}
+    content: dict[bytes, Row] = {}
+    for row in rows:
+        if row.releases is None and row.head not in content:
+            begun = [file for file, first in begins.items() if first is not None and first.head == row.head]
+            content = {each.head: each for each in read_archive(begun[0])} if begun else content
+        yield row if row.releases is not None else whole(row, content.get(row.head))
 
 
 # copies ----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ EARLIER = 0x54494445  # what SQLite knows the ledgers of version 0 by
 def open_log(location: str) -> Log:
     """The log at a location, open for writing; it is made if it is not there."""
     if is_url(location):
+        refuse_earlier_in_database(location)
         return PostgresLog(location)
     check_scheme("log", location, SCHEMES)
     path = Path(location)
@@ -193,14 +194,44 @@ def refuse_earlier(path: Path) -> None:
             step = int(database.execute("SELECT step FROM head").fetchone()[0])
     except (sqlite3.Error, ValueError, TypeError, KeyError):
         pass  # what it was is clear in any case
+    raise _earlier(str(path), window, step)
+
+
+def refuse_earlier_in_database(url: str) -> None:
+    """The same of a ledger in PostgreSQL, which had a schema of its own."""
+    address = Address(url)
+    with closing(Connection(address)) as connection:
+        schema = f'"{address.name}"'
+        found = connection.all("SELECT to_regclass(%s)::text", (f"{schema}.checkpoint",))
+        if found[0][0] is None:
+            return
+        window = connection.all(f"SELECT value FROM {schema}.meta WHERE name = 'window'")
+        step = connection.all(f"SELECT step FROM {schema}.head")
+    raise _earlier(
+        address.shown, int(window[0][0]) or None if window else None, int(step[0][0]) if step else 0
+    )
+
+
+def _earlier(shown: str, window: int | None, step: int) -> LogMismatch:
     if window is None:
         after = "at user level its budget does not return, so both budgets add up"
     else:
-        after = (
-            f"a new log may read the same stream from step {step + int(window)} on, else both budgets add up"
-        )
-    raise LogMismatch(
-        f"{path} is a ledger of version 0, which is not continued; name a new file as ledger in [protect]: {after}."
+        after = f"a new log may read the same stream from step {step + window} on, else both budgets add up"
+    return LogMismatch(
+        f"{shown} is a ledger of version 0, which is not continued; name a new one as ledger in [protect]: {after}."
+    )
+
+
+def replication(url: str) -> str:
+    """What a failover of a log's server could forget, in words; empty where it has no replicas, or waits for them."""
+    with closing(Connection(Address(url))) as connection:
+        replicas = int(connection.all("SELECT count(*) FROM pg_stat_replication")[0][0])
+        waits = connection.all("SHOW synchronous_standby_names")[0][0] != ""
+    if waits or not replicas:
+        return ""
+    return (
+        f"its server has {replicas} {'replica' if replicas == 1 else 'replicas'} and commits do not wait for one, so "
+        "that a failover may forget charges; set synchronous_standby_names"
     )
 
 

@@ -178,16 +178,17 @@ class Pipeline:
     def budget(self) -> dict[str, str]:
         """What a window may spend, what the last one has spent, and what is left for the next step: of all queries."""
         units = {name: each.unit for name, each in self.released.items()}
-        amounts = [sum(units[name] * spent for name, spent in self.session.spent.items())]
-        amounts += [sum(units[name] * left for name, left in self.session.remaining.items())]
+
+        def worth(counted: Mapping[str, int]) -> Fraction:
+            return sum((units[name] * count for name, count in counted.items()), Fraction(0))
+
         adds = all(each.adds for each in self.released.values())
-        limit = (
-            self.queries.policy.budget.total
-            if adds
-            else sum(unit * self.released[name].units for name, unit in units.items())
-        )
-        names = ("limit", "spent_in_last_window", "remaining_for_next_step")
-        return dict(zip(names, map(show, (limit, *map(Fraction, amounts))), strict=True))
+        most = {name: each.units for name, each in self.released.items()}
+        return {
+            "limit": show(self.queries.policy.budget.total if adds else worth(most)),
+            "spent_in_last_window": show(worth(self.session.spent)),
+            "remaining_for_next_step": show(worth(self.session.remaining)),
+        }
 
     @property
     def history(self) -> list[str]:
@@ -639,7 +640,10 @@ def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | 
     named = archives_of(queries.first)
     if named is not None and named.resolve() != folder.resolve():
         raise InvalidParameter(
-            "archives", str(folder), "the folder that [run] names, where releases are looked for", f"give {named}"
+            "archives",
+            str(folder),
+            "the folder that [run] names, where releases are looked for",
+            f"give {named}",
         )
     if not log_exists(queries.ledger):
         raise LogMismatch(f"there is no log {without_secrets(queries.ledger)}; start the stream first.")

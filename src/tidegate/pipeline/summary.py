@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.core.charges import Charges
+from tidegate.core.charges import Charges, Span
 from tidegate.core.commit import EVENT, HALTED, PUSHED, Row
 from tidegate.core.scope import Amount, Book, Scope
 from tidegate.core.session import charges_of
@@ -17,7 +17,7 @@ from tidegate.errors import TidegateError
 from tidegate.exact import show
 from tidegate.pipeline.logs import LogReader
 from tidegate.pipeline.reading import history_of
-from tidegate.pipeline.spending import Key, Span, window_units
+from tidegate.pipeline.spending import Key, window_units
 
 CHARGED = (PUSHED, HALTED, EVENT)
 
@@ -79,7 +79,7 @@ def summary(log: LogReader, last: int = 10) -> dict[str, Any]:
         for scope in reversed(each.alive)
     }
     row, listed = None, list[dict[str, Any]]()
-    for row in log.rows():  # noqa: B007  the last one is needed
+    for row in log.rows():
         if row.kind not in CHARGED:
             continue
         listed = [*listed, _listed(row, kept)][-last:] if last else []

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.config import Config
 from tidegate.errors import TidegateError, without_secrets
-from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_earlier, replacing
 from tidegate.runtime.notify import Notifier
