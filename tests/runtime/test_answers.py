@@ -14,7 +14,6 @@ import pytest
 from tests.pipeline import streams
 from tests.runtime.helpers import settings
 from tests.runtime.shop import shop
-from tests.runtime.test_follow import live
 
 from tidegate.config import Config, ConfigError, parse_config
 from tidegate.config.document import EXAMPLE, SEVERAL
@@ -177,6 +176,8 @@ def test_every_sort_of_mechanism_can_be_asked(name: str, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_answers_survive_kills(tmp_path: Path) -> None:
     """Killed three times on the way: each answer is there once, and as one that was asked afterwards."""
+    from tests.runtime.test_follow import live
+
     before = '[protect]\nepsilon = "1"'
     live(tmp_path, ("count = 12", "count = 10"), (before, f"{QUESTIONS}\n{before}"))
     for last in (2, 5, 9):
