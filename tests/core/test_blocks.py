@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate._mechanisms.plain.blocks import Blocks
 from tidegate._mechanisms.plain.sample import Sample
@@ -25,6 +24,7 @@ from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
 from tidegate.ledger import MemoryLedger
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import User

@@ -12,15 +12,7 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.clipping.clipped_average import ClippedAverage
-from tidegate._mechanisms.clipping.clipped_decay import ClippedDecay
-from tidegate._mechanisms.clipping.clipped_histogram import ClippedHistogram
 from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
-from tidegate._mechanisms.clipping.clipped_sum import ClippedSum
-from tidegate._mechanisms.clipping.record_reader import RecordReader
-from tidegate._mechanisms.clipping.threshold import Threshold
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate._mechanisms.plain.sample import Sample
 from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.tide.tide import Tide
@@ -35,6 +27,14 @@ from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms.clipping import threshold as configured
+from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
+from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
+from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
+from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.clipping.record_reader import RecordReader
+from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.noise.entropy import current, install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import Event, Policy, WEvent

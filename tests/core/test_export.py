@@ -14,14 +14,6 @@ import pytest
 
 import tidegate as tg
 from tidegate import mechanisms as before
-from tidegate._mechanisms.clipping.clipped_average import ClippedAverage
-from tidegate._mechanisms.clipping.clipped_decay import ClippedDecay
-from tidegate._mechanisms.clipping.clipped_histogram import ClippedHistogram
-from tidegate._mechanisms.clipping.clipped_sum import ClippedSum
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.factorization import Factorization
-from tidegate._mechanisms.counters.hybrid_tree import HybridTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate._mechanisms.optstream.fourier import Fourier
 from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate._mechanisms.optstream.opt_stream import OptStream
@@ -34,7 +26,6 @@ from tidegate._mechanisms.plain.sample import Sample
 from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.sampled.rescue_dp import RescueDP
-from tidegate._mechanisms.swellfish.swellfish import Swellfish
 from tidegate._mechanisms.tide.tide import Tide
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
@@ -47,6 +38,15 @@ from tidegate.core.log import MemoryLog
 from tidegate.core.mechanism import empty_output
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
+from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
+from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
+from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
+from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.hybrid_tree import HybridTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status

@@ -9,10 +9,6 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.factorization import Factorization
-from tidegate._mechanisms.counters.hybrid_tree import HybridTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate._mechanisms.optstream.fourier import Fourier
 from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate._mechanisms.optstream.opt_stream import OptStream
@@ -24,12 +20,16 @@ from tidegate._mechanisms.plain.sample import Sample
 from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.sampled.rescue_dp import RescueDP
-from tidegate._mechanisms.swellfish.swellfish import Swellfish
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.hybrid_tree import HybridTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 

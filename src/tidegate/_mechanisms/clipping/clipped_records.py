@@ -12,9 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate._mechanisms.clipping.clipped_releases import ClippedReleases
-from tidegate._mechanisms.clipping.nested import Nested
-from tidegate._mechanisms.clipping.record_reader import RecordReader
 from tidegate.core.account import Account
 from tidegate.core.charges import Charges, Integers
 from tidegate.core.mechanism import HasAccount, Matrix, Output, Resumes
@@ -22,6 +19,9 @@ from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.intervals import Fold
 from tidegate.mechanisms import clipped_records as configured
+from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
+from tidegate.mechanisms.clipping.nested import Nested
+from tidegate.mechanisms.clipping.record_reader import RecordReader
 from tidegate.noise import laplace, variance_laplace
 from tidegate.noise.entropy import Source
 from tidegate.releases import Releases, Status
@@ -54,7 +54,7 @@ class ClippedRecords(configured.ClippedRecords):
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.counters.binary_tree import BinaryTree
+    >>> from tidegate.mechanisms.counters.binary_tree import BinaryTree
     >>> from tidegate.core.session import Session
     >>> from tidegate.structures.value_bins import ValueBins
     >>> bins = ValueBins(1440)

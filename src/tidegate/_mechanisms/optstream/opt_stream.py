@@ -26,7 +26,6 @@ from tidegate.mechanisms.optstream.kernels import periods as loop
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler
 from tidegate.mechanisms.optstream.periods import CAUSAL
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
-from tidegate.mechanisms.run import summable
 from tidegate.noise import laplace, variance_laplace
 from tidegate.noise.entropy import Source
 from tidegate.noise.laws import SharedLaw, exact_units, most_live

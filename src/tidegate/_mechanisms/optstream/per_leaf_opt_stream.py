@@ -31,10 +31,10 @@ from tidegate.mechanisms.optstream.kernels import node_curves
 from tidegate.mechanisms.optstream.kernels import periods as loop
 from tidegate.mechanisms.optstream.periods import CAUSAL
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
-from tidegate.mechanisms.run import summable
 from tidegate.noise import laplace
 from tidegate.noise.entropy import Source
 from tidegate.releases import Status
+from tidegate.structures.clamping import summable
 
 UNKNOWN = 1e100  # the variance of a curve that nothing is known of
 

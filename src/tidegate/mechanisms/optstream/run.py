@@ -18,7 +18,6 @@ from tidegate.mechanisms.optstream.period_noise import PeriodNoise
 from tidegate.mechanisms.optstream.periods import PeriodicRun
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.mechanisms.optstream.sampling_times import read_times
-from tidegate.mechanisms.run import summable
 from tidegate.mechanisms.shared_noise import Saved, SharedNoise, begin_noise
 from tidegate.noise import variance_laplace
 

@@ -12,7 +12,6 @@ from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.ledger.amendments import add_specification, specifications_of, withdraw_specification
 from tidegate.mechanisms.kernels.values import add_noise
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
-from tidegate.mechanisms.swellfish.kernels.scales import fill_gaps
 from tidegate.mechanisms.swellfish.schedules import Schedule
 from tidegate.noise import laplace
 from tidegate.policy import Specification
@@ -172,6 +171,8 @@ class SwellfishRun(Run):
         hold = self._hold if fill == "released" else np.full(self._columns, float(Fraction(fill or 0)))
         values = np.empty(matrix.shape)
         source = np.empty(len(matrix), dtype=np.int64)
+        from tidegate.mechanisms.swellfish.swellfish import fill_gaps
+
         if gaps.shape != matrix.shape:
             raise InvalidInput("a batch with missing readings has the wrong shape; push steps × columns.")
         fill_gaps(
