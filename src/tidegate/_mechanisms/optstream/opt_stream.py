@@ -29,6 +29,7 @@ from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.noise import laplace, variance_laplace
 from tidegate.noise.entropy import Source
 from tidegate.noise.laws import SharedLaw, exact_units, most_live
+from tidegate.structures.clamping import summable
 
 # positions in `State.numbers`
 COUNT = 0  # samples of this period

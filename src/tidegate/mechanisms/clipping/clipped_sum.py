@@ -17,7 +17,6 @@ from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, one_of, proper, whole
-from tidegate.intervals import ByLaw, Fold
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
 from tidegate.mechanisms.clipping.clipped_sum_run import ClippedSumRun
@@ -140,8 +139,6 @@ class ClippedSum(Mechanism):
     spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # the sample of the threshold, then sums of open nodes
     more: ClassVar[tuple[str, ...]] = ("clip",)
-    most_spans: ClassVar[int] = 0
-    noise_in_state: ClassVar[bool] = False  # a node gets its noise when it is complete
 
     def __post_init__(self) -> None:
         if isinstance(self.policy, User):
@@ -410,11 +407,6 @@ class ClippedSum(Mechanism):
                 int(steps[0]), values, status, None, scale, nothing, releases.unit, count - 1, ends=ends
             )
         return ClippedReleases.with_clip(releases, more[0], float(Fraction(self.grid)))
-
-    def intervals(self) -> Fold:
-        """Every value is that of the clipped stream and noise."""
-        assert self.law is not None
-        return ByLaw(self.outputs, self.law)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> ClippedSumRun:
         """Begin, or go on with, a run."""

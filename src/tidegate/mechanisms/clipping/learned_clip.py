@@ -21,7 +21,6 @@ from tidegate.core.mechanism import Floats, Matrix, Output, unit_of
 from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, whole
-from tidegate.intervals import ByLaw, Fold
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
 from tidegate.mechanisms.clipping.learned_clip_run import LearnedClipRun
@@ -89,7 +88,6 @@ class LearnedClip(Mechanism):
     spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # the sample, and what a counter keeps of open nodes
     more: ClassVar[tuple[str, ...]] = ("clip",)
-    most_spans: ClassVar[int] = 0
 
     def validate(self) -> None:
         """Check the parameters of the threshold, and that the noise of the statistic can be drawn."""
@@ -233,8 +231,3 @@ class LearnedClip(Mechanism):
     def attach(self, releases: Releases, more: Any, revised: Any) -> ClippedReleases:
         """Releases with the clip, for readers."""
         return ClippedReleases.with_clip(releases, more[0], float(Fraction(self.grid)))
-
-    def intervals(self) -> Fold:
-        """Every value is that of the clipped stream and noise."""
-        assert self.law is not None
-        return ByLaw(self.outputs, self.law)

@@ -19,7 +19,6 @@ from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.exact import sqrt_up, whole
-from tidegate.intervals import ByLaw, Fold
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters import blt, factorization_parameters, toeplitz
 from tidegate.mechanisms.counters.blt import BITS
@@ -279,9 +278,6 @@ class Factorization(Mechanism):
     statistic: ClassVar[str] = "sums"
     spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # discounted sums of the stream, or its last steps
-    more: ClassVar[tuple[str, ...]] = ()
-    most_spans: ClassVar[int] = 0
-    noise_in_state: ClassVar[bool] = False  # the noise of a step is in what the step releases
 
     def validate(self) -> None:
         """Check the method and make C."""
@@ -444,11 +440,6 @@ class Factorization(Mechanism):
         """The standard deviation of every step's sum, for bands."""
         spread: Floats = np.sqrt(np.cumsum(self.response(self.length) ** 2)) * self.noise_deviation
         return spread
-
-    def intervals(self) -> Fold:
-        """Every value is the truth and noise."""
-        assert self.law is not None
-        return ByLaw(self.outputs, self.law)
 
     # closed forms, before anything is released ---------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from tidegate.core.charges import Charges, Integers
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.exact import one_of, whole
-from tidegate.intervals import ByLaw, Fold
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters.sliding_window_run import SlidingWindowTreeRun
 from tidegate.mechanisms.counters.tree import every_step
@@ -206,8 +205,6 @@ class SlidingWindowTree(Mechanism):
     keeps_raw_values: ClassVar[bool] = (
         True  # noised sums of open nodes, which later releases complete; see Privacy
     )
-    more: ClassVar[tuple[str, ...]] = ()
-    most_spans: ClassVar[int] = 0
     noise_in_state: ClassVar[bool] = True  # a node's sum begins with its noise
 
     def validate(self) -> None:
@@ -350,11 +347,6 @@ class SlidingWindowTree(Mechanism):
         spread, young = self.deviations[at % self.window], at < self.window
         spread[young] = self.first_deviations[at[young]]
         return spread
-
-    def intervals(self) -> Fold:
-        """Every value is the truth and noise."""
-        assert self.law is not None
-        return ByLaw(self.outputs, self.law)
 
     def start(
         self, ledger: Ledger | Path | str | None = None, state: bytes | None = None

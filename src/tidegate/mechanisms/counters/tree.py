@@ -23,7 +23,6 @@ from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.errors import InvalidInput
 from tidegate.exact import one_of, whole
-from tidegate.intervals import ByLaw, Fold
 from tidegate.mechanisms.mechanism import Mechanism, mean_over_steps
 from tidegate.noise.entropy import Source
 from tidegate.policy import Event, Policy, WEvent
@@ -260,9 +259,6 @@ class TreeCounter(Mechanism):
     statistic: ClassVar[str] = "sums"
     spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # sums of nodes that are not complete yet
-    more: ClassVar[tuple[str, ...]] = ()
-    most_spans: ClassVar[int] = 0
-    noise_in_state: ClassVar[bool] = False  # a node gets its noise when it is complete
 
     def validate(self) -> None:
         """Check branching and estimator."""
@@ -316,11 +312,6 @@ class TreeCounter(Mechanism):
     def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
         """Count every step."""
         return every_step(first, *state.trees.count(rows, noise.source))
-
-    def intervals(self) -> Fold:
-        """Every value is the truth and noise."""
-        assert self.law is not None
-        return ByLaw(self.outputs, self.law)
 
     # closed forms, before anything is released ---------------------------------------------------------------
 

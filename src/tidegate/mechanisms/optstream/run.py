@@ -20,6 +20,7 @@ from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.mechanisms.optstream.sampling_times import read_times
 from tidegate.mechanisms.shared_noise import Saved, SharedNoise, begin_noise
 from tidegate.noise import variance_laplace
+from tidegate.structures.clamping import summable
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.optstream.opt_stream import OptStream

@@ -19,7 +19,6 @@ from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.values import MISSING, ValueReader
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, exact, one_of, show
-from tidegate.intervals import ByLaw, Fold
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import add_noise
 from tidegate.mechanisms.mechanism import PUBLIC_CLOCK, Mechanism
@@ -153,9 +152,6 @@ class Swellfish(Mechanism):
     columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (SwellfishPolicy,)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate")
-    more: ClassVar[tuple[str, ...]] = ()
-    most_spans: ClassVar[int] = 0
-    noise_in_state: ClassVar[bool] = False
 
     def validate(self) -> None:
         """Check that every step has noise, and that heights, grid and promises fit together."""
@@ -407,11 +403,6 @@ class Swellfish(Mechanism):
             int(source[0]), int(state.source[0]), values, source,
         )  # fmt: skip
         return values
-
-    def intervals(self) -> Fold:
-        """Every step is measured, and its noise says all."""
-        assert self.law is not None
-        return ByLaw(self.outputs, self.law)
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> SwellfishRun:
         """Begin, or go on with, a run."""
