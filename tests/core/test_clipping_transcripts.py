@@ -12,7 +12,6 @@ from tests.transcripts import driver, record
 from tests.transcripts.cases import Case, cases, pieces, rows
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
 from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.log import MemoryLog
@@ -20,6 +19,7 @@ from tidegate.core.session import Session, charges_of
 from tidegate.core.values import ValueReader
 from tidegate.core.verify import verify
 from tidegate.mechanisms import clipped_records as records
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping import threshold as thresholds
 from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
 from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay

@@ -14,10 +14,6 @@ import pytest
 
 import tidegate as tg
 from tidegate import mechanisms as before
-from tidegate._mechanisms.optstream.fourier import Fourier
-from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate._mechanisms.optstream.opt_stream import OptStream
-from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
@@ -26,7 +22,6 @@ from tidegate._mechanisms.plain.sample import Sample
 from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.sampled.rescue_dp import RescueDP
-from tidegate._mechanisms.tide.tide import Tide
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core import export
@@ -46,7 +41,12 @@ from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.factorization import Factorization
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.optstream.fourier import Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
+from tidegate.mechanisms.tide.tide import Tide
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status

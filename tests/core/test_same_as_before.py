@@ -9,10 +9,6 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.optstream.fourier import Fourier
-from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate._mechanisms.optstream.opt_stream import OptStream
-from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
@@ -29,6 +25,10 @@ from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.factorization import Factorization
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.optstream.fourier import Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy

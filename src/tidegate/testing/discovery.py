@@ -14,13 +14,13 @@ import numpy as np
 
 import tidegate._mechanisms
 import tidegate.mechanisms
-from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
 from tidegate._mechanisms.plain.blocks import Blocks
 from tidegate._mechanisms.plain.sample import Sample
 from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree

@@ -206,6 +206,18 @@ class Threshold:
                 "too_low", self.too_low, "above 0 and below 0.5", "write for example too_low=0.005"
             )
         self._validate_rank()
+        if self.policy.delta and not isinstance(self.policy, Event):
+            raise InvalidParameter(
+                "policy", "WEvent with a delta", "WEvent with ε alone, or Event", "drop delta"
+            )
+        if self.policy.horizon is not None and self.policy.horizon < self.sample:
+            raise InvalidParameter(
+                "sample", self.sample, f"at most the {self.policy.horizon} steps of the stream", "lower it"
+            )
+        if Fraction(self.grid).numerator != 1:
+            raise InvalidParameter(
+                "grid", self.grid, "one over a whole number", 'write for example grid="0.01"'
+            )
         if self.method != "quantile" and (
             self.bound == "unknown" or self._constants.kappa / self._constants.a * self.largest > 2**54
         ):
@@ -327,7 +339,8 @@ class Threshold:
 
     def begin(self, first: int) -> State:
         """No observation."""
-        self._check_session()
+        if self.calibration != "sound":
+            raise InvalidParameter("calibration", self.calibration, "'sound'", "leave it out")
         return State(Rows(np.zeros(0, dtype=np.int64)), np.zeros(1, dtype=np.int64))
 
     def public(self, state: State, first: int, count: int) -> Charges:
@@ -361,23 +374,6 @@ class Threshold:
             return None
         units = round(Fraction(float(found[0, 0])) / Fraction(self.grid))
         return ReleasedThreshold(units * Fraction(self.grid), units, self.sample)
-
-    def _check_session(self) -> None:
-        """Refuse what no account of a session can hold."""
-        if self.calibration != "sound":
-            raise InvalidParameter("calibration", self.calibration, "'sound'", "leave it out")
-        if self.policy.delta and not isinstance(self.policy, Event):
-            raise InvalidParameter(
-                "policy", "WEvent with a delta", "WEvent with ε alone, or Event", "drop delta"
-            )
-        if self.policy.horizon is not None and self.policy.horizon < self.sample:
-            raise InvalidParameter(
-                "sample", self.sample, f"at most the {self.policy.horizon} steps of the stream", "lower it"
-            )
-        if Fraction(self.grid).numerator != 1:
-            raise InvalidParameter(
-                "grid", self.grid, "one over a whole number", 'write for example grid="0.01"'
-            )
 
     # on a ledger -------------------------------------------------------------------------------------------------
 

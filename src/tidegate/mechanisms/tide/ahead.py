@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.core.charges import Integers
-from tidegate.mechanisms.tide.kernels.loop import (
+from tidegate.mechanisms.tide.plan import (
     EIGHTHS,
     END,
     ENDLESS,

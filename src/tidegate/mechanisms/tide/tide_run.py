@@ -11,8 +11,8 @@ from tidegate.errors import BudgetExceeded
 from tidegate.ledger import Batch, Group
 from tidegate.mechanisms.loop_run import INLINE, Block, Drawn, LoopRun
 from tidegate.mechanisms.mechanism import Matrix, State
-from tidegate.mechanisms.tide.kernels import loop
-from tidegate.mechanisms.tide.noise import TideNoise
+from tidegate.mechanisms.tide import loop_run as loop
+from tidegate.mechanisms.tide.noise_run import TideNoise
 from tidegate.mechanisms.tide.schedule import replan
 from tidegate.releases import ClassDeviations, Kinds, Releases, Status
 from tidegate.structures.kernels.tracking import refreshed

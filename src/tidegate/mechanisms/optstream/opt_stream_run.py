@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidegate.compiled import kernel
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.mechanism import Matrix, State
+from tidegate.mechanisms.optstream import opt_stream as loop
 from tidegate.mechanisms.optstream.feature_fit import fit_features
-from tidegate.mechanisms.optstream.kernels import periods as loop
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler
-from tidegate.mechanisms.optstream.period_blocks import Block, Floats, Integers
-from tidegate.mechanisms.optstream.period_noise import PeriodNoise
-from tidegate.mechanisms.optstream.periods import PeriodicRun
+from tidegate.mechanisms.optstream.opt_stream import add_to_sums
+from tidegate.mechanisms.optstream.period_blocks_run import Block, Floats, Integers
+from tidegate.mechanisms.optstream.period_noise_run import PeriodNoise
+from tidegate.mechanisms.optstream.periods_run import PeriodicRun
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.mechanisms.optstream.sampling_times import read_times
 from tidegate.mechanisms.shared_noise import Saved, SharedNoise, begin_noise
@@ -24,6 +26,14 @@ from tidegate.structures.clamping import summable
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.optstream.opt_stream import OptStream
+
+
+@kernel
+def add_periods_to_sums(rows: Any, labels: Any, sums: Any) -> None:
+    """The same for whole periods: sums (periods, parts, columns)."""
+    length = labels.shape[1]
+    for period in range(sums.shape[0]):
+        add_to_sums(rows[period * length : (period + 1) * length], 0, labels, sums[period])
 
 
 class OptStreamRun(PeriodicRun):
@@ -102,7 +112,7 @@ class OptStreamRun(PeriodicRun):
 
     def _add_periods_to_sums(self, measured: Matrix, sums: Integers) -> None:
         if sums.shape[1]:
-            loop.add_periods_to_sums(summable(measured, self._w), self._tree.labels, sums)
+            add_periods_to_sums(summable(measured, self._w), self._tree.labels, sums)
 
     def _finish(self, known: Floats, times: Integers, sums: Integers, length: int) -> Floats:
         return self._fit(known, times, sums, length, self.mechanism.nonnegative)

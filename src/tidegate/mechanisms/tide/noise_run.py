@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.shared_noise import Held
-from tidegate.mechanisms.tide.kernels import loop
+from tidegate.mechanisms.tide import loop_run as loop
 from tidegate.noise import gaussian
 
 if TYPE_CHECKING:
-    from tidegate.mechanisms.tide.run import TideRun
+    from tidegate.mechanisms.tide.tide_run import TideRun
     from tidegate.noise.shared.semiorder import SemiorderState
 
 Integers = npt.NDArray[np.int64]

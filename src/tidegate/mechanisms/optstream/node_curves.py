@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.mechanisms.optstream.kernels.features import solve_tree
+from tidegate.mechanisms.optstream.feature_fit import solve_tree
 
 ROUNDS = 60
 HALVINGS = 30

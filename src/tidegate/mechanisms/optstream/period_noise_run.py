@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate.mechanisms.optstream.period_blocks import Integers
+from tidegate.mechanisms.optstream.period_blocks_run import Integers
 from tidegate.mechanisms.shared_noise import Held, Saved, Sharing
 
 if TYPE_CHECKING:

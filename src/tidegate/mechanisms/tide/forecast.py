@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.mechanisms.tide.kernels.loop import PLAN, next_gap
+from tidegate.mechanisms.tide.plan import PLAN, next_gap
 from tidegate.structures.kernels.hearing import effective_noise
 from tidegate.structures.kernels.smoothing import smooth
 from tidegate.structures.kernels.state_space import absorb, look_ahead

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.mechanism import Run, State
-from tidegate.mechanisms.optstream.period_blocks import Block, Floats, Integers
+from tidegate.mechanisms.optstream.period_blocks_run import Block, Floats, Integers
 from tidegate.mechanisms.run import last_step
 from tidegate.releases import Release, Releases, Status
 

@@ -11,9 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate._mechanisms.optstream.opt_stream import (
+from tidegate.core.charges import NO_SPANS, Integers
+from tidegate.core.mechanism import Floats, Matrix
+from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.optstream.feature_fit import TOLERANCE
+from tidegate.mechanisms.optstream.feature_trees import equal_parts, whole_period
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.node_curves import fit_nodes
+from tidegate.mechanisms.optstream.opt_stream import (
     BEGAN,
+    CAUSAL,
     HAS_CURVE,
     NUMBERS,
     TORN,
@@ -21,27 +29,63 @@ from tidegate._mechanisms.optstream.opt_stream import (
     Sampler,
     State,
     Steps,
+    add_to_sums,
+    causal_values,
 )
-from tidegate._mechanisms.optstream.periods import Revised
-from tidegate.core.charges import NO_SPANS, Integers
-from tidegate.core.mechanism import Floats, Matrix
-from tidegate.errors import InvalidParameter
-from tidegate.mechanisms.optstream.hierarchical_run import TOLERANCE
-from tidegate.mechanisms.optstream.kernels import node_curves
-from tidegate.mechanisms.optstream.kernels import periods as loop
-from tidegate.mechanisms.optstream.periods import CAUSAL
+from tidegate.mechanisms.optstream.periods import Revised
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.noise import laplace
 from tidegate.noise.entropy import Source
+from tidegate.policy import WEvent
 from tidegate.releases import Status
 from tidegate.structures.clamping import summable
+from tidegate.structures.hierarchy import Hierarchy
 
 UNKNOWN = 1e100  # the variance of a curve that nothing is known of
 
 
 @dataclass(frozen=True)
 class PerLeafOptStream(HierarchicalOptStream):
-    """Samples per leaf; :class:`tidegate.mechanisms.HierarchicalOptStream` has parameters and privacy."""
+    """Let every leaf of a hierarchy choose its own samples, and measure the nodes above at k equally spaced times.
+
+    Leaves that bend at different times get their samples where they bend. All else as for
+    :class:`HierarchicalOptStream`: the released leaves fit all measurements best, and all nodes add up.
+
+    Parameters
+    ----------
+    policy, columns, grid, rounding, samples, threshold, features, split, reconstruction, weights, nonnegative, causal
+        As for :class:`OptStream`. Samples are adaptive, and features nested.
+    hierarchy, levels
+        As for :class:`HierarchicalOptStream`. All leaves have the budget of the one that has least.
+
+    Privacy
+    -------
+    Unit and neighbours: the policy's, with ``mobility="fixed"``: a unit changes one leaf and the nodes above it. So each
+    leaf has a sparse vector of its own with all of ε_S, and the leaves' part r of ε_P for its own samples, of which a
+    window has at most m = min(2k − 2, w); of those of the other nodes it has k, so their noise has the scale
+    kΔ/(r·ε_P·m/k). Together 2ε_S + (r + (1 − r))·m/k·ε_P + ε_O = ε. A replaced unit may change two leaves, each by half
+    of the sensitivity. All charges are public and cover every leaf. With units that move, a window could meet a sample of
+    some leaf at each of its steps. Proof: docs/proofs/hierarchical_opt_stream.md.
+
+    Departure: the paper lets every node choose its own samples, which is not private for units that move.
+
+    Error
+    -----
+    At the leaves about that of :class:`OptStream` with adaptive times and the leaves' part of the budget. Time
+    O(n·w log w) a period for n leaves; with features of S parts O(n³·(S³ + w)) for each of a few rounds.
+
+    Examples
+    --------
+    >>> from tidegate.core.session import Session
+    >>> tree = Hierarchy.from_parents({"France": None, "north": "France", "south": "France"})
+    >>> mechanism = PerLeafOptStream(WEvent(epsilon="1", w=12, mobility="fixed"), hierarchy=tree, samples=3)
+    >>> Session(mechanism).push_batch(np.full((24, 2), 500)).final.values.shape
+    (24, 3)
+
+    References
+    ----------
+    Fioretto, Van Hentenryck: OptStream: Releasing time series privately. JAIR 2019, section 5.2.
+    """
 
     adaptive: bool = True
     per_leaf: bool = True
@@ -52,7 +96,7 @@ class PerLeafOptStream(HierarchicalOptStream):
             raise InvalidParameter(
                 "per_leaf", False, "True: leaves have their own samples", "use HierarchicalOptStream"
             )
-        super(HierarchicalOptStream, self).validate()
+        super().validate()
 
     # the state: of every node what OptStream has of all, in the solver's order ------------------------------------
 
@@ -85,6 +129,11 @@ class PerLeafOptStream(HierarchicalOptStream):
     @cached_property
     def _leaf_variances(self) -> Floats:
         return 1 / self.precisions[: self.columns]
+
+    @property
+    def samples_apart(self) -> bool:
+        """Leaves have sample times of their own, except for the first and the last step of a period."""
+        return True
 
     def status_of(self, chosen: Any, first: int) -> Any:
         """The first and the last step of a period are samples of all leaves, others of some."""
@@ -157,7 +206,7 @@ class PerLeafOptStream(HierarchicalOptStream):
             state.times[node, count : count + len(at)] = position + 1 + at
             counts[node] += len(at)
         if self.sum_count:
-            loop.add_to_sums(summable(measured, self.window), position, self.tree.labels, state.sums)
+            add_to_sums(summable(measured, self.window), position, self.tree.labels, state.sums)
         return shown
 
     def _curves(self, state: State, length: int) -> tuple[Floats, Floats]:
@@ -181,7 +230,7 @@ class PerLeafOptStream(HierarchicalOptStream):
         length = curves.shape[1]
         _, _, precisions = self._weights((self.window,), length)
         final = np.empty((length, self.columns))
-        node_curves.fit_nodes(
+        fit_nodes(
             curves,
             variances,
             self.nodes.above,
@@ -207,7 +256,7 @@ class PerLeafOptStream(HierarchicalOptStream):
         curves = self.forest.sum(state.curve)[:, self.order] if has_curve else np.zeros((0, self.outputs))
         for node in range(self.outputs):
             chosen = np.ascontiguousarray(taken[:, node])
-            loop.causal_values(
+            causal_values(
                 steps.first,
                 self.window,
                 chosen,
@@ -224,3 +273,24 @@ class PerLeafOptStream(HierarchicalOptStream):
             known[:, node] = values[:, 0]
             np.maximum(steps.source, source, out=steps.source)
         steps.values[:] = self.reconciled(known, self.nonnegative)
+
+    @classmethod
+    def examples(cls) -> list[Mechanism]:
+        """Small configurations on which the conformance suite runs."""
+        ragged = Hierarchy.from_names(["a/1/x", "a/1/y", "a/2", "b", "c/3/z/deep", "c/3/z/deeper"])
+        day = (equal_parts(12, 3), whole_period(12))
+        return [
+            cls(
+                WEvent(epsilon="99", w=12, mobility="fixed"),
+                hierarchy=ragged,
+                samples=5,
+                threshold=60,
+                features=day,
+            ),
+            cls(
+                WEvent(epsilon="40", w=9, mobility="fixed", adjacency="replace"),
+                hierarchy=Hierarchy.balanced(3),
+                samples=7,
+                causal="last period",
+            ),
+        ]
