@@ -21,8 +21,6 @@ from tidegate._mechanisms.clipping.record_reader import RecordReader
 from tidegate._mechanisms.clipping.threshold import Threshold
 from tidegate._mechanisms.counters.binary_tree import BinaryTree
 from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.tide.tide import Tide
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
@@ -35,6 +33,8 @@ from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms.clipping import threshold as configured
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise.entropy import current, install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import Event, Policy, WEvent
