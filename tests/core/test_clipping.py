@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core import arrays
@@ -34,6 +32,8 @@ from tidegate.mechanisms.clipping.record_reader import RecordReader
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.noise.entropy import current, install
 from tidegate.noise.fixed import FixedEntropy

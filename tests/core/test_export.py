@@ -17,9 +17,6 @@ from tidegate import mechanisms as before
 from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.plain.blocks import Blocks
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
@@ -45,6 +42,9 @@ from tidegate.mechanisms.optstream.fourier import Fourier
 from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.plain.blocks import Blocks
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.noise.entropy import install
