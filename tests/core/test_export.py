@@ -55,8 +55,8 @@ MOVED: dict[Any, Any] = {
     getattr(before, new.__name__): new
     for new in (
         Uniform, Sample, Blocks, BudgetAbsorption, BudgetDistribution, PeGaSus, HierarchicalPeGaSus, BackwardSmoothing,
-        OptStream, HierarchicalOptStream, Fourier, BinaryTree, HybridTree, SlidingWindowTree, Factorization, Fast,
-        RescueDP, Swellfish, Tide, ClippedSum, ClippedAverage, ClippedDecay, ClippedHistogram,
+        OptStream, HierarchicalOptStream, PerLeafOptStream, Fourier, BinaryTree, HybridTree, SlidingWindowTree,
+        Factorization, Fast, RescueDP, Swellfish, Tide, ClippedSum, ClippedAverage, ClippedDecay, ClippedHistogram,
     )
 }  # fmt: skip
 STEPS = 40
@@ -74,8 +74,7 @@ def moved(old: Any) -> Any:
     named = {each.name: getattr(old, each.name) for each in fields(old) if each.init}
     if isinstance(old, before.Blocks):
         named["mechanism"] = moved(old.mechanism)
-    per_leaf = isinstance(old, before.HierarchicalOptStream) and old.per_leaf
-    return (PerLeafOptStream if per_leaf else MOVED[type(old)])(**named)
+    return MOVED[type(old)](**named)
 
 
 def charged(old: Any) -> MemoryLog:

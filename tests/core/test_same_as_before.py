@@ -43,6 +43,7 @@ MOVED: dict[type[Any], type[Any]] = {
     before.BackwardSmoothing: BackwardSmoothing,
     before.OptStream: OptStream,
     before.HierarchicalOptStream: HierarchicalOptStream,
+    before.PerLeafOptStream: PerLeafOptStream,
     before.Fourier: Fourier,
     before.BinaryTree: BinaryTree,
     before.HybridTree: HybridTree,
@@ -57,7 +58,7 @@ LENGTH = 70
 
 def moved(old: Any) -> Any:
     """The same configuration on the new core."""
-    kind = PerLeafOptStream if getattr(old, "per_leaf", False) else MOVED[type(old)]
+    kind = MOVED[type(old)]
     return kind(**{each.name: getattr(old, each.name) for each in fields(old)})
 
 

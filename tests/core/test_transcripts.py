@@ -34,6 +34,7 @@ MOVED: dict[type[Any], type[Any]] = {
     before.BackwardSmoothing: BackwardSmoothing,
     before.OptStream: OptStream,
     before.HierarchicalOptStream: HierarchicalOptStream,
+    before.PerLeafOptStream: PerLeafOptStream,
     before.Fourier: Fourier,
 }
 FAMILIES = ("pegasus", "optstream")
@@ -44,7 +45,7 @@ ELSEWHERE = ("radius", "revised radius", "last radius", "spent")
 
 def moved(old: Any) -> Any:
     """The same configuration on the core."""
-    kind = PerLeafOptStream if getattr(old, "per_leaf", False) else MOVED[type(old)]
+    kind = MOVED[type(old)]
     return kind(**{each.name: getattr(old, each.name) for each in fields(old)})
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,10 +29,6 @@ from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.releases import Releases, Status, Values
-
-if TYPE_CHECKING:
-    from tidegate.mechanisms.counters.hybrid_tree import HybridTree
-    from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 
 ROOM = 3  # observations left above the threshold by default, in units of the rank's noise scale
 PUSHED, CLIP = 0, 1  # positions in `State.numbers`
@@ -142,7 +138,7 @@ class LearnedClip(Mechanism):
         return replace(self.policy, max_change=change, adjacency=kind, signed=False, horizon=None)
 
     @abstractmethod
-    def counter(self, clip: int) -> HybridTree | SlidingWindowTree:
+    def counter(self, clip: int) -> Mechanism:
         """The mechanism that counts what is entered of values clipped at so many grid units, in grid units."""
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> LearnedClipRun:

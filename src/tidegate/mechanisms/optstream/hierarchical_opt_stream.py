@@ -364,21 +364,4 @@ class HierarchicalOptStream(OptStream):
                 threshold=90,
                 levels=(1, 2, 3, 4),
             ),
-            cls(
-                WEvent(epsilon="99", w=12, mobility="fixed"),
-                hierarchy=ragged,
-                samples=5,
-                adaptive=True,
-                per_leaf=True,
-                threshold=60,
-                features=day,
-            ),
-            cls(
-                WEvent(epsilon="40", w=9, mobility="fixed", adjacency="replace"),
-                hierarchy=Hierarchy.balanced(3),
-                samples=7,
-                adaptive=True,
-                per_leaf=True,
-                causal="last period",
-            ),
         ]
