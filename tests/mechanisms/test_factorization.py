@@ -12,7 +12,7 @@ from tidegate.composition import zcdp_delta
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BinaryTree, Factorization
 from tidegate.mechanisms.counters import blt, toeplitz
-from tidegate.mechanisms.counters.kernels import factorization as loop
+from tidegate.mechanisms.counters import factorization as loop
 from tidegate.policy import Event, User, WEvent
 from tidegate.queries.decayed import Exponential, Polynomial, Window
 from tidegate.testing.entropy import zero_noise
