@@ -19,7 +19,6 @@ from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
 from tidegate._mechanisms.clipping.clipped_sum import ClippedSum
 from tidegate._mechanisms.clipping.threshold import Threshold
 from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session, charges_of
 from tidegate.core.values import ValueReader
@@ -27,6 +26,7 @@ from tidegate.core.verify import verify
 from tidegate.mechanisms import clipped_records as records
 from tidegate.mechanisms.clipping import threshold as thresholds
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status
