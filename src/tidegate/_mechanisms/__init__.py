@@ -24,7 +24,7 @@ def on_core(mechanism: Any) -> Any:
         return mechanism
     given = {each.name: getattr(mechanism, each.name) for each in fields(mechanism) if each.init}
     if given.get("per_leaf"):
-        kind = import_module("tidegate._mechanisms.optstream.per_leaf_opt_stream").PerLeafOptStream
+        kind = import_module("tidegate.mechanisms.optstream.per_leaf_opt_stream").PerLeafOptStream
     if kind.__name__ == "Blocks":
         given["mechanism"] = on_core(given["mechanism"])
     return kind(**given)

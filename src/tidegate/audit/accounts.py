@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate._mechanisms.w_event import pan_private
-from tidegate._mechanisms.w_event.publishing import Publishing
 from tidegate.audit import direct, shared
 from tidegate.audit.neighbours import BIG, chooser
 from tidegate.audit.subjects import Stopwatch
@@ -27,7 +25,9 @@ from tidegate.core.log import MemoryLog
 from tidegate.core.rows import Draws
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
+from tidegate.mechanisms.w_event import pan_private
 from tidegate.mechanisms.w_event.pan_private import SINGLE
+from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.noise import current
 from tidegate.releases import Release, Releases, Status
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.w_event.publishing import Publishing
 from tidegate.audit import levels, neighbours
 from tidegate.audit.auditor import audit, verdict_of
 from tidegate.audit.courses import COURSES
@@ -25,6 +24,7 @@ from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Configured, Failure, Stopwatch, Subject
 from tidegate.audit.verdicts import CLEAN, Finding
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
+from tidegate.mechanisms.w_event.publishing import Publishing
 
 SECOND = 5  # angles that are tried again, for longer
 FIRST_SHARE, SECOND_SHARE = 0.4, 0.25  # of the time, for all angles together, and for those

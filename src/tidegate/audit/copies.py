@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate._mechanisms.plain.blocks import Blocks
+from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.shared_noise import SharingMechanism
 from tidegate.structures.hierarchy import Hierarchy
 

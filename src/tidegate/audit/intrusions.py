@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.w_event import pan_private
-from tidegate._mechanisms.w_event.publishing import Publishing
 from tidegate.audit.neighbours import BIG, Counts
 from tidegate.audit.subjects import Callee, Floats
 from tidegate.core.rows import Draws
+from tidegate.mechanisms.w_event import pan_private
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
+from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.noise import current
 from tidegate.policy import Policy
 from tidegate.releases import Status

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.audit.exact import Draw, Program
 from tidegate.audit.neighbours import Counts
 from tidegate.mechanisms.pegasus.deviation import whole_deviation
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Pure
 
 

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate.audit.auditor import audit
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Subject
 from tidegate.audit.verdicts import Finding
 from tidegate.core.mechanism import Mechanism
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import current, laplace
 
 Floats: TypeAlias = Any  # what a callable releases: an array of numbers

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.clipping.clipped_sum import CLIP, SUM, ClippedSum, State
-from tidegate._mechanisms.clipping.threshold import Threshold
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee
 from tidegate.audit.zoo.animal import PAIR, PRINTED, Animal, Floats, pair
@@ -19,6 +17,8 @@ from tidegate.core.arrays import Array
 from tidegate.core.mechanism import Matrix
 from tidegate.core.rows import Draws
 from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
+from tidegate.mechanisms.clipping.clipped_sum import CLIP, SUM, ClippedSum, State
+from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.noise import Source, current
 from tidegate.policy import Event, Policy

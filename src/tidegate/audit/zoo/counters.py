@@ -6,11 +6,11 @@ import math
 from functools import cached_property
 from typing import ClassVar
 
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.factorization import Factorization
-from tidegate._mechanisms.counters.hybrid_tree import HybridTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.audit.zoo.animal import Animal
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.hybrid_tree import HybridTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.policy import Event, WEvent
 
 

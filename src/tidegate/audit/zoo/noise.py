@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate.audit import direct
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee, Configured
@@ -37,6 +35,8 @@ from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.core.values import Reader, ValueReader
 from tidegate.exact import float_up
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import gaussian
 from tidegate.policy import Event, Policy, WEvent
 

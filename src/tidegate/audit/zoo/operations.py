@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate.audit import direct
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee
@@ -19,6 +18,7 @@ from tidegate.audit.zoo.animal import FAILURE, MISUSED, MODEL, REPLAY, Animal, F
 from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import install
 from tidegate.noise.entropy import Elements, Keystream, Words
 from tidegate.policy import Event

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.clipping.clipped_sum import SUM, ClippedSum, State
-from tidegate._mechanisms.clipping.threshold import Threshold
 from tidegate.audit.zoo.printed import Printed
 from tidegate.core.arrays import Array
 from tidegate.core.charges import Integers
+from tidegate.mechanisms.clipping.clipped_sum import SUM, ClippedSum, State
 from tidegate.mechanisms.clipping.smooth_sensitivity import Constants
+from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree, levels_of
 from tidegate.noise import gaussian, laplace
 from tidegate.noise.entropy import Source

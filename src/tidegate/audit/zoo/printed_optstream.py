@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate._mechanisms.optstream.fourier import Fourier
-from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate._mechanisms.optstream.opt_stream import OptStream, Sampler, State, Steps
-from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.audit.zoo.printed import Printed
 from tidegate.core.mechanism import Floats, Matrix
-from tidegate.mechanisms.optstream.fourier import ONE
-from tidegate.mechanisms.optstream.kernels import sampling as loop
+from tidegate.mechanisms.optstream import l1_sampling as loop
+from tidegate.mechanisms.optstream.fourier import ONE, Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler, L1Sampling
+from tidegate.mechanisms.optstream.opt_stream import OptStream, Sampler, State, Steps
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.mechanisms.optstream.period_budget import PeriodBudget
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import Source, laplace

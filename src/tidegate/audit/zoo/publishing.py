@@ -10,10 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate._mechanisms.w_event import pan_private
-from tidegate._mechanisms.w_event.budget_absorption import LATEST, TAKEN, BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
-from tidegate._mechanisms.w_event.publishing import Publishing
 from tidegate.audit import models
 from tidegate.audit.intrusions import Intruded
 from tidegate.audit.subjects import Configured
@@ -22,6 +18,10 @@ from tidegate.audit.zoo.printed import ShiftedAbsorption, ShiftedDistribution, i
 from tidegate.core.charges import NO_SPANS, Integers
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.mechanisms.w_event import pan_private
+from tidegate.mechanisms.w_event.budget_absorption import LATEST, TAKEN, BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
+from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.policy import WEvent
 from tidegate.releases import Status
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.swellfish.swellfish import Swellfish
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Configured
 from tidegate.audit.zoo.animal import PRINTED, Animal
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.errors import InvalidInput
+from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.policy import Secret, Specification
 from tidegate.policy import Swellfish as SwellfishPolicy
 
