@@ -19,8 +19,6 @@ from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSu
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.sampled.rescue_dp import RescueDP
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core import export
 from tidegate.core.account import Account
 from tidegate.core.charges import Charges, Span, span_rows
@@ -47,6 +45,8 @@ from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.mechanisms.tide.tide import Tide
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status
