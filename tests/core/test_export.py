@@ -29,8 +29,6 @@ from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate._mechanisms.swellfish.swellfish import Swellfish
 from tidegate._mechanisms.tide.tide import Tide
 from tidegate.core import export
@@ -45,6 +43,8 @@ from tidegate.core.verify import verify
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install

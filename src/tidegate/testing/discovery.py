@@ -18,11 +18,11 @@ from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
 from tidegate._mechanisms.clipping.threshold import Threshold
 from tidegate._mechanisms.counters.binary_tree import BinaryTree
 from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate._mechanisms.sampled.fast import Fast
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.policy import Event, User, WEvent
 from tidegate.structures.value_bins import ValueBins
