@@ -25,7 +25,7 @@ from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate.mechanisms.w_event.pan_private import PanPrivateRun
+from tidegate.mechanisms.w_event.pan_private_run import PanPrivateRun
 from tidegate.noise import current, laplace
 from tidegate.policy import Event, WEvent
 

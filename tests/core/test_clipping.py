@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core import arrays
 from tidegate.core.errors import AccountRefused, Halted
 from tidegate.core.log import MemoryLog
@@ -35,6 +33,8 @@ from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.tide.tide import Tide
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import current, install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import Event, Policy, WEvent

@@ -12,7 +12,6 @@ from tests.transcripts import driver, record
 from tests.transcripts.cases import Case, cases, pieces, rows
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session, charges_of
 from tidegate.core.values import ValueReader
@@ -27,6 +26,7 @@ from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.charges import Charges
 from tidegate.core.errors import AccountRefused, Halted
 from tidegate.core.log import MemoryLog
@@ -18,6 +16,8 @@ from tidegate.core.parallel_account import ParallelAccount, charges_of_parts
 from tidegate.core.session import Session
 from tidegate.core.verify import account_from, verify
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import WEvent
@@ -146,4 +146,4 @@ def test_a_horizon_is_refused_in_public() -> None:
 def test_the_printed_calibration_is_refused(kind: Any) -> None:
     """Groups of moving units with a budget each are not private."""
     with pytest.raises(InvalidParameter, match="calibration"):
-        kind(WEvent(epsilon="2", w=W), columns=4, groups=2, calibration="paper")
+        Session(kind(WEvent(epsilon="2", w=W), columns=4, groups=2, calibration="paper"))

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.w_event import pan_private
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core import arrays
 from tidegate.core.account import Account
 from tidegate.core.charges import Charges
@@ -21,6 +18,9 @@ from tidegate.core.rows import Draws
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput
+from tidegate.mechanisms.w_event import pan_private
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import SYSTEM, UNBUFFERED, current, install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import WEvent

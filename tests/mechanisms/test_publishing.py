@@ -80,7 +80,7 @@ def reference(mechanism, rows):
             spend = pool // w * unit * shares_offered(step, latest, taken, w)
         else:
             published = [int(spend / unit) for spend in spends[max(0, step - w) : step - 1]]
-            spend = units_offered(published, pool) * unit
+            spend = units_offered(sum(published), pool) * unit
         fresh = []
         if spend:
             for g, chosen in enumerate(groups):
@@ -201,7 +201,7 @@ def test_no_sequence_of_decisions_overspends(w):
                 if kind == loop.ABSORPTION:
                     assert max(amount, 0) == shares_offered(step, latest, taken, w)
                 else:
-                    assert amount == units_offered(spent[max(0, step - w) :], pool)
+                    assert amount == units_offered(sum(spent[max(0, step - w) :]), pool)
                 spent.append(amount if publishes and amount > 0 else 0)
                 if spent[-1]:
                     latest, taken = step, spent[-1]

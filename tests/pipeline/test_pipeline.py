@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 from tests.pipeline.streams import places, readings, release, settings, shop
 
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.config import Queries
 from tidegate.core.errors import Halted, LogDamaged, LogMismatch
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import blocks as blocks_module
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.pipeline import mechanisms as mechanisms_module
 from tidegate.pipeline import open_pipeline, pipeline
 from tidegate.pipeline.backup import back_up, check_heads, head_of, read_head, restore, rows_of, verify_file

@@ -16,7 +16,7 @@ from tidegate.audit import kernels
 from tidegate.mechanisms.loop_run import INLINE
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.w_event import kernels as loop
-from tidegate.mechanisms.w_event.column_groups import GroupedRun
+from tidegate.mechanisms.w_event.column_groups_run import GroupedRun
 from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Source, current, install

@@ -294,6 +294,11 @@ class Mechanism(ABC):
         """Whether a ledger may hold a run to its budget: not so for printed calibrations, which overspend."""
         return getattr(self, "calibration", "sound") == "sound"
 
+    def refuse_printed(self) -> None:
+        """Refuse to begin with a printed calibration: no account can hold it."""
+        if not self.enforced:
+            raise InvalidParameter("calibration", getattr(self, "calibration", ""), "'sound'", "leave it out")
+
     @property
     def guarantee(self) -> Guarantee:
         """What is proved, under which assumptions; reads as a sentence."""
