@@ -9,8 +9,6 @@ from tidegate._mechanisms import on_core
 from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.audit.attack import attack
 from tidegate.audit.auditor import audit
 from tidegate.audit.verdicts import Finding
@@ -30,6 +28,8 @@ from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
