@@ -30,10 +30,11 @@ class Table(NamedTuple):
 
     exact: Fraction
     count: int  # words of an attempt
-    shift: int
-    density: float  # 1/part²
     guide: npt.NDArray[np.uint16]
     boundaries: Integers
+    shift: int
+    density: float  # 1/part²
+    slope: int  # the same in units of 2^-38, rounded up
 
 
 @lru_cache(maxsize=_KEPT, typed=True)
@@ -41,11 +42,13 @@ def table_of(sigma: float | Fraction) -> Table:
     """Make the table of a sigma; a fraction that is not a float64 is rounded up."""
     exact = prepare(sigma, "sigma").exact
     shift = reference.two_parts(exact, reference.GAUSSIAN_EXPONENT)
-    part = float(exact / (1 << shift))
+    part = exact / (1 << shift)
     boundaries = np.empty(math.ceil(_REACH * part) + 3, dtype=np.int64)
     guide = np.empty(1 << (63 - kernels.GUIDE_SHIFT), dtype=np.uint16)
-    kernels.gaussian_table(part, 1 if shift else 2, np.empty(boundaries.size), guide, boundaries)
-    return Table(exact, 2 if shift else 1, shift, 1.0 / (part * part) if shift else 0.0, guide, boundaries)
+    kernels.gaussian_table(float(part), 1 if shift else 2, np.empty(boundaries.size), guide, boundaries)
+    if not shift:
+        return Table(exact, 1, guide, boundaries, 0, 0.0, 0)
+    return Table(exact, 2, guide, boundaries, shift, float(1 / part**2), math.ceil(2**38 / part**2))
 
 
 def gaussian(
@@ -69,53 +72,43 @@ def gaussian(
     (3, 2)
     """
     size, draws = layout(shape)
-    out = np.empty(shape, dtype=np.int64)
-    flat = out.reshape(-1)
-    if isinstance(sigma, ARRAYS):
+    out = np.empty(size, np.int64)
+    if type(sigma) is not float and isinstance(sigma, ARRAYS):
         each = prepare_each(np.asarray(sigma), shape, "sigma")
         for one in np.unique(each).tolist():
             elements = np.flatnonzero(each == one)
             for start in range(0, elements.size, BLOCK):
                 chosen = elements[start : start + BLOCK]
-                values = np.empty(chosen.size, dtype=np.int64)
+                values = np.empty(chosen.size, np.int64)
                 _draw(source, stream, step, draws, table_of(one), chosen, values)
-                flat[chosen] = values
-        return out
-    table = table_of(sigma)
-    if size <= BLOCK:
-        _draw(source, stream, step, draws, table, range(size), flat)
-        return out
-    for start in range(0, size, BLOCK):
-        stop = min(start + BLOCK, size)
-        _draw(source, stream, step, draws, table, range(start, stop), flat[start:stop])
-    return out
+                out[chosen] = values
+    elif size <= BLOCK:
+        _draw(source, stream, step, draws, table_of(sigma), range(size), out)
+    else:
+        for start in range(0, size, BLOCK):
+            block = out[start : start + BLOCK]
+            _draw(source, stream, step, draws, table_of(sigma), range(start, start + block.size), block)
+    return out if len(shape) == 1 else out.reshape(shape)
 
 
 def _draw(
-    source: Source,
-    stream: str,
-    step: int,
-    draws: int,
-    table: Table,
-    elements: Elements,
-    out: Integers,
-    first: int = 0,
+    source: Source, stream: str, step: int, draws: int, table: Table, elements: Elements, out: Integers
 ) -> None:
-    """Draw some elements by the attempts whose words begin at ``first``, and by later ones."""
-    exact, count, shift, density, guide, boundaries = table
-    words = source.words(stream, step, draws, elements, first, count)
-    if not kernels.fill_gaussian(words, guide, boundaries, shift, density, out):
+    """Draw some elements."""
+    exact, count, guide, boundaries, shift, density, slope = table
+    words = source.words(stream, step, draws, elements, 0, count)
+    if not kernels.fill_gaussian(words, guide, boundaries, shift, density, slope, out):
         return
-    for i in np.flatnonzero(out == kernels.UNDECIDED).tolist():
-        taken = words[:, i].tolist()
-        further = element_words(source, stream, step, draws, int(elements[i]), taken, first)
-        out[i] = fit(reference.gaussian(exact, further))
-    rejected = np.flatnonzero(out == kernels.REJECTED)
-    if rejected.size:
-        again = np.empty(rejected.size, dtype=np.int64)
-        left = rejected + elements.start if isinstance(elements, range) else elements[rejected]
-        _draw(source, stream, step, draws, table, left, again, first + count)
-        out[rejected] = again
+    for i in np.flatnonzero(out <= kernels.REJECTED).tolist():
+        first, value, taken, element = 0, int(out[i]), words[:, i], int(elements[i])
+        while value == kernels.REJECTED:
+            first += count
+            again = source.words(stream, step, draws, range(element, element + 1), first, count)
+            kernels.fill_gaussian(again, guide, boundaries, shift, density, slope, out[i : i + 1])
+            value, taken = int(out[i]), again[:, 0]
+        if value == kernels.UNDECIDED:
+            further = element_words(source, stream, step, draws, element, taken.tolist(), first)
+            out[i] = fit(reference.gaussian(exact, further))
 
 
 # From here on the sums over the integers are their integrals and a few corrections, to the last digit.

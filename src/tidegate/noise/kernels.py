@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from tidegate.compiled import kernel
+from tidegate.compiled import kernel, lean
 
 # Compiled code has machine types, which annotations cannot name: int64, uint64 and contiguous arrays of them.
 Int64: TypeAlias = Any
@@ -186,7 +186,7 @@ def laplace_magnitude(leading: int, part: float, factor: float) -> int:
     return int(magnitude_of(np.int64(leading), part, factor))
 
 
-@kernel
+@lean
 def fill_laplace_small(words: Array, part: float, factor: float, out: Array) -> int:
     """Draws of one scale ≤ 2^20; returns how many are UNDECIDED."""
     undecided = 0
@@ -197,14 +197,14 @@ def fill_laplace_small(words: Array, part: float, factor: float, out: Array) -> 
     return undecided
 
 
-@kernel
+@lean
 def add_scaled(values: Array, noise: Array, grid: float, out: Array) -> None:
     """(values + noise) · grid."""
     for i in range(out.size):
         out[i] = (values[i] + noise[i]) * grid
 
 
-@kernel
+@lean
 def fill_laplace_large(
     first: Array, second: Array, part: float, factor: float, shift: Int64, out: Array
 ) -> int:
@@ -217,7 +217,7 @@ def fill_laplace_large(
     return undecided
 
 
-@kernel
+@lean
 def fill_laplace_each(first: Array, second: Array, scales: Array, out: Array) -> int:
     """Draws with a scale for each; returns how many are UNDECIDED."""
     undecided = 0
@@ -229,7 +229,7 @@ def fill_laplace_each(first: Array, second: Array, scales: Array, out: Array) ->
     return undecided
 
 
-@kernel
+@lean
 def gaussian_table(sigma: float, sides: int, sums: Array, guide: Array, boundaries: Array) -> None:
     """What draws of the magnitude V, P(V = v) ∝ exp(−v²/(2·sigma²)), look up; sigma ≤ 2^10.
 
@@ -257,26 +257,24 @@ def gaussian_table(sigma: float, sides: int, sums: Array, guide: Array, boundari
         guide[cell] = v
 
 
-@kernel
+@lean
 def fill_gaussian(
-    words: Array, guide: Array, boundaries: Array, shift: Int64, density: float, out: Array
+    words: Array, guide: Array, boundaries: Array, shift: Int64, density: float, slope: Int64, out: Array
 ) -> int:
     """One attempt each at draws of one sigma; returns how many are REJECTED or UNDECIDED.
 
-    Sigma is 2^shift times that of the table, density is 1 over the square of the table's. An attempt has one word if
-    shift = 0, else two.
+    Sigma is 2^shift times that of the table, density is 1 over the square of the table's, and slope the same in units of
+    2^-38, rounded up. An attempt has one word if shift = 0, else two.
     """
     one, low_bits = np.uint64(1), np.uint64(shift)
     mask = (one << low_bits) - one
-    unit = _from_bits((shift + (1023 - 64)) << 52)  # of the test, which has 64 − shift bits
-    part = _from_bits((1023 - shift) << 52)
-    open_ = TEST_ERROR + unit
     left = 0
     for i in range(out.size):
-        leading = np.int64(words[0, i] >> one)
-        negative = -np.int64(words[0, i] & one)
+        first = words[0, i]
+        leading = np.int64(first >> one)
+        negative = -np.int64(first & one)
         # Unsigned places: no processor has to ask whether they count from the end.
-        v = np.uint64(guide[np.uint64(leading >> GUIDE_SHIFT)])
+        v = np.uint64(guide[first >> np.uint64(GUIDE_SHIFT + 1)])
         # Two steps that need no prediction are nearly always enough.
         v += np.uint64(leading < boundaries[v + one])
         v += np.uint64(leading < boundaries[v + one])
@@ -287,16 +285,19 @@ def fill_gaussian(
         high = np.int64(v)
         value = (high ^ negative) - negative
         if shift > 0:
-            low = np.int64(words[1, i] & mask)
+            second = words[1, i]
+            low = np.int64(second & mask)
             value = ((high << shift) | low) ^ negative
-            distance = (low - negative) * part
-            exponent = distance * (high + 0.5 * distance) * density
-            test = np.int64(words[1, i] >> low_bits) * unit
-            if not test < 1.0 - exponent - open_:  # exp(−x) ≥ 1 − x, which is nearly always enough
-                series = 1.0 - exponent * (0.5 - exponent * (1 / 6 - exponent * (1 / 24)))
-                room = (1.0 - exponent * series) - test
-                sure &= abs(room) > open_
-                value = value if room > 0.0 else REJECTED
+            # exp(−x) ≥ 1 − x, for the largest x with this high part, and 18 bits of the test are nearly always enough.
+            room = (1 << 18) - 1 - np.int64(second >> np.uint64(46))
+            if (high + 1) * slope > room << 20:
+                unit = _from_bits((shift + (1023 - 64)) << 52)  # of the test, which has 64 − shift bits
+                distance = (low - negative) * _from_bits((1023 - shift) << 52)
+                x = distance * (high + 0.5 * distance) * density
+                chance = 1.0 - x * (1.0 - x * (0.5 - x * (1 / 6 - x * (1 / 24))))
+                gap = chance - np.int64(second >> low_bits) * unit
+                sure &= abs(gap) > TEST_ERROR + unit
+                value = value if gap > 0.0 else REJECTED
         value = value if sure else UNDECIDED
         out[i] = value
         left += value <= REJECTED

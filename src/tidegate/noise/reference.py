@@ -225,6 +225,11 @@ def _magnitude(sigma: Fraction, sides: int, uniform: UniformReal) -> int:
         uniform.extend()
 
 
+def kept_exponent(sigma: Fraction, high: int, further: int) -> Fraction:
+    """The x with exp(−(high + further)²/(2·sigma²)) = exp(−high²/(2·sigma²)) · exp(−x)."""
+    return further * (2 * high + further) / (2 * sigma**2)
+
+
 def gaussian(sigma: Fraction, words: Iterator[int]) -> int:
     """One draw of the discrete Gaussian distribution, P(k) ∝ exp(−k²/(2·sigma²)).
 
@@ -249,5 +254,5 @@ def gaussian(sigma: Fraction, words: Iterator[int]) -> int:
         low = leading[1] & ((1 << shift) - 1)
         test = UniformReal(leading[1] >> shift, WORD_BITS - shift, words)
         further = low + negative  # negative values begin with −1
-        if further == 0 or test.below(exponential((high * further + Fraction(further**2, 2)) / sigma**2)):
+        if further == 0 or test.below(exponential(kept_exponent(sigma, high, further))):
             return -(high + further) if negative else high + further
