@@ -47,11 +47,13 @@ def fit(value: int) -> int:
 
 def layout(shape: tuple[int, ...]) -> tuple[int, int]:
     """(number of elements, draws per step) of a result shape (), (d,) or (T, d)."""
-    if len(shape) > 2:
+    if len(shape) == 1:
+        return shape[0], shape[0] or 1
+    if len(shape) == 2:
+        return shape[0] * shape[1], shape[1] or 1
+    if shape:
         raise InvalidParameter("shape", shape, "(), (columns,) or (steps, columns)", "flatten the columns")
-    if not shape:
-        return 1, 1
-    return math.prod(shape), max(shape[-1], 1)
+    return 1, 1
 
 
 def decide(
