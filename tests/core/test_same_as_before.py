@@ -17,13 +17,13 @@ from tidegate._mechanisms.optstream.fourier import Fourier
 from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate._mechanisms.optstream.opt_stream import OptStream
 from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate._mechanisms.swellfish.swellfish import Swellfish
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast

@@ -18,14 +18,14 @@ from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalO
 from tidegate._mechanisms.optstream.opt_stream import OptStream
 from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate._mechanisms.optstream.periods import Revised, revision
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.core.log import MemoryLog
 from tidegate.core.mechanism import unit_of
 from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import verify
 from tidegate.errors import TidegateError
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.testing.entropy import fixed_entropy
 
 MOVED: dict[type[Any], type[Any]] = {
